@@ -1,0 +1,10 @@
+"""Where things lie in a checkout; everything made by the project is below ``build/`` or ``out/``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+PATCH = REPO / "patch" / "4.3.1"
+BUILD = REPO / "build"
+OUT = REPO / "out"

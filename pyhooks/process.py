@@ -1,0 +1,70 @@
+"""Runs other programs so that they end with us, and turns their failures into one clear line."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyhooks.errors import RackgateError
+
+# The kernel kills the child when we die, kill -9 included; it holds across exec.
+DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    what: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    stdin: str | None = None,
+    timeout_s: float = 600.0,
+    tail_lines: int = 40,
+) -> str:
+    """Runs a program to its end and returns its standard output as text.
+
+    Args:
+        argv: program and arguments; no shell is involved.
+        what: the work in words, for the error message ("compile core").
+        cwd: folder to run in.
+        env: the whole environment, or None for ours.
+        log: if given, standard output and error go to this file and the return value is empty.
+        stdin: text for standard input; without it standard input is closed.
+        timeout_s: bound in seconds.
+        tail_lines: how many last lines of output the error's detail shows.
+
+    Raises:
+        RackgateError: the program is missing, did not end in time or ended with a status other than 0.
+    """
+    words = [*DIES_WITH_PARENT, *map(str, argv)]
+    out = log.open("w", encoding="utf-8") if log is not None else subprocess.PIPE
+    try:
+        done = subprocess.run(
+            words,
+            cwd=cwd,
+            env=dict(env) if env is not None else None,
+            stdout=out,
+            stderr=subprocess.STDOUT if log is not None else subprocess.PIPE,
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise RackgateError(f"{what}: program {error.filename!r} is not installed") from error
+    except subprocess.TimeoutExpired as error:
+        raise RackgateError(f"{what}: {argv[0]} did not end within {timeout_s:.0f} s") from error
+    finally:
+        if log is not None and not isinstance(out, int):
+            out.close()
+    if done.returncode != 0:
+        text = log.read_text(encoding="utf-8", errors="replace") if log else f"{done.stdout}{done.stderr}"
+        where = f", see {log}" if log else ""
+        raise RackgateError(
+            f"{what}: {Path(str(argv[0])).name} ended with status {done.returncode}{where}",
+            detail="\n".join(text.splitlines()[-tail_lines:]),
+        )
+    return done.stdout or ""
