@@ -1,0 +1,55 @@
+"""The command ``rackgate``: puts the rooms' commands together and turns failures into one line."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from bench.cli import bench_app
+from rich.console import Console
+
+from pyhooks import __version__
+from pyhooks.build.cli import build_command, patch_app
+from pyhooks.cluster.cli import lab_app
+from pyhooks.errors import RackgateError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="min.insync.racks for Apache Kafka: build it, run it in a lab, break it, measure it.",
+    epilog="Examples: rackgate build · rackgate lab run --topology az3-outside -- bash · rackgate bench run",
+)
+app.command("build")(build_command)
+app.add_typer(patch_app, name="patch")
+app.add_typer(lab_app, name="lab")
+app.add_typer(bench_app, name="bench")
+
+
+@app.command("version")
+def version_command() -> None:
+    """Prints the version."""
+    Console().print(f"kafka-rackgate {__version__}", highlight=False)
+
+
+def main() -> None:
+    """Entry point; ``--debug`` anywhere before ``--`` shows tracebacks."""
+    words = sys.argv[1:]
+    own = words[: words.index("--")] if "--" in words else words
+    debug = "--debug" in own
+    if debug:
+        position = sys.argv.index("--debug")
+        del sys.argv[position]
+    try:
+        app()
+    except RackgateError as error:
+        if debug:
+            raise
+        console = Console(stderr=True, soft_wrap=True, highlight=False)
+        console.print("[bold red]error:[/bold red]", end=" ")
+        console.print(str(error), markup=False)
+        if error.detail:
+            console.print(error.detail, markup=False)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        sys.exit(130)

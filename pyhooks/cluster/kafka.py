@@ -1,0 +1,138 @@
+"""How a Kafka process of a cluster is configured, formatted and started; pure of where it runs."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyhooks.cluster.topology import Node
+
+LOG4J = Path(__file__).parent / "log4j2.properties"
+
+# What differs from Kafka's defaults, and why; timeouts that decide about the ISR are left as they are.
+_COMMON = {
+    # two cores carry the whole cluster
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "2",
+    "num.recovery.threads.per.data.dir": "1",
+}
+_CONTROLLER = {
+    # a machine busy with eight JVMs can pause one for longer than the default of 2 s
+    "controller.quorum.fetch.timeout.ms": "6000",
+}
+_BROKER = {
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+    "min.insync.replicas": "1",
+}
+
+
+def new_id() -> str:
+    """A random id in Kafka's form (URL-safe base64 of 16 bytes), for a cluster or a directory."""
+    while True:
+        text = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+        # Kafka's own tools would take a leading dash for an option
+        if not text.startswith("-"):
+            return text
+
+
+def server_properties(node: Node, *, quorum: Sequence[str], data: Path, extra: Mapping[str, str]) -> dict[str, str]:
+    """The configuration of one Kafka process; ``extra`` wins.
+
+    Args:
+        node: whose.
+        quorum: addresses (``host:port``) of the controllers.
+        data: folder of its log.
+        extra: further properties, from the topology.
+    """
+    properties = {
+        "process.roles": node.role,
+        "node.id": str(node.node_id),
+        "controller.quorum.bootstrap.servers": ",".join(quorum),
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(data),
+        **_COMMON,
+    }
+    if node.role == "broker":
+        properties |= {
+            "broker.rack": node.site,
+            "listeners": f"PLAINTEXT://{node.address}",
+            "advertised.listeners": f"PLAINTEXT://{node.address}",
+            **_BROKER,
+        }
+    else:
+        properties |= {
+            "listeners": f"CONTROLLER://{node.address}",
+            "advertised.listeners": f"CONTROLLER://{node.address}",
+            **_CONTROLLER,
+        }
+    return properties | dict(extra)
+
+
+def render(properties: Mapping[str, str]) -> str:
+    """Properties as the text of a file."""
+    return "".join(f"{key}={value}\n" for key, value in properties.items())
+
+
+def java_command(*, classpath: str, heap_mb: int, properties: Path, log4j: Path = LOG4J) -> list[str]:
+    """The words that start Kafka with a configuration file.
+
+    Args:
+        classpath: overlay first, or stock alone.
+        heap_mb: maximal heap in MiB.
+        properties: the configuration.
+        log4j: the logging configuration.
+    """
+    return [
+        "java",
+        f"-Xmx{heap_mb}m",
+        f"-Xms{heap_mb}m",
+        # as Kafka's own start scripts
+        "-server",
+        "-XX:+UseG1GC",
+        "-XX:MaxGCPauseMillis=20",
+        "-XX:InitiatingHeapOccupancyPercent=35",
+        "-XX:+ExplicitGCInvokesConcurrent",
+        "-Djava.awt.headless=true",
+        # nodes share /tmp
+        "-XX:-UsePerfData",
+        f"-Dlog4j2.configurationFile={log4j}",
+        "-cp",
+        classpath,
+        "kafka.Kafka",
+        str(properties),
+    ]
+
+
+def format_arguments(
+    node: Node,
+    *,
+    properties: Path,
+    cluster_id: str,
+    directory_ids: Mapping[int, str],
+    controllers: Sequence[Node],
+) -> list[str]:
+    """Arguments of Kafka's storage tool that formats the disk of ``node``.
+
+    Args:
+        node: whose.
+        properties: its configuration.
+        cluster_id: the cluster's id.
+        directory_ids: directory id of each controller, by node id.
+        controllers: the first voters.
+    """
+    words = ["format", "--config", str(properties), "--cluster-id", cluster_id]
+    if node.role == "controller":
+        voters = ",".join(f"{c.node_id}@{c.address}:{directory_ids[c.node_id]}" for c in controllers)
+        words += ["--initial-controllers", voters]
+    return words

@@ -1,0 +1,358 @@
+"""What a cluster looks like: sites, brokers, controllers and the links between sites, read from a TOML file.
+
+A *site* with brokers is a rack: its name becomes ``broker.rack``. Controllers may stand in a rack or in a site of
+their own, so that the quorum can outlive the rack under fault. Exactly one site holds the clients.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from ipaddress import IPv4Address
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+from pyhooks.errors import RackgateError
+
+SHIPPED = Path(__file__).parent / "topologies"
+CLIENT_PORT = 9092
+CONTROLLER_PORT = 9093
+# Addresses exist only inside the namespaces of a lab; the first two octets never leave it.
+SITE_NET = "10.77"
+LINK_NET = "10.78"
+FIRST_NODE_HOST = 10
+CLIENT_HOST = 2
+MAX_SITES = 12
+MAX_NODES_PER_SITE = 60
+
+Role = Literal["broker", "controller"]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine of the cluster, with one Kafka process.
+
+    Attributes:
+        name: ``broker-1`` or ``controller-101``.
+        node_id: Kafka's ``node.id``.
+        role: broker or controller.
+        site: name of the site in which it stands.
+        ip: its address inside the lab.
+    """
+
+    name: str
+    node_id: int
+    role: Role
+    site: str
+    ip: str
+
+    @property
+    def port(self) -> int:
+        """The port on which clients (of a broker) or nodes (of a controller) reach it."""
+        return CLIENT_PORT if self.role == "broker" else CONTROLLER_PORT
+
+    @property
+    def address(self) -> str:
+        """``ip:port``."""
+        return f"{self.ip}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place that can fail as a whole: a rack, or a place for controllers and clients.
+
+    Attributes:
+        name: as in the file.
+        index: position in the file from 1; part of its addresses.
+        nodes: brokers and controllers in it.
+        client: whether the clients are here.
+    """
+
+    name: str
+    index: int
+    nodes: tuple[Node, ...]
+    client: bool
+
+    @property
+    def subnet(self) -> str:
+        """All addresses of the site."""
+        return f"{SITE_NET}.{self.index}.0/24"
+
+    @property
+    def gateway(self) -> str:
+        """Address of the site's router."""
+        return f"{SITE_NET}.{self.index}.1"
+
+    @property
+    def client_ip(self) -> str:
+        """Address of the clients, if they are here."""
+        return f"{SITE_NET}.{self.index}.{CLIENT_HOST}"
+
+    @property
+    def is_rack(self) -> bool:
+        """Whether it has brokers."""
+        return any(node.role == "broker" for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class Link:
+    """The way between two sites.
+
+    Attributes:
+        index: position from 0; part of its addresses.
+        left: name of the first site.
+        right: name of the second site.
+        rtt_ms: added round-trip time in milliseconds.
+    """
+
+    index: int
+    left: str
+    right: str
+    rtt_ms: float
+
+    def ip(self, site: str) -> str:
+        """Address of the link's end in ``site``."""
+        return f"{LINK_NET}.{self.index}.{1 if site == self.left else 2}"
+
+    def peer(self, site: str) -> str:
+        """The site at the other end."""
+        return self.right if site == self.left else self.left
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A whole cluster.
+
+    Attributes:
+        name: for people.
+        sites: in the order of the file.
+        links: one for each pair of sites.
+        broker_heap_mb: Java heap of a broker in MiB.
+        controller_heap_mb: Java heap of a controller in MiB.
+        broker_properties: further lines for every broker's configuration.
+        controller_properties: further lines for every controller's configuration.
+    """
+
+    name: str
+    sites: tuple[Site, ...]
+    links: tuple[Link, ...]
+    broker_heap_mb: int = 384
+    controller_heap_mb: int = 256
+    broker_properties: Mapping[str, str] = field(default_factory=dict)
+    controller_properties: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes, site by site."""
+        return tuple(node for site in self.sites for node in site.nodes)
+
+    @property
+    def brokers(self) -> tuple[Node, ...]:
+        """All brokers."""
+        return tuple(node for node in self.nodes if node.role == "broker")
+
+    @property
+    def controllers(self) -> tuple[Node, ...]:
+        """All controllers."""
+        return tuple(node for node in self.nodes if node.role == "controller")
+
+    @property
+    def racks(self) -> tuple[Site, ...]:
+        """The sites with brokers."""
+        return tuple(site for site in self.sites if site.is_rack)
+
+    @property
+    def client_site(self) -> Site:
+        """The site of the clients."""
+        return next(site for site in self.sites if site.client)
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of all brokers, as ``bootstrap.servers``."""
+        return ",".join(node.address for node in self.brokers)
+
+    def site(self, name: str) -> Site:
+        """The site called ``name``.
+
+        Raises:
+            RackgateError: there is none.
+        """
+        for site in self.sites:
+            if site.name == name:
+                return site
+        raise RackgateError(f"topology {self.name}: no site {name!r}; it has {_names(self.sites)}")
+
+    def rack_of(self, broker_id: int) -> str:
+        """The rack of a broker.
+
+        Raises:
+            RackgateError: there is no such broker.
+        """
+        for node in self.brokers:
+            if node.node_id == broker_id:
+                return node.site
+        raise RackgateError(f"topology {self.name}: no broker {broker_id}")
+
+    def links_of(self, site: str) -> tuple[Link, ...]:
+        """The links that end in ``site``."""
+        return tuple(link for link in self.links if site in (link.left, link.right))
+
+
+def _names(sites: tuple[Site, ...]) -> str:
+    return ", ".join(site.name for site in sites)
+
+
+class _Table:
+    """A TOML table that names file and key when something in it is wrong."""
+
+    def __init__(self, source: str, key: str, raw: Any) -> None:
+        if not isinstance(raw, dict):
+            raise RackgateError(f"{source}: {key}: expected a table, found {raw!r}")
+        self.source, self.key, self.raw = source, key, dict(raw)
+
+    def fail(self, key: str, text: str) -> RackgateError:
+        where = f"{self.key}.{key}" if self.key else key
+        return RackgateError(f"{self.source}: {where}: {text}")
+
+    def take(self, key: str, kind: type | tuple[type, ...], default: Any, allowed: str) -> Any:
+        value = self.raw.pop(key, default)
+        # bool is an int in Python, but "heap_mb = true" is a mistake
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.fail(key, f"expected {allowed}, found {value!r}")
+        return value
+
+    def done(self, allowed: str) -> None:
+        if self.raw:
+            raise self.fail(sorted(self.raw)[0], f"unknown key; allowed here: {allowed}")
+
+
+def find(name_or_path: str) -> Path:
+    """The file of a topology: a path, or the name of a shipped one such as ``az3-outside``.
+
+    Raises:
+        RackgateError: neither exists; the message lists the shipped ones.
+    """
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    shipped = SHIPPED / f"{name_or_path}.toml"
+    if shipped.is_file():
+        return shipped
+    known = ", ".join(sorted(found.stem for found in SHIPPED.glob("*.toml")))
+    raise RackgateError(f"no topology file {name_or_path!r}, and no shipped one of that name; shipped: {known}")
+
+
+def load(path: Path) -> Topology:
+    """Reads a topology file.
+
+    Raises:
+        RackgateError: not TOML, a wrong key or value; the message names file, key and what is allowed.
+    """
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RackgateError(f"topology {path}: {error}") from error
+    return parse(raw, source=str(path))
+
+
+def parse(raw: Mapping[str, Any], *, source: str) -> Topology:
+    """The topology that a parsed TOML document describes; ``source`` names it in errors.
+
+    Raises:
+        RackgateError: as for ``load``.
+    """
+    top = _Table(source, "", dict(raw))
+    name = top.take("name", str, None, "a name")
+    site_tables = top.take("site", list, None, "one [[site]] or more")
+    if not 1 <= len(site_tables) <= MAX_SITES:
+        raise top.fail("site", f"expected 1 to {MAX_SITES} sites, found {len(site_tables)}")
+    sites = tuple(_site(_Table(source, f"site[{index}]", table), index) for index, table in enumerate(site_tables, 1))
+    _check_sites(top, sites)
+    links = _links(top, sites)
+    brokers = _Table(source, "brokers", top.take("brokers", dict, {}, "a table"))
+    controllers = _Table(source, "controllers", top.take("controllers", dict, {}, "a table"))
+    top.done("name, site, link, links, brokers, controllers")
+    broker_heap_mb, broker_properties = _jvm(brokers, 384)
+    controller_heap_mb, controller_properties = _jvm(controllers, 256)
+    return Topology(
+        name=name,
+        sites=sites,
+        links=links,
+        broker_heap_mb=broker_heap_mb,
+        controller_heap_mb=controller_heap_mb,
+        broker_properties=broker_properties,
+        controller_properties=controller_properties,
+    )
+
+
+def _site(table: _Table, index: int) -> Site:
+    name = table.take("name", str, None, "a name")
+    client = table.take("client", bool, False, "true or false")
+    nodes: list[Node] = []
+    roles: tuple[tuple[str, Role], ...] = (("brokers", "broker"), ("controllers", "controller"))
+    for key, role in roles:
+        for node_id in table.take(key, list, [], "a list of node ids"):
+            if not isinstance(node_id, int) or isinstance(node_id, bool) or node_id < 0:
+                raise table.fail(key, f"expected node ids of 0 or more, found {node_id!r}")
+            ip = f"{SITE_NET}.{index}.{FIRST_NODE_HOST + len(nodes)}"
+            nodes.append(Node(f"{role}-{node_id}", node_id, role, name, str(IPv4Address(ip))))
+    if len(nodes) > MAX_NODES_PER_SITE:
+        raise table.fail("brokers", f"at most {MAX_NODES_PER_SITE} nodes in a site, found {len(nodes)}")
+    table.done("name, client, brokers, controllers")
+    return Site(name, index, tuple(nodes), client)
+
+
+def _check_sites(top: _Table, sites: tuple[Site, ...]) -> None:
+    names = [site.name for site in sites]
+    for name in names:
+        # Interface names have 15 characters, and a site's name is part of them.
+        if not (name.isalnum() and name.isascii() and name.islower() and len(name) <= 8):
+            raise top.fail("site.name", f"expected 1 to 8 lower-case letters and digits, found {name!r}")
+    if len(set(names)) < len(names):
+        raise top.fail("site.name", f"names must differ, found {', '.join(names)}")
+    ids = [node.node_id for site in sites for node in site.nodes]
+    if len(set(ids)) < len(ids):
+        raise top.fail("site", f"node ids must differ (brokers and controllers together), found {ids}")
+    roles = {node.role for site in sites for node in site.nodes}
+    if roles != {"broker", "controller"}:
+        raise top.fail("site", "at least one broker and one controller are needed")
+    if sum(site.client for site in sites) != 1:
+        raise top.fail("site.client", "exactly one site has client = true")
+
+
+def _links(top: _Table, sites: tuple[Site, ...]) -> tuple[Link, ...]:
+    everywhere = _Table(top.source, "links", top.take("links", dict, {}, "a table"))
+    default_ms = float(everywhere.take("rtt_ms", (int, float), 0.0, "milliseconds"))
+    if default_ms < 0:
+        raise everywhere.fail("rtt_ms", f"expected 0 or more milliseconds, found {default_ms}")
+    everywhere.done("rtt_ms")
+    names = [site.name for site in sites]
+    rtt_ms = {frozenset(pair): default_ms for pair in combinations(names, 2)}
+    for index, raw in enumerate(top.take("link", list, [], "[[link]] tables"), 1):
+        table = _Table(top.source, f"link[{index}]", raw)
+        between = table.take("between", list, None, "two site names")
+        pair = frozenset(map(str, between))
+        if pair not in rtt_ms:
+            raise table.fail("between", f"expected two of {', '.join(names)}, found {between!r}")
+        value = float(table.take("rtt_ms", (int, float), None, "milliseconds"))
+        if value < 0:
+            raise table.fail("rtt_ms", f"expected 0 or more milliseconds, found {value}")
+        rtt_ms[pair] = value
+        table.done("between, rtt_ms")
+    return tuple(
+        Link(index, left, right, rtt_ms[frozenset((left, right))])
+        for index, (left, right) in enumerate(combinations(names, 2))
+    )
+
+
+def _jvm(table: _Table, heap_mb: int) -> tuple[int, Mapping[str, str]]:
+    heap = table.take("heap_mb", int, heap_mb, "MiB")
+    if heap < 128:
+        raise table.fail("heap_mb", f"Kafka needs 128 MiB or more, found {heap}")
+    raw = table.take("properties", dict, {}, "a table of Kafka's properties")
+    table.done("heap_mb, properties")
+    properties = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in raw.items()}
+    return heap, properties

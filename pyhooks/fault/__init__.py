@@ -1,0 +1,1 @@
+"""Faults that prove themselves: inject, proof, heal."""

@@ -1,0 +1,1 @@
+"""Clients that write what they saw into a history."""
