@@ -1,0 +1,69 @@
+# Two targets do everything, the set-up included: "make bench" and "make test". See README.md.
+#
+# Every recipe runs in a PID namespace of its own (setup/contained.sh), so that nothing outlives make, kill -9 included.
+SHELL := $(CURDIR)/setup/contained.sh
+.ONESHELL:
+.DELETE_ON_ERROR:
+.PHONY: help bench test check pytest upstream-smoke ducktape-smoke build lock clean
+
+PYTHON ?= python3.11
+VENV := .venv
+DUCKTAPE_VENV := .venv-ducktape
+BIN := $(VENV)/bin
+
+help:
+	@echo "make bench   build the patched Kafka, run the benchmark with a rack outage, write out/bench/index.html"
+	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest on the overlay, a ducktape rack outage"
+	@echo "make check   ruff, mypy --strict, the patch series"
+	@echo "make build   the patched Kafka alone"
+	@echo "make lock    renew requirements/*.lock from pyproject.toml"
+	@echo "make clean   remove build/ and out/"
+
+bench: $(VENV)/ready
+	@exec $(BIN)/rackgate bench run
+
+build: $(VENV)/ready
+	@exec $(BIN)/rackgate build
+
+test: check pytest upstream-smoke ducktape-smoke
+	@echo "make test: check, pytest, Kafka's PartitionTest and the ducktape rack outage passed"
+
+check: $(VENV)/ready
+	@$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/rackgate patch check
+
+pytest: $(VENV)/ready build
+	@exec $(BIN)/pytest
+
+upstream-smoke: build
+	@exec $(BIN)/rackgate patch test kafka.cluster.PartitionTest
+
+ducktape-smoke: build $(DUCKTAPE_VENV)/ready
+	@exec setup/ducktape.sh ducktape_tests/rack_outage_test.py
+
+# Set-up: a virtual environment for the project, one for ducktape with its own strict pins, both by hash.
+define make-venv
+	@setup/system.sh
+	echo "setting up $(1) (once; downloads by hash from requirements/)"
+	rm -rf $(1)
+	$(PYTHON) -m venv $(1)
+	# the build backend first, since packages without a wheel are built with it and not with an unpinned one
+	$(1)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/build.lock
+	$(1)/bin/python -m pip install -q --disable-pip-version-check --require-hashes --no-build-isolation -r $(2)
+	$(1)/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
+	touch $(1)/ready
+endef
+
+$(VENV)/ready: requirements/main.lock requirements/build.lock setup/system.sh
+	$(call make-venv,$(VENV),requirements/main.lock)
+
+$(DUCKTAPE_VENV)/ready: requirements/ducktape.lock requirements/build.lock setup/system.sh
+	$(call make-venv,$(DUCKTAPE_VENV),requirements/ducktape.lock)
+
+lock:
+	@setup/lock.sh
+
+clean:
+	@rm -rf build out results
