@@ -1,0 +1,348 @@
+"""The outage phase: what each topic did while a rack was gone, decided from the history and the observations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from bench.scenarios import Arm, OutagePlan, Scenario
+from pyhooks.history import Event
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NS = 1_000_000_000
+Behaviour = Literal["went on", "was refused", "went on unprotected", "unknown"]
+# What a gate answers; any other exception of the probe is an error, not a refusal.
+REFUSALS = frozenset(
+    {
+        "NotEnoughRacksException",
+        "NotEnoughReplicasException",
+        "NotEnoughRacksAfterAppendException",
+        "NotEnoughReplicasAfterAppendException",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """When the rack was away, on the monotonic clock; None where the history does not say.
+
+    Attributes:
+        inject_ns: the fault began.
+        heal_ns: the heal began.
+        healed_ns: the heal was proved.
+        proved: the fault took hold and lasted until the heal.
+    """
+
+    inject_ns: int | None
+    heal_ns: int | None
+    healed_ns: int | None
+    proved: bool
+
+
+@dataclass(frozen=True)
+class Look:
+    """Leader and ISR of one topic at one moment.
+
+    Attributes:
+        at_ns: monotonic.
+        leader: broker id, or -1.
+        isr: broker ids.
+        racks: their racks.
+    """
+
+    at_ns: int
+    leader: int
+    isr: tuple[int, ...]
+    racks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The settled outage of one topic: from some time after the rack left its ISR until the heal begins.
+
+    Attributes:
+        topic: whose.
+        left_ns: first look at an ISR without the rack.
+        from_ns: start.
+        to_ns: end.
+    """
+
+    topic: str
+    left_ns: int
+    from_ns: int
+    to_ns: int
+
+
+def fault_of(events: Iterable[Event], rack: str) -> Fault:
+    """The fault of ``rack`` that the history holds (the last one, if several)."""
+    at: dict[str, int] = {}
+    outcomes: dict[str, str] = {}
+    for event in events:
+        if event.process == "fault" and event.rack == rack:
+            step = str(event.data.get("step"))
+            if step == "inject":
+                at, outcomes = {}, {}
+            at[step], outcomes[step] = event.mono_ns, event.outcome
+    proved = outcomes.get("proved") == "ok" and outcomes.get("held", "ok") == "ok"
+    return Fault(at.get("inject"), at.get("heal"), at.get("healed"), proved)
+
+
+def looks_of(events: Iterable[Event], topic: str) -> list[Look]:
+    """All looks at ``topic``, in the order of time."""
+    found = []
+    for event in events:
+        if event.process == "isr-watch" and event.outcome == "ok" and topic in event.data["topics"]:
+            seen = event.data["topics"][topic]
+            found.append(Look(event.mono_ns, seen["leader"], tuple(seen["isr"]), tuple(seen["racks"])))
+    return found
+
+
+def window_of(topic: str, looks: Sequence[Look], fault: Fault, plan: OutagePlan) -> Window | None:
+    """The settled outage of a topic; None if the rack was not seen to leave its ISR in time."""
+    if fault.inject_ns is None or fault.heal_ns is None:
+        return None
+    for look in looks:
+        if fault.inject_ns < look.at_ns < fault.heal_ns and plan.rack not in look.racks:
+            start_ns = look.at_ns + round(plan.settle_s * NS)
+            return Window(topic, look.at_ns, start_ns, fault.heal_ns) if start_ns < fault.heal_ns else None
+    return None
+
+
+def probe_of(events: Iterable[Event], topic: str) -> list[Event]:
+    """All attempts of the probe at ``topic``."""
+    return [
+        event
+        for event in events
+        if event.process == "probe" and event.op == "produce" and event.data.get("topic") == topic
+    ]
+
+
+def exception_name(event: Event) -> str:
+    """The exception of a failed attempt, without its package; empty if there is none."""
+    return str(event.data.get("exception") or "").rsplit(".", 1)[-1]
+
+
+def is_refusal(event: Event) -> bool:
+    """Whether a gate refused this attempt."""
+    return event.outcome in ("fail", "unknown") and exception_name(event) in REFUSALS
+
+
+def behaviour(
+    *,
+    proved: bool,
+    window: Window | None,
+    intended: int,
+    acked: int,
+    probe_acked: int,
+    probe_refused: int,
+    fewest_racks: int | None,
+    went_on_share: float,
+) -> Behaviour:
+    """What a topic did in its settled outage.
+
+    Args:
+        proved: the fault took hold and lasted.
+        window: the settled outage, None if there was none.
+        intended: records intended in it.
+        acked: of those, acknowledged in it.
+        probe_acked: attempts of the probe that were acknowledged in it.
+        probe_refused: attempts of the probe that a gate refused in it.
+        fewest_racks: smallest number of racks seen in the ISR in it, None if nobody looked.
+        went_on_share: share of the intended records that "went on" asks for.
+    """
+    if not proved or window is None or intended == 0 or fewest_racks is None:
+        return "unknown"
+    if acked == 0 and probe_acked == 0 and probe_refused > 0:
+        return "was refused"
+    if acked >= went_on_share * intended and probe_refused == 0:
+        return "went on" if fewest_racks >= 2 else "went on unprotected"
+    return "unknown"
+
+
+def summarise(
+    spark: SparkSession, raw: DataFrame, events: Sequence[Event], scenario: Scenario, start_ns: int
+) -> dict[str, Any]:
+    """The outage phase's numbers.
+
+    Args:
+        spark: the session.
+        raw: of ``bench.analyse.read_raw``; rows of other phases are left out.
+        events: the history.
+        scenario: the plan that was driven.
+        start_ns: start of the phase; all times of the result are seconds from it.
+    """
+    plan, arms = scenario.outage, scenario.outage_arms
+    fault = fault_of(events, plan.rack)
+    looks = {arm.topic: looks_of(events, arm.topic) for arm in arms}
+    windows = {arm.topic: window_of(arm.topic, looks[arm.topic], fault, plan) for arm in arms}
+    frame = raw.where("phase = 'outage'")
+    counts = _counts(spark, frame, fault, windows)
+    series = _series(frame, start_ns)
+
+    def seconds(at_ns: int | None) -> float | None:
+        return None if at_ns is None else (at_ns - start_ns) / NS
+
+    return {
+        "rack": plan.rack,
+        "proved": fault.proved,
+        "inject_s": seconds(fault.inject_ns),
+        "heal_s": seconds(fault.heal_ns),
+        "healed_s": seconds(fault.healed_ns),
+        "length_s": plan.total_s,
+        "rate_per_s": plan.rate_per_s,
+        "probe_rate_per_s": plan.probe_rate_per_s,
+        "settle_s": plan.settle_s,
+        "went_on_share": plan.went_on_share,
+        "topics": [
+            _topic(arm, fault, windows[arm.topic], looks[arm.topic], probe_of(events, arm.topic), plan, start_ns)
+            | counts.get(arm.topic, {})
+            | {"series": series.get(arm.topic, [])}
+            for arm in arms
+        ],
+    }
+
+
+def decide(outage: dict[str, Any]) -> None:
+    """Adds to each topic of ``summarise``'s result what it did (``behaviour``) and the shares behind that."""
+    for topic in outage["topics"]:
+        window = topic["window_s"]
+        topic["behaviour"] = behaviour(
+            proved=outage["proved"],
+            window=None if window is None else Window(topic["topic"], 0, 0, 0),
+            intended=topic.get("settled_intended", 0),
+            acked=topic.get("settled_acked", 0),
+            probe_acked=topic["probe"]["settled_acked"],
+            probe_refused=topic["probe"]["settled_refused"],
+            fewest_racks=topic["fewest_racks"],
+            went_on_share=outage["went_on_share"],
+        )
+
+
+def _topic(
+    arm: Arm,
+    fault: Fault,
+    window: Window | None,
+    looks: Sequence[Look],
+    probe: Sequence[Event],
+    plan: OutagePlan,
+    start_ns: int,
+) -> dict[str, Any]:
+    def seconds(at_ns: int | None, since_ns: int | None = start_ns) -> float | None:
+        return None if at_ns is None or since_ns is None else (at_ns - since_ns) / NS
+
+    settled = [look for look in looks if window and window.from_ns <= look.at_ns < window.to_ns]
+    heal_ns = fault.heal_ns
+    back_ns = next((x.at_ns for x in looks if heal_ns and x.at_ns > heal_ns and plan.rack in x.racks), None)
+    changes = [
+        look
+        for number, look in enumerate(looks)
+        if number == 0 or (look.leader, look.isr) != (looks[number - 1].leader, looks[number - 1].isr)
+    ]
+    return {
+        "arm": arm.id,
+        "label": arm.label,
+        "topic": arm.topic,
+        "window_s": None if window is None else [seconds(window.from_ns), seconds(window.to_ns)],
+        "left_after_s": seconds(window.left_ns, fault.inject_ns) if window else None,
+        "back_after_s": seconds(back_ns, fault.heal_ns),
+        "fewest_racks": min((len(look.racks) for look in settled), default=None),
+        "isr": [
+            {"at_s": seconds(x.at_ns), "leader": x.leader, "isr": list(x.isr), "racks": list(x.racks)} for x in changes
+        ],
+        "looked_until_s": seconds(looks[-1].at_ns) if looks else None,
+        "probe": _probe(probe, fault, window, start_ns),
+    }
+
+
+def _probe(probe: Sequence[Event], fault: Fault, window: Window | None, start_ns: int) -> dict[str, Any]:
+    refused = [event for event in probe if is_refusal(event)]
+    settled = [event for event in probe if window and window.from_ns <= event.mono_ns < window.to_ns]
+    first_ns = next((e.mono_ns for e in refused if fault.inject_ns and e.mono_ns > fault.inject_ns), None)
+    return {
+        "attempts": len(probe),
+        "acked": sum(event.outcome == "ok" for event in probe),
+        "refused": len(refused),
+        "other": sum(event.outcome != "ok" and not is_refusal(event) for event in probe),
+        "exceptions": dict(Counter(exception_name(event) for event in probe if event.outcome != "ok")),
+        "settled_attempts": len(settled),
+        "settled_acked": sum(event.outcome == "ok" for event in settled),
+        "settled_refused": sum(is_refusal(event) for event in settled),
+        "refused_at_s": [(event.mono_ns - start_ns) / NS for event in refused],
+        "first_refusal_after_s": (
+            None if first_ns is None or fault.inject_ns is None else (first_ns - fault.inject_ns) / NS
+        ),
+        "message": next((str(event.data.get("message")) for event in refused), None),
+    }
+
+
+def _counts(
+    spark: SparkSession, frame: DataFrame, fault: Fault, windows: Mapping[str, Window | None]
+) -> dict[str, dict[str, Any]]:
+    """Per topic, over the measured records: what became of them, in all and in the settled outage."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    rows = [(topic, window.from_ns, window.to_ns) for topic, window in windows.items() if window]
+    settled = spark.createDataFrame(rows, "topic string, from_ns long, to_ns long")
+    # Without a fault in the history nothing counts as sent under it.
+    inject_ns, heal_ns = (fault.inject_ns or 0, fault.heal_ns or 0) if fault.heal_ns else (0, 0)
+    acked = F.col("outcome") == "acked"
+    inside = F.col("intended_ns").between(F.col("from_ns"), F.col("to_ns") - 1)
+    in_fault = acked & (F.col("intended_ns") >= inject_ns) & (F.col("intended_ns") < heal_ns)
+    late = acked & (F.col("done_ns") >= heal_ns) & F.lit(heal_ns > 0)
+    found = (
+        frame.where("measured")
+        .join(F.broadcast(settled), "topic", "left")
+        .withColumn("held_ms", F.when(in_fault, F.col("latency_us") / 1000))
+        .groupBy("topic")
+        .agg(
+            F.count("*").alias("intended"),
+            F.count_if(acked).alias("acked"),
+            F.count_if(F.col("outcome") == "refused").alias("refused"),
+            F.count_if(F.col("outcome") == "failed").alias("failed"),
+            F.count_if(F.col("outcome") == "unknown").alias("unknown"),
+            F.count_if(inside).alias("settled_intended"),
+            F.count_if(inside & acked & (F.col("done_ns") < F.col("to_ns"))).alias("settled_acked"),
+            F.count_if(in_fault & (F.col("done_ns") >= heal_ns)).alias("acked_only_after_heal"),
+            F.expr("percentile(held_ms, array(0.5, 0.99, 1.0))").alias("held"),
+            (F.min(F.when(late, F.col("done_ns"))) - heal_ns).alias("first_ack_ns"),
+        )
+    )
+    summary: dict[str, dict[str, Any]] = {}
+    for row in found.collect():
+        numbers = row.asDict()
+        held, first_ack_ns = numbers.pop("held"), numbers.pop("first_ack_ns")
+        summary[numbers.pop("topic")] = numbers | {
+            "acked_share": numbers["acked"] / numbers["intended"],
+            "settled_share": _share(numbers["settled_acked"], numbers["settled_intended"]),
+            "first_ack_after_heal_s": None if first_ack_ns is None else first_ack_ns / NS,
+            "sent_under_fault_ms": None if not held else dict(zip(("p50", "p99", "max"), held, strict=True)),
+        }
+    return summary
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _series(frame: DataFrame, start_ns: int) -> dict[str, list[dict[str, Any]]]:
+    """Per topic and second: records intended in it, and acknowledgements that arrived in it."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    def per_second(column: str, rows: DataFrame) -> dict[tuple[str, int], int]:
+        second = F.floor((F.col(column) - start_ns) / NS).alias("second")
+        return {(row["topic"], row["second"]): row["n"] for row in _counted(rows, second)}
+
+    def _counted(rows: DataFrame, second: Any) -> list[Any]:
+        return list(rows.groupBy("topic", second).agg(F.count("*").alias("n")).collect())
+
+    intended = per_second("intended_ns", frame)
+    acked = per_second("done_ns", frame.where("outcome = 'acked'"))
+    series: dict[str, list[dict[str, Any]]] = {}
+    for topic, second in sorted(intended.keys() | acked.keys()):
+        point = {"s": second, "intended": intended.get((topic, second), 0), "acked": acked.get((topic, second), 0)}
+        series.setdefault(topic, []).append(point)
+    return series

@@ -1,0 +1,196 @@
+"""Drives one arm: sends each record at its intended time, come what may, and notes what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.pacing import Slot
+
+ACKED, REFUSED, FAILED, UNKNOWN = "acked", "refused", "failed", "unknown"
+# A refusal is sure only when no earlier attempt of the same record can lie in the log; librdkafka retries this
+# error by itself, so with retries it never reaches us as a sure one.
+SURE_REFUSALS = frozenset({"NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_RACKS"})
+# Never left this process.
+SURE_FAILURES = frozenset({"_QUEUE_FULL", "MSG_SIZE_TOO_LARGE", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
+# poll() counts in whole milliseconds; the rest of the way to the intended time is slept in small steps.
+COARSE_NS = 2_000_000
+FINE_S = 0.0001
+IDLE_POLL_S = 0.25
+
+
+class Client(Protocol):
+    """What the pacer needs of ``confluent_kafka.Producer``."""
+
+    def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Callable[..., None]) -> None:
+        """Queues a record; raises BufferError if the queue is full."""
+
+    def poll(self, timeout: float) -> int:
+        """Serves delivery reports for at most ``timeout`` seconds, returning after the first."""
+
+    def flush(self, timeout: float) -> int:
+        """Waits at most ``timeout`` seconds for all reports; returns how many are open."""
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Gives up all open records."""
+
+
+@dataclass
+class Observations:
+    """What became of the records of one slot that one task sent; one element of each array per record.
+
+    Attributes:
+        slot: the slot.
+        index: positions in the slot, int64.
+        sent_ns: when produce() was called, monotonic clock, int64.
+        done_ns: when the delivery report arrived, or 0, int64.
+        client_us: librdkafka's own time from produce() to report, or -1, int64.
+        partition: of an acknowledged record, or -1, int32.
+        offset: of an acknowledged record, or -1, int64.
+        outcome: one of acked, refused, failed, unknown.
+        error: name of librdkafka's error, or None.
+    """
+
+    slot: Slot
+    index: npt.NDArray[np.int64]
+    sent_ns: npt.NDArray[np.int64] = field(init=False)
+    done_ns: npt.NDArray[np.int64] = field(init=False)
+    client_us: npt.NDArray[np.int64] = field(init=False)
+    partition: npt.NDArray[np.int32] = field(init=False)
+    offset: npt.NDArray[np.int64] = field(init=False)
+    outcome: list[str] = field(init=False)
+    error: list[str | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        size = len(self.index)
+        self.sent_ns = np.zeros(size, dtype=np.int64)
+        self.done_ns = np.zeros(size, dtype=np.int64)
+        self.client_us = np.full(size, -1, dtype=np.int64)
+        self.partition = np.full(size, -1, dtype=np.int32)
+        self.offset = np.full(size, -1, dtype=np.int64)
+        self.outcome = [UNKNOWN] * size
+        self.error = ["not-reported"] * size
+
+    def report(self, clock: Callable[[], int], at: int, error: Any, message: Any) -> None:
+        """Takes the delivery report of the record at position ``at``."""
+        self.done_ns[at] = clock()
+        if error is None:
+            self.outcome[at], self.error[at] = ACKED, None
+            self.partition[at], self.offset[at] = message.partition(), message.offset()
+            self.client_us[at] = round(message.latency() * 1e6)
+        else:
+            self.error[at] = name = str(error.name())
+            self.outcome[at] = outcome_of(name, retries=True)
+
+    def not_queued(self, clock: Callable[[], int], at: int) -> None:
+        """Notes that the record at position ``at`` never left this process."""
+        self.done_ns[at] = clock()
+        self.outcome[at], self.error[at] = FAILED, "_QUEUE_FULL"
+
+
+def outcome_of(error: str, *, retries: bool) -> str:
+    """The outcome that an error stands for.
+
+    Args:
+        error: librdkafka's name of the error.
+        retries: whether the client may have sent the record more than once.
+    """
+    if error in SURE_FAILURES:
+        return FAILED
+    if error in SURE_REFUSALS and not retries:
+        return REFUSED
+    return UNKNOWN
+
+
+def record_key(run_id: str, phase: str, arm: str, seq: int) -> bytes:
+    """The key by which a record is known again when the topic is read back."""
+    return f"{run_id}/{phase}/{arm}/{seq}".encode()
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One arm's way through a phase, with a client of its own.
+
+    Attributes:
+        run_id: part of every record's key.
+        slots: in the order of time.
+        start_ns: start of the phase on the monotonic clock.
+        value: value of every record.
+        task: number of this task.
+        tasks: number of tasks that share the schedule.
+        flush_s: bound on waiting for the last reports, in seconds.
+        clock: monotonic nanoseconds.
+        sleep: sleeps for seconds.
+    """
+
+    run_id: str
+    slots: Sequence[Slot]
+    start_ns: int
+    value: bytes
+    task: int
+    tasks: int
+    flush_s: float
+    clock: Callable[[], int] = time.monotonic_ns
+    sleep: Callable[[float], None] = time.sleep
+
+    def drive(self, client: Client) -> list[Observations]:
+        """Sends every record of the lane and waits, bounded, for what is open."""
+        done = [self._drive_slot(client, slot) for slot in self.slots]
+        if client.flush(self.flush_s) > 0:
+            # What is still open is unknown; purging makes the client say so instead of waiting on.
+            client.purge()
+            client.flush(1.0)
+        return done
+
+    def _drive_slot(self, client: Client, slot: Slot) -> Observations:
+        share = slot.share(self.task, self.tasks)
+        seen = Observations(slot, np.arange(share.start, share.stop, share.step, dtype=np.int64))
+        for at, index in enumerate(share):
+            self._wait_until(client, self.start_ns + slot.intended_ns(index))
+            key = record_key(self.run_id, slot.phase, slot.arm, slot.first_seq + index)
+            seen.sent_ns[at] = self.clock()
+            try:
+                client.produce(slot.topic, self.value, key, on_delivery=partial(seen.report, self.clock, at))
+            except BufferError:
+                seen.not_queued(self.clock, at)
+            client.poll(0)
+        return seen
+
+    def _wait_until(self, client: Client, due_ns: int) -> None:
+        # A late record is sent at once and keeps its intended time: that is what makes the loop open.
+        while (left_ns := due_ns - self.clock()) > 0:
+            if left_ns > COARSE_NS:
+                client.poll(min(IDLE_POLL_S, (left_ns - COARSE_NS / 2) / 1e9))
+            else:
+                client.poll(0)
+                self.sleep(min(FINE_S, left_ns / 1e9))
+
+
+def rows(run_id: str, task: int, start_ns: int, seen: Observations) -> Iterator[tuple[str, Any]]:
+    """The columns of the raw observations, by name; see ``bench.load.SCHEMA``."""
+    size, slot = len(seen.index), seen.slot
+    intended = np.array([start_ns + slot.intended_ns(int(i)) for i in seen.index], dtype=np.int64)
+    yield from {
+        "run_id": [run_id] * size,
+        "phase": [slot.phase] * size,
+        "block": np.full(size, slot.block, dtype=np.int32),
+        "arm": [slot.arm] * size,
+        "topic": [slot.topic] * size,
+        "task": np.full(size, task, dtype=np.int32),
+        "seq": slot.first_seq + seen.index,
+        "measured": np.array([slot.measured(int(i)) for i in seen.index], dtype=np.bool_),
+        "intended_ns": intended,
+        "sent_ns": seen.sent_ns,
+        "done_ns": seen.done_ns,
+        "client_us": seen.client_us,
+        "outcome": seen.outcome,
+        "error": seen.error,
+        "partition": seen.partition,
+        "offset": seen.offset,
+    }.items()

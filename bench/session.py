@@ -1,0 +1,56 @@
+"""The Spark session of a run: loopback only, nothing looked up, everything it writes below one folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyhooks import paths
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHUFFLE_PARTITIONS = 4
+
+
+@contextmanager
+def spark_session(work: Path, *, master: str, jars: Sequence[Path] = ()) -> Iterator[SparkSession]:
+    """Starts Spark and stops it at the end.
+
+    Args:
+        work: folder for Spark's scratch files and warehouse.
+        master: such as ``local[2]``.
+        jars: further jars for driver and executors (the Kafka source).
+    """
+    from pyspark.sql import SparkSession
+
+    work.mkdir(parents=True, exist_ok=True)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    known = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(paths.REPO), *([known] if known else [])])
+    builder = (
+        SparkSession.builder.master(master)
+        .appName("rackgate-bench")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.local.dir", str(work / "spark-local"))
+        .config("spark.sql.warehouse.dir", str(work / "spark-warehouse"))
+        .config("spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.jars", ",".join(str(jar) for jar in jars))
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={work} -XX:+UseSerialGC")
+    )
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()

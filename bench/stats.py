@@ -1,0 +1,180 @@
+"""Intervals and verdict words: pure functions of numbers, every random choice from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Word = Literal["faster", "slower", "equivalent", "undecided"]
+# Latencies are counted in bins of equal ratio; 0.1 % is far below any band and any noise.
+BINS_PER_E = 1000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its interval; without unit of its own.
+
+    Attributes:
+        low: lower end.
+        point: the estimate.
+        high: upper end.
+    """
+
+    low: float
+    point: float
+    high: float
+
+    def inside(self, low: float, high: float) -> bool:
+        """Whether the whole interval lies strictly between ``low`` and ``high``."""
+        return low < self.low and self.high < high
+
+
+def mean_interval(values: Sequence[float], *, confidence: float, resamples: int, seed: int) -> Interval:
+    """The mean of independent values with a studentised bootstrap interval.
+
+    Studentised (Efron and Tibshirani, "An Introduction to the Bootstrap", 12.5), because the plain percentile
+    interval of a dozen values is too narrow.
+
+    Args:
+        values: at least two, such as the log-ratio of each block.
+        confidence: such as 0.95.
+        resamples: number of resamples.
+        seed: of the resamples.
+
+    Raises:
+        ValueError: fewer than two values, or one that is not finite.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.size < 2 or not np.isfinite(sample).all():
+        raise ValueError(f"need at least two finite values, got {values!r}")
+    size = sample.size
+    mean = float(sample.mean())
+    error = float(sample.std(ddof=1)) / np.sqrt(size)
+    if error == 0.0:
+        return Interval(mean, mean, mean)
+    picks = np.random.default_rng(seed).integers(0, size, size=(resamples, size))
+    drawn = sample[picks]
+    errors = drawn.std(axis=1, ddof=1) / np.sqrt(size)
+    # A resample of one value repeated says nothing about its own error.
+    varied = errors > 1e-12 * error
+    deviations = (drawn.mean(axis=1)[varied] - mean) / errors[varied]
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(deviations, [tail, 1.0 - tail])
+    return Interval(mean - float(high) * error, mean, mean - float(low) * error)
+
+
+def ratio_interval(
+    numerator: Sequence[float],
+    denominator: Sequence[float],
+    *,
+    confidence: float,
+    resamples: int,
+    seed: int,
+) -> Interval:
+    """The geometric mean of paired ratios with its interval.
+
+    Args:
+        numerator: one positive value per block.
+        denominator: the other arm's value of the same block.
+        confidence: such as 0.95.
+        resamples: number of resamples.
+        seed: of the resamples.
+
+    Raises:
+        ValueError: different lengths, or a value that is not positive.
+    """
+    above, below = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
+    if above.shape != below.shape or not ((above > 0).all() and (below > 0).all()):
+        raise ValueError("need pairs of positive values")
+    logs = np.log(above / below)
+    interval = mean_interval(logs.tolist(), confidence=confidence, resamples=resamples, seed=seed)
+    return Interval(*(float(np.exp(end)) for end in (interval.low, interval.point, interval.high)))
+
+
+def band_ends(band: float) -> tuple[float, float]:
+    """The equivalence band of a ratio: ``1/(1+band)`` to ``1+band``, symmetric in the logarithm."""
+    return 1.0 / (1.0 + band), 1.0 + band
+
+
+def word(ratio: Interval, band: float) -> Word:
+    """What an interval of a latency ratio says, without regard to the control.
+
+    ``equivalent`` if all of it lies within the band, even where 1 lies outside of it; else ``faster`` or
+    ``slower`` if all of it lies on one side of 1; else ``undecided``.
+    """
+    if ratio.inside(*band_ends(band)):
+        return "equivalent"
+    if ratio.high < 1.0:
+        return "faster"
+    if ratio.low > 1.0:
+        return "slower"
+    return "undecided"
+
+
+def verdict(ratio: Interval, control: Interval, band: float) -> Word:
+    """The word for a candidate; ``undecided`` if two equal arms don't come out as equivalent."""
+    return word(ratio, band) if word(control, band) == "equivalent" else "undecided"
+
+
+def detectable_ratio(ratio: Interval) -> float:
+    """The smallest ratio above 1 that an interval of this width would have told from 1."""
+    return max(ratio.high / ratio.point, ratio.point / ratio.low)
+
+
+def highest_quantile(observations: int, min_beyond: int) -> float:
+    """The highest quantile beyond which ``min_beyond`` of the observations lie; 0 if there is none."""
+    return max(0.0, 1.0 - min_beyond / observations) if observations > 0 else 0.0
+
+
+def bin_value(index: npt.NDArray[np.int64] | int) -> Floats:
+    """The middle of a logarithmic bin, in the unit that was binned."""
+    return np.asarray(np.exp((np.asarray(index, dtype=np.float64) + 0.5) / BINS_PER_E))
+
+
+def histogram_quantiles(counts: npt.NDArray[np.int64], bins: Floats, quantiles: Floats) -> Floats:
+    """Quantiles of histograms.
+
+    Args:
+        counts: shape (histograms, bins).
+        bins: value of each bin, ascending.
+        quantiles: fractions.
+
+    Returns:
+        Shape (histograms, quantiles): for each the value of the bin in which the quantile falls.
+    """
+    sums = counts.cumsum(axis=1)
+    totals = sums[:, -1]
+    found = np.empty((counts.shape[0], quantiles.size))
+    for row in range(counts.shape[0]):
+        rank = np.maximum(1, np.ceil(quantiles * totals[row]))
+        found[row] = bins[np.minimum(np.searchsorted(sums[row], rank), bins.size - 1)]
+    return found
+
+
+def curve_intervals(
+    blocks: npt.NDArray[np.int64], bins: Floats, quantiles: Floats, *, confidence: float, resamples: int, seed: int
+) -> tuple[Floats, Floats]:
+    """Bootstrap intervals of pooled percentiles; whole blocks are resampled, as records within one depend.
+
+    Args:
+        blocks: counts, shape (blocks, bins).
+        bins: value of each bin, ascending.
+        quantiles: fractions.
+        confidence: such as 0.95.
+        resamples: number of resamples.
+        seed: of the resamples.
+
+    Returns:
+        Lower and upper ends, one per quantile.
+    """
+    size = blocks.shape[0]
+    weights = np.random.default_rng(seed).multinomial(size, np.full(size, 1.0 / size), size=resamples)
+    drawn = histogram_quantiles(weights @ blocks, bins, quantiles)
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
+    return np.asarray(low), np.asarray(high)
