@@ -1,0 +1,232 @@
+"""``rackgate build``: from pinned artifacts and the series to a distribution, all or nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pyhooks.build import git, layout, maven, overlay, recipe, series
+from pyhooks.build.compiling import Compiler, Sources, read_jar
+from pyhooks.build.distribution import FOLDERS, MANIFEST, Distribution
+from pyhooks.build.fetch import link, sha256
+from pyhooks.build.progress import Stages
+from pyhooks.build.recipe import Module, Recipe
+from pyhooks.build.workspace import Workspace, build_key, touched_modules
+from pyhooks.errors import RackgateError
+
+STAGES = ("fetch and verify", "lay out the sources", "apply the series", "compile", "make the overlay", "assemble")
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a build made, or found made.
+
+    Attributes:
+        distribution: where it is, by the name that stays.
+        fresh: whether anything had to be made.
+        seconds: how long it took.
+    """
+
+    distribution: Distribution
+    fresh: bool
+    seconds: float
+
+
+def build(
+    *,
+    kafka_toml: Path | None = None,
+    base: Path | None = None,
+    first: int | None = None,
+    force: bool = False,
+    quiet: bool = False,
+) -> Built:
+    """Builds the distribution, or finds that the one there is right.
+
+    Args:
+        kafka_toml: the recipe, with the series beside it; by default the one in ``patch/``.
+        base: the folder to build in, by default ``build/``.
+        first: apply only the first patches, into a distribution of their own.
+        force: build even if nothing changed.
+        quiet: show no progress.
+
+    Raises:
+        RackgateError: one line that names the artifact, patch, or file and line at fault.
+    """
+    started = time.monotonic()
+    plan = recipe.load(kafka_toml)
+    patches = series.load(plan.path.parent, first)
+    space = Workspace.of(plan, base)
+    stages = Stages(len(STAGES), space.root / "timings.json", quiet=quiet)
+    target = space.link(first)
+    with space.lock(stages.say):
+        key = build_key(plan, patches)
+        if not force and (target / MANIFEST).exists():
+            present = Distribution(target)
+            if present.manifest.get("key") == key and not present.damage():
+                return Built(present, False, time.monotonic() - started)
+        _build(plan, patches, space, stages, key, target)
+        stages.remember()
+        space.prune()
+        layout.remove(space.work)
+    return Built(Distribution(target), True, time.monotonic() - started)
+
+
+def _build(
+    plan: Recipe, patches: tuple[series.Patch, ...], space: Workspace, stages: Stages, key: str, target: Path
+) -> None:
+    work = space.clear_work()
+    with stages.stage(STAGES[0]):
+        space.store.fetch(plan, plan.artifacts, work)
+    with stages.stage(STAGES[1]):
+        published = Sources("published", space.sources(plan), layout.BASELINE)
+    with stages.stage(STAGES[2]):
+        tree = work / "tree"
+        layout.clone(published.tree, tree)
+        patched = Sources("patched", tree, series.apply(tree, patches))
+        files = git.changed_files(tree, layout.BASELINE, patched.commit)
+        affected = plan.affected_by(touched_modules(plan, files, patches))
+    with stages.stage(STAGES[3]) as progress:
+        compiler = Compiler(plan, space.store, space.cache)
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            # Side by side: each alone leaves a core idle for much of the time.
+            jobs = [
+                pool.submit(
+                    compiler.compile, state, affected, work / state.name, lambda words: stages.tell(progress, words)
+                )
+                for state in (patched, published)
+            ]
+            after, before = (job.result() for job in jobs)
+    with stages.stage(STAGES[4]):
+        fresh = work / "dist"
+        jars = _overlay(plan, affected, (published, patched), (before, after), space, fresh / "overlay", patches)
+    with stages.stage(STAGES[5]):
+        for role, folder in (("runtime", "libs"), ("spark", "spark")):
+            (fresh / folder).mkdir()
+            for artifact in plan.with_role(role):
+                link(space.store.path(artifact), fresh / folder / artifact.file_name)
+        manifest = _manifest(plan, patches, patched, files, jars, key, fresh)
+        (fresh / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        space.publish(fresh, key, target)
+
+
+def _overlay(
+    plan: Recipe, affected: tuple[Module, ...], states: tuple[Sources, Sources],
+    classes: tuple[dict[str, Path], dict[str, Path]], space: Workspace, folder: Path, patches: tuple[series.Patch, ...],
+) -> list[overlay.OverlayJar]:  # fmt: skip
+    folder.mkdir(parents=True)
+    manifest = (("Kafka-Version", plan.version), ("Rackgate-Series", series.series_hash(patches)))
+    made = []
+    for module in affected:
+        nests = overlay.changed_nests(module, *(read_jar(jars[module.name]) for jars in classes))
+        resources = overlay.changed_resources(*(state.tree / module.path / "src/main/resources" for state in states))
+        published = space.store.path(plan.find(module.artifact, "runtime"))
+        jar = overlay.make_jar(module, nests, resources, published=published, folder=folder, manifest=manifest)
+        if jar:
+            made.append(jar)
+    return made
+
+
+def _manifest(
+    plan: Recipe, patches: tuple[series.Patch, ...], patched: Sources, files: tuple[str, ...],
+    jars: list[overlay.OverlayJar], key: str, fresh: Path,
+) -> dict[str, Any]:  # fmt: skip
+    present = [path for folder in FOLDERS for path in (fresh / folder).rglob("*") if path.is_file()]
+    return {
+        "key": key,
+        "kafka_version": plan.version,
+        "scala_version": plan.scala,
+        "javac_version": maven.javac_version(),
+        "tree_commit": patched.commit,
+        "patch_hash": series.series_hash(patches),
+        "patches": [{"name": p.path.name, "subject": p.subject, "sha256": p.sha256} for p in patches],
+        "changed_files": list(files),
+        "artifacts": {artifact.id: artifact.sha256 for artifact in plan.artifacts},
+        "overlay": [asdict(jar) for jar in jars],
+        "files": {str(path.relative_to(fresh)): sha256(path) for path in sorted(present)},
+    }
+
+
+def import_tree(
+    *, kafka_toml: Path | None = None, base: Path | None = None, force: bool = False, quiet: bool = False
+) -> Path:
+    """Lays out the person's tree: the published sources with the series as commits on top.
+
+    Args:
+        kafka_toml: the recipe, with the series beside it.
+        base: the folder to build in.
+        force: throw away commits and changes in the tree that were not exported.
+        quiet: show no progress.
+
+    Returns:
+        The tree.
+
+    Raises:
+        RackgateError: the tree holds work that is not in the series, or a patch does not apply.
+    """
+    plan = recipe.load(kafka_toml)
+    patches = series.load(plan.path.parent)
+    space = Workspace.of(plan, base)
+    stages = Stages(3, space.root / "timings-import.json", quiet=quiet)
+    with space.lock(stages.say):
+        if space.tree.exists() and not force and (work_in_tree := unexported(space.tree)):
+            raise RackgateError(
+                f"{space.tree}: {work_in_tree}; `rackgate patch export` keeps it, --force throws it away"
+            )
+        work = space.clear_work()
+        with stages.stage(STAGES[0]):
+            wanted = [*plan.with_role("sources"), *plan.with_role("test-sources")]
+            space.store.fetch(plan, wanted, work)
+        with stages.stage(STAGES[1]):
+            fresh = work / "tree"
+            layout.clone(space.sources(plan), fresh)
+        with stages.stage(STAGES[2]):
+            head = series.apply(fresh, patches)
+            git.git(fresh, "update-ref", IMPORTED, head, what="mark what was imported")
+            if space.tree.exists():
+                space.tree.replace(work / "replaced-tree")
+            fresh.replace(space.tree)
+        stages.remember()
+        layout.remove(work)
+    return space.tree
+
+
+IMPORTED = "refs/rackgate/imported"
+
+
+def unexported(tree: Path) -> str:
+    """What a person's tree holds beyond what was imported or exported last, in words, or empty."""
+    if git.git(tree, "status", "--porcelain", what="look at the tree"):
+        return "has uncommitted changes"
+    head, imported = (git.commit_of(tree, ref) for ref in ("HEAD", IMPORTED))
+    return "" if head == imported else "has commits that were not exported"
+
+
+def try_apply(plan: Recipe, patches: tuple[series.Patch, ...], base: Path | None = None) -> bool:
+    """Applies the series to a copy of the laid-out sources, if there are any.
+
+    Args:
+        plan: the recipe.
+        patches: the series.
+        base: the folder builds are in.
+
+    Returns:
+        Whether it could be tried.
+
+    Raises:
+        RackgateError: a patch does not apply, or changes a file that is not built.
+    """
+    space = Workspace.of(plan, base)
+    laid_out = sorted((space.root / "sources").glob("*/.git"))
+    if not laid_out:
+        return False
+    with space.lock(lambda _: None):
+        tree = space.clear_work() / "check"
+        layout.clone(space.sources(plan), tree)
+        head = series.apply(tree, patches)
+        touched_modules(plan, git.changed_files(tree, layout.BASELINE, head), patches)
+        layout.remove(space.work)
+    return True

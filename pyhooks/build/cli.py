@@ -1,0 +1,199 @@
+"""The commands ``rackgate build`` and ``rackgate patch …``."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+
+from pyhooks import paths
+from pyhooks.build import builder, git, recipe, series
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.jvmtest import run_tests
+from pyhooks.build.pin import pin as pin_artifacts
+from pyhooks.build.progress import Stages
+from pyhooks.build.workspace import Workspace
+from pyhooks.errors import RackgateError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+patch_app = typer.Typer(
+    help="The patch series: lay out its tree, write it back, check it, test it, pin what it is built from.",
+    no_args_is_help=True,
+)
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")]
+
+
+def say(text: str = "") -> None:
+    """Prints a line of the result."""
+    Console(soft_wrap=True, markup=False, highlight=False).print(text)
+
+
+def reports(command: Callable[P, R]) -> Callable[P, R]:
+    """Turns a RackgateError of a command into one line, its detail and its exit status; a traceback with --debug."""
+
+    @wraps(command)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except RackgateError as error:
+            console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+            if kwargs.get("debug"):
+                console.print(traceback.format_exc())
+            console.print(f"error: {error}")
+            if error.detail:
+                console.print(error.detail)
+            raise typer.Exit(error.exit_status) from None
+
+    return wrapper
+
+
+@reports
+def build_command(
+    patches: Annotated[
+        int | None, typer.Option("--patches", min=0, help="Apply only the first N patches, into a folder of their own.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Build even if nothing changed.")] = False,
+    json_: Json = False,
+    debug: Debug = False,  # noqa: ARG001 - read by @reports
+) -> None:
+    """Builds the patched Kafka: stock jars untouched, and small overlay jars that go before them.
+
+    Examples:
+      rackgate build
+      rackgate build --patches 2
+      export CLASSPATH=$(rackgate build --json | jq -r .classpath)
+    """
+    made = builder.build(first=patches, force=force, quiet=json_)
+    manifest = made.distribution.manifest
+    if json_:
+        summary = {
+            "root": str(made.distribution.root),
+            "classpath": made.distribution.overlay_classpath,
+            "fresh": made.fresh,
+            "seconds": round(made.seconds, 2),
+            **{key: manifest[key] for key in ("kafka_version", "patch_hash", "patches", "overlay", "tree_commit")},
+        }
+        typer.echo(json.dumps(summary, indent=1))
+        return
+    classes = sum(len(jar["classes"]) for jar in manifest["overlay"])
+    count = len(manifest["patches"])
+    state = "built" if made.fresh else "up to date"
+    say(f"Kafka {manifest['kafka_version']} with {count} patches: {state} in {made.seconds:.1f} s")
+    say(f"  {made.distribution.root}")
+    for jar in manifest["overlay"]:
+        say(f"  overlay/{jar['jar']}: {len(jar['classes'])} classes, {len(jar['resources'])} other files")
+    if not classes:
+        say("  the overlay is empty: the series changes no class")
+        return
+    say("To use the overlay on a Kafka of your own of the same version, before its start scripts:")
+    say(f"  export CLASSPATH={made.distribution.overlay_classpath}")
+
+
+@patch_app.command("pin")
+@reports
+def pin_command(debug: Debug = False) -> None:  # noqa: ARG001 - read by @reports
+    """Resolves every artifact through Maven and writes the list with SHA-256 into kafka.toml.
+
+    To move to another Kafka: change the versions at the top of kafka.toml, run this, look at the difference.
+    """
+    path = paths.PATCH / "kafka.toml"
+    before = {artifact.id: artifact.sha256 for artifact in recipe.load(path).artifacts}
+    space = Workspace.of(recipe.load(path))
+    stages = Stages(1, space.root / "timings-pin.json")
+    with space.lock(stages.say), stages.stage("resolve"):
+        artifacts = pin_artifacts(path, space.clear_work())
+    stages.remember()
+    after = {artifact.id: artifact.sha256 for artifact in artifacts}
+    changed = sorted(id_ for id_ in set(before) & set(after) if before[id_] != after[id_])
+    say(f"{path}: {len(after)} artifacts, {len(set(after) - set(before))} new, {len(set(before) - set(after))} gone")
+    for id_ in changed:
+        say(f"  same coordinates, OTHER CONTENT than pinned before: {id_}")
+
+
+@patch_app.command("import")
+@reports
+def import_command(
+    force: Annotated[bool, typer.Option("--force", help="Throw away what was not exported.")] = False,
+    debug: Debug = False,  # noqa: ARG001 - read by @reports
+) -> None:
+    """Lays out Kafka's sources as a git repository with the series as commits on top, to work on.
+
+    Examples:
+      rackgate patch import
+      cd build/kafka-4.3.1/tree && git log --oneline
+    """
+    tree = builder.import_tree(force=force)
+    log = git.git(tree, "log", "--oneline", "--no-decorate", what="list the commits")
+    say(log)
+    say(f"{tree}: change, commit, then `rackgate patch export`")
+
+
+@patch_app.command("export")
+@reports
+def export_command(debug: Debug = False) -> None:  # noqa: ARG001 - read by @reports
+    """Writes the tree's commits back to the series.
+
+    Examples:
+      rackgate patch export && git diff patch/
+    """
+    plan = recipe.load()
+    space = Workspace.of(plan)
+    if not space.tree.exists():
+        raise RackgateError(f"{space.tree} is not there; run `rackgate patch import` first")
+    with space.lock(say):
+        names = series.export(space.tree, plan.path.parent)
+        head = git.commit_of(space.tree, "HEAD")
+        git.git(space.tree, "update-ref", builder.IMPORTED, head, what="mark what was exported")
+    say(f"{plan.path.parent}: {len(names)} patches")
+
+
+@patch_app.command("check")
+@reports
+def check_command(debug: Debug = False) -> None:  # noqa: ARG001 - read by @reports
+    """Checks the series: complete, readable, each patch with a short subject and a reason, and that it applies."""
+    plan = recipe.load()
+    faults = series.lint(plan.path.parent)
+    for fault in faults:
+        say(f"error: {fault}")
+    if faults:
+        raise typer.Exit(1)
+    patches = series.load(plan.path.parent)
+    applied = builder.try_apply(plan, patches)
+    ending = "and they apply" if applied else "NOT TRIED whether they apply: no sources yet, run `rackgate build` once"
+    say(f"{len(patches)} patches are in order, {ending}")
+
+
+@patch_app.command("test")
+@reports
+def jvm_test_command(
+    classes: Annotated[list[str], typer.Argument(help="Test classes, such as kafka.cluster.PartitionTest.")],
+    stock: Annotated[bool, typer.Option("--stock", help="Run on the published jars, without the overlay.")] = False,
+    json_: Json = False,
+    debug: Debug = False,  # noqa: ARG001 - read by @reports
+) -> None:
+    """Runs Kafka's own tests on the overlay; those that the series changes are compiled from it.
+
+    Examples:
+      rackgate patch test kafka.cluster.PartitionTest
+      rackgate patch test --stock kafka.cluster.PartitionTest
+    """
+    outcome = run_tests(Distribution.load(), classes, stock=stock, quiet=json_)
+    if json_:
+        typer.echo(json.dumps(outcome.as_dict(), indent=1))
+    else:
+        for failure in outcome.failures:
+            say(f"failed: {failure}")
+        say(
+            f"{outcome.tests} tests, {outcome.failed} failed, {outcome.skipped} skipped, in {outcome.seconds:.1f} s, "
+            f"{'on the published jars' if stock else 'on the overlay'}; reports in {outcome.reports}"
+        )
+    if not outcome.passed:
+        raise typer.Exit(1)

@@ -1,0 +1,89 @@
+"""What a build leaves behind: stock jars untouched, overlay jars that go before them, and a manifest of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pyhooks import paths
+from pyhooks.build.fetch import sha256
+from pyhooks.errors import RackgateError
+
+MANIFEST = "manifest.json"
+FOLDERS = ("overlay", "libs", "spark")
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A built Kafka.
+
+    Attributes:
+        root: its folder, with ``libs/``, ``overlay/``, ``spark/`` and ``manifest.json``.
+    """
+
+    root: Path
+
+    @staticmethod
+    def load(root: Path | None = None) -> Distribution:
+        """The distribution in ``root``, by default the one that ``rackgate build`` made last.
+
+        The folder is resolved, so that a later build, which puts another one in its place, does not pull the
+        jars away from under running processes.
+
+        Raises:
+            RackgateError: there is none.
+        """
+        root = root or paths.BUILD / "kafka-4.3.1" / "dist"
+        if not (root / MANIFEST).is_file():
+            raise RackgateError(f"no built Kafka in {root}: run `rackgate build`")
+        return Distribution(root.resolve())
+
+    def classpath(self, overlay: bool = True) -> str:
+        """The class path of a broker or tool, the overlay first, or without it."""
+        stock = f"{self.root}/libs/*"
+        return f"{self.root}/overlay/*:{stock}" if overlay else stock
+
+    @property
+    def overlay_classpath(self) -> str:
+        """What a person puts into CLASSPATH for Kafka's own start scripts."""
+        return f"{self.root}/overlay/*"
+
+    @cached_property
+    def manifest(self) -> Mapping[str, Any]:
+        """The parsed ``manifest.json``.
+
+        Raises:
+            RackgateError: it cannot be read.
+        """
+        try:
+            parsed: Mapping[str, Any] = json.loads((self.root / MANIFEST).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RackgateError(f"{self.root / MANIFEST}: {error}; run `rackgate build --force`") from error
+        return parsed
+
+    @property
+    def spark_jars(self) -> tuple[Path, ...]:
+        """The jars that Spark needs for its Kafka source beside those of pyspark."""
+        return tuple(sorted((self.root / "spark").glob("*.jar")))
+
+    def damage(self) -> str:
+        """What is not as the manifest says, in a few words, or empty if all is right."""
+        expected: Mapping[str, str] = self.manifest.get("files", {})
+        present = {
+            str(path.relative_to(self.root)): path
+            for folder in FOLDERS
+            for path in (self.root / folder).rglob("*")
+            if path.is_file()
+        }
+        if stray := sorted(set(present) - set(expected)):
+            return f"{stray[0]} is not of this build"
+        for name, digest in expected.items():
+            if name not in present:
+                return f"{name} is missing"
+            if sha256(present[name]) != digest:
+                return f"{name} has changed"
+        return ""

@@ -1,0 +1,235 @@
+"""Runs Kafka's own tests with Maven Surefire, on the overlay or on the published jars.
+
+Test classes come from the published ``-test`` jars. Test sources that the series changes are compiled from the
+patched tree and go before them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+import xml.etree.ElementTree as ElementTree
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pyhooks import paths
+from pyhooks.build import git, layout, maven, recipe, series
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.overlay import nest
+from pyhooks.build.progress import Stages
+from pyhooks.build.recipe import Module, Recipe
+from pyhooks.build.workspace import Workspace, home
+from pyhooks.errors import RackgateError
+
+TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the reports of a test run say.
+
+    Attributes:
+        tests: how many ran or were skipped.
+        failed: failures and errors.
+        skipped: how many were skipped.
+        failures: ``class.method: message`` of each failed one.
+        reports: folder with the JUnit XML.
+        seconds: how long all of it took.
+        error: why the run itself did not end well, or empty.
+    """
+
+    tests: int
+    failed: int
+    skipped: int
+    failures: tuple[str, ...]
+    reports: Path
+    seconds: float
+    error: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether at least one test ran and none failed."""
+        return self.tests > self.skipped and not self.failed and not self.error
+
+    def as_dict(self) -> dict[str, Any]:
+        """The outcome as plain JSON."""
+        return {**asdict(self), "reports": str(self.reports), "passed": self.passed}
+
+
+def run_tests(
+    distribution: Distribution,
+    classes: Sequence[str],
+    *,
+    stock: bool = False,
+    quiet: bool = False,
+    reports: Path | None = None,
+) -> Outcome:
+    """Runs test classes of Kafka.
+
+    Args:
+        distribution: the build whose jars are tested; its series must be the present one.
+        classes: full names, such as ``kafka.cluster.PartitionTest``.
+        stock: leave the overlay, and test sources changed by the series, out.
+        quiet: show no progress.
+        reports: folder for the JUnit XML, by default ``out/upstream``.
+
+    Raises:
+        RackgateError: an unknown class, a test source that does not compile, or a build that is not of this series.
+    """
+    started = time.monotonic()
+    plan = recipe.load()
+    patches = series.load(plan.path.parent)
+    if not stock and distribution.manifest["patch_hash"] != series.series_hash(patches):
+        raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
+    space = Workspace.of(plan)
+    target = reports or paths.OUT / "upstream"
+    stages = Stages(3, space.root / "timings-test.json", quiet=quiet)
+    with space.lock(stages.say):
+        work = space.clear_work() / "test"
+        with stages.stage("fetch and verify"):
+            wanted = [*plan.with_role("test"), *plan.with_role("testrun"), *plan.with_role("runtime")]
+            space.store.fetch(plan, wanted, work)
+        with stages.stage("lay out the tests"):
+            changed = {} if stock else _changed_tests(plan, space, patches, work)
+            test_classes = work / "test-classes"
+            test_classes.mkdir(parents=True)
+            owners = _unpack(plan, space, classes, changed, test_classes)
+        stem = hashlib.sha256(" ".join(sorted(classes)).encode()).hexdigest()[:8]
+        raw = work / "reports"
+        pom = maven.render(
+            "jvmtest.xml.j2", work / "pom.xml",
+            recipe=plan, classes=classes, sources=work / "sources", output=test_classes, reports=raw,
+            scala=any(file.suffix == ".scala" for files in changed.values() for file in files),
+            classpath=_classpath(plan, space, distribution, owners, stock=stock),
+        )  # fmt: skip
+        log = target / f"maven-{stem}.log"
+        target.mkdir(parents=True, exist_ok=True)
+        error = ""
+        with stages.stage("compile and run the tests"):
+            try:
+                maven.maven(pom, ["test"], what="Kafka's tests", log=log, timeout_s=TIMEOUT_S)
+            except RackgateError as failure:
+                if not list(raw.glob("TEST-*.xml")):
+                    raise
+                error = str(failure)
+        stages.remember()
+        for file in raw.glob("TEST-*.xml"):
+            shutil.copyfile(file, target / file.name)
+        outcome = read_reports(raw, target, time.monotonic() - started)
+        layout.remove(space.work)
+    if error and not outcome.failed:
+        raise RackgateError(f"Kafka's tests: {error}")
+    return outcome
+
+
+def read_reports(folder: Path, shown: Path, seconds: float) -> Outcome:
+    """Sums the JUnit XML of ``folder`` up.
+
+    Args:
+        folder: has ``TEST-*.xml`` files.
+        shown: the folder that the outcome names.
+        seconds: how long the run took.
+
+    Raises:
+        RackgateError: no report, or one that cannot be read.
+    """
+    tests = failed = skipped = 0
+    failures = []
+    files = sorted(folder.glob("TEST-*.xml"))
+    if not files:
+        raise RackgateError(f"Kafka's tests: no test ran; no report in {folder}")
+    for file in files:
+        try:
+            cases = ElementTree.parse(file).getroot().findall("testcase")  # noqa: S314 - written by Surefire just now
+        except ElementTree.ParseError as error:
+            raise RackgateError(f"{file}: {error}") from error
+        for case in cases:
+            tests += 1
+            skipped += case.find("skipped") is not None
+            fault = next((node for kind in ("failure", "error") if (node := case.find(kind)) is not None), None)
+            if fault is not None:
+                failed += 1
+                message = (fault.get("message") or fault.get("type") or "").splitlines()
+                failures.append(f"{case.get('classname')}.{case.get('name')}: {message[0] if message else ''}")
+    return Outcome(tests, failed, skipped, tuple(failures), shown, seconds)
+
+
+def _changed_tests(
+    plan: Recipe, space: Workspace, patches: tuple[series.Patch, ...], work: Path
+) -> dict[str, list[Path]]:
+    """Copies the test sources that the series changes to ``work/sources``; returns them by module."""
+    tree = work / "tree"
+    layout.clone(space.sources(plan), tree)
+    head = series.apply(tree, patches)
+    changed: dict[str, list[Path]] = {}
+    for file in git.changed_files(tree, layout.BASELINE, head):
+        module = home(plan, file)
+        source = tree / file
+        if module is None or not file.startswith(f"{module.path}/src/test/") or not source.exists():
+            continue
+        kind, _, name = file.removeprefix(f"{module.path}/src/test/").partition("/")
+        target = work / "sources" / kind / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        changed.setdefault(module.name, []).append(target)
+    return changed
+
+
+def _unpack(
+    plan: Recipe, space: Workspace, classes: Sequence[str], changed: dict[str, list[Path]], target: Path
+) -> list[Module]:
+    """Unpacks the published tests of the modules that have the classes, without what is compiled anew.
+
+    Returns:
+        Those modules.
+    """
+    stale = {nest(f"{_package(file)}/{file.stem}") for files in changed.values() for file in files if _is_code(file)}
+    found: dict[str, Module] = {}
+    for module in (m for m in plan.modules if m.tests):
+        jar = space.store.path(plan.find(module.artifact, "test"))
+        with zipfile.ZipFile(jar) as archive:
+            names = set(archive.namelist())
+            owned = [name for name in classes if f"{name.replace('.', '/')}.class" in names]
+            owned += [name for name in classes if _defines(changed.get(module.name, []), name)]
+            if not owned:
+                continue
+            found.update(dict.fromkeys(owned, module))
+            kept = [n for n in names if not n.endswith("/") and not (n.endswith(".class") and nest(n) in stale)]
+            archive.extractall(target, kept)
+    missing = sorted(set(classes) - set(found))
+    if missing:
+        raise RackgateError(f"{missing[0]}: no such test class in the published tests or in the series")
+    return list({module.name: module for module in found.values()}.values())
+
+
+def _is_code(file: Path) -> bool:
+    return file.suffix in {".java", ".scala"}
+
+
+def _package(file: Path) -> str:
+    """The package that a source file declares, as a path."""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        words = line.strip().rstrip(";").split()
+        if len(words) == 2 and words[0] == "package":
+            return words[1].replace(".", "/")
+    return ""
+
+
+def _defines(files: Sequence[Path], name: str) -> bool:
+    return any(_is_code(f) and f"{_package(f)}/{f.stem}".replace("/", ".") == name for f in files)
+
+
+def _classpath(
+    plan: Recipe, space: Workspace, distribution: Distribution, owners: Sequence[Module], *, stock: bool
+) -> list[Path]:
+    overlay = [] if stock else sorted((distribution.root / "overlay").glob("*.jar"))
+    libraries = sorted((distribution.root / "libs").glob("*.jar"))
+    # The tests of a module use helpers from those it is compiled against; its own are unpacked.
+    others = [m for m in plan.modules if m.tests and m not in owners]
+    tests = [space.store.path(plan.find(module.artifact, "test")) for module in others]
+    running = [space.store.path(artifact) for artifact in plan.with_role("testrun")]
+    return [*overlay, *libraries, *tests, *running]

@@ -1,0 +1,142 @@
+"""Maven as resolver, compiler driver and test runner: renders poms, runs it, and finds what went wrong in its log."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from pyhooks import paths
+from pyhooks.errors import RackgateError
+from pyhooks.process import run
+
+TEMPLATES = paths.REPO / "patch" / "build"
+# What Maven says when -o keeps it from something that it does not have yet.
+_OFFLINE = re.compile(r"in offline mode|has not been downloaded from it before|Could not (find|transfer) artifact")
+_COMPILE_ERROR = re.compile(
+    r"^\[ERROR\] (?P<file>/[^:\[]+\.(?:java|scala)):(?:\[(?P<jline>\d+),\d+\]|(?P<sline>\d+):) ?(?P<text>.*)$"
+)
+_MISSING_FILE = re.compile(r"Could not (?:find|transfer) artifact (?P<artifact>[^\s]+) ")
+_FAILED_PROJECT = re.compile(r"Failed to execute goal .* on project (?P<project>[^:]+):")
+# The compilers recurse deeply on Kafka's sources; upstream's build gives them the same stack.
+_MAVEN_OPTS = "-Xss4m -Xmx2g -XX:+UseParallelGC"
+
+
+def render(template: str, path: Path, /, **values: Any) -> Path:
+    """Writes a pom from a template of ``patch/build``; values are escaped for XML.
+
+    Returns:
+        ``path``.
+    """
+    engine = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(engine.get_template(template).render(**values), encoding="utf-8")
+    return path
+
+
+@functools.cache
+def java_home() -> Path:
+    """The JDK that compiles: JAVA_HOME, or the one that ``javac`` on the PATH belongs to.
+
+    Raises:
+        RackgateError: there is no JDK.
+    """
+    named = os.environ.get("JAVA_HOME")
+    if named and (Path(named) / "bin" / "javac").exists():
+        return Path(named)
+    found = shutil.which("javac")
+    if not found:
+        raise RackgateError("no JDK: javac is not on the PATH; install openjdk-17-jdk-headless")
+    return Path(found).resolve().parent.parent
+
+
+@functools.cache
+def javac_version() -> str:
+    """The version of the compiler, such as ``17.0.15``.
+
+    Raises:
+        RackgateError: there is no JDK, or it is older than 17.
+    """
+    words = run([java_home() / "bin" / "javac", "-version"], what="ask javac for its version").split()
+    version = words[-1] if words else ""
+    major = version.split(".")[0]
+    if not major.isdigit() or int(major) < 17:
+        raise RackgateError(f"javac {version or '?'} in {java_home()} is too old: Kafka 4 needs a JDK 17 or later")
+    return version
+
+
+def maven(
+    pom: Path, goals: Sequence[str], *, what: str, log: Path, timeout_s: float = 900.0, retry_online: bool = True
+) -> None:
+    """Runs Maven on ``pom``, offline first; only if something is not in the local repository yet, online.
+
+    Args:
+        pom: the pom file.
+        goals: goals, phases and further options.
+        what: the work in words, for errors.
+        log: file that gets all of Maven's output.
+        timeout_s: bound in seconds.
+        retry_online: whether going online may help.
+
+    Raises:
+        RackgateError: names the source file and line, or the artifact, that it failed at.
+    """
+    if not shutil.which("mvn"):
+        raise RackgateError(f"{what}: mvn is not installed; install the package maven")
+    words = ["mvn", "-B", "-ntp", "-Dstyle.color=never", "-f", str(pom), *goals]
+    environment: Mapping[str, str] = {
+        **os.environ,
+        "JAVA_HOME": str(java_home()),
+        "MAVEN_OPTS": f"{_MAVEN_OPTS} {os.environ.get('MAVEN_OPTS', '')}".strip(),
+    }
+    try:
+        run([*words, "-o"], what=what, env=environment, log=log, timeout_s=timeout_s)
+        return
+    except RackgateError:
+        if not log.exists():
+            raise
+        text = log.read_text(encoding="utf-8", errors="replace")
+        if not (retry_online and _OFFLINE.search(text)):
+            raise explain(what, text, log) from None
+    try:
+        # -U: an earlier failure to find something must not count for ever.
+        run([*words, "-U"], what=what, env=environment, log=log, timeout_s=timeout_s)
+    except RackgateError:
+        raise explain(what, log.read_text(encoding="utf-8", errors="replace"), log) from None
+
+
+class MavenError(RackgateError):
+    """A failure inside Maven; ``project`` is the reactor module it stopped at, or empty."""
+
+    project: str = ""
+
+
+def explain(what: str, text: str, log: Path) -> MavenError:
+    """Makes one line of a failed run's log: the first compile error, else the artifact that is missing."""
+    lines = text.splitlines()
+    errors = [match for match in map(_COMPILE_ERROR.match, lines) if match]
+    detail = "\n".join(line for line in lines if line.startswith("[ERROR]"))
+    failed = _FAILED_PROJECT.search(text)
+    if errors:
+        first = errors[0]
+        place = f"{first['file']}:{first['jline'] or first['sline']}"
+        message = f"{what}: {place}: {first['text'].removeprefix('error: ')}"
+    elif missing := _MISSING_FILE.search(text):
+        message = f"{what}: artifact {missing['artifact']} cannot be had; is the network up?"
+    else:
+        message = f"{what}: Maven failed, see {log}"
+    error = MavenError(message, detail=detail[-6000:])
+    error.project = failed["project"].strip() if failed else ""
+    return error

@@ -1,0 +1,281 @@
+"""Reads ``kafka.toml``, the one home of what is built: versions, modules, and every artifact with its SHA-256."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyhooks import paths
+from pyhooks.errors import RackgateError
+
+ROLES = frozenset({"runtime", "sources", "test", "test-sources", "compile", "generator", "spark", "testrun"})
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_COORDINATES = re.compile(r"[^:\s]+:[^:\s]+:[^:\s]+(:[^:\s]+)?")
+
+
+@dataclass(frozen=True, order=True)
+class Artifact:
+    """One pinned jar.
+
+    Attributes:
+        id: ``group:artifact:version`` or ``group:artifact:version:classifier``.
+        sha256: of the jar, 64 hexadecimal digits.
+        roles: what it serves for, out of ``ROLES``.
+    """
+
+    id: str
+    sha256: str = field(compare=False)
+    roles: tuple[str, ...] = field(compare=False)
+
+    @property
+    def group(self) -> str:
+        """The Maven groupId."""
+        return self.id.split(":")[0]
+
+    @property
+    def name(self) -> str:
+        """The Maven artifactId."""
+        return self.id.split(":")[1]
+
+    @property
+    def version(self) -> str:
+        """The Maven version."""
+        return self.id.split(":")[2]
+
+    @property
+    def classifier(self) -> str:
+        """The Maven classifier, or empty."""
+        return [*self.id.split(":"), ""][3]
+
+    @property
+    def file_name(self) -> str:
+        """The name of the jar as Maven gives it."""
+        tail = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.name}-{self.version}{tail}.jar"
+
+
+@dataclass(frozen=True)
+class Messages:
+    """How a module's message classes are generated, as upstream's build.gradle does it.
+
+    Attributes:
+        path: folder of the JSON files below ``src/main/resources``.
+        package: Java package of the generated classes.
+        types: upstream's type class generators (``-t``), possibly none.
+        classes: upstream's message class generators (``-m``).
+    """
+
+    path: str
+    package: str
+    types: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    @property
+    def package_dir(self) -> str:
+        """The package as a path."""
+        return self.package.replace(".", "/")
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module of Kafka's build that a patch may touch.
+
+    Attributes:
+        name: how upstream's build names it, with ``-`` for nested projects.
+        artifact: the published artifactId.
+        path: its folder in Kafka's repository.
+        release: the Java release its classes are compiled for.
+        needs: names of the modules it is compiled against, all earlier in the list.
+        tests: whether a ``-test`` jar is published.
+        scala: whether it has Scala sources.
+        messages: its message generation, if it has any.
+        relocated: package prefixes (as paths) that upstream relocates in the published jar; classes that refer
+            to them are never ours to ship.
+        may_vanish: classes (as paths, without ``.class``) that the series deletes on purpose.
+    """
+
+    name: str
+    artifact: str
+    path: str
+    release: int
+    needs: tuple[str, ...] = ()
+    tests: bool = True
+    scala: bool = False
+    messages: Messages | None = None
+    relocated: tuple[str, ...] = ()
+    may_vanish: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Roots:
+    """What one role is resolved from.
+
+    Attributes:
+        artifacts: coordinates whose runtime closure is taken.
+        exclude: ``group:artifact`` left out of the closure.
+        transitive: whether dependencies are followed at all.
+    """
+
+    artifacts: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+    transitive: bool = True
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All of ``kafka.toml``.
+
+    Attributes:
+        path: the file it was read from.
+        version: of Kafka.
+        scala: full version of scalac.
+        plugins: versions of the Maven plugins, by short name.
+        javac_options: for every Java compilation.
+        scalac_options: for every Scala compilation.
+        ignored_repositories: ids of repositories that poms of third parties name and that are never asked.
+        roots: what each role is resolved from.
+        modules: in an order in which they can be compiled.
+        artifacts: every pinned jar.
+    """
+
+    path: Path
+    version: str
+    scala: str
+    plugins: Mapping[str, str]
+    javac_options: tuple[str, ...]
+    scalac_options: tuple[str, ...]
+    ignored_repositories: tuple[str, ...]
+    roots: Mapping[str, Roots]
+    modules: tuple[Module, ...]
+    artifacts: tuple[Artifact, ...]
+
+    def module(self, name: str) -> Module:
+        """The module of that name.
+
+        Raises:
+            RackgateError: there is none.
+        """
+        for module in self.modules:
+            if module.name == name:
+                return module
+        raise RackgateError(f"{self.path}: no [[module]] named {name!r}")
+
+    def with_role(self, role: str) -> tuple[Artifact, ...]:
+        """The artifacts that serve ``role``."""
+        return tuple(artifact for artifact in self.artifacts if role in artifact.roles)
+
+    def find(self, name: str, role: str) -> Artifact:
+        """The artifact with that artifactId and role.
+
+        Raises:
+            RackgateError: it is not pinned.
+        """
+        for artifact in self.with_role(role):
+            if artifact.name == name:
+                return artifact
+        raise RackgateError(f"{self.path}: no {role} artifact {name} is pinned; run `rackgate patch pin`")
+
+    def upstream_of(self, module: Module) -> tuple[Module, ...]:
+        """All modules that ``module`` is compiled against, directly or not, in list order."""
+        names: set[str] = set()
+        for other in reversed(self.modules):
+            if other.name in module.needs or other.name in names:
+                names.add(other.name)
+                names.update(other.needs)
+        return tuple(other for other in self.modules if other.name in names)
+
+    def affected_by(self, touched: set[str]) -> tuple[Module, ...]:
+        """The touched modules and all that are compiled against one of them, in list order."""
+        return tuple(
+            module
+            for module in self.modules
+            if module.name in touched or any(up.name in touched for up in self.upstream_of(module))
+        )
+
+
+def load(path: Path | None = None) -> Recipe:
+    """Reads and checks ``kafka.toml``.
+
+    Args:
+        path: the file, or None for the one in ``patch/``.
+
+    Raises:
+        RackgateError: missing, not TOML, or a value that cannot be meant; the message names the place.
+    """
+    path = path or paths.PATCH / "kafka.toml"
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RackgateError(f"{path} is missing: it says what is built") from error
+    except tomllib.TOMLDecodeError as error:
+        raise RackgateError(f"{path}: {error}") from error
+    try:
+        recipe = Recipe(
+            path=path,
+            version=raw["kafka"]["version"],
+            scala=raw["kafka"]["scala"],
+            plugins=dict(raw["plugins"]),
+            javac_options=tuple(raw["compile"]["javac"]),
+            scalac_options=tuple(raw["compile"]["scalac"]),
+            ignored_repositories=tuple(raw["resolve"].get("ignored_repositories", ())),
+            roots={role: _roots(entry) for role, entry in raw["resolve"].items() if isinstance(entry, dict)},
+            modules=tuple(_module(entry) for entry in raw["module"]),
+            artifacts=tuple(_artifact(entry, path) for entry in raw.get("artifact", ())),
+        )
+    except (KeyError, TypeError) as error:
+        raise RackgateError(f"{path}: key {error} is missing or not of this file's form") from error
+    _check(recipe)
+    return recipe
+
+
+def _roots(raw: Mapping[str, Any]) -> Roots:
+    return Roots(tuple(raw["artifacts"]), tuple(raw.get("exclude", ())), bool(raw.get("transitive", True)))
+
+
+def _module(raw: Mapping[str, Any]) -> Module:
+    messages = raw.get("messages")
+    rest: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
+    rest["messages"] = messages and Messages(
+        messages["path"], messages["package"], tuple(messages.get("types", ())), tuple(messages["classes"])
+    )
+    return Module(**rest)
+
+
+def _artifact(raw: Mapping[str, Any], path: Path) -> Artifact:
+    artifact = Artifact(raw["id"], raw["sha256"], tuple(raw["roles"]))
+    if not _COORDINATES.fullmatch(artifact.id):
+        raise RackgateError(f"{path}: {artifact.id!r} is not group:artifact:version[:classifier]")
+    if not _SHA256.fullmatch(artifact.sha256):
+        raise RackgateError(f"{path}: {artifact.id}: the sha256 is not 64 hexadecimal digits")
+    if not artifact.roles or not ROLES.issuperset(artifact.roles):
+        raise RackgateError(f"{path}: {artifact.id}: roles {artifact.roles} are not out of {sorted(ROLES)}")
+    return artifact
+
+
+def _check(recipe: Recipe) -> None:
+    seen: list[str] = []
+    for module in recipe.modules:
+        late = [need for need in module.needs if need not in seen]
+        if late:
+            raise RackgateError(f"{recipe.path}: module {module.name} needs {late[0]}, which must come before it")
+        if module.name in seen:
+            raise RackgateError(f"{recipe.path}: module {module.name} is there twice")
+        seen.append(module.name)
+    files: dict[str, str] = {}
+    for artifact in recipe.artifacts:
+        other = files.setdefault(artifact.file_name, artifact.id)
+        if other != artifact.id:
+            raise RackgateError(f"{recipe.path}: {other} and {artifact.id} have the same file name")
+
+
+def render_artifacts(artifacts: Sequence[Artifact]) -> str:
+    """The artifact list as TOML, sorted, one table a jar."""
+    blocks = [
+        f'[[artifact]]\nid = "{a.id}"\nsha256 = "{a.sha256}"\nroles = [{", ".join(f"{r!r}" for r in a.roles)}]\n'
+        for a in sorted(artifacts)
+    ]
+    return "\n".join(blocks).replace("'", '"')

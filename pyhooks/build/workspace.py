@@ -1,0 +1,192 @@
+"""The folder a build works in: where its parts lie, one build at a time, and what was left by one that was killed."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyhooks import paths
+from pyhooks.build import layout, maven, series
+from pyhooks.build.fetch import Store
+from pyhooks.build.git import git
+from pyhooks.build.recipe import Module, Recipe
+from pyhooks.errors import RackgateError
+
+_KEPT_DISTRIBUTIONS = 3
+_KEPT_CLASS_JARS = 150
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Everything that is made while building one version of Kafka.
+
+    Attributes:
+        root: ``build/kafka-<version>``.
+    """
+
+    root: Path
+
+    @staticmethod
+    def of(recipe: Recipe, base: Path | None = None) -> Workspace:
+        """The workspace of that recipe below ``base``, by default ``build/``."""
+        return Workspace((base or paths.BUILD) / f"kafka-{recipe.version}")
+
+    @property
+    def store(self) -> Store:
+        """The pinned jars."""
+        return Store(self.root / "artifacts")
+
+    @property
+    def work(self) -> Path:
+        """Temporary files of the one running build; whatever is here when a build starts is rubbish."""
+        return self.root / "work"
+
+    @property
+    def cache(self) -> Path:
+        """Kept results of compilations."""
+        return self.root / "cache"
+
+    @property
+    def tree(self) -> Path:
+        """The person's own tree: the series as commits, to change and export."""
+        return self.root / "tree"
+
+    def link(self, first: int | None) -> Path:
+        """The symbolic link to the finished distribution, of the whole series or of its first patches."""
+        return self.root / ("dist" if first is None else f"dist-{first}")
+
+    @contextmanager
+    def lock(self, tell: Callable[[str], None]) -> Iterator[None]:
+        """Holds the workspace for this process; waits, and says so, while another one has it.
+
+        The kernel lets the lock go when the process ends, however it ends.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                tell(f"another build works in {self.root}; waiting for it")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def clear_work(self) -> Path:
+        """Empties and returns the folder of temporary files."""
+        layout.remove(self.work)
+        self.work.mkdir(parents=True)
+        return self.work
+
+    def sources(self, recipe: Recipe) -> Path:
+        """The published sources as a git repository, laid out if that was not done yet or was tampered with."""
+        jars = [[a.id, a.sha256] for role in ("sources", "test-sources") for a in recipe.with_role(role)]
+        homes = [[m.name, m.path, m.scala] for m in recipe.modules]
+        how = Path(layout.__file__).read_text(encoding="utf-8")
+        key = hashlib.sha256(json.dumps([jars, homes, how]).encode()).hexdigest()[:16]
+        folder = self.root / "sources" / key
+        if folder.exists() and self._as_laid_out(folder):
+            return folder
+        layout.remove(folder)
+        fresh = self.work / "sources"
+        layout.remove(fresh)
+        layout.lay_out(recipe, self.store, fresh)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        fresh.replace(folder)
+        return folder
+
+    @staticmethod
+    def _as_laid_out(folder: Path) -> bool:
+        try:
+            head = git(folder, "rev-parse", "HEAD", layout.BASELINE, what="look at the sources").split()
+            return len(set(head)) == 1 and not git(folder, "status", "--porcelain", what="look at the sources")
+        except RackgateError:
+            return False  # whatever is wrong with it, it is laid out again
+
+    def publish(self, fresh: Path, key: str, link: Path) -> Path:
+        """Puts a finished distribution in its place; before this nobody sees it, after it everybody does.
+
+        Args:
+            fresh: the finished folder, in ``work``.
+            key: the build's key.
+            link: the symbolic link that shall lead to it.
+
+        Returns:
+            The folder it now is.
+        """
+        target = self.root / "dists" / key[:16]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            target.replace(self.work / "replaced")
+        fresh.replace(target)
+        if link.exists() and not link.is_symlink():
+            link.replace(self.work / "replaced-link")
+        pointer = self.work / "link"
+        pointer.symlink_to(Path("dists") / target.name)
+        pointer.replace(link)
+        return target
+
+    def prune(self) -> None:
+        """Deletes old distributions that no link leads to, old sources and old compilation results."""
+        used = {link.resolve() for link in self.root.glob("dist*") if link.is_symlink()}
+        dists = self._newest_first(self.root / "dists")
+        for folder in [d for d in dists if d.resolve() not in used][_KEPT_DISTRIBUTIONS:]:
+            layout.remove(folder)
+        for jar in self._newest_first(self.cache / "classes")[_KEPT_CLASS_JARS:]:
+            layout.remove(jar)
+
+    @staticmethod
+    def _newest_first(folder: Path) -> list[Path]:
+        entries = folder.iterdir() if folder.exists() else iter(())
+        return sorted(entries, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+
+def build_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
+    """A hash of everything that decides what a build makes: recipe, patches, poms, this package, the compiler."""
+    digest = hashlib.sha256(series.series_hash(patches).encode())
+    digest.update(recipe.path.read_bytes())
+    sources = [*sorted(maven.TEMPLATES.glob("*.j2")), *sorted(Path(__file__).parent.glob("*.py"))]
+    for path in sources:
+        digest.update(f"{path.name}\n".encode() + path.read_bytes())
+    digest.update(maven.javac_version().encode())
+    return digest.hexdigest()
+
+
+def touched_modules(recipe: Recipe, files: Sequence[str], patches: Sequence[series.Patch]) -> set[str]:
+    """Names of the modules whose main sources the series changes.
+
+    Args:
+        recipe: knows the modules' folders.
+        files: all files that differ from the baseline.
+        patches: to tell which one changes a file that no module has.
+
+    Raises:
+        RackgateError: a file lies in no module that is built, so a change to it would have no effect.
+    """
+    touched = set()
+    for file in files:
+        module = home(recipe, file)
+        if module is None:
+            culprit = next((p.path.name for p in patches if file in p.files), "the series")
+            raise RackgateError(
+                f"patch {culprit} changes {file}, which is in src/main or src/test of no [[module]] in "
+                f"{recipe.path.name}; add its module there"
+            )
+        if file.startswith(f"{module.path}/src/main/"):
+            touched.add(module.name)
+    return touched
+
+
+def home(recipe: Recipe, file: str) -> Module | None:
+    """The module whose ``src/main`` or ``src/test`` holds ``file``."""
+    for module in recipe.modules:
+        if file.startswith((f"{module.path}/src/main/", f"{module.path}/src/test/")):
+            return module
+    return None
