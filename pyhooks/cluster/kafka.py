@@ -45,7 +45,9 @@ def new_id() -> str:
             return text
 
 
-def server_properties(node: Node, *, quorum: Sequence[str], data: Path, extra: Mapping[str, str]) -> dict[str, str]:
+def server_properties(
+    node: Node, *, quorum: Sequence[str], data: Path | str, extra: Mapping[str, str]
+) -> dict[str, str]:
     """The configuration of one Kafka process; ``extra`` wins.
 
     Args:
@@ -84,7 +86,7 @@ def render(properties: Mapping[str, str]) -> str:
     return "".join(f"{key}={value}\n" for key, value in properties.items())
 
 
-def java_command(*, classpath: str, heap_mb: int, properties: Path, log4j: Path = LOG4J) -> list[str]:
+def java_command(*, classpath: str, heap_mb: int, properties: Path | str, log4j: Path | str = LOG4J) -> list[str]:
     """The words that start Kafka with a configuration file.
 
     Args:
@@ -117,7 +119,7 @@ def java_command(*, classpath: str, heap_mb: int, properties: Path, log4j: Path 
 def format_arguments(
     node: Node,
     *,
-    properties: Path,
+    properties: Path | str,
     cluster_id: str,
     directory_ids: Mapping[int, str],
     controllers: Sequence[Node],

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-
-from pyhooks.cluster import kafka, network
+from pyhooks.cluster import kafka, network, topics
 from pyhooks.cluster.format import format_disks
 from pyhooks.cluster.network import Rtt
 from pyhooks.cluster.node import NODE_DISK, NamespaceMachine
 from pyhooks.cluster.topology import Node, Topology, parse
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 LAB_VARIABLE = "RACKGATE_LAB"
 BOOTSTRAP_VARIABLE = "RACKGATE_BOOTSTRAP"
@@ -31,6 +30,11 @@ BOOT_TIMEOUT_S = 120.0
 ACTIVE_CONTROLLER = "Becoming the active controller"
 # What is started here outlives the call that started it; the objects are kept so that nothing warns of them.
 _KEPT: list[subprocess.Popen[bytes]] = []
+
+
+def in_lab() -> bool:
+    """Whether this process runs in a lab."""
+    return bool(os.environ.get(LAB_VARIABLE))
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class Lab:
     @cached_property
     def admin(self) -> AdminClient:
         """A client for metadata, made at first use."""
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return topics.admin(self.bootstrap)
 
     # -- Kafka processes ------------------------------------------------------------------------------------------
 
@@ -208,20 +212,17 @@ class Lab:
 
     # -- seen from outside ----------------------------------------------------------------------------------------
 
-    def reachable(self, node: Node, timeout_s: float = 1.0) -> bool:
-        """Whether a client can connect to the node's Kafka port right now."""
-        try:
-            with socket.create_connection((node.ip, node.port), timeout=timeout_s):
-                return True
-        except OSError:
-            return False
-
     def unfenced(self) -> frozenset[int]:
         """Ids of the brokers that the cluster's metadata lists, i.e. registered and not fenced."""
-        try:
-            return frozenset(self.admin.list_topics(timeout=5).brokers)
-        except KafkaException:
-            return frozenset()
+        return topics.unfenced(self.admin)
+
+    def cut(self, site: str) -> None:
+        """Drops everything between ``site`` and all others, both ways; cutting twice is the same as once."""
+        network.cut(self.topology, site)
+
+    def join(self, site: str) -> None:
+        """Takes a cut away; joining what is not cut does nothing."""
+        network.join(site)
 
     def wait_quorum(self, timeout_s: float = BOOT_TIMEOUT_S) -> None:
         """Waits until a controller is active, by the controllers' logs (there is no broker to ask yet).

@@ -16,8 +16,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
-from pyhooks.cluster import network
-from pyhooks.cluster.lab import Lab
+from pyhooks.cluster.running import RunningCluster, reachable
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
 
@@ -36,7 +35,7 @@ class Fault(Protocol):
         """Its name in the history."""
 
     @property
-    def lab(self) -> Lab:
+    def cluster(self) -> RunningCluster:
         """Where."""
 
     @property
@@ -66,13 +65,13 @@ def _all_at_once(questions: dict[str, Question]) -> dict[str, bool]:
 class KillRack:
     """SIGKILL to every Kafka process of the rack; healed by starting them again on the same disks."""
 
-    lab: Lab
+    cluster: RunningCluster
     rack: str
     op: str = "kill-rack"
 
     def probes(self) -> dict[str, Question]:
         """Can a client connect to each broker of the rack?"""
-        return {f"connect {node.name}": partial(self.lab.reachable, node) for node in self.lab.brokers(self.rack)}
+        return {f"connect {node.name}": partial(reachable, node) for node in self.cluster.brokers(self.rack)}
 
     def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
         """Connects without the fault, never under it."""
@@ -80,29 +79,29 @@ class KillRack:
 
     def inject(self) -> None:
         """Kills all at the same time."""
-        nodes = self.lab.brokers(self.rack)
+        nodes = self.cluster.brokers(self.rack)
         with ThreadPoolExecutor(len(nodes)) as pool:
-            list(pool.map(self.lab.kill_kafka, nodes))
+            list(pool.map(self.cluster.kill_kafka, nodes))
 
     def heal(self) -> None:
         """Starts what does not run."""
-        for node in self.lab.brokers(self.rack):
-            self.lab.start_kafka(node)
+        for node in self.cluster.brokers(self.rack):
+            self.cluster.start_kafka(node)
 
 
 @dataclass(frozen=True)
 class CutRack:
     """Silent loss of every packet between the rack and all other sites; its brokers run on and see each other."""
 
-    lab: Lab
+    cluster: RunningCluster
     rack: str
     op: str = "cut-rack"
 
     def probes(self) -> dict[str, Question]:
         """Do echoes pass from the clients and from another rack, back from the rack, and between its own brokers?"""
-        answers, members = self.lab.answers, self.lab.brokers(self.rack)
-        elsewhere = (self.rack, self.lab.topology.client_site.name)
-        outsider = next(node for node in self.lab.nodes if node.site not in elsewhere)
+        answers, members = self.cluster.answers, self.cluster.brokers(self.rack)
+        elsewhere = (self.rack, self.cluster.topology.client_site.name)
+        outsider = next(node for node in self.cluster.topology.nodes if node.site not in elsewhere)
         questions: dict[str, Question] = {}
         for node in members:
             questions[f"clients to {node.name}"] = partial(answers, node)
@@ -118,11 +117,11 @@ class CutRack:
 
     def inject(self) -> None:
         """Cuts."""
-        network.cut(self.lab.topology, self.rack)
+        self.cluster.cut(self.rack)
 
     def heal(self) -> None:
         """Joins."""
-        network.join(self.rack)
+        self.cluster.join(self.rack)
 
 
 @contextmanager
@@ -168,14 +167,14 @@ def applied(fault: Fault, history: History) -> Iterator[None]:
 def _heal(fault: Fault, note: Callable[[str], None]) -> None:
     note("heal")
     fault.heal()
-    fault.lab.wait_unfenced(fault.lab.brokers(fault.rack), HEAL_TIMEOUT_S)
+    fault.cluster.wait_unfenced(fault.cluster.brokers(fault.rack), HEAL_TIMEOUT_S)
 
 
-def kill_rack(lab: Lab, rack: str, history: History) -> AbstractContextManager[None]:
+def kill_rack(cluster: RunningCluster, rack: str, history: History) -> AbstractContextManager[None]:
     """All brokers of ``rack`` are dead within the context; see ``applied``."""
-    return applied(KillRack(lab, rack), history)
+    return applied(KillRack(cluster, rack), history)
 
 
-def cut_rack(lab: Lab, rack: str, history: History) -> AbstractContextManager[None]:
+def cut_rack(cluster: RunningCluster, rack: str, history: History) -> AbstractContextManager[None]:
     """``rack`` is cut off from all other sites within the context; see ``applied``."""
-    return applied(CutRack(lab, rack), history)
+    return applied(CutRack(cluster, rack), history)

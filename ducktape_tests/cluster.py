@@ -1,0 +1,166 @@
+"""A lab as a ducktape cluster: ``--cluster ducktape_tests.cluster.LabCluster``, run inside ``rackgate lab run --bare``.
+
+Commands enter the namespaces of a node and do not go over its network, so a cut link never cuts control. On real
+hosts the same tests run with ducktape's own JsonCluster and a cluster file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from ducktape.cluster.json import JsonCluster
+from ducktape.cluster.linux_remoteaccount import LinuxRemoteAccount
+from ducktape.cluster.remoteaccount import RemoteCommandError, SSHOutputIter
+
+from pyhooks.cluster.lab import Lab
+from pyhooks.cluster.node import NamespaceMachine
+
+CLIENTS = "clients"
+
+
+class NodeFiles:
+    """The part of an SFTP client that ducktape uses, on a folder in which a node's root is visible."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def _at(self, path: str) -> Path:
+        return self._root / path.lstrip("/")
+
+    def stat(self, path: str) -> os.stat_result:
+        """Follows links."""
+        return self._at(path).stat()
+
+    def lstat(self, path: str) -> os.stat_result:
+        """Does not follow links."""
+        return self._at(path).lstat()
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a folder."""
+        return [entry.name for entry in self._at(path).iterdir()]
+
+    def open(self, path: str, mode: str = "r") -> IO[Any]:
+        """Opens a file of the node."""
+        return self._at(path).open(mode)
+
+    def get(self, path: str, local: str) -> None:
+        """Copies from the node."""
+        shutil.copyfile(self._at(path), local)
+
+    def put(self, local: str, path: str) -> None:
+        """Copies to the node."""
+        shutil.copyfile(local, self._at(path))
+
+    def mkdir(self, path: str, mode: int = 0o755) -> None:
+        """Makes a folder."""
+        self._at(path).mkdir(mode)
+
+
+class LabAccount(LinuxRemoteAccount):
+    """An account on a node of the lab; ``pid`` is the node's first process, None for the clients' own place."""
+
+    def __init__(self, *args: Any, pid: int | None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.pid = pid
+
+    def _words(self, cmd: str) -> list[str]:
+        words = ["bash", "-c", cmd]
+        return NamespaceMachine(str(self.hostname), self.pid).enter(words) if self.pid is not None else words
+
+    @property
+    def sftp_client(self) -> NodeFiles:
+        """Files of the node."""
+        return NodeFiles(Path(f"/proc/{self.pid}/root") if self.pid is not None else Path("/"))
+
+    @property
+    def ssh_client(self) -> Any:
+        """There is no connection that could be lent."""
+        raise NotImplementedError("a node of a lab has no ssh connection; use ssh, ssh_output or ssh_capture")
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def ssh(self, cmd: str, allow_fail: bool = False) -> int:
+        """Runs a command to its end; see RemoteAccount.ssh."""
+        self._log(10, f"Running: {cmd}")
+        done = subprocess.run(self._words(cmd), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        if done.returncode != 0 and not allow_fail:
+            raise RemoteCommandError(self, cmd, done.returncode, done.stderr)
+        return done.returncode
+
+    def ssh_output(
+        self, cmd: str, allow_fail: bool = False, combine_stderr: bool = True, timeout_sec: float | None = None
+    ) -> bytes:
+        """Runs a command to its end and returns its output; see RemoteAccount.ssh_output."""
+        self._log(10, f"Running: {cmd}")
+        done = subprocess.run(
+            self._words(cmd),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if combine_stderr else subprocess.PIPE,
+            timeout=timeout_sec,
+            check=False,
+        )
+        if done.returncode != 0 and not allow_fail:
+            raise RemoteCommandError(self, cmd, done.returncode, done.stdout if combine_stderr else done.stderr)
+        return done.stdout
+
+    def ssh_capture(
+        self,
+        cmd: str,
+        allow_fail: bool = False,
+        callback: Callable[[str], Any] | None = None,
+        combine_stderr: bool = True,
+        timeout_sec: float | None = None,  # noqa: ARG002 - ducktape's signature; a namespace does not time out
+    ) -> SSHOutputIter:
+        """Starts a command and returns its lines as they come; see RemoteAccount.ssh_capture."""
+        self._log(10, f"Running: {cmd}")
+        process = subprocess.Popen(
+            self._words(cmd),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if combine_stderr else subprocess.DEVNULL,
+            text=True,
+        )
+
+        def lines() -> Iterator[Any]:
+            with process:
+                for line in process.stdout or ():
+                    yield callback(line) if callback else line
+            if process.returncode != 0 and not allow_fail:
+                raise RemoteCommandError(self, cmd, process.returncode, "")
+
+        return SSHOutputIter(lines)
+
+
+class LabCluster(JsonCluster):
+    """All nodes of the lab, and the clients' place as one more node called ``clients``.
+
+    A node's host name is its name in the topology, and its node type is its site.
+    """
+
+    def __init__(self, *_: Any, **kwargs: Any) -> None:
+        lab = Lab.attach()
+        places = [(node.name, node.ip, node.site, lab.pids[node.name]) for node in lab.nodes]
+        site = lab.topology.client_site
+        pids: dict[str, int | None] = {name: pid for name, _, _, pid in places} | {CLIENTS: None}
+        nodes = [_described(name, ip, place) for name, ip, place, _ in places]
+        nodes.append(_described(CLIENTS, site.client_ip, site.name))
+
+        def account(ssh_config: Any, ip: str, **extra: Any) -> LabAccount:
+            return LabAccount(ssh_config, ip, pid=pids[ssh_config.host], **extra)
+
+        super().__init__({"nodes": nodes}, make_remote_account_func=account, **kwargs)
+
+
+def _described(name: str, ip: str, site: str) -> dict[str, Any]:
+    return {
+        "ssh_config": {"host": name, "hostname": name, "user": None},
+        "externally_routable_ip": ip,
+        "node_type": site,
+    }

@@ -1,0 +1,1 @@
+"""Services that the system tests start on the nodes of a ducktape cluster."""

@@ -1,0 +1,169 @@
+"""Topics as a run makes, watches and changes them: one partition, replicas placed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyhooks.errors import RackgateError
+from pyhooks.wait import wait_for
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+MIN_INSYNC_RACKS = "min.insync.racks"
+REQUEST_S = 10.0
+READY_S = 60.0
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """A topic to be made.
+
+    Attributes:
+        name: its name.
+        replicas: broker ids; the first leads.
+        config: its configuration.
+    """
+
+    name: str
+    replicas: tuple[int, ...]
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class State:
+    """A topic's only partition as the cluster tells it.
+
+    Attributes:
+        leader: broker id, or -1.
+        isr: broker ids, sorted.
+    """
+
+    leader: int
+    isr: tuple[int, ...]
+
+
+def admin(bootstrap: str) -> AdminClient:
+    """An admin client that does not talk on standard error about brokers that a fault took away."""
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 2, "client.id": "rackgate-admin"})
+
+
+def unfenced(client: AdminClient, timeout_s: float = 5.0) -> frozenset[int]:
+    """Ids of the brokers that the cluster's metadata lists, i.e. registered and not fenced; none if nobody answers."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return frozenset(client.list_topics(timeout=timeout_s).brokers)
+    except KafkaException:
+        return frozenset()
+
+
+def create(client: AdminClient, specs: Sequence[TopicSpec]) -> None:
+    """Makes topics and waits until each is led by its first replica with all replicas in sync.
+
+    Raises:
+        RackgateError: a topic exists already, the cluster refuses it, or it does not become ready.
+    """
+    from confluent_kafka.admin import NewTopic
+
+    wanted = [
+        NewTopic(spec.name, num_partitions=1, replica_assignment=[list(spec.replicas)], config=dict(spec.config))
+        for spec in specs
+    ]
+    made = client.create_topics(wanted, operation_timeout=REQUEST_S, request_timeout=REQUEST_S)
+    for name, future in made.items():
+        _result(future, f"create topic {name}")
+    wait_settled(client, specs)
+
+
+def wait_settled(client: AdminClient, specs: Sequence[TopicSpec], timeout_s: float = READY_S) -> None:
+    """Waits until each topic is led by its first replica with all replicas in sync.
+
+    Raises:
+        RackgateError: not in time.
+    """
+
+    def settled() -> bool:
+        now = states(client, [spec.name for spec in specs], timeout_s=REQUEST_S)
+        return all(
+            spec.name in now
+            and now[spec.name].leader == spec.replicas[0]
+            and set(now[spec.name].isr) == set(spec.replicas)
+            for spec in specs
+        )
+
+    names = ", ".join(spec.name for spec in specs)
+    wait_for(
+        settled, what=f"all replicas in sync and preferred leaders of {names}", timeout_s=timeout_s, interval_s=0.3
+    )
+
+
+def wait_isr(client: AdminClient, topic: str, isr: frozenset[int], timeout_s: float = READY_S) -> None:
+    """Waits until the ISR of ``topic`` is exactly ``isr``.
+
+    Raises:
+        RackgateError: not in time.
+    """
+    wait_for(
+        lambda: frozenset(states(client, [topic], timeout_s=REQUEST_S).get(topic, State(-1, ())).isr) == isr,
+        what=f"ISR {sorted(isr)} of {topic}",
+        timeout_s=timeout_s,
+        interval_s=0.2,
+    )
+
+
+def states(client: AdminClient, topics: Sequence[str], *, timeout_s: float) -> dict[str, State]:
+    """Leader and ISR of topics; a topic that the answer lacks is left out.
+
+    Raises:
+        confluent_kafka.KafkaException: no broker answered in time.
+    """
+    found = client.list_topics(timeout=timeout_s).topics
+    answer: dict[str, State] = {}
+    for topic in topics:
+        if topic not in found or found[topic].error is not None or 0 not in found[topic].partitions:
+            continue
+        partition = found[topic].partitions[0]
+        answer[topic] = State(leader=int(partition.leader), isr=tuple(sorted(int(broker) for broker in partition.isrs)))
+    return answer
+
+
+def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
+    """Sets configuration values of a topic and leaves the others as they are.
+
+    Raises:
+        RackgateError: the cluster refuses a value.
+    """
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    for future in client.incremental_alter_configs([resource], request_timeout=REQUEST_S).values():
+        _result(future, f"set {dict(config)} on topic {topic}")
+
+
+def racks_of(client: AdminClient) -> dict[int, str]:
+    """Racks of all live brokers by broker id; ``""`` for a broker without one.
+
+    Raises:
+        RackgateError: the cluster does not answer.
+    """
+    cluster = _result(client.describe_cluster(request_timeout=REQUEST_S), "ask the cluster for its racks")
+    return {int(node.id): str(node.rack or "") for node in cluster.nodes}
+
+
+def _result(future: Future[Any], what: str) -> Any:
+    from confluent_kafka import KafkaException
+
+    try:
+        return future.result(timeout=3 * REQUEST_S)
+    except KafkaException as error:
+        raise RackgateError(f"{what}: the cluster refused: {error.args[0].str()}") from error
+    except TimeoutError as error:
+        raise RackgateError(f"{what}: no answer within {3 * REQUEST_S:.0f} s") from error

@@ -1,0 +1,140 @@
+"""Each checker meets histories that it must accept, refuse, and call unknown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyhooks.checker import verdict
+from pyhooks.checker.delivery import check_delivery
+from pyhooks.checker.faults import STEPS, check_faults
+from pyhooks.checker.phases import OK, check_phases
+from pyhooks.checker.seen import check_defaults
+from pyhooks.checker.verdict import Verdict
+from pyhooks.history import Event, Outcome
+
+REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
+TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
+
+
+def event(at: int, process: str, op: str, outcome: Outcome, **data: Any) -> Event:
+    return Event(at, at, process, op, outcome, data.pop("rack", None), data)
+
+
+def fault(*steps: str, bad: str = "") -> list[Event]:
+    kinds: dict[str, Outcome] = {"inject": "info", "heal": "info"}
+    return [
+        event(index, "fault", "kill-rack", "unknown" if step == bad else kinds.get(step, "ok"), rack="b", step=step)
+        for index, step in enumerate(steps)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("events", "valid"),
+    [
+        (fault(*STEPS), "true"),
+        (fault(*STEPS) + fault(*STEPS), "true"),
+        ([], "unknown"),
+        (fault(*STEPS, bad="proved"), "unknown"),
+        (fault(*STEPS, bad="held"), "unknown"),
+        (fault(*STEPS[:-1]), "unknown"),
+        (fault("before", "inject", "heal", "healed"), "unknown"),
+    ],
+)
+def test_faults(events: list[Event], valid: str) -> None:
+    assert check_faults(events).valid == valid
+
+
+def phase(name: str, begin: int, end: int, expect: str, before: int | None = 0, after: int | None = 0) -> list[Event]:
+    edges = (("begin", begin, before), ("end", end, after))
+    return [
+        event(at, "test", "phase", "info", name=name, topic="t", expect=expect, edge=edge)
+        if size is None
+        else event(at, "test", "phase", "info", name=name, topic="t", expect=expect, edge=edge, log_bytes=size)
+        for edge, at, size in edges
+    ]
+
+
+def attempt(at: int, outcome: Outcome, exception: str | None = None, topic: str = "t") -> Event:
+    return event(at, "probe", "produce", outcome, topic=topic, seq=at, key=f"k{at}", exception=exception)
+
+
+@pytest.mark.parametrize(
+    ("events", "valid", "says"),
+    [
+        ([*phase("p", 0, 9, OK), attempt(1, "ok"), attempt(2, "ok")], "true", ""),
+        ([*phase("p", 0, 9, REFUSED), attempt(1, "fail", REFUSED), attempt(2, "fail", REFUSED)], "true", ""),
+        ([*phase("p", 0, 9, REFUSED), attempt(1, "fail", REFUSED), attempt(2, "ok")], "false", "seq 2 got ok"),
+        ([*phase("p", 0, 9, OK), attempt(1, "ok"), attempt(2, "fail", REFUSED)], "false", "expected ok"),
+        ([*phase("p", 0, 9, REFUSED), attempt(1, "fail", "X"), attempt(2, "fail", REFUSED)], "false", "got X"),
+        ([*phase("p", 0, 9, REFUSED, 0, 70), attempt(1, "fail", REFUSED), attempt(2, "fail", REFUSED)], "false", "70"),
+        ([*phase("p", 0, 9, REFUSED, None), attempt(1, "fail", REFUSED), attempt(2, "fail", REFUSED)], "unknown", ""),
+        ([*phase("p", 0, 9, REFUSED), attempt(1, "unknown", TIMEOUT), attempt(2, "fail", REFUSED)], "unknown", ""),
+        ([*phase("p", 0, 9, OK), attempt(1, "ok")], "unknown", "1 attempts"),
+        ([*phase("p", 0, 9, OK), attempt(1, "ok"), attempt(10, "ok")], "unknown", "1 attempts"),
+        ([*phase("p", 0, 9, OK), attempt(1, "ok", topic="u"), attempt(2, "ok", topic="u")], "unknown", "0 attempts"),
+        ([attempt(1, "ok")], "unknown", "no phase"),
+        ([phase("p", 0, 9, OK)[0], attempt(1, "ok")], "unknown", "without an end"),
+        ([phase("p", 0, 9, OK)[1], attempt(1, "ok")], "unknown", "without a beginning"),
+    ],
+)
+def test_phases(events: list[Event], valid: str, says: str) -> None:
+    found = check_phases(events, attempts_min=2)
+    assert found.valid == valid
+    assert says in "; ".join(found.because)
+
+
+def read(*keys: str, topic: str = "t") -> Event:
+    return event(99, "reader", "read", "ok", topic=topic, keys=list(keys))
+
+
+@pytest.mark.parametrize(
+    ("events", "valid", "says"),
+    [
+        ([attempt(1, "ok"), attempt(2, "fail", REFUSED), read("k1")], "true", ""),
+        ([attempt(1, "ok"), attempt(2, "unknown", TIMEOUT), read("k1", "k2")], "true", ""),
+        ([attempt(1, "ok"), attempt(2, "unknown", TIMEOUT), read("k1")], "true", ""),
+        ([attempt(1, "ok"), attempt(2, "ok"), read("k1")], "false", "k2 is lost"),
+        ([attempt(1, "ok"), attempt(2, "fail", REFUSED), read("k1", "k2")], "false", "refused record k2"),
+        ([attempt(1, "ok"), read("k1", "k7")], "false", "never produced"),
+        ([attempt(1, "ok"), read("k1", "k1")], "false", "2 times"),
+        ([attempt(1, "ok")], "unknown", "no final read"),
+        ([attempt(2, "fail", REFUSED), read()], "unknown", "no acknowledged"),
+        ([], "unknown", "no acknowledged"),
+    ],
+)
+def test_delivery(events: list[Event], valid: str, says: str) -> None:
+    found = check_delivery(events)
+    assert found.valid == valid
+    assert says in "; ".join(found.because)
+
+
+def defaults(exception: str | None, latency_ms: float) -> Event:
+    outcome: Outcome = "unknown" if exception else "ok"
+    return event(
+        1, "probe", "produce", outcome, topic="t", seq=1, key="d1", defaults=True, exception=exception,
+        latency_ms=latency_ms,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("events", "valid"),
+    [
+        ([defaults(TIMEOUT, 8001.0)], "true"),
+        ([defaults(TIMEOUT, 100.0)], "false"),
+        ([defaults(REFUSED, 8001.0)], "false"),
+        ([defaults(None, 5.0)], "false"),
+        ([attempt(1, "ok")], "unknown"),
+    ],
+)
+def test_defaults(events: list[Event], valid: str) -> None:
+    assert check_defaults(events, exception=TIMEOUT, delivery_timeout_ms=8000).valid == valid
+
+
+def test_the_worst_verdict_wins() -> None:
+    good, bad, dark = Verdict("a", "true"), Verdict("b", "false", ("x",)), Verdict("c", "unknown", ("y",))
+    assert verdict.join([good, good]).valid == "true"
+    assert verdict.join([good, dark]).valid == "unknown"
+    assert verdict.join([dark, bad, good]) == Verdict("all", "false", ("c: y", "b: x"))
+    assert verdict.join([]).valid == "unknown"

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyhooks.errors import RackgateError
+from pyhooks.history import OUTCOMES, Event, History
+from pyhooks.wait import wait_for
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    st.integers(0), st.integers(0), st.text(), st.text(), st.sampled_from(sorted(OUTCOMES)), st.none() | st.text(),
+    st.dictionaries(st.text(), plain, max_size=4),
+)  # fmt: skip
+def test_an_event_survives_its_line(
+    mono: int, wall: int, process: str, op: str, outcome: str, rack: str | None, data: dict[str, object]
+) -> None:
+    event = Event(mono, wall, process, op, outcome, rack, data)  # type: ignore[arg-type]
+    line = event.line()
+    assert line.count("\n") == 1
+    assert Event.parse(line) == event
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{}", "not an event"),
+        ('{"mono_ns":1,"wall_ms":1,"process":"p","op":"o","outcome":"great"}', "outcome 'great'"),
+        ("nonsense", "line 1 column 1"),
+    ],
+)
+def test_what_is_not_an_event_is_named_by_file_and_line(tmp_path: Path, line: str, says: str) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text(Event.now("p", "o", "ok").line() + line + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"history\.jsonl:2") as caught:
+        list(History(path).events())
+    assert says in str(caught.value)
+
+
+def test_writers_at_once_do_not_mix_lines(tmp_path: Path) -> None:
+    history = History(tmp_path / "h.jsonl")
+
+    def write(name: str) -> None:
+        for number in range(200):
+            history.note(name, "op", "info", number=number, filler="x" * 500)
+
+    threads = [threading.Thread(target=write, args=(f"w{index}",)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    events = list(history.events())
+    assert len(events) == 800
+    for index in range(4):
+        own = [event.data["number"] for event in events if event.process == f"w{index}"]
+        assert own == list(range(200))
+
+
+def test_waiting_is_bounded_and_says_for_what() -> None:
+    with pytest.raises(RackgateError, match="in vain for: the moon"):
+        wait_for(lambda: False, what="the moon", timeout_s=0.05, interval_s=0.01)
+    answers = iter([None, 0, "yes"])
+    assert wait_for(lambda: next(answers), what="an answer", timeout_s=1, interval_s=0.001) == "yes"
