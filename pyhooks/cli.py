@@ -18,7 +18,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     help="min.insync.racks for Apache Kafka: build it, run it in a lab, break it, measure it.",
-    epilog="Examples: rackgate build · rackgate lab run --topology az3-outside -- bash · rackgate bench run",
+    epilog="Examples: rackgate build · rackgate lab run --topology az3-outside -- bash · rackgate bench run ·"
+    " rackgate --debug build (tracebacks)",
 )
 app.command("build")(build_command)
 app.add_typer(patch_app, name="patch")

@@ -75,7 +75,8 @@ def enter(topology_name: str, run_dir: Path, command: list[str], *, bare: bool, 
     check_programs()
     source = topology.find(topology_name)
     topology.load(source)
-    classpath = Distribution.load().classpath(overlay=not stock)
+    # a bare lab starts no Kafka, so it needs none
+    classpath = "" if bare else Distribution.load().classpath(overlay=not stock)
     run_dir.mkdir(parents=True, exist_ok=True)
     words = [*namespaces(), sys.executable, "-m", "pyhooks.cluster.inside"]
     words += ["--topology", str(source.resolve()), "--run-dir", str(run_dir.resolve()), "--classpath", classpath]

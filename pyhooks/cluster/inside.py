@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -108,10 +109,9 @@ def _run_command(command: Sequence[str], lab: Lab) -> int:
         BOOTSTRAP_VARIABLE: lab.bootstrap,
         RUN_DIR_VARIABLE: str(lab.run_dir),
     }
-    try:
-        child = subprocess.Popen([*process.DIES_WITH_PARENT, *command], env=env)
-    except OSError as error:
-        raise RackgateError(f"can't run {command[0]!r} in the lab: {error.strerror}") from error
+    if shutil.which(command[0]) is None:
+        raise RackgateError(f"can't run {command[0]!r} in the lab: no such program")
+    child = subprocess.Popen([*process.DIES_WITH_PARENT, *command], env=env)
     interrupted: list[float] = []
 
     def interrupt(*_: object) -> None:
