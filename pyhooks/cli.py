@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import typer
-from bench.cli import bench_app
 from rich.console import Console
 
+from bench.cli import bench_app
 from pyhooks import __version__
 from pyhooks.build.cli import build_command, patch_app
 from pyhooks.cluster.cli import lab_app

@@ -90,7 +90,7 @@ print(sorted(set(lab.emulations.values())))
     lines = done.stdout.splitlines()
     assert lines[:3] == [str([True] * 4), str([False, False, False, True]), str([True] * 4)]
     rtts = [entry[2] for entry in eval(lines[3])]  # noqa: S307 - our own output
-    # asked: 1 ms, and a kernel with netem or a VDE wire adds some; far more would mean a broken link
-    assert rtts
-    assert all(0.9 < rtt < 5 for rtt in rtts)
+    # asked: 1 ms; without the delay it is below 0.2 ms, and a busy machine only adds
+    assert len(rtts) == 2
+    assert all(0.9 < rtt < 100 for rtt in rtts)
     assert lines[4] in ("['netem']", "['vde']")
