@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -35,10 +37,12 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float], *, confidence: float, resamples: int, seed: int) -> Interval:
-    """The mean of independent values with a studentised bootstrap interval.
+    """The mean of independent values with an expanded percentile bootstrap interval.
 
-    Studentised (Efron and Tibshirani, "An Introduction to the Bootstrap", 12.5), because the plain percentile
-    interval of a dozen values is too narrow.
+    The plain percentile interval of a dozen values is too narrow, since it takes the sample's spread for the
+    population's and a normal tail for Student's. Expanded (Hesterberg, "What Teachers Should Know About the
+    Bootstrap", 2015, section 3.2), its level is chosen so that both are made good. A studentised interval was tried
+    and runs to absurd widths as soon as one block is an outlier.
 
     Args:
         values: at least two, such as the log-ratio of each block.
@@ -52,20 +56,35 @@ def mean_interval(values: Sequence[float], *, confidence: float, resamples: int,
     sample = np.asarray(values, dtype=np.float64)
     if sample.size < 2 or not np.isfinite(sample).all():
         raise ValueError(f"need at least two finite values, got {values!r}")
-    size = sample.size
-    mean = float(sample.mean())
-    error = float(sample.std(ddof=1)) / np.sqrt(size)
-    if error == 0.0:
-        return Interval(mean, mean, mean)
-    picks = np.random.default_rng(seed).integers(0, size, size=(resamples, size))
-    drawn = sample[picks]
-    errors = drawn.std(axis=1, ddof=1) / np.sqrt(size)
-    # A resample of one value repeated says nothing about its own error.
-    varied = errors > 1e-12 * error
-    deviations = (drawn.mean(axis=1)[varied] - mean) / errors[varied]
-    tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(deviations, [tail, 1.0 - tail])
-    return Interval(mean - float(high) * error, mean, mean - float(low) * error)
+    picks = np.random.default_rng(seed).integers(0, sample.size, size=(resamples, sample.size))
+    means = sample[picks].mean(axis=1)
+    tail = expanded_tail(confidence, sample.size)
+    low, high = np.quantile(means, [tail, 1.0 - tail])
+    return Interval(float(low), float(sample.mean()), float(high))
+
+
+def expanded_tail(confidence: float, size: int) -> float:
+    """The share of resamples to leave out at each end, so that ``size`` values reach ``confidence``."""
+    stretch = math.sqrt(size / (size - 1)) * student_t_quantile((1.0 + confidence) / 2.0, size - 1)
+    return NormalDist().cdf(-stretch)
+
+
+def student_t_quantile(probability: float, freedom: int) -> float:
+    """The quantile of Student's t distribution, for probabilities from 0.5; by integration and bisection."""
+    scale = math.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * math.gamma(freedom / 2))
+
+    def cdf(upper: float) -> float:
+        x = np.linspace(0.0, upper, 4001)
+        density = scale * (1 + x * x / freedom) ** (-(freedom + 1) / 2)
+        return 0.5 + float(np.trapezoid(density, x))
+
+    low, high = 0.0, 1.0
+    while cdf(high) < probability:
+        low, high = high, high * 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if cdf(middle) < probability else (low, middle)
+    return (low + high) / 2
 
 
 def ratio_interval(

@@ -1,0 +1,79 @@
+"""``rackgate bench``: build, start a lab and measure in it; make a report again from a stored result."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench import scenarios
+from pyhooks import paths
+
+bench_app = typer.Typer(no_args_is_help=True, help="Measure what the gate costs and what it buys.")
+
+DEFAULT_OUT = paths.OUT / "bench"
+
+
+@bench_app.command(
+    "run",
+    epilog="Examples: rackgate bench run · rackgate bench run --master 'local[4]' --out out/bench-4",
+)
+def run_command(
+    scenario: Annotated[str, typer.Option(help="A table of bench/scenarios.toml.")] = "quick",
+    scenario_file: Annotated[Path, typer.Option(help="Another file with plans.")] = scenarios.SHIPPED,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[2]",
+    topology: Annotated[str | None, typer.Option(help="A topology other than the scenario's.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for report and results.")] = DEFAULT_OUT,
+) -> None:
+    """Drives a scenario against the patched Kafka and writes index.html and results.json.
+
+    Outside of a lab this builds what is missing and starts a lab of its own; inside one it uses that.
+    """
+    plan = scenarios.load(scenario, scenario_file)
+    place = topology or plan.topology
+    command = ["rackgate", "bench", "run", "--scenario", scenario, "--master", master]
+    command += ["--topology", topology] if topology else []
+    command += ["--scenario-file", str(scenario_file)] if scenario_file != scenarios.SHIPPED else []
+    words = [sys.executable, "-m", "bench.run", "--scenario", scenario, "--scenarios", str(scenario_file.resolve())]
+    words += ["--master", master, "--out", str(out.resolve()), "--command", shlex.join(command)]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.environ.get("RACKGATE_LAB"):
+        os.execv(words[0], words)  # noqa: S606 - no shell is wanted
+    from pyhooks.build.cli import build_command
+    from pyhooks.cluster.cli import enter
+
+    build_command()
+    run_dir = out.resolve() / "run"
+    fresh(run_dir)
+    enter(place, run_dir, words, bare=False, stock=False)
+
+
+def fresh(run_dir: Path) -> None:
+    """Empties the folder of the run before, so that no old event or observation is taken for a new one."""
+    import shutil
+
+    if run_dir.exists():
+        shutil.rmtree(run_dir)
+
+
+@bench_app.command("report", epilog="Example: rackgate bench report out/bench")
+def report_command(
+    result: Annotated[Path, typer.Argument(help="results.json, or the folder that holds it.")] = DEFAULT_OUT,
+    out: Annotated[Path | None, typer.Option(help="Folder for the report [default: where the result is].")] = None,
+) -> None:
+    """Makes page and pictures again from a stored result; needs no cluster."""
+    from rich.console import Console
+
+    from bench import report, verdict
+
+    stored = report.load(result)
+    page = report.render(stored, out or (result if result.is_dir() else result.parent))
+    console = Console(soft_wrap=True, highlight=False)
+    for line in verdict.lines(stored["verdicts"]):
+        console.print(line, markup=False)
+    console.print(f"report: {page}", markup=False)

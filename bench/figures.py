@@ -1,0 +1,415 @@
+"""The pictures of a report, drawn from ``results.json`` alone, in two widths and in colours that a page can swap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+
+from bench.stats import band_ends
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+RC: Any = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 10,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rackgate",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10.5,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+}
+QUANTILE_TICKS = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999)
+# Beyond this multiple of the intended rate a burst is cut and its height written out.
+BURST_CUT = 2.0
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Colours by what they mean; light and dark page have their own.
+
+    Attributes:
+        ink: text and axes.
+        muted: lesser text, the control.
+        grid: lines behind the data.
+        fault: shading of the outage.
+        band: shading of the equivalence band.
+        refusal: marks of refusals.
+        series: one for each arm that is not the control, in their order; told apart by the colour-blind too.
+    """
+
+    ink: str
+    muted: str
+    grid: str
+    fault: str
+    band: str
+    refusal: str
+    series: tuple[str, ...]
+
+    def names(self) -> dict[str, str]:
+        """CSS variable name to colour."""
+        flat = {key: getattr(self, key) for key in ("ink", "muted", "grid", "fault", "band", "refusal")}
+        return flat | {f"series-{number}": colour for number, colour in enumerate(self.series)}
+
+
+LIGHT = Palette(
+    ink="#1b1f24",
+    muted="#6a737d",
+    grid="#e3e6ea",
+    fault="#b9c0c8",
+    band="#cfe3d4",
+    refusal="#b3261e",
+    series=("#0068a8", "#c85200", "#8a4fa3", "#00805c"),
+)
+DARK = Palette(
+    ink="#e6e9ec",
+    muted="#9aa4ae",
+    grid="#30363d",
+    fault="#59626c",
+    band="#28503a",
+    refusal="#ff8a80",
+    series=("#5bb3f0", "#ff9d52", "#c99be0", "#4fd0a5"),
+)
+# Colours that occur nowhere else, to be replaced by CSS variables in the SVG.
+MARKED = Palette(
+    ink="#010101",
+    muted="#010102",
+    grid="#010103",
+    fault="#010104",
+    band="#010105",
+    refusal="#010106",
+    series=("#010107", "#010108", "#010109", "#01010a"),
+)
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a picture is drawn.
+
+    Attributes:
+        palette: its colours.
+        narrow: for a phone.
+    """
+
+    palette: Palette
+    narrow: bool = False
+
+    def size(self, height: float) -> tuple[float, float]:
+        """Figure size in inches."""
+        return (4.3, height) if self.narrow else (8.6, height)
+
+
+def colours(result: Mapping[str, Any], palette: Palette) -> dict[str, str]:
+    """The colour of each arm, the same in every picture; the control is muted."""
+    order: list[str] = []
+    control = {arm["arm"] for arm in result["latency"]["arms"] if arm["role"] == "control"}
+    for arm in [*result["latency"]["arms"], *result["outage"]["topics"]]:
+        if arm["arm"] not in order and arm["arm"] not in control:
+            order.append(arm["arm"])
+    found = {arm: palette.series[number % len(palette.series)] for number, arm in enumerate(order)}
+    return found | dict.fromkeys(control, palette.muted)
+
+
+def ms(value: float, _: object = None) -> str:
+    """A latency without needless digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.2g}"
+
+
+def _axes_style(axes: Axes, palette: Palette) -> None:
+    axes.grid(visible=True, color=palette.grid, linewidth=0.8)
+    axes.tick_params(colors=palette.ink, which="both", length=3)
+    axes.title.set_color(palette.ink)
+    axes.xaxis.label.set_color(palette.ink)
+    axes.yaxis.label.set_color(palette.ink)
+    for spine in axes.spines.values():
+        spine.set_color(palette.muted)
+
+
+def _legend(figure: Figure, axes: Axes, palette: Palette, columns: int) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside upper left", ncols=columns, labelcolor=palette.ink, handlelength=1.6,
+        columnspacing=1.4,
+    )  # fmt: skip
+
+
+def percentiles(result: Mapping[str, Any], look: Look) -> Figure:
+    """Latency against percentile, both on scales that show the tail, with the interval of each curve."""
+    palette = look.palette
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=look.size(4.3 if look.narrow else 4.2), layout="constrained")
+        axes = figure.subplots()
+        tint = colours(result, palette)
+        highest, values = 0.9, []
+        for arm in result["latency"]["arms"]:
+            curve = arm.get("curve")
+            if not curve or not curve["quantiles"]:
+                continue
+            control = arm["role"] == "control"
+            x = [1 - q for q in curve["quantiles"]]
+            colour = tint[arm["arm"]]
+            axes.fill_between(x, curve["low_ms"], curve["high_ms"], color=colour, alpha=0.16, linewidth=0)
+            axes.plot(
+                x, curve["latency_ms"], color=colour, label=f"{arm['arm']}: {arm['label']}",
+                linewidth=1.6 if control else 2.2, linestyle=(0, (4, 2)) if control else "-",
+            )  # fmt: skip
+            highest = max(highest, curve["quantiles"][-1])
+            values += [*curve["low_ms"], *curve["high_ms"]]
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlim(0.5, 0.9 * (1 - highest))
+        ticks = [q for q in QUANTILE_TICKS if q <= highest + 1e-12]
+        axes.xaxis.set_major_locator(FixedLocator([1 - q for q in ticks]))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"p{(1 - x) * 100:.6g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+        _log_ticks(axes, values)
+        axes.set_xlabel("percentile")
+        axes.set_ylabel("produce latency, ms")
+        _axes_style(axes, palette)
+        _legend(figure, axes, palette, 1 if look.narrow else 3)
+    return figure
+
+
+def _log_ticks(axes: Axes, values: Sequence[float]) -> None:
+    """Ticks at 1, 2, 5 of each decade that the data spans."""
+    if not values:
+        return
+    low, high = min(values) / 1.08, max(values) * 1.08
+    marks = [m * 10.0**e for e in range(-4, 7) for m in (1, 2, 5)]
+    axes.set_ylim(low, high)
+    axes.yaxis.set_major_locator(FixedLocator([m for m in marks if low <= m <= high]))
+    axes.yaxis.set_major_formatter(FuncFormatter(ms))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def blocks(result: Mapping[str, Any], look: Look) -> Figure:
+    """Per block the ratio of each arm to the baseline, the pooled interval beside, the equivalence band behind."""
+    latency = result["latency"]
+    names = list(latency["bands"])
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=look.size(6.4 if look.narrow else 6.0), layout="constrained")
+        panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, name in zip(panels, names, strict=True):
+            _ratio_panel(result, look, axes, name)
+        panels[-1].set_xlabel("block, in the order of time (negative: warm-up rounds, discarded)")
+        if look.narrow:
+            panels[-1].set_xlabel("block (negative: warm-up, discarded)")
+        _legend(figure, panels[0], look.palette, 1 if look.narrow else 3)
+    return figure
+
+
+def _ratio_panel(result: Mapping[str, Any], look: Look, axes: Axes, name: str) -> None:
+    palette, latency = look.palette, result["latency"]
+    rows = [row for row in latency["comparisons"] if row["at"] == name]
+    tint = colours(result, palette)
+    at = {(row["block"], row["arm"]): row[f"{name}_ms"] for row in latency["rounds"]}
+    order = sorted({row["block"] for row in latency["rounds"]})
+    last = max(order, default=0)
+    low, high = band_ends(latency["bands"][name])
+    shown = _ratio_limits(rows, at, order, (low, high))
+    axes.set_yscale("log")
+    axes.axhspan(low, high, color=palette.band, linewidth=0, label="equivalence band")
+    axes.axhline(1, color=palette.muted, linewidth=1)
+    for number, row in enumerate(sorted(rows, key=lambda one: not one["is_control"])):
+        colour = tint[row["arm"]]
+        x0 = (number - (len(rows) - 1) / 2) * 0.22
+        pairs = [(b, at[b, row["arm"]] / at[b, row["against"]]) for b in order
+                 if (b, row["arm"]) in at and (b, row["against"]) in at]  # fmt: skip
+        for warm, label in ((False, _pair(result, row)), (True, None)):
+            own = [(b + x0, ratio) for b, ratio in pairs if (b < 0) is warm]
+            inside = [(x, r) for x, r in own if shown[0] <= r <= shown[1]]
+            axes.plot(
+                [x for x, _ in inside], [r for _, r in inside], linestyle="none", color=colour, label=label,
+                marker="s" if row["is_control"] else "o", markersize=5.5, markeredgewidth=1.3,
+                markerfacecolor="none" if warm else colour,
+            )  # fmt: skip
+            for x, ratio in own:
+                if not shown[0] <= ratio <= shown[1]:
+                    above = ratio > shown[1]
+                    axes.plot(
+                        [x], [shown[1] if above else shown[0]], marker="^" if above else "v", markersize=7,
+                        color=colour, clip_on=False, markerfacecolor="none" if warm else colour,
+                    )  # fmt: skip
+        if row["ratio"]:
+            ratio = row["ratio"]
+            x = last + 1.6 + number * 0.7
+            ends = [[ratio["point"] - ratio["low"]], [ratio["high"] - ratio["point"]]]
+            axes.errorbar(
+                [x], [ratio["point"]], yerr=ends, color=colour, linewidth=2.2, capsize=4, capthick=2,
+                marker="s" if row["is_control"] else "o", markersize=7,
+            )  # fmt: skip
+    if order and order[0] < 0:
+        axes.axvspan(order[0] - 0.5, -0.5, color=palette.grid, alpha=0.6, linewidth=0, zorder=0)
+    axes.axvline(last + 0.9, color=palette.grid, linewidth=1)
+    axes.set_xlim((order[0] if order else 0) - 0.6, last + 1.4 + 0.9 * len(rows))
+    axes.set_ylim(*shown)
+    axes.xaxis.set_major_locator(FixedLocator([b for b in order if look.narrow is False or b % 3 == 0]))
+    axes.yaxis.set_major_locator(FixedLocator(_ratio_ticks(shown[1])))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.3g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylabel("latency ratio")
+    title = f"{name}, band ±{latency['bands'][name]:.0%}"
+    right = "" if look.narrow else f"; at the right all blocks with the {latency['confidence']:.0%} interval"
+    axes.set_title(title + right, color=palette.ink)
+    _axes_style(axes, palette)
+
+
+def _pair(result: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    labels = {arm["arm"]: arm["label"] for arm in result["latency"]["arms"]}
+    if row["is_control"]:
+        return f"{row['arm']} / {row['against']}: two equal arms"
+    return f"{row['arm']} / {row['against']}: {labels[row['arm']]} against {labels[row['against']]}"
+
+
+def _ratio_ticks(highest: float) -> list[float]:
+    """Ticks of a ratio axis that ends at ``highest`` and its reciprocal; as many as have room."""
+    for limit, above in ((3.0, (2, 4, 8)), (1.7, (1.5, 2, 3)), (1.25, (1.1, 1.25, 1.5)), (0.0, (1.05, 1.1, 1.2))):
+        if highest >= limit:
+            chosen = [mark for mark in above if mark <= highest * 1.001]
+            return [*(1 / mark for mark in reversed(chosen)), 1.0, *chosen]
+    raise AssertionError("the last limit is 0")
+
+
+def _ratio_limits(
+    rows: Sequence[Mapping[str, Any]],
+    at: Mapping[tuple[int, str], float],
+    order: Sequence[int],
+    band: tuple[float, float],
+) -> tuple[float, float]:
+    """Symmetric limits that show every counted block within a factor of 8 and every interval."""
+    found = [band[1] ** 1.6]
+    for row in rows:
+        for block in order:
+            if block >= 0 and (block, row["arm"]) in at and (block, row["against"]) in at:
+                ratio = at[block, row["arm"]] / at[block, row["against"]]
+                found.append(max(ratio, 1 / ratio) * 1.06)
+        if row["ratio"]:
+            found.append(max(row["ratio"]["high"], 1 / row["ratio"]["low"]) * 1.06)
+    span = min(8.0, max(found))
+    return 1 / span, span
+
+
+def timeline(result: Mapping[str, Any], look: Look) -> Figure:
+    """Acks per second and refusals of the probe, topic by topic; below each the racks in its ISR; the fault shaded."""
+    outage, palette = result["outage"], look.palette
+    topics = outage["topics"]
+    with mpl.rc_context(RC):
+        height = 1.95 * len(topics) + 0.9
+        figure = Figure(figsize=look.size(height))
+        left = 0.7 if look.narrow else 0.75
+        grid = figure.add_gridspec(
+            3 * len(topics), 1, height_ratios=[3.0, 0.9, 0.75] * len(topics), hspace=0.1,
+            left=left / look.size(height)[0], right=0.985, top=1 - 0.42 / height, bottom=0.18 / height,
+        )  # fmt: skip
+        tint = colours(result, palette)
+        for number, topic in enumerate(topics):
+            upper = figure.add_subplot(grid[3 * number])
+            lower = figure.add_subplot(grid[3 * number + 1])
+            for axes in (upper, lower):
+                _axes_style(axes, palette)
+                if outage["inject_s"] is not None and outage["heal_s"] is not None:
+                    axes.axvspan(
+                        outage["inject_s"], outage["heal_s"], color=palette.fault, alpha=0.35, linewidth=0, zorder=0
+                    )
+                axes.set_xlim(0, outage["length_s"])
+                axes.xaxis.set_major_locator(MaxNLocator(5 if look.narrow else 9))
+            _acks(outage, topic, upper, look, tint[topic["arm"]])
+            _isr(outage, topic, lower, tint[topic["arm"]])
+            last = number == len(topics) - 1
+            upper.tick_params(labelbottom=False)
+            lower.tick_params(labelbottom=last)
+            if last:
+                lower.set_xlabel("seconds from the start of the phase")
+            if number == 0:
+                _tell_of_fault(outage, topic, upper, look)
+    return figure
+
+
+def _tell_of_fault(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look: Look) -> None:
+    """Writes once what the shading is, and what the gap at its beginning is."""
+    if outage["inject_s"] is None or outage["heal_s"] is None:
+        return
+    ink, top = look.palette.ink, outage["rate_per_s"] * BURST_CUT
+    middle = (outage["inject_s"] + outage["heal_s"]) / 2
+    axes.annotate(
+        f"rack {outage['rack']} is away", (middle, top * 0.93), ha="center", va="top", color=ink, fontsize=9.5
+    )
+    wait_s = topic["left_after_s"]
+    if wait_s is not None and wait_s > outage["length_s"] / 12 and not look.narrow:
+        axes.annotate(
+            f"acks=all\nwaits for\nrack {outage['rack']}", (outage["inject_s"] + 0.5, top * 0.42),
+            ha="left", va="top", color=ink, fontsize=8.5,
+        )  # fmt: skip
+
+
+def _acks(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look: Look, colour: str) -> None:
+    palette, rate = look.palette, outage["rate_per_s"]
+    top = rate * BURST_CUT
+    seconds = np.array([point["s"] for point in topic["series"]], dtype=float)
+    acked = np.array([point["acked"] for point in topic["series"]], dtype=float)
+    axes.stairs(
+        np.minimum(acked, top),
+        [*seconds, seconds[-1] + 1] if len(seconds) else [0],
+        fill=True,
+        color=colour,
+        alpha=0.85,
+    )
+    for second, value in zip(seconds, acked, strict=True):
+        if value > top:
+            axes.annotate(
+                f"{value:,.0f}", (second + 1.3, top * 0.97), color=palette.ink, fontsize=8.5, va="top", ha="left"
+            )
+    axes.axhline(rate, color=palette.muted, linewidth=1, linestyle=(0, (3, 3)))
+    refusals = topic["probe"]["refused_at_s"]
+    if refusals:
+        axes.plot(
+            refusals, [rate * 0.42] * len(refusals), linestyle="none", marker="x", markersize=4 if look.narrow else 5,
+            markeredgewidth=1.3, color=palette.refusal,
+        )  # fmt: skip
+        axes.annotate(
+            f"{len(refusals)} refusals of the probe", (np.mean(refusals), rate * 0.58), color=palette.refusal,
+            fontsize=9.5, ha="center", va="bottom",
+        )  # fmt: skip
+    axes.set_ylim(0, top)
+    axes.yaxis.set_major_locator(FixedLocator([0, rate]))
+    axes.set_ylabel("acks/s")
+    axes.set_title(f"{topic['label']}: {topic['behaviour']}", fontweight="bold", color=palette.ink)
+
+
+def _isr(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, colour: str) -> None:
+    racks = sorted({rack for state in topic["isr"] for rack in state["racks"]})
+    for row, rack in enumerate(racks):
+        spans = _spans(topic, rack, outage["length_s"])
+        axes.broken_barh(spans, (len(racks) - 1 - row + 0.15, 0.7), facecolors=colour, alpha=0.6, linewidth=0)
+    axes.grid(visible=False)
+    axes.set_ylim(0, max(1, len(racks)))
+    axes.yaxis.set_major_locator(FixedLocator([len(racks) - 0.5 - row for row in range(len(racks))]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda _, at: racks[at] if at is not None and at < len(racks) else ""))
+    axes.tick_params(axis="y", length=0, labelsize=8)
+    axes.set_ylabel("ISR in\nracks", fontsize=8, rotation=0, ha="right", va="center", labelpad=3)
+    axes.spines["left"].set_visible(False)
+
+
+def _spans(topic: Mapping[str, Any], rack: str, length_s: float) -> list[tuple[float, float]]:
+    """When ``rack`` was in the ISR, as (start, length) in seconds."""
+    states = topic["isr"]
+    end_s = min(length_s, topic["looked_until_s"] or 0.0)
+    ends = [*[state["at_s"] for state in states[1:]], end_s]
+    return [
+        (state["at_s"], end - state["at_s"])
+        for state, end in zip(states, ends, strict=True)
+        if rack in state["racks"] and end > state["at_s"]
+    ]
+
+
+PICTURES = {"percentiles": percentiles, "blocks": blocks, "timeline": timeline}

@@ -1,0 +1,181 @@
+"""The machine under the run: what it is, and what its processes use while the run lasts, from /proc."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PROC = Path("/proc")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+SAMPLE_S = 1.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look at the processes of one kind.
+
+    Attributes:
+        at_ns: monotonic.
+        kind: of ``kind_of``, or ``machine`` for all CPUs together.
+        processes: how many.
+        cpu_s: CPU seconds used since each began.
+        rss_mb: resident memory, shared pages counted once per process.
+    """
+
+    at_ns: int
+    kind: str
+    processes: int
+    cpu_s: float
+    rss_mb: float
+
+
+def kind_of(words: list[str], root: Path = Path("/")) -> str | None:
+    """What a process is to the benchmark; None for processes that are nothing to it.
+
+    Args:
+        words: its command line.
+        root: the file system as it sees it.
+    """
+    if "kafka.Kafka" in words:
+        properties = root / words[-1].lstrip("/")
+        return "controllers" if "process.roles=controller" in properties.read_text(encoding="utf-8") else "brokers"
+    if "org.apache.spark.deploy.SparkSubmit" in words:
+        return "Spark JVM"
+    if "pyspark.daemon" in words:
+        return "Spark load tasks"
+    if "pyhooks.workload.probe" in words:
+        return "probe"
+    if "bench.run" in words:
+        return "driver"
+    return None
+
+
+def look(proc: Path = PROC) -> list[Sample]:
+    """All processes of the benchmark right now, summed by kind, and the machine."""
+    now = time.monotonic_ns()
+    sums: dict[str, list[float]] = {}
+    for folder in proc.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+            kind = kind_of(words, folder / "root") if words else None
+            if kind is None:
+                continue
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            pages = int((folder / "statm").read_text().split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended while we looked
+        total = sums.setdefault(kind, [0, 0.0, 0.0])
+        total[0] += 1
+        total[1] += (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+        total[2] += pages * PAGE_BYTES / 2**20
+    found = [Sample(now, kind, int(n), cpu_s, rss_mb) for kind, (n, cpu_s, rss_mb) in sorted(sums.items())]
+    cpu = [int(word) for word in (proc / "stat").read_text().splitlines()[0].split()[1:9]]
+    busy_s = (sum(cpu) - cpu[3] - cpu[4]) / TICKS_PER_S
+    return [*found, Sample(now, "machine", 0, busy_s, 0.0)]
+
+
+class Sampler:
+    """Looks once per second from its start to its stop."""
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+
+    @contextmanager
+    def running(self) -> Iterator[Sampler]:
+        """Samples while the block runs."""
+        stop = threading.Event()
+
+        def loop() -> None:
+            self.samples.extend(look())
+            while not stop.wait(SAMPLE_S):
+                self.samples.extend(look())
+
+        thread = threading.Thread(target=loop, name="sampler", daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            stop.set()
+            thread.join(timeout=10)
+
+    def usage(self, from_ns: int, to_ns: int) -> list[dict[str, Any]]:
+        """Mean CPUs in use and memory per kind of process between two moments.
+
+        A process that ended or began between two looks counts from the next look on, so steps back in the sum
+        are left out.
+        """
+        return usage([sample for sample in self.samples if from_ns <= sample.at_ns <= to_ns])
+
+
+def usage(samples: list[Sample]) -> list[dict[str, Any]]:
+    """Mean CPUs in use, greatest memory and number of processes, per kind."""
+    rows = []
+    for kind in sorted({sample.kind for sample in samples}):
+        own = sorted((sample for sample in samples if sample.kind == kind), key=lambda sample: sample.at_ns)
+        if len(own) < 2:
+            continue
+        steps = [
+            (later.cpu_s - earlier.cpu_s, (later.at_ns - earlier.at_ns) / 1e9)
+            for earlier, later in itertools.pairwise(own)
+            if later.processes == earlier.processes and later.cpu_s >= earlier.cpu_s
+        ]
+        seconds = sum(step[1] for step in steps)
+        rows.append(
+            {
+                "kind": kind,
+                "processes": max(sample.processes for sample in own),
+                "cpus": sum(step[0] for step in steps) / seconds if seconds else None,
+                "rss_mb_max": float(np.max([sample.rss_mb for sample in own])),
+            }
+        )
+    return rows
+
+
+def describe() -> dict[str, Any]:
+    """Kernel, CPU and memory of this machine."""
+    cpu = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in (PROC / "cpuinfo").read_text(encoding="utf-8").splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    memory_kb = int((PROC / "meminfo").read_text(encoding="ascii").split()[1])
+    return {
+        "kernel": platform.release(),
+        "system": platform.version(),
+        "cpu": cpu,
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory_kb / 2**20, 1),
+    }
+
+
+def versions(java: str | None, kafka: Mapping[str, Any]) -> dict[str, str]:
+    """Versions of what measured and of what was measured."""
+    import confluent_kafka
+    import numpy
+    import pyspark
+
+    return {
+        "python": platform.python_version(),
+        "spark": pyspark.__version__,
+        "confluent-kafka": str(confluent_kafka.version()),
+        "librdkafka": confluent_kafka.libversion()[0],
+        "java": java or "unknown",
+        "kafka": str(kafka.get("kafka", "unknown")),
+        "numpy": numpy.__version__,
+    }

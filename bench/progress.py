@@ -1,0 +1,80 @@
+"""Progress on the terminal: which step, how much of the whole, how long still, by what was planned."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+TICK_S = 0.25
+
+
+class Steps:
+    """The steps of a run in their order.
+
+    Args:
+        planned_s: what each step is expected to take, in seconds, in order.
+        console: where to write.
+    """
+
+    def __init__(self, planned_s: Mapping[str, float], console: Console) -> None:
+        self._planned = dict(planned_s)
+        self._console = console
+        self._total_s = sum(planned_s.values())
+        self._before_s = 0.0
+        self.took_s: dict[str, float] = {}
+
+    @contextmanager
+    def shown(self) -> Iterator[Steps]:
+        """Shows the bar while the block runs; where there is no terminal, one line a step."""
+        with Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("about {task.fields[left]} left"),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        ) as bar:
+            self._bar = bar
+            self._task = bar.add_task("", total=self._total_s, left=clock(self._total_s))
+            yield self
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Runs the block as the step ``name``."""
+        planned_s, begun = self._planned[name], time.monotonic()
+        if not self._console.is_terminal:
+            left = clock(self._total_s - self._before_s)
+            self._console.print(f"{name} (about {planned_s:.0f} s; about {left} to the end)", highlight=False)
+        self._bar.update(self._task, description=name)
+        over = threading.Event()
+
+        def tick() -> None:
+            while not over.wait(TICK_S):
+                # A step that takes longer than planned does not run into the next one's share.
+                self._show(self._before_s + min(planned_s, time.monotonic() - begun))
+
+        thread = threading.Thread(target=tick, name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(timeout=1)
+            self.took_s[name] = time.monotonic() - begun
+            self._before_s += planned_s
+            self._show(self._before_s)
+
+    def _show(self, done_s: float) -> None:
+        self._bar.update(self._task, completed=done_s, left=clock(self._total_s - done_s))
+
+
+def clock(seconds: float) -> str:
+    """``2:05``."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -1,0 +1,137 @@
+"""The report: a page and pictures from ``results.json`` alone, so that it can be made again without a cluster."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from bench import figures
+from pyhooks.errors import RackgateError
+
+PNG_DPI = 200
+PAPER = "#ffffff"
+NONE = "\N{EN DASH}"
+# Read by screen readers in place of the picture, and printed under it.
+CAPTIONS = {
+    "percentiles": (
+        "Produce latency by percentile, counted from the intended send time. Shaded: the interval from resampled "
+        "blocks. Curves end where too few observations lie beyond."
+    ),
+    "blocks": (
+        "Latency of each arm divided by the baseline's of the same block. The control compares two topics with the "
+        "same settings: what it shows is noise. Triangles lie outside of the picture."
+    ),
+    "timeline": (
+        "Acknowledgements per second. Grey: the rack is away. Dashed: the intended rate. Crosses: refusals that the "
+        "probe without retries got. Below each: which racks the topic's ISR reached into."
+    ),
+}
+TITLES = {
+    "timeline": "A rack goes and comes back",
+    "percentiles": "Produce latency",
+    "blocks": "Block by block",
+}
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Reads a stored result.
+
+    Args:
+        path: ``results.json`` or the folder that holds it.
+
+    Raises:
+        RackgateError: there is none, or it is not one.
+    """
+    file = path / "results.json" if path.is_dir() else path
+    try:
+        result = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RackgateError(f"{file}: can't be read: {error.strerror}; run 'rackgate bench run' first") from error
+    except json.JSONDecodeError as error:
+        raise RackgateError(f"{file}: not JSON: {error}") from error
+    if not isinstance(result, dict) or result.get("schema") != 1:
+        raise RackgateError(f"{file}: not a result of this version of the benchmark")
+    return result
+
+
+def render(result: Mapping[str, Any], out: Path) -> Path:
+    """Writes ``index.html`` and the pictures beside it; returns the page.
+
+    Args:
+        result: of ``load``.
+        out: folder.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    drawn = {}
+    for name, draw in figures.PICTURES.items():
+        draw(result, figures.Look(figures.LIGHT)).savefig(out / f"{name}.png", dpi=PNG_DPI, facecolor=PAPER)
+        looks = {
+            "wide": figures.Look(figures.MARKED),
+            "narrow": figures.Look(figures.MARKED, narrow=True),
+        }
+        drawn[name] = {
+            width: inline_svg(draw(result, look), f"{name}-{width}", CAPTIONS[name]) for width, look in looks.items()
+        }
+    page = out / "index.html"
+    page.write_text(html(result, drawn), encoding="utf-8")
+    return page
+
+
+def inline_svg(figure: Any, name: str, caption: str) -> Markup:
+    """A figure as SVG for use inside a page: its colours are CSS variables, its ids start with ``name``."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    for variable, colour in figures.MARKED.names().items():
+        text = re.sub(f"{colour}\\b", f"var(--{variable})", text)
+    # Several pictures share one page, and with it one space of ids.
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = text.replace('href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
+    text = re.sub(r'(<svg [^>]*?)width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg [^>]*?)height="[^"]*"', r"\1", text, count=1)
+    text = re.sub("'?DejaVu Sans'?", "system-ui, sans-serif", text)
+    label = caption.replace('"', "")
+    return Markup(text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1))  # noqa: S704 - drawn by us
+
+
+def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -> str:
+    """The page."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["ms"] = lambda value: _or_dash(value, figures.ms(value) if value else "0")
+    environment.filters["count"] = lambda value: f"{value:,}"
+    environment.filters["seconds"] = lambda value: _or_dash(value, f"{value or 0:.1f} s")
+    environment.filters["pretty"] = lambda value: json.dumps(value, indent=1, ensure_ascii=False)
+    return environment.get_template("report.html.j2").render(
+        r=result,
+        pictures=drawn,
+        captions=CAPTIONS,
+        titles=TITLES,
+        light=figures.LIGHT.names(),
+        dark=figures.DARK.names(),
+        series=series_names(result),
+    )
+
+
+def _or_dash(value: float | None, text: str) -> str:
+    return NONE if value is None else text
+
+
+def series_names(result: Mapping[str, Any]) -> dict[str, str]:
+    """The CSS variable of each arm's colour."""
+    by_colour = {colour: name for name, colour in figures.LIGHT.names().items()}
+    return {arm: by_colour[colour] for arm, colour in figures.colours(result, figures.LIGHT).items()}

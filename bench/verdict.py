@@ -1,0 +1,119 @@
+"""The run's verdicts in words, one sentence each, made from the numbers that the report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.endtoend import KINDS
+
+KIND_WORDS = {
+    "lost": "lost",
+    "duplicated": "duplicated",
+    "invented": "invented",
+    "out_of_order": "out of order",
+    "moved": "at another offset than acknowledged",
+}
+
+
+def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
+    """All verdicts of a result, the most important first.
+
+    Returns:
+        ``about`` (latency, outage, end-to-end), ``word`` (of a closed list), ``subject`` and ``text``.
+    """
+    return [*outage(result["outage"]), *latency(result["latency"]), *end_to_end(result["end_to_end"])]
+
+
+def latency(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
+    """One sentence for each candidate and percentile."""
+    labels = {arm["arm"]: arm["label"] for arm in numbers["arms"]}
+    rows = numbers["comparisons"]
+    controls = {row["at"]: row for row in rows if row["is_control"]}
+    return [
+        {
+            "about": "latency",
+            "word": row["word"],
+            "subject": f"{labels.get(row['arm'], row['arm'])} against {labels.get(row['against'], '')}, {row['at']}",
+            "text": _latency_text(row, controls[row["at"]], numbers["confidence"]),
+        }
+        for row in rows
+        if not row["is_control"]
+    ]
+
+
+def _latency_text(row: Mapping[str, Any], control: Mapping[str, Any], confidence: float) -> str:
+    if row["not_acked"]:
+        return f"{row['not_acked']:,} measured records were not acknowledged, so the percentiles do not compare."
+    if row["ratio"] is None or control["ratio"] is None:
+        return "A block lacks one of its arms."
+    level, band = f"{confidence:.0%}", f"±{row['band']:.0%}"
+    text = f"Ratio {spread(row['ratio'])} ({level} interval over {row['blocks']} blocks), band {band}. "
+    same = f"two equal arms came out at {spread(control['ratio'])}"
+    if row["word"] != "undecided":
+        return f"{text}Control: {same}."
+    if control["word"] != "equivalent":
+        return f"{text}Nothing is decided, because the control failed: {same}, not within {band}."
+    return f"{text}The interval reaches over the band and over 1; control: {same}."
+
+
+def spread(interval: Mapping[str, float]) -> str:
+    """``1.01 (0.98 to 1.04)``."""
+    return f"{interval['point']:.3g} ({interval['low']:.3g} to {interval['high']:.3g})"
+
+
+def outage(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
+    """One sentence for each topic."""
+    return [
+        {
+            "about": "outage",
+            "word": topic["behaviour"],
+            "subject": f"{topic['label']} ({topic['topic']}), rack {numbers['rack']} away",
+            "text": _outage_text(topic, numbers),
+        }
+        for topic in numbers["topics"]
+    ]
+
+
+def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
+    if not numbers["proved"]:
+        return "The fault was not proved to have taken hold, so nothing is said."
+    if topic["window_s"] is None:
+        return f"Rack {numbers['rack']} was not seen to leave the ISR in time."
+    probe = topic["probe"]
+    length_s = topic["window_s"][1] - topic["window_s"][0]
+    counts = f"{topic['settled_acked']:,} of {topic['settled_intended']:,} records"
+    text = f"{counts} acknowledged in {length_s:.0f} s of settled outage"
+    racks = topic["fewest_racks"]
+    if racks is not None:
+        text += f", with {racks} rack{'s' if racks != 1 else ''} in the ISR"
+    text += f"; the probe without retries got {probe['settled_acked']} acks and {probe['settled_refused']} refusals"
+    if probe["exceptions"] and topic["behaviour"] == "was refused":
+        name = max(probe["exceptions"], key=lambda one: probe["exceptions"][one])
+        text += f" ({name}"
+        text += f", the first {probe['first_refusal_after_s']:.1f} s after the fault)" if probe["refused"] else ")"
+        if topic["first_ack_after_heal_s"] is not None:
+            text += f"; first ack {topic['first_ack_after_heal_s']:.1f} s after the heal began"
+    return text + "."
+
+
+def end_to_end(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
+    """One sentence for the comparison of acked records with the topics."""
+    kinds = numbers["kinds"]
+    wrong = [f"{kinds[kind]['count']:,} {KIND_WORDS[kind]}" for kind in KINDS if kinds[kind]["count"]]
+    subject = f"{numbers['acked']:,} acknowledged records read back"
+    if numbers["acked"] == 0:
+        return [_end("unknown", subject, "Nothing was acknowledged, so nothing was checked.")]
+    if wrong:
+        return [_end("broken", subject, f"{', '.join(wrong)}.")]
+    none = ", ".join(KIND_WORDS[kind] for kind in KINDS)
+    return [_end("whole", subject, f"None {none}.")]
+
+
+def _end(word: str, subject: str, text: str) -> dict[str, str]:
+    return {"about": "end-to-end", "word": word, "subject": subject, "text": text}
+
+
+def lines(verdicts: Sequence[Mapping[str, str]]) -> list[str]:
+    """The verdicts as lines for a terminal."""
+    return [f"{row['subject']}: {row['word'].upper()}. {row['text']}" for row in verdicts]
