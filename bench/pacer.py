@@ -37,7 +37,7 @@ class Client(Protocol):
     def flush(self, timeout: float) -> int:
         """Waits at most ``timeout`` seconds for all reports; returns how many are open."""
 
-    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+    def purge(self) -> None:
         """Gives up all open records."""
 
 

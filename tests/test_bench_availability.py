@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench import availability, scenarios
+from bench.availability import NS, Fault, Look, Window, behaviour
+from pyhooks.history import Event
+
+PLAN = scenarios.load("quick").outage
+FAULT = Fault(inject_ns=15 * NS, heal_ns=55 * NS, healed_ns=60 * NS, proved=True)
+
+
+def event(at_s: float, process: str, op: str, outcome: Any, rack: str | None = None, **data: Any) -> Event:
+    return Event(round(at_s * NS), 0, process, op, outcome, rack, data)
+
+
+def fault_events(proved: Any = "ok", held: Any = "ok") -> list[Event]:
+    return [
+        event(15, "fault", "kill-rack", "info", "b", step="inject"),
+        event(16, "fault", "kill-rack", proved, "b", step="proved"),
+        event(55, "fault", "kill-rack", held, "b", step="held"),
+        event(55.1, "fault", "kill-rack", "info", "b", step="heal"),
+        event(60, "fault", "kill-rack", "ok", "b", step="healed"),
+    ]
+
+
+def test_the_fault_is_read_from_the_history() -> None:
+    fault = availability.fault_of(fault_events(), "b")
+    assert (fault.inject_ns, fault.heal_ns, fault.proved) == (15 * NS, round(55.1 * NS), True)
+    assert availability.fault_of(fault_events(), "c") == Fault(None, None, None, proved=False)
+
+
+@pytest.mark.parametrize(("proved", "held"), [("unknown", "ok"), ("ok", "unknown")])
+def test_a_fault_that_did_not_take_hold_or_last_is_not_proved(proved: str, held: str) -> None:
+    assert not availability.fault_of(fault_events(proved, held), "b").proved
+
+
+def test_a_fault_without_proof_is_not_proved() -> None:
+    assert not availability.fault_of(fault_events()[:1], "b").proved
+
+
+def look(at_s: float, *racks: str) -> Look:
+    return Look(round(at_s * NS), 1, (1,), racks)
+
+
+def test_the_outage_settles_after_the_rack_has_left_the_isr() -> None:
+    window = availability.window_of("t", [look(10, "a", "b"), look(20, "a", "b"), look(25, "a")], FAULT, PLAN)
+    assert window == Window("t", 25 * NS, round((25 + PLAN.settle_s) * NS), 55 * NS)
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [[], [look(20, "a", "b")], [look(10, "a")], [look(54.5, "a")]],
+    ids=["nobody looked", "never left", "was gone before", "left too late"],
+)
+def test_without_a_settled_outage_there_is_no_window(looks: list[Look]) -> None:
+    assert availability.window_of("t", looks, FAULT, PLAN) is None
+
+
+def decided(**changes: Any) -> str:
+    facts: dict[str, Any] = {
+        "proved": True,
+        "window": Window("t", 0, 0, NS),
+        "intended": 100,
+        "acked": 99,
+        "probe_acked": 50,
+        "probe_refused": 0,
+        "fewest_racks": 2,
+        "went_on_share": 0.95,
+    }
+    return behaviour(**(facts | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "did"),
+    [
+        ({}, "went on"),
+        ({"fewest_racks": 1}, "went on unprotected"),
+        ({"acked": 0, "probe_acked": 0, "probe_refused": 50}, "was refused"),
+        ({"acked": 0, "probe_acked": 0}, "unknown"),  # silence is not a refusal
+        ({"acked": 1, "probe_acked": 0, "probe_refused": 50}, "unknown"),  # nor is a refusal that lets one pass
+        ({"probe_refused": 1}, "unknown"),
+        ({"acked": 90}, "unknown"),
+        ({"proved": False}, "unknown"),
+        ({"window": None}, "unknown"),
+        ({"intended": 0}, "unknown"),
+        ({"fewest_racks": None}, "unknown"),
+    ],
+)
+def test_behaviour_is_decided_from_all_the_evidence_or_not_at_all(changes: dict[str, Any], did: str) -> None:
+    assert decided(**changes) == did
+
+
+@pytest.mark.parametrize(
+    ("exception", "refusal"),
+    [
+        ("org.apache.kafka.common.errors.NotEnoughRacksException", True),
+        ("org.apache.kafka.common.errors.NotEnoughReplicasException", True),
+        ("org.apache.kafka.common.errors.TimeoutException", False),
+        (None, False),
+    ],
+)
+def test_only_a_gates_answer_is_a_refusal(exception: str | None, refusal: bool) -> None:
+    assert availability.is_refusal(event(30, "probe", "produce", "fail", topic="t", exception=exception)) is refusal

@@ -1,0 +1,333 @@
+"""The pipeline on written observations: Spark analysis, end-to-end check, verdicts, report; no cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench import analyse, availability, endtoend, figures, report, verdict
+from bench import scenarios as plans
+from bench.load import SCHEMA
+from bench.pacer import record_key
+from bench.pacing import NS, Slot, latency_slots, outage_slots
+from bench.run import write
+from bench.session import spark_session
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event
+
+START_NS = 1_000 * NS
+SLOWER = 1.5
+SCENARIO = plans.load("quick")
+SCENARIO = dataclasses.replace(
+    SCENARIO,
+    latency=dataclasses.replace(SCENARIO.latency, rate_per_s=100, blocks=6, warmup_rounds=1, resamples=500),
+)
+
+
+def observed(slot: Slot, latency_ms: Any, outcomes: list[str] | None = None, first_offset: int = 0) -> pd.DataFrame:
+    size = slot.count
+    intended = np.array([START_NS + slot.intended_ns(index) for index in range(size)])
+    return pd.DataFrame(
+        {
+            "run_id": "r",
+            "phase": slot.phase,
+            "block": np.int32(slot.block),
+            "arm": slot.arm,
+            "topic": slot.topic,
+            "task": np.int32(0),
+            "seq": slot.first_seq + np.arange(size),
+            "measured": [slot.measured(index) for index in range(size)],
+            "intended_ns": intended,
+            "sent_ns": intended + 100_000,
+            "done_ns": intended + (np.asarray(latency_ms) * 1e6).astype(np.int64),
+            "client_us": (np.asarray(latency_ms) * 1e3).astype(np.int64) - 100,
+            "outcome": outcomes or ["acked"] * size,
+            "error": None,
+            "partition": np.int32(0),
+            "offset": first_offset + np.arange(size),
+        }
+    )
+
+
+def latency_rows() -> pd.DataFrame:
+    """Two equal arms and one that is slower by half; the whole machine drifts from block to block."""
+    random = np.random.default_rng(3)
+    frames, offsets = [], dict.fromkeys(("A", "A'", "B"), 0)
+    for slot in latency_slots(SCENARIO):
+        level = 2.0 * (1 + 0.5 * math.sin(slot.block)) * (SLOWER if slot.arm == "B" else 1.0)
+        if slot.block < 0:
+            level *= 50
+        # The same noise for all arms of a block, so that the words are certain.
+        noise = np.exp(np.random.default_rng(slot.block + 10).normal(0, 0.3, slot.count))
+        frames.append(observed(slot, level * noise * (1 + random.uniform(0, 0.001)), None, offsets[slot.arm]))
+        offsets[slot.arm] += slot.count
+    return pd.concat(frames)
+
+
+def outage_rows() -> pd.DataFrame:
+    """A and B pause until the rack has left the ISR; C answers only after the heal; D as A."""
+    frames = []
+    for slot in outage_slots(SCENARIO):
+        at_s = np.array([slot.intended_ns(index) / NS for index in range(slot.count)])
+        free_s = 62.0 if slot.arm == "C" else 25.0
+        held = np.where((at_s >= 15) & (at_s < free_s), free_s - at_s, 0.0)
+        frames.append(observed(slot, 2.0 + held * 1000, None, 5000))
+    return pd.concat(frames)
+
+
+def outage_history() -> list[Event]:
+    def event(at_s: float, process: str, op: str, outcome: Any, rack: str | None = None, **data: Any) -> Event:
+        return Event(START_NS + round(at_s * NS), 0, process, op, outcome, rack, data)
+
+    steps = [
+        (15, "info", "inject"),
+        (16, "ok", "proved"),
+        (55, "ok", "held"),
+        (55.1, "info", "heal"),
+        (60, "ok", "healed"),
+    ]
+    events = [event(at, "fault", "kill-rack", outcome, "b", step=step) for at, outcome, step in steps]
+    gate = "org.apache.kafka.common.errors.NotEnoughRacksException"
+    for half in range(160):
+        at_s = half / 2
+        away = 24.5 <= at_s < 62
+        states = {}
+        for arm in SCENARIO.outage_arms:
+            rf5 = len(arm.replicas) == 5
+            racks = (["a"] if away else ["a", "b"]) + (["c"] if rf5 else [])
+            isr = [broker for broker in sorted(arm.replicas) if not (away and broker in (3, 4))]
+            states[arm.topic] = {"leader": 1, "isr": isr, "racks": racks}
+            refused = arm.id == "C" and away
+            events.append(
+                event(
+                    at_s + 0.1, "probe", "produce", "fail" if refused else "ok", topic=arm.topic, seq=half,
+                    exception=gate if refused else None, message="racks {a} of 2" if refused else None,
+                )
+            )  # fmt: skip
+        events.append(event(at_s, "isr-watch", "look", "ok", topics=states))
+    return sorted(events, key=lambda one: one.mono_ns)
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """The whole analysis, once."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    rows = pd.concat([latency_rows(), outage_rows()])
+    with spark_session(folder / "spark", master="local[2]") as spark:
+        spark.createDataFrame(rows, SCHEMA).write.parquet(str(folder / "raw"))
+        raw = analyse.read_raw(spark, folder / "raw")
+        outage = availability.summarise(spark, raw, outage_history(), SCENARIO, START_NS)
+        availability.decide(outage)
+        yield {
+            "latency": analyse.latency(raw, SCENARIO),
+            "outage": outage,
+            "checked": checked(spark, rows),
+            "rows": rows,
+        }
+
+
+def checked(spark: Any, rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """The end-to-end check on a faithful log, and on one with a defect of each kind."""
+    sent = rows[(rows["phase"] == "latency") & (rows["arm"] == "A")].reset_index(drop=True)
+    keys = [record_key("r", "latency", "A", int(seq)).decode() for seq in sent["seq"]]
+    log = pd.DataFrame({"topic": "rf5-m3", "partition": 0, "offset": sent["offset"], "key": keys})
+    others = pd.DataFrame({"topic": "rf5-m3", "partition": 0, "offset": [90_000, 90_001], "key": ["probe/1", None]})
+    broken = log[log["offset"] != 7].copy()
+    broken.loc[broken["offset"] == 20, "key"], broken.loc[broken["offset"] == 21, "key"] = keys[21], keys[20]
+    more = pd.DataFrame(
+        {"topic": "rf5-m3", "partition": 0, "offset": [99_998, 99_999], "key": [keys[-1], "r/latency/A/999999"]}
+    )
+    schema = "topic string, partition int, offset long, key string"
+    raw = spark.createDataFrame(sent, SCHEMA)
+    logs = {"whole": pd.concat([log, others]), "broken": pd.concat([broken, more])}
+    return {name: endtoend.check(raw, spark.createDataFrame(one, schema), "r") for name, one in logs.items()}
+
+
+@pytest.fixture(scope="module")
+def result(outcome: dict[str, Any]) -> dict[str, Any]:
+    """As the run would write it."""
+    whole: dict[str, Any] = {
+        "schema": 1,
+        "latency": outcome["latency"],
+        "outage": outcome["outage"],
+        "end_to_end": outcome["checked"]["whole"],
+        "notes": ["a note with <angle> brackets"],
+        "usage": {
+            phase: [{"kind": "brokers", "processes": 5, "cpus": 0.5, "rss_mb_max": 1500.0}]
+            for phase in ("latency", "outage")
+        },
+        "manifest": {
+            "run_id": "r",
+            "command": "rackgate bench run --scenario quick",
+            "machine": {"kernel": "6.1", "cpu": "a CPU", "cpus": 2, "memory_gib": 24.0},
+            "versions": {"kafka": "4.3.1", "spark": "4.2.0"},
+            "links": {"a-b": "netem"},
+            "distribution": {"patch_hash": "abc123"},
+            "round_trips": {
+                state: [{"source": "clients", "target": "broker-1", "p50_ms": 1.1, "p99_ms": 1.9}]
+                for state in ("idle", "under_load")
+            },
+            "scenario": SCENARIO.as_json(),
+            "took_s": {"whole": 200.0},
+        },
+    }
+    whole["verdicts"] = verdict.sentences(whole)
+    return whole
+
+
+def test_percentiles_are_exact_and_end_where_the_sample_does(outcome: dict[str, Any]) -> None:
+    rows = outcome["rows"]
+    for arm in outcome["latency"]["arms"]:
+        own = rows[(rows["phase"] == "latency") & (rows["arm"] == arm["arm"]) & rows["measured"]]
+        expected = np.quantile((own["done_ns"] - own["intended_ns"]) / 1e6, [0.5, 0.9, 0.99])
+        found = arm["percentiles_ms"]
+        assert [found["p50"], found["p90"]] == pytest.approx(expected[:2])
+        # 1,200 observations: 12 lie beyond p99, one beyond p99.9.
+        assert found["p99"] == pytest.approx(expected[2])
+        assert found["p99.9"] is None
+        assert arm["curve"]["quantiles"][-1] <= arm["highest_quantile"]
+        assert arm["pacer_late_ms"]["p50"] == pytest.approx(0.1)
+
+
+def test_warm_up_is_shown_and_does_not_count(outcome: dict[str, Any]) -> None:
+    rounds = outcome["latency"]["rounds"]
+    warm = max(row["p50_ms"] for row in rounds if row["block"] < 0)
+    assert warm > 10 * max(row["p50_ms"] for row in rounds if row["block"] >= 0)
+    assert all(arm["max_ms"] < 30 for arm in outcome["latency"]["arms"])
+
+
+def test_equal_arms_are_equivalent_and_the_slower_one_slower(outcome: dict[str, Any]) -> None:
+    words = {(row["arm"], row["at"]): row for row in outcome["latency"]["comparisons"]}
+    assert words["A'", "p50"]["word"] == words["A'", "p99"]["word"] == "equivalent"
+    assert words["B", "p50"]["word"] == words["B", "p99"]["word"] == "slower"
+    assert words["B", "p50"]["ratio"]["point"] == pytest.approx(SLOWER, rel=0.01)
+
+
+def test_an_unacknowledged_record_or_a_missing_block_leaves_it_undecided(outcome: dict[str, Any]) -> None:
+    latency = outcome["latency"]
+    summary = {arm["arm"]: arm for arm in latency["arms"]}
+    lossy = summary | {"B": summary["B"] | {"acked": summary["B"]["acked"] - 1}}
+    rows = {row["arm"]: row for row in analyse.compare(SCENARIO, latency["rounds"], lossy)}
+    assert rows["B"]["word"] == "undecided"
+    assert rows["A'"]["word"] == "equivalent"
+    fewer = [row for row in latency["rounds"] if (row["block"], row["arm"]) != (2, "B")]
+    missing = {row["arm"]: row for row in analyse.compare(SCENARIO, fewer, summary)}
+    assert (missing["B"]["word"], missing["B"]["ratio"]) == ("undecided", None)
+
+
+def test_the_outage_is_decided_topic_by_topic(outcome: dict[str, Any]) -> None:
+    topics = {topic["arm"]: topic for topic in outcome["outage"]["topics"]}
+    did = {arm: topic["behaviour"] for arm, topic in topics.items()}
+    assert did == {"A": "went on", "B": "went on", "C": "was refused", "D": "went on unprotected"}
+    refused = topics["C"]
+    assert refused["settled_acked"] == 0
+    assert refused["probe"]["first_refusal_after_s"] == pytest.approx(9.6)
+    assert refused["first_ack_after_heal_s"] == pytest.approx(62 - 55.1 + 0.002, abs=0.03)
+    assert refused["sent_under_fault_ms"]["max"] == pytest.approx(47_000, rel=0.01)
+    assert refused["probe"]["exceptions"] == {"NotEnoughRacksException": 75}
+    burst = max(point["acked"] for point in refused["series"])
+    assert burst >= SCENARIO.outage.rate_per_s * 40
+    assert sum(point["acked"] for point in refused["series"]) == SCENARIO.outage.rate_per_s * SCENARIO.outage.total_s
+
+
+def test_a_faithful_log_is_whole_and_the_probes_records_are_told_apart(outcome: dict[str, Any]) -> None:
+    found = outcome["checked"]["whole"]
+    assert {kind: one["count"] for kind, one in found["kinds"].items()} == dict.fromkeys(endtoend.KINDS, 0)
+    (topic,) = found["topics"]
+    assert topic["acked"] == topic["read"] > 1000
+    assert topic["of_others"] == 2
+
+
+def test_every_kind_of_defect_is_found_with_an_example(outcome: dict[str, Any]) -> None:
+    found = outcome["checked"]["broken"]["kinds"]
+    counts = {kind: one["count"] for kind, one in found.items()}
+    assert counts == {"lost": 1, "duplicated": 1, "invented": 1, "out_of_order": 1, "moved": 2}
+    assert found["lost"]["examples"] == ["rf5-m3: r/latency/A/7"]
+    assert found["invented"]["examples"] == ["rf5-m3: r/latency/A/999999"]
+
+
+def test_the_verdict_speaks_of_what_was_found(result: dict[str, Any]) -> None:
+    lines = verdict.lines(result["verdicts"])
+    assert len(lines) == 4 + 2 + 1
+    refused = next(line for line in lines if "WAS REFUSED" in line)
+    assert "rf3-m2r2" in refused
+    assert "NotEnoughRacksException" in refused
+    assert any("SLOWER" in line and "p50" in line for line in lines)
+    assert lines[-1].endswith("None lost, duplicated, invented, out of order, at another offset than acknowledged.")
+
+
+def test_a_failed_control_is_named_as_the_reason(result: dict[str, Any]) -> None:
+    changed = json.loads(json.dumps(result["latency"]))
+    for row in changed["comparisons"]:
+        row["word"] = "undecided"
+    assert all("because the control failed" in row["text"] for row in verdict.latency(changed))
+
+
+def numbers_of(value: Any) -> Iterator[float]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from numbers_of(one)
+    elif isinstance(value, int | float):
+        yield float(value)
+
+
+def test_the_report_is_made_from_the_stored_result_alone_and_whole(result: dict[str, Any], tmp_path: Path) -> None:
+    write(result, tmp_path)
+    page = report.render(report.load(tmp_path), tmp_path).read_text(encoding="utf-8")
+    for name in figures.PICTURES:
+        data = (tmp_path / f"{name}.png").read_bytes()
+        width, height = struct.unpack(">II", data[16:24])
+        assert data[:4] == b"\x89PNG"
+        assert min(width, height) > 500
+        assert page.count(f'id="picture-{name}"') == 1
+        for look in ("wide", "narrow"):
+            assert f'id="{name}-{look}-figure_1"' in page
+    assert page.count("<svg ") == 2 * len(figures.PICTURES)
+    assert not re.search(r'(src|href)="(?!#)', page), "the page must not reach out"
+    assert "a note with &lt;angle&gt; brackets" in page
+    assert not any(colour in page for colour in figures.MARKED.names().values())
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    for used in re.findall(r"url\(#([^)]+)\)", page) + re.findall(r'href="#([^"]+)"', page):
+        assert used in ids
+    for row in result["verdicts"]:
+        assert row["subject"] in page
+
+
+def test_a_result_that_holds_no_outage_still_makes_a_report(result: dict[str, Any], tmp_path: Path) -> None:
+    empty = json.loads(json.dumps(result))
+    empty["outage"].update(proved=False, inject_s=None, heal_s=None, healed_s=None)
+    for topic in empty["outage"]["topics"]:
+        topic.update(
+            window_s=None, isr=[], looked_until_s=None, left_after_s=None, fewest_racks=None, behaviour="unknown"
+        )
+    empty["verdicts"] = verdict.sentences(empty)
+    page = report.render(empty, tmp_path).read_text(encoding="utf-8")
+    assert page.count("The fault was not proved to have taken hold") == 4
+
+
+def test_what_is_not_a_result_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RackgateError, match="run 'rackgate bench run' first"):
+        report.load(tmp_path)
+    (tmp_path / "results.json").write_text('{"schema": 9}', encoding="utf-8")
+    with pytest.raises(RackgateError, match="not a result of this version"):
+        report.load(tmp_path)
+
+
+def test_a_number_that_is_not_finite_is_never_written(result: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write({**result, "broken": math.nan}, tmp_path)
+    assert not (tmp_path / "results.json").exists()
+    assert all(math.isfinite(number) for number in numbers_of(result))

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench import stats
+from bench.stats import Interval
+
+OPTIONS: dict[str, Any] = {"confidence": 0.95, "resamples": 1000, "seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("probability", "freedom", "known"),
+    [(0.975, 1, 12.7062), (0.975, 11, 2.20099), (0.95, 5, 2.01505), (0.995, 30, 2.75000)],
+)
+def test_student_t_quantiles_are_those_of_the_tables(probability: float, freedom: int, known: float) -> None:
+    assert stats.student_t_quantile(probability, freedom) == pytest.approx(known, rel=1e-4)
+
+
+@pytest.mark.parametrize("size", [12, 20])
+def test_interval_covers_the_true_mean_as_often_as_it_says(size: int) -> None:
+    draws = np.random.default_rng(7).normal(0.3, 2.0, size=(800, size))
+    intervals = [stats.mean_interval(row.tolist(), confidence=0.95, resamples=1500, seed=3) for row in draws]
+    covered = float(np.mean([one.low <= 0.3 <= one.high for one in intervals]))
+    # 800 trials: two standard errors are 1.5 points; the plain percentile interval of 12 covers 91 %.
+    assert 0.93 <= covered <= 0.98
+
+
+def test_interval_is_the_same_for_the_same_seed_and_another_for_another() -> None:
+    values = [0.1, 0.4, -0.2, 0.3, 0.0, 0.25]
+    first = stats.mean_interval(values, **OPTIONS)
+    assert first == stats.mean_interval(values, **OPTIONS)
+    assert first != stats.mean_interval(values, confidence=0.95, resamples=1000, seed=2)
+
+
+def test_one_wild_block_does_not_make_the_interval_absurd() -> None:
+    values = [0.0, 0.01, -0.01, 0.02, 0.0, 5.0]
+    assert stats.mean_interval(values, **OPTIONS).high < 5.0
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, float("nan")]])
+def test_too_few_or_broken_values_are_refused(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="at least two finite"):
+        stats.mean_interval(values, **OPTIONS)
+
+
+def test_ratio_of_halves_is_a_half() -> None:
+    ratio = stats.ratio_interval([1.0, 2.0, 3.0], [2.0, 4.0, 6.0], **OPTIONS)
+    assert (ratio.low, ratio.point, ratio.high) == pytest.approx((0.5, 0.5, 0.5))
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 100), st.floats(0.1, 100)), min_size=3, max_size=12),
+)
+def test_swapping_the_arms_inverts_the_ratio(pairs: list[tuple[float, float]]) -> None:
+    above, below = [one for one, _ in pairs], [one for _, one in pairs]
+    there = stats.ratio_interval(above, below, **OPTIONS)
+    back = stats.ratio_interval(below, above, **OPTIONS)
+    assert there.point == pytest.approx(1 / back.point)
+    assert there.low == pytest.approx(1 / back.high)
+    assert there.low <= there.point * (1 + 1e-9)
+    assert there.point <= there.high * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("interval", "word"),
+    [
+        (Interval(0.98, 1.00, 1.02), "equivalent"),
+        (Interval(1.01, 1.02, 1.04), "equivalent"),  # told from 1, yet too small to matter
+        (Interval(0.94, 1.00, 1.02), "undecided"),
+        (Interval(0.80, 0.90, 0.94), "faster"),
+        (Interval(0.80, 0.90, 0.99), "faster"),
+        (Interval(1.01, 1.10, 1.30), "slower"),
+        (Interval(0.70, 1.00, 1.40), "undecided"),
+    ],
+)
+def test_word_of_an_interval_for_a_band_of_five_percent(interval: Interval, word: str) -> None:
+    assert stats.word(interval, 0.05) == word
+
+
+def test_no_verdict_without_its_control() -> None:
+    faster, steady, drifting = Interval(0.5, 0.6, 0.7), Interval(0.97, 1.0, 1.03), Interval(1.02, 1.06, 1.1)
+    assert stats.verdict(faster, steady, 0.05) == "faster"
+    assert stats.verdict(faster, drifting, 0.05) == "undecided"
+
+
+def test_two_equal_arms_come_out_equivalent_and_a_slower_one_slower() -> None:
+    random = np.random.default_rng(11)
+    drift = np.exp(random.normal(0, 0.5, 20))  # what the whole machine does, from block to block
+    base, same, slow = (drift * factor * np.exp(random.normal(0, 0.02, 20)) for factor in (1.0, 1.0, 1.3))
+    control = stats.ratio_interval(same.tolist(), base.tolist(), **OPTIONS)
+    assert stats.word(control, 0.05) == "equivalent"
+    candidate = stats.ratio_interval(slow.tolist(), base.tolist(), **OPTIONS)
+    assert stats.verdict(candidate, control, 0.05) == "slower"
+    assert stats.detectable_ratio(candidate) < 1.05
+
+
+def test_a_percentile_needs_observations_beyond_it() -> None:
+    assert stats.highest_quantile(10_000, 10) == pytest.approx(0.999)
+    assert stats.highest_quantile(5, 10) == 0.0
+    assert stats.highest_quantile(0, 10) == 0.0
+
+
+def test_histogram_quantiles_are_those_of_the_sample() -> None:
+    values = np.random.default_rng(5).lognormal(7, 1.5, 20_000)
+    index = np.floor(np.log(values) * stats.BINS_PER_E).astype(np.int64)
+    bins, counts = np.unique(index, return_counts=True)
+    asked = np.array([0.5, 0.9, 0.99, 0.999])
+    found = stats.histogram_quantiles(counts[None, :], stats.bin_value(bins), asked)[0]
+    assert found == pytest.approx(np.quantile(values, asked, method="inverted_cdf"), rel=0.001)
+
+
+def test_curve_intervals_hold_the_curve_and_widen_with_differing_blocks() -> None:
+    bins = np.array([1.0, 2.0, 4.0, 8.0])
+    asked = np.array([0.5, 0.9])
+    same = np.tile(np.array([50, 30, 15, 5]), (8, 1))
+    low, high = stats.curve_intervals(same, bins, asked, confidence=0.95, resamples=200, seed=1)
+    assert low == pytest.approx(high)
+    differing = same.copy()
+    differing[:4] = [0, 10, 40, 50]
+    low, high = stats.curve_intervals(differing, bins, asked, confidence=0.95, resamples=200, seed=1)
+    assert low[0] < high[0]
