@@ -18,10 +18,11 @@ from typing import Any
 
 from pyhooks import paths
 from pyhooks.build import git, layout, maven, recipe, series
+from pyhooks.build.compiling import read_jar, write_jar
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.overlay import nest
 from pyhooks.build.progress import Stages
-from pyhooks.build.recipe import Module, Recipe
+from pyhooks.build.recipe import Recipe
 from pyhooks.build.workspace import Workspace, home
 from pyhooks.errors import RackgateError
 
@@ -97,14 +98,12 @@ def run_tests(
             changed = {} if stock else _changed_tests(plan, space, patches, work)
             test_classes = work / "test-classes"
             test_classes.mkdir(parents=True)
-            owners = _unpack(plan, space, classes, changed, test_classes)
+            _unpack(plan, space, classes, changed, test_classes)
         stem = hashlib.sha256(" ".join(sorted(classes)).encode()).hexdigest()[:8]
         raw = work / "reports"
-        pom = maven.render(
-            "jvmtest.xml.j2", work / "pom.xml",
-            recipe=plan, classes=classes, sources=work / "sources", output=test_classes, reports=raw,
-            scala=any(file.suffix == ".scala" for files in changed.values() for file in files),
-            classpath=_classpath(plan, space, distribution, owners, stock=stock),
+        pom = _write_poms(
+            plan, space, distribution, changed, work,
+            classes=classes, stock=stock, output=test_classes, reports=raw,
         )  # fmt: skip
         log = target / f"maven-{stem}.log"
         target.mkdir(parents=True, exist_ok=True)
@@ -114,7 +113,7 @@ def run_tests(
                 maven.maven(pom, ["test"], what="Kafka's tests", log=log, timeout_s=TIMEOUT_S)
             except RackgateError as failure:
                 if not list(raw.glob("TEST-*.xml")):
-                    raise
+                    raise _located(failure, work) from None
                 error = str(failure)
         stages.remember()
         for file in raw.glob("TEST-*.xml"):
@@ -181,14 +180,10 @@ def _changed_tests(
 
 def _unpack(
     plan: Recipe, space: Workspace, classes: Sequence[str], changed: dict[str, list[Path]], target: Path
-) -> list[Module]:
-    """Unpacks the published tests of the modules that have the classes, without what is compiled anew.
-
-    Returns:
-        Those modules.
-    """
+) -> None:
+    """Unpacks the published tests of the modules that have the classes, without what is compiled anew."""
     stale = {nest(f"{_package(file)}/{file.stem}") for files in changed.values() for file in files if _is_code(file)}
-    found: dict[str, Module] = {}
+    found: set[str] = set()
     for module in (m for m in plan.modules if m.tests):
         jar = space.store.path(plan.find(module.artifact, "test"))
         with zipfile.ZipFile(jar) as archive:
@@ -197,13 +192,18 @@ def _unpack(
             owned += [name for name in classes if _defines(changed.get(module.name, []), name)]
             if not owned:
                 continue
-            found.update(dict.fromkeys(owned, module))
+            found.update(owned)
             kept = [n for n in names if not n.endswith("/") and not (n.endswith(".class") and nest(n) in stale)]
             archive.extractall(target, kept)
-    missing = sorted(set(classes) - set(found))
+    missing = sorted(set(classes) - found)
     if missing:
         raise RackgateError(f"{missing[0]}: no such test class in the published tests or in the series")
-    return list({module.name: module for module in found.values()}.values())
+
+
+def _located(failure: RackgateError, work: Path) -> RackgateError:
+    """The failure with paths as in Kafka's repository, below the module's folder."""
+    words, detail = (text.replace(f"{work}/sources/", "src/test/") for text in (str(failure), failure.detail))
+    return RackgateError(words, detail=detail)
 
 
 def _is_code(file: Path) -> bool:
@@ -223,13 +223,41 @@ def _defines(files: Sequence[Path], name: str) -> bool:
     return any(_is_code(f) and f"{_package(f)}/{f.stem}".replace("/", ".") == name for f in files)
 
 
-def _classpath(
-    plan: Recipe, space: Workspace, distribution: Distribution, owners: Sequence[Module], *, stock: bool
-) -> list[Path]:
+def _write_poms(
+    plan: Recipe, space: Workspace, distribution: Distribution, changed: dict[str, list[Path]], work: Path, *,
+    classes: Sequence[str], stock: bool, output: Path, reports: Path,
+) -> Path:  # fmt: skip
+    """Renders a reactor of two: one compiles the changed tests, if there are any, and one runs what was asked for."""
     overlay = [] if stock else sorted((distribution.root / "overlay").glob("*.jar"))
     libraries = sorted((distribution.root / "libs").glob("*.jar"))
-    # The tests of a module use helpers from those it is compiled against; its own are unpacked.
-    others = [m for m in plan.modules if m.tests and m not in owners]
-    tests = [space.store.path(plan.find(module.artifact, "test")) for module in others]
-    running = [space.store.path(artifact) for artifact in plan.with_role("testrun")]
-    return [*overlay, *libraries, *tests, *running]
+    # Of all modules, since tests use helpers of other modules; the classes to run are unpacked before them as well.
+    tests = [space.store.path(plan.find(module.artifact, "test")) for module in plan.modules if module.tests]
+    running = plan.with_role("testrun")
+    paths_of = {"run": [*overlay, *libraries, *tests]}
+    if any(changed.values()):
+        # The Scala plugin keeps its class path in no order, so no class may be on it twice.
+        paths_of = {"compile": [*_merged(plan, distribution, work / "merged"), *tests], **paths_of}
+    for name, path in paths_of.items():
+        maven.render(
+            "jvmtest.xml.j2", work / name / "pom.xml",
+            recipe=plan, name=name, classpath=path, running=running, classes=classes, output=output,
+            sources=work / "sources", reports=reports, scala=any(f.suffix == ".scala" for files in changed.values() for f in files),
+        )  # fmt: skip
+    return maven.render("reactor.xml.j2", work / "pom.xml", names=list(paths_of))
+
+
+def _merged(plan: Recipe, distribution: Distribution, folder: Path) -> list[Path]:
+    """The jars of ``libs``, those that the overlay changes with the overlay's files put in."""
+    patched = {
+        plan.find(plan.module(jar["module"]).artifact, "runtime").file_name: jar["jar"]
+        for jar in distribution.manifest["overlay"]
+    }
+    jars = []
+    for jar in sorted((distribution.root / "libs").glob("*.jar")):
+        if jar.name in patched:
+            files = {**read_jar(jar), **read_jar(distribution.root / "overlay" / patched[jar.name])}
+            write_jar(folder / jar.name, files)
+            jars.append(folder / jar.name)
+        else:
+            jars.append(jar)
+    return jars

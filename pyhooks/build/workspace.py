@@ -20,6 +20,8 @@ from pyhooks.errors import RackgateError
 
 _KEPT_DISTRIBUTIONS = 3
 _KEPT_CLASS_JARS = 150
+_BUILDING_POMS = frozenset({"fetch.xml", "reactor.xml", "module.xml"})
+_NOT_BUILDING = frozenset({"cli", "jvmtest", "pin", "progress", "distribution"})
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,9 @@ def build_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
     """A hash of everything that decides what a build makes: recipe, patches, poms, this package, the compiler."""
     digest = hashlib.sha256(series.series_hash(patches).encode())
     digest.update(recipe.path.read_bytes())
-    sources = [*sorted(maven.TEMPLATES.glob("*.j2")), *sorted(Path(__file__).parent.glob("*.py"))]
-    for path in sources:
+    poms = [path for path in maven.TEMPLATES.glob("*.j2") if path.stem in _BUILDING_POMS]
+    code = [path for path in Path(__file__).parent.glob("*.py") if path.stem not in _NOT_BUILDING]
+    for path in sorted([*poms, *code]):
         digest.update(f"{path.name}\n".encode() + path.read_bytes())
     digest.update(maven.javac_version().encode())
     return digest.hexdigest()
