@@ -34,12 +34,14 @@ class Fault:
         inject_ns: the fault began.
         heal_ns: the heal began.
         healed_ns: the heal was proved.
+        proved_ns: the fault was proved.
         proved: the fault took hold and lasted until the heal.
     """
 
     inject_ns: int | None
     heal_ns: int | None
     healed_ns: int | None
+    proved_ns: int | None
     proved: bool
 
 
@@ -88,7 +90,7 @@ def fault_of(events: Iterable[Event], rack: str) -> Fault:
                 at, outcomes = {}, {}
             at[step], outcomes[step] = event.mono_ns, event.outcome
     proved = outcomes.get("proved") == "ok" and outcomes.get("held", "ok") == "ok"
-    return Fault(at.get("inject"), at.get("heal"), at.get("healed"), proved)
+    return Fault(at.get("inject"), at.get("heal"), at.get("healed"), at.get("proved"), proved)
 
 
 def looks_of(events: Iterable[Event], topic: str) -> list[Look]:
@@ -293,6 +295,7 @@ def _counts(
     inside = F.col("intended_ns").between(F.col("from_ns"), F.col("to_ns") - 1)
     in_fault = acked & (F.col("intended_ns") >= inject_ns) & (F.col("intended_ns") < heal_ns)
     late = acked & (F.col("done_ns") >= heal_ns) & F.lit(heal_ns > 0)
+    away = acked & (F.col("done_ns") >= (fault.proved_ns or heal_ns)) & (F.col("done_ns") < heal_ns)
     found = (
         frame.where("measured")
         .join(F.broadcast(settled), "topic", "left")
@@ -307,6 +310,7 @@ def _counts(
             F.count_if(inside).alias("settled_intended"),
             F.count_if(inside & acked & (F.col("done_ns") < F.col("to_ns"))).alias("settled_acked"),
             F.count_if(in_fault & (F.col("done_ns") >= heal_ns)).alias("acked_only_after_heal"),
+            F.count_if(away).alias("acked_while_away"),
             F.expr("percentile(held_ms, array(0.5, 0.99, 1.0))").alias("held"),
             (F.min(F.when(late, F.col("done_ns"))) - heal_ns).alias("first_ack_ns"),
         )

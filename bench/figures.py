@@ -340,7 +340,7 @@ def _tell_of_fault(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Ax
     if outage["inject_s"] is None or outage["heal_s"] is None:
         return
     ink, top = look.palette.ink, outage["rate_per_s"] * BURST_CUT
-    middle = (outage["inject_s"] + outage["heal_s"]) / 2
+    middle = (outage["inject_s"] + (topic["left_after_s"] or 0.0) + outage["heal_s"]) / 2
     axes.annotate(
         f"rack {outage['rack']} is away", (middle, top * 0.93), ha="center", va="top", color=ink, fontsize=9.5
     )
@@ -364,11 +364,13 @@ def _acks(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look:
         color=colour,
         alpha=0.85,
     )
-    for second, value in zip(seconds, acked, strict=True):
-        if value > top:
-            axes.annotate(
-                f"{value:,.0f}", (second + 1.3, top * 0.97), color=palette.ink, fontsize=8.5, va="top", ha="left"
-            )
+    for first, last, total in _bursts(seconds.tolist(), acked.tolist(), top):
+        late = last > 0.85 * outage["length_s"]
+        text = f"{total:,.0f}" if first == last else f"{total:,.0f} in {last - first + 1:.0f} s"
+        axes.annotate(
+            text, (first - 0.4 if late else last + 1.4, top * 0.97), color=palette.ink, fontsize=8.5, va="top",
+            ha="right" if late else "left",
+        )  # fmt: skip
     axes.axhline(rate, color=palette.muted, linewidth=1, linestyle=(0, (3, 3)))
     refusals = topic["probe"]["refused_at_s"]
     if refusals:
@@ -384,6 +386,19 @@ def _acks(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look:
     axes.yaxis.set_major_locator(FixedLocator([0, rate]))
     axes.set_ylabel("acks/s")
     axes.set_title(f"{topic['label']}: {topic['behaviour']}", fontweight="bold", color=palette.ink)
+
+
+def _bursts(seconds: Sequence[float], acked: Sequence[float], top: float) -> list[tuple[float, float, float]]:
+    """Runs of seconds with more than ``top`` acks, as (first, last, acks in all)."""
+    runs: list[tuple[float, float, float]] = []
+    for second, value in zip(seconds, acked, strict=True):
+        if value <= top:
+            continue
+        if runs and runs[-1][1] == second - 1:
+            runs[-1] = (runs[-1][0], second, runs[-1][2] + value)
+        else:
+            runs.append((second, second, value))
+    return runs
 
 
 def _isr(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, colour: str) -> None:
@@ -405,11 +420,16 @@ def _spans(topic: Mapping[str, Any], rack: str, length_s: float) -> list[tuple[f
     states = topic["isr"]
     end_s = min(length_s, topic["looked_until_s"] or 0.0)
     ends = [*[state["at_s"] for state in states[1:]], end_s]
-    return [
-        (state["at_s"], end - state["at_s"])
-        for state, end in zip(states, ends, strict=True)
-        if rack in state["racks"] and end > state["at_s"]
-    ]
+    spans: list[tuple[float, float]] = []
+    for state, end in zip(states, ends, strict=True):
+        start = max(0.0, state["at_s"])
+        if rack not in state["racks"] or end <= start:
+            continue
+        if spans and sum(spans[-1]) >= start - 1e-9:  # another change of the ISR, not of this rack's part in it
+            spans[-1] = (spans[-1][0], end - spans[-1][0])
+        else:
+            spans.append((start, end - start))
+    return spans
 
 
 PICTURES = {"percentiles": percentiles, "blocks": blocks, "timeline": timeline}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from bench.pacer import Lane, Observations, rows
+from bench.pacer import Lane, Observations, rows, serving
 from bench.pacing import Slot, by_arm
 from bench.scenarios import Scenario
 
@@ -131,7 +131,9 @@ def _drive(load: Load, lane: Lane) -> list[Observations]:
         "log_level": CLIENT_LOG_LEVEL,
         "client.id": f"rackgate-{lane.slots[0].arm}-{lane.task}",
     }
-    return lane.drive(Producer(settings))
+    producer = Producer(settings)
+    with serving(producer.poll):
+        return lane.drive(producer)
 
 
 def _frame(load: Load, task: int, seen: Observations) -> pd.DataFrame:

@@ -19,6 +19,11 @@ PROC = Path("/proc")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 SAMPLE_S = 1.0
+PYTHON_MODULES = {
+    "pyspark.daemon": "Spark load tasks",
+    "pyhooks.workload.probe": "probe",
+    "bench.run": "driver",
+}
 
 
 @dataclass(frozen=True)
@@ -47,18 +52,14 @@ def kind_of(words: list[str], root: Path = Path("/")) -> str | None:
         words: its command line.
         root: the file system as it sees it.
     """
-    if "kafka.Kafka" in words:
+    # The first words only: what starts a program, and what waits for it, has that program's words further behind.
+    program, modules = Path(words[0]).name, words[1:3]
+    if program == "java" and "kafka.Kafka" in words:
         properties = root / words[-1].lstrip("/")
         return "controllers" if "process.roles=controller" in properties.read_text(encoding="utf-8") else "brokers"
-    if "org.apache.spark.deploy.SparkSubmit" in words:
+    if program == "java" and "org.apache.spark.deploy.SparkSubmit" in words:
         return "Spark JVM"
-    if "pyspark.daemon" in words:
-        return "Spark load tasks"
-    if "pyhooks.workload.probe" in words:
-        return "probe"
-    if "bench.run" in words:
-        return "driver"
-    return None
+    return PYTHON_MODULES.get(modules[-1]) if modules[:1] == ["-m"] else None
 
 
 def look(proc: Path = PROC) -> list[Sample]:
@@ -176,6 +177,6 @@ def versions(java: str | None, kafka: Mapping[str, Any]) -> dict[str, str]:
         "confluent-kafka": str(confluent_kafka.version()),
         "librdkafka": confluent_kafka.libversion()[0],
         "java": java or "unknown",
-        "kafka": str(kafka.get("kafka", "unknown")),
+        "kafka": str(kafka.get("kafka_version", "unknown")),
         "numpy": numpy.__version__,
     }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -19,10 +21,9 @@ ACKED, REFUSED, FAILED, UNKNOWN = "acked", "refused", "failed", "unknown"
 SURE_REFUSALS = frozenset({"NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_RACKS"})
 # Never left this process.
 SURE_FAILURES = frozenset({"_QUEUE_FULL", "MSG_SIZE_TOO_LARGE", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
-# poll() counts in whole milliseconds; the rest of the way to the intended time is slept in small steps.
-COARSE_NS = 2_000_000
-FINE_S = 0.0001
-IDLE_POLL_S = 0.25
+# A long wait is slept in pieces.
+SLEEP_S = 0.5
+POLL_S = 0.1
 
 
 class Client(Protocol):
@@ -30,9 +31,6 @@ class Client(Protocol):
 
     def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Callable[..., None]) -> None:
         """Queues a record; raises BufferError if the queue is full."""
-
-    def poll(self, timeout: float) -> int:
-        """Serves delivery reports for at most ``timeout`` seconds, returning after the first."""
 
     def flush(self, timeout: float) -> int:
         """Waits at most ``timeout`` seconds for all reports; returns how many are open."""
@@ -50,7 +48,7 @@ class Observations:
         index: positions in the slot, int64.
         sent_ns: when produce() was called, monotonic clock, int64.
         done_ns: when the delivery report arrived, or 0, int64.
-        client_us: librdkafka's own time from produce() to report, or -1, int64.
+        client_us: librdkafka's own time from produce() until the report is served, or -1, int64.
         partition: of an acknowledged record, or -1, int32.
         offset: of an acknowledged record, or -1, int64.
         outcome: one of acked, refused, failed, unknown.
@@ -117,6 +115,9 @@ def record_key(run_id: str, phase: str, arm: str, seq: int) -> bytes:
 class Lane:
     """One arm's way through a phase, with a client of its own.
 
+    Delivery reports are served by another thread (``serving``), so that this one can sleep until the next intended
+    time, and a report is noted when it arrives and not when the next record is due.
+
     Attributes:
         run_id: part of every record's key.
         slots: in the order of time.
@@ -152,24 +153,41 @@ class Lane:
         share = slot.share(self.task, self.tasks)
         seen = Observations(slot, np.arange(share.start, share.stop, share.step, dtype=np.int64))
         for at, index in enumerate(share):
-            self._wait_until(client, self.start_ns + slot.intended_ns(index))
+            self._wait_until(self.start_ns + slot.intended_ns(index))
             key = record_key(self.run_id, slot.phase, slot.arm, slot.first_seq + index)
             seen.sent_ns[at] = self.clock()
             try:
                 client.produce(slot.topic, self.value, key, on_delivery=partial(seen.report, self.clock, at))
             except BufferError:
                 seen.not_queued(self.clock, at)
-            client.poll(0)
         return seen
 
-    def _wait_until(self, client: Client, due_ns: int) -> None:
+    def _wait_until(self, due_ns: int) -> None:
         # A late record is sent at once and keeps its intended time: that is what makes the loop open.
         while (left_ns := due_ns - self.clock()) > 0:
-            if left_ns > COARSE_NS:
-                client.poll(min(IDLE_POLL_S, (left_ns - COARSE_NS / 2) / 1e9))
-            else:
-                client.poll(0)
-                self.sleep(min(FINE_S, left_ns / 1e9))
+            self.sleep(min(SLEEP_S, left_ns / 1e9))
+
+
+@contextmanager
+def serving(poll: Callable[[float], int]) -> Iterator[None]:
+    """Serves a client's delivery reports in a thread of its own while the block runs.
+
+    Args:
+        poll: serves reports for at most the given seconds, returning after the first.
+    """
+    over = threading.Event()
+
+    def serve() -> None:
+        while not over.is_set():
+            poll(POLL_S)
+
+    thread = threading.Thread(target=serve, name="delivery-reports", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=10 * POLL_S)
 
 
 def rows(run_id: str, task: int, start_ns: int, seen: Observations) -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,31 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
         light=figures.LIGHT.names(),
         dark=figures.DARK.names(),
         series=series_names(result),
+        usage=usage_rows(result["usage"]),
+        round_trips=round_trip_rows(result["manifest"]["round_trips"]),
+        none_=NONE,
     )
+
+
+def usage_rows(usage: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """One row per kind of process, with its numbers in each phase, or None where it did not run."""
+    by_phase = [{row["kind"]: row for row in rows} for rows in usage.values()]
+    kinds = sorted({kind for rows in by_phase for kind in rows}, key=lambda kind: (kind == "machine", kind))
+    return [
+        {
+            "kind": kind,
+            "processes": max(rows[kind]["processes"] for rows in by_phase if kind in rows),
+            "phases": [rows.get(kind) for rows in by_phase],
+        }
+        for kind in kinds
+    ]
+
+
+def round_trip_rows(round_trips: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """One row per pair of places, with what was measured in each state, or None."""
+    by_state = [{(row["source"], row["target"]): row for row in rows} for rows in round_trips.values()]
+    pairs = dict.fromkeys(pair for rows in by_state for pair in rows)
+    return [{"source": pair[0], "target": pair[1], "states": [rows.get(pair) for rows in by_state]} for pair in pairs]
 
 
 def _or_dash(value: float | None, text: str) -> str:

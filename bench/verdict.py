@@ -94,6 +94,11 @@ def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
         text += f", the first {probe['first_refusal_after_s']:.1f} s after the fault)" if probe["refused"] else ")"
         if topic["first_ack_after_heal_s"] is not None:
             text += f"; first ack {topic['first_ack_after_heal_s']:.1f} s after the heal began"
+        if topic["acked_while_away"]:
+            text += (
+                f"; yet {topic['acked_while_away']:,} records that waited when the rack left the ISR were acknowledged"
+                " while it was away"
+            )
     return text + "."
 
 

@@ -9,7 +9,7 @@ from bench.availability import NS, Fault, Look, Window, behaviour
 from pyhooks.history import Event
 
 PLAN = scenarios.load("quick").outage
-FAULT = Fault(inject_ns=15 * NS, heal_ns=55 * NS, healed_ns=60 * NS, proved=True)
+FAULT = Fault(inject_ns=15 * NS, heal_ns=55 * NS, healed_ns=60 * NS, proved_ns=16 * NS, proved=True)
 
 
 def event(at_s: float, process: str, op: str, outcome: Any, rack: str | None = None, **data: Any) -> Event:
@@ -29,7 +29,7 @@ def fault_events(proved: Any = "ok", held: Any = "ok") -> list[Event]:
 def test_the_fault_is_read_from_the_history() -> None:
     fault = availability.fault_of(fault_events(), "b")
     assert (fault.inject_ns, fault.heal_ns, fault.proved) == (15 * NS, round(55.1 * NS), True)
-    assert availability.fault_of(fault_events(), "c") == Fault(None, None, None, proved=False)
+    assert availability.fault_of(fault_events(), "c") == Fault(None, None, None, None, proved=False)
 
 
 @pytest.mark.parametrize(("proved", "held"), [("unknown", "ok"), ("ok", "unknown")])

@@ -165,7 +165,8 @@ def result(outcome: dict[str, Any]) -> dict[str, Any]:
         "usage": {
             phase: [{"kind": "brokers", "processes": 5, "cpus": 0.5, "rss_mb_max": 1500.0}]
             for phase in ("latency", "outage")
-        },
+        }
+        | {"later": [{"kind": "probe", "processes": 1, "cpus": None, "rss_mb_max": 0.0}]},
         "manifest": {
             "run_id": "r",
             "command": "rackgate bench run --scenario quick",
@@ -230,7 +231,8 @@ def test_the_outage_is_decided_topic_by_topic(outcome: dict[str, Any]) -> None:
     did = {arm: topic["behaviour"] for arm, topic in topics.items()}
     assert did == {"A": "went on", "B": "went on", "C": "was refused", "D": "went on unprotected"}
     refused = topics["C"]
-    assert refused["settled_acked"] == 0
+    assert refused["settled_acked"] == refused["acked_while_away"] == 0
+    assert topics["A"]["acked_while_away"] == pytest.approx(SCENARIO.outage.rate_per_s * (55.1 - 15), abs=2)
     assert refused["probe"]["first_refusal_after_s"] == pytest.approx(9.6)
     assert refused["first_ack_after_heal_s"] == pytest.approx(62 - 55.1 + 0.002, abs=0.03)
     assert refused["sent_under_fault_ms"]["max"] == pytest.approx(47_000, rel=0.01)
@@ -264,6 +266,14 @@ def test_the_verdict_speaks_of_what_was_found(result: dict[str, Any]) -> None:
     assert "NotEnoughRacksException" in refused
     assert any("SLOWER" in line and "p50" in line for line in lines)
     assert lines[-1].endswith("None lost, duplicated, invented, out of order, at another offset than acknowledged.")
+
+
+def test_an_ack_under_the_gate_is_told_in_the_verdict(result: dict[str, Any]) -> None:
+    leaky = json.loads(json.dumps(result["outage"]))
+    leaky["topics"][2]["acked_while_away"] = 5
+    told = verdict.outage(leaky)[2]
+    assert told["word"] == "was refused"
+    assert "yet 5 records that waited" in told["text"]
 
 
 def test_a_failed_control_is_named_as_the_reason(result: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -151,6 +152,7 @@ class FakeClient:
 
     def sleep(self, seconds: float) -> None:
         self.now += max(1, round(seconds * NS))
+        self.serve()
 
     def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Callable[..., None]) -> None:  # noqa: ARG002
         number = len(self.keys)
@@ -164,15 +166,13 @@ class FakeClient:
         elif not self.silent:
             self.open.append(lambda: on_delivery(None, Message(number)))
 
-    def poll(self, timeout: float) -> int:
-        self.now += round(timeout * NS)
+    def serve(self) -> None:
         served, self.open = self.open, []
         for report in served:
             report()
-        return len(served)
 
     def flush(self, timeout: float) -> int:  # noqa: ARG002
-        self.poll(0)
+        self.serve()
         return 1 if self.silent and not self.purged else 0
 
     def purge(self) -> None:
@@ -228,3 +228,18 @@ def test_keys_tell_run_phase_arm_and_sequence() -> None:
     client = FakeClient()
     drive(client, slot(rate=2))
     assert client.keys == [record_key("r", "latency", "A", 0), b"r/latency/A/1"]
+
+
+def test_reports_are_served_while_the_pacer_sleeps_and_no_longer() -> None:
+    served = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def poll(timeout: float) -> int:
+        threads.append(threading.current_thread())
+        served.set()
+        return int(timeout)
+
+    with pacer.serving(poll):
+        assert served.wait(5)
+    assert threads[0] is not threading.current_thread()
+    assert not threads[0].is_alive()
