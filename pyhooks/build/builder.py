@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -62,17 +64,26 @@ def build(
     space = Workspace.of(plan, base)
     stages = Stages(len(STAGES), space.root / "timings.json", quiet=quiet)
     target = space.link(first)
+    key = build_key(plan, patches)
+    if not force and _is_built(target, key):
+        return Built(Distribution(target), False, time.monotonic() - started)
     with space.lock(stages.say):
-        key = build_key(plan, patches)
-        if not force and (target / MANIFEST).exists():
-            present = Distribution(target)
-            if present.manifest.get("key") == key and not present.damage():
-                return Built(present, False, time.monotonic() - started)
+        # Once more, since another build may have made it while this one waited.
+        if not force and _is_built(target, key):
+            return Built(Distribution(target), False, time.monotonic() - started)
         _build(plan, patches, space, stages, key, target)
         stages.remember()
         space.prune()
-        layout.remove(space.work)
+        shutil.rmtree(space.work, ignore_errors=True)
     return Built(Distribution(target), True, time.monotonic() - started)
+
+
+def _is_built(target: Path, key: str) -> bool:
+    """Whether the distribution there is of this key and whole; links are swapped at once, so no lock is needed."""
+    if not (target / MANIFEST).exists():
+        return False
+    present = Distribution.load(target)
+    return present.manifest.get("key") == key and not present.damage()
 
 
 def _build(
@@ -82,7 +93,7 @@ def _build(
     with stages.stage(STAGES[0]):
         space.store.fetch(plan, plan.artifacts, work)
     with stages.stage(STAGES[1]):
-        published = Sources("published", space.sources(plan), layout.BASELINE)
+        published = Sources("published", space.sources(plan, work), layout.BASELINE)
     with stages.stage(STAGES[2]):
         tree = work / "tree"
         layout.clone(published.tree, tree)
@@ -182,7 +193,7 @@ def import_tree(
             space.store.fetch(plan, wanted, work)
         with stages.stage(STAGES[1]):
             fresh = work / "tree"
-            layout.clone(space.sources(plan), fresh)
+            layout.clone(space.sources(plan, work), fresh)
         with stages.stage(STAGES[2]):
             head = series.apply(fresh, patches)
             git.git(fresh, "update-ref", IMPORTED, head, what="mark what was imported")
@@ -190,7 +201,7 @@ def import_tree(
                 space.tree.replace(work / "replaced-tree")
             fresh.replace(space.tree)
         stages.remember()
-        layout.remove(work)
+        shutil.rmtree(space.work, ignore_errors=True)
     return space.tree
 
 
@@ -220,13 +231,10 @@ def try_apply(plan: Recipe, patches: tuple[series.Patch, ...], base: Path | None
         RackgateError: a patch does not apply, or changes a file that is not built.
     """
     space = Workspace.of(plan, base)
-    laid_out = sorted((space.root / "sources").glob("*/.git"))
+    laid_out = sorted((space.root / "sources").glob("*/.git"), key=lambda path: path.stat().st_mtime_ns)
     if not laid_out:
         return False
-    with space.lock(lambda _: None):
-        tree = space.clear_work() / "check"
-        layout.clone(space.sources(plan), tree)
-        head = series.apply(tree, patches)
-        touched_modules(plan, git.changed_files(tree, layout.BASELINE, head), patches)
-        layout.remove(space.work)
+    with tempfile.TemporaryDirectory(prefix="rackgate-check-") as folder:
+        files = series.check_applies(laid_out[-1].parent, Path(folder) / "check", patches)
+    touched_modules(plan, files, patches)
     return True

@@ -95,6 +95,9 @@ class Compiler:
         keys = self.keys(sources, affected)
         jars = {module.name: self.jar(module, keys[module.name]) for module in affected}
         missing = [module for module in affected if not jars[module.name].exists()]
+        for jar in jars.values():
+            if jar.exists():
+                jar.touch()  # what is in use is pruned last
         if not missing:
             return jars
         outputs = {module.name: work / "classes" / module.name for module in missing}

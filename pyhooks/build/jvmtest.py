@@ -89,13 +89,21 @@ def run_tests(
     space = Workspace.of(plan)
     target = reports or paths.OUT / "upstream"
     stages = Stages(3, space.root / "timings-test.json", quiet=quiet)
-    with space.lock(stages.say):
-        work = space.clear_work() / "test"
-        with stages.stage("fetch and verify"):
-            wanted = [*plan.with_role("test"), *plan.with_role("testrun"), *plan.with_role("runtime")]
+    work = space.test_work()
+    try:
+        with stages.stage("fetch and verify"), space.lock(stages.say):
+            # The sources come along for the test sources that the series changes.
+            wanted = [
+                *plan.with_role("sources"),
+                *plan.with_role("test-sources"),
+                *plan.with_role("test"),
+                *plan.with_role("testrun"),
+                *plan.with_role("runtime"),
+            ]
             space.store.fetch(plan, wanted, work)
+            sources = space.sources(plan, work)
         with stages.stage("lay out the tests"):
-            changed = {} if stock else _changed_tests(plan, space, patches, work)
+            changed = {} if stock else _changed_tests(plan, sources, patches, work)
             test_classes = work / "test-classes"
             test_classes.mkdir(parents=True)
             _unpack(plan, space, classes, changed, test_classes)
@@ -119,7 +127,8 @@ def run_tests(
         for file in raw.glob("TEST-*.xml"):
             shutil.copyfile(file, target / file.name)
         outcome = read_reports(raw, target, time.monotonic() - started)
-        layout.remove(space.work)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
     if error and not outcome.failed:
         raise RackgateError(f"Kafka's tests: {error}")
     return outcome
@@ -157,12 +166,10 @@ def read_reports(folder: Path, shown: Path, seconds: float) -> Outcome:
     return Outcome(tests, failed, skipped, tuple(failures), shown, seconds)
 
 
-def _changed_tests(
-    plan: Recipe, space: Workspace, patches: tuple[series.Patch, ...], work: Path
-) -> dict[str, list[Path]]:
+def _changed_tests(plan: Recipe, sources: Path, patches: tuple[series.Patch, ...], work: Path) -> dict[str, list[Path]]:
     """Copies the test sources that the series changes to ``work/sources``; returns them by module."""
     tree = work / "tree"
-    layout.clone(space.sources(plan), tree)
+    layout.clone(sources, tree)
     head = series.apply(tree, patches)
     changed: dict[str, list[Path]] = {}
     for file in git.changed_files(tree, layout.BASELINE, head):
@@ -241,7 +248,8 @@ def _write_poms(
         maven.render(
             "jvmtest.xml.j2", work / name / "pom.xml",
             recipe=plan, name=name, classpath=path, running=running, classes=classes, output=output,
-            sources=work / "sources", reports=reports, scala=any(f.suffix == ".scala" for files in changed.values() for f in files),
+            sources=work / "sources", reports=reports,
+            scala=any(f.suffix == ".scala" for files in changed.values() for f in files),
         )  # fmt: skip
     return maven.render("reactor.xml.j2", work / "pom.xml", names=list(paths_of))
 

@@ -138,7 +138,7 @@ def apply(tree: Path, patches: Sequence[Patch]) -> str:
         try:
             git(
                 tree, "am", "--quiet", "--committer-date-is-author-date", "--no-gpg-sign", "--whitespace=nowarn",
-                str(patch.path), what=f"apply {patch.path.name}",
+                str(patch.path.resolve()), what=f"apply {patch.path.name}",
             )  # fmt: skip
         except RackgateError as error:
             git(tree, "am", "--abort", what="give the patch up")
@@ -146,6 +146,34 @@ def apply(tree: Path, patches: Sequence[Patch]) -> str:
                 f"patch {patch.path.name} does not apply: {_why(error.detail)}", detail=error.detail
             ) from None
     return git(tree, "rev-parse", "HEAD", what="read the tree's head")
+
+
+def check_applies(source: Path, folder: Path, patches: Sequence[Patch]) -> tuple[str, ...]:
+    """Applies patches in order to the baseline, in an index without files, which takes a fraction of a second.
+
+    Args:
+        source: the laid-out sources.
+        folder: for the index; must not exist.
+        patches: the series.
+
+    Returns:
+        All files that differ from the baseline after the last patch.
+
+    Raises:
+        RackgateError: a patch does not apply; names the patch and the file.
+    """
+    what = "try the series"
+    git(source, "clone", "--quiet", "--shared", "--no-checkout", ".", str(folder), what=what)
+    git(folder, "read-tree", f"refs/tags/{BASELINE}", what=what)
+    for patch in patches:
+        try:
+            git(folder, "apply", "--cached", "--whitespace=nowarn", str(patch.path.resolve()), what=what)
+        except RackgateError as error:
+            raise RackgateError(
+                f"patch {patch.path.name} does not apply: {_why(error.detail)}", detail=error.detail, exit_status=1
+            ) from None
+    listed = git(folder, "diff", "--cached", "--name-only", "--no-renames", "-z", f"refs/tags/{BASELINE}", what=what)
+    return tuple(sorted(filter(None, listed.split("\0"))))
 
 
 def _why(output: str) -> str:

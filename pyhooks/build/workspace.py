@@ -6,6 +6,9 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +21,10 @@ from pyhooks.build.git import git
 from pyhooks.build.recipe import Module, Recipe
 from pyhooks.errors import RackgateError
 
+_WORK_PREFIX = "build-"
 _KEPT_DISTRIBUTIONS = 3
+_KEPT_SOURCES = 2
+_STALE_TESTS_S = 86_400.0
 _KEPT_CLASS_JARS = 150
 _BUILDING_POMS = frozenset({"fetch.xml", "reactor.xml", "module.xml"})
 _NOT_BUILDING = frozenset({"cli", "jvmtest", "pin", "progress", "distribution"})
@@ -82,12 +88,25 @@ class Workspace:
             os.close(descriptor)
 
     def clear_work(self) -> Path:
-        """Empties and returns the folder of temporary files."""
-        layout.remove(self.work)
-        self.work.mkdir(parents=True)
-        return self.work
+        """Takes away what killed builds left and returns a new folder of temporary files.
 
-    def sources(self, recipe: Recipe) -> Path:
+        Its name is new each time: a compiler that a killed build started may go on for a while, and what it still
+        writes must not get among our files.
+        """
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.work.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=_WORK_PREFIX, dir=self.work))
+
+    def test_work(self) -> Path:
+        """A new folder for one run of tests, which holds no lock; takes away what killed runs left days ago."""
+        base = self.root / "tests"
+        base.mkdir(parents=True, exist_ok=True)
+        for old in base.iterdir():
+            if time.time() - old.stat().st_mtime > _STALE_TESTS_S:
+                shutil.rmtree(old, ignore_errors=True)
+        return Path(tempfile.mkdtemp(dir=base))
+
+    def sources(self, recipe: Recipe, work: Path) -> Path:
         """The published sources as a git repository, laid out if that was not done yet or was tampered with."""
         jars = [[a.id, a.sha256] for role in ("sources", "test-sources") for a in recipe.with_role(role)]
         homes = [[m.name, m.path, m.scala] for m in recipe.modules]
@@ -97,8 +116,7 @@ class Workspace:
         if folder.exists() and self._as_laid_out(folder):
             return folder
         layout.remove(folder)
-        fresh = self.work / "sources"
-        layout.remove(fresh)
+        fresh = work / "sources"
         layout.lay_out(recipe, self.store, fresh)
         folder.parent.mkdir(parents=True, exist_ok=True)
         fresh.replace(folder)
@@ -116,21 +134,20 @@ class Workspace:
         """Puts a finished distribution in its place; before this nobody sees it, after it everybody does.
 
         Args:
-            fresh: the finished folder, in ``work``.
+            fresh: the finished folder, in a folder of temporary files.
             key: the build's key.
             link: the symbolic link that shall lead to it.
 
         Returns:
             The folder it now is.
         """
-        target = self.root / "dists" / key[:16]
+        # A name of its own for each build: what runs on an earlier one keeps its jars, even for the same key.
+        target = self.root / "dists" / f"{key[:16]}-{fresh.parent.name.removeprefix(_WORK_PREFIX)}"
         target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists():
-            target.replace(self.work / "replaced")
         fresh.replace(target)
         if link.exists() and not link.is_symlink():
-            link.replace(self.work / "replaced-link")
-        pointer = self.work / "link"
+            link.replace(fresh.with_name("replaced"))
+        pointer = fresh.with_name("link")
         pointer.symlink_to(Path("dists") / target.name)
         pointer.replace(link)
         return target
@@ -140,6 +157,8 @@ class Workspace:
         used = {link.resolve() for link in self.root.glob("dist*") if link.is_symlink()}
         dists = self._newest_first(self.root / "dists")
         for folder in [d for d in dists if d.resolve() not in used][_KEPT_DISTRIBUTIONS:]:
+            layout.remove(folder)
+        for folder in self._newest_first(self.root / "sources")[_KEPT_SOURCES:]:
             layout.remove(folder)
         for jar in self._newest_first(self.cache / "classes")[_KEPT_CLASS_JARS:]:
             layout.remove(jar)

@@ -1,0 +1,301 @@
+"""The whole build on a Kafka of two tiny modules, with Maven, and everything that can go wrong on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pyhooks import paths
+from pyhooks.build import builder, git, layout, recipe, series
+from pyhooks.build.compiling import read_jar, write_jar
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.fetch import Store, sha256
+from pyhooks.build.workspace import Workspace
+from pyhooks.errors import RackgateError
+from pyhooks.wait import wait_for
+
+pytestmark = pytest.mark.build
+
+VERSION = "0.1"
+SOURCES = {
+    "alpha": {
+        "p/Limits.java": "package p;\n\npublic class Limits {\n    public static final int MAX = 1;\n}\n",
+        "p/Still.java": "package p;\n\npublic class Still {\n    Runnable r = () -> { };\n}\n",
+    },
+    "beta": {
+        "q/Uses.java": "package q;\n\npublic class Uses {\n    int max = p.Limits.MAX;\n}\n",
+        "q/Other.java": "package q;\n\npublic class Other {\n    p.Still still;\n}\n",
+    },
+}
+LIMITS = "alpha/src/main/java/p/Limits.java"
+
+
+@dataclass(frozen=True)
+class Fake:
+    """A recipe with its series, and a folder to build in whose store is filled."""
+
+    toml: Path
+    base: Path
+
+    @property
+    def root(self) -> Path:
+        return self.base / f"kafka-{VERSION}"
+
+    def build(self, first: int | None = None) -> builder.Built:
+        return builder.build(kafka_toml=self.toml, base=self.base, first=first, quiet=True)
+
+    def load(self) -> Distribution:
+        return Distribution.load(self.root / "dist")
+
+    def patch(self, name: str, text: str, subject: str) -> None:
+        """Adds a patch that gives the file ``name`` that content."""
+        plan = recipe.load(self.toml)
+        tree = self.base / "author"
+        if not tree.exists():
+            layout.lay_out(plan, Store(self.root / "artifacts"), tree)
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text)
+        git.git(tree, "add", "--all", what="add")
+        git.git(tree, "commit", "--quiet", "--message", f"{subject}\n\nReason.", what="commit")
+        series.export(tree, self.toml.parent)
+
+    def command(self) -> list[str]:
+        code = (
+            "from pathlib import Path; from pyhooks.build import builder;"
+            f"b = builder.build(kafka_toml=Path({str(self.toml)!r}), base=Path({str(self.base)!r}), quiet=True);"
+            "print(b.fresh)"
+        )
+        return [sys.executable, "-c", code]
+
+
+def make_fake(folder: Path) -> Fake:
+    fake = Fake(folder / "patch" / "kafka.toml", folder / "build")
+    store = fake.root / "artifacts"
+    tables, artifacts = [], []
+    for module, sources in SOURCES.items():
+        needs = '["alpha"]' if module == "beta" else "[]"
+        tables.append(
+            f'[[module]]\nname = "{module}"\nartifact = "fake-{module}"\npath = "{module}"\nrelease = 17\n'
+            f"needs = {needs}\ntests = false\n"
+        )
+        for role, files in (("runtime", {"published": b""}), ("sources", {n: t.encode() for n, t in sources.items()})):
+            tail = f":{role}" if role != "runtime" else ""
+            jar = store / f"fake-{module}-{VERSION}{tail.replace(':', '-')}.jar"
+            write_jar(jar, files)
+            artifacts.append(
+                f'[[artifact]]\nid = "fake:fake-{module}:{VERSION}{tail}"\nsha256 = "{sha256(jar)}"\n'
+                f'roles = ["{role}"]\n'
+            )
+    real = recipe.load()
+    plugins = "".join(f'{name} = "{version}"\n' for name, version in real.plugins.items())
+    fake.toml.parent.mkdir(parents=True)
+    fake.toml.write_text(
+        f'[kafka]\nversion = "{VERSION}"\nscala = "{real.scala}"\n\n[plugins]\n{plugins}\n'
+        f'[compile]\njavac = ["-g"]\nscalac = []\n\n[resolve]\n\n' + "\n".join([*tables, *artifacts])
+    )
+    return fake
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Fake:
+    made = make_fake(tmp_path)
+    made.patch(LIMITS, SOURCES["alpha"]["p/Limits.java"].replace("MAX = 1", "MAX = 2"), "Raise the limit")
+    return made
+
+
+def overlay_of(distribution: Distribution) -> dict[str, list[str]]:
+    return {jar["jar"]: jar["classes"] for jar in distribution.manifest["overlay"]}
+
+
+def test_only_what_the_series_changes_and_what_it_changes_elsewhere(fake: Fake) -> None:
+    built = fake.build()
+    assert built.fresh
+    # Uses has the constant inlined, so it changed although nobody touched its source.
+    assert overlay_of(built.distribution) == {"alpha-rackgate.jar": ["p/Limits"], "beta-rackgate.jar": ["q/Uses"]}
+    manifest = built.distribution.manifest
+    assert manifest["changed_files"] == [LIMITS]
+    assert manifest["artifacts"][f"fake:fake-alpha:{VERSION}"] == sha256(fake.root / "dist/libs/fake-alpha-0.1.jar")
+    assert Distribution.load(fake.root / "dist").classpath().endswith("/libs/*")
+    assert fake.load().classpath(overlay=False) == f"{fake.load().root}/libs/*"
+    assert not (fake.root / "work").exists()
+
+
+def test_nothing_changed_takes_no_two_seconds(fake: Fake) -> None:
+    fake.build()
+    again = fake.build()
+    assert not again.fresh
+    assert again.seconds < 2
+
+
+def test_two_builds_give_the_same_bytes(tmp_path: Path) -> None:
+    contents = []
+    for name in ("one", "two"):
+        fake = make_fake(tmp_path / name)
+        fake.patch(LIMITS, SOURCES["alpha"]["p/Limits.java"].replace("1", "2"), "Raise the limit")
+        # The date of the commit is part of the patch, so both get the same one.
+        patch = fake.toml.parent / "Raise-the-limit.patch"
+        lines = patch.read_text().splitlines(keepends=True)
+        patch.write_text(
+            "".join("Date: Fri, 20 Nov 2026 00:00:00 +0000\n" if w.startswith("Date:") else w for w in lines)
+        )
+        fake.build()
+        contents.append({p.name: p.read_bytes() for p in (fake.root / "dist/overlay").iterdir()})
+    assert contents[0]
+    assert contents[0] == contents[1]
+
+
+def test_first_patches_go_to_a_folder_of_their_own(fake: Fake) -> None:
+    fake.patch("beta/src/main/java/q/New.java", "package q;\n\nclass New { }\n", "Add a class")
+    fake.build()
+    assert overlay_of(fake.build(first=1).distribution)["beta-rackgate.jar"] == ["q/Uses"]
+    assert overlay_of(fake.build(first=0).distribution) == {}
+    assert overlay_of(fake.load())["beta-rackgate.jar"] == ["q/New", "q/Uses"]
+
+
+def test_a_wrong_hash_names_the_artifact_and_leaves_nothing(fake: Fake) -> None:
+    jar = fake.root / "artifacts" / f"fake-beta-{VERSION}-sources.jar"
+    jar.write_bytes(jar.read_bytes() + b"x")
+    with pytest.raises(RackgateError, match=f"wrong hash: artifact fake:fake-beta:{VERSION}:sources") as caught:
+        fake.build()
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_status != 0
+    with pytest.raises(RackgateError, match="run `rackgate build`"):
+        fake.load()
+
+
+def test_a_wrong_hash_from_maven_is_not_let_in(tmp_path: Path) -> None:
+    plan = recipe.load()
+    good = plan.find("jopt-simple", "runtime")
+    bad = recipe.Artifact(good.id, "0" * 64, good.roles)
+    store = Store(tmp_path / "store")
+    with pytest.raises(RackgateError, match=f"wrong hash: artifact {good.id}"):
+        store.fetch(plan, [bad], tmp_path / "work")
+    assert not store.path(bad).exists()
+    assert store.fetch(plan, [good], tmp_path / "work2") == 1
+    assert store.fetch(plan, [good], tmp_path / "work3") == 0
+
+
+def test_a_patch_that_does_not_apply_leaves_the_last_build_alone(fake: Fake) -> None:
+    fake.build()
+    before = fake.load().root
+    patch = fake.toml.parent / "Raise-the-limit.patch"
+    patch.write_text(patch.read_text().replace("MAX = 1", "MAX = 7"))
+    with pytest.raises(RackgateError, match=f"patch Raise-the-limit.patch does not apply: {LIMITS}:1"):
+        fake.build()
+    assert fake.load().root == before
+    assert not fake.load().damage()
+
+
+def test_a_compile_error_names_file_and_line(fake: Fake) -> None:
+    fake.patch("beta/src/main/java/q/Bad.java", "package q;\n\nclass Bad {\n    Missing m;\n}\n", "Break it")
+    with pytest.raises(RackgateError, match=r": beta/src/main/java/q/Bad\.java:4: cannot find symbol") as caught:
+        fake.build()
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RackgateError, match="no built Kafka"):
+        fake.load()
+
+
+def test_a_change_outside_the_modules_is_refused(fake: Fake) -> None:
+    fake.patch("streams/src/main/java/S.java", "class S { }\n", "Touch streams")
+    with pytest.raises(RackgateError, match=r"patch Touch-streams\.patch changes streams/src/main/java/S\.java"):
+        fake.build()
+
+
+def test_a_damaged_distribution_is_built_again(fake: Fake) -> None:
+    fake.build()
+    jar = fake.root / "dist/overlay/alpha-rackgate.jar"
+    good = read_jar(jar)
+    jar.write_bytes(b"half a jar")
+    assert "has changed" in fake.load().damage()
+    assert fake.build().fresh
+    assert read_jar(jar) == good
+    (fake.root / "dist/overlay/stray.jar").write_bytes(b"")
+    assert "not of this build" in fake.load().damage()
+    assert fake.build().fresh
+    assert not (fake.root / "dist/overlay/stray.jar").exists()
+    jar.unlink()
+    assert "missing" in fake.load().damage()
+    assert fake.build().fresh
+
+
+def test_a_jar_of_the_cache_is_whole_or_absent(fake: Fake) -> None:
+    fake.build()
+    names = [p.name for p in (fake.root / "cache/classes").iterdir()]
+    assert len(names) == 4, names
+    assert all(name.endswith(".jar") for name in names)
+    for jar in (fake.root / "cache/classes").iterdir():
+        with zipfile.ZipFile(jar) as archive:
+            assert archive.testzip() is None
+
+
+def test_kill_nine_at_any_moment_leaves_no_half_made_build(fake: Fake) -> None:
+    for moment in ("work/build-*/tree", "work/build-*/patched/pom.xml", "work/build-*/dist"):
+        layout.remove(fake.root / "cache")
+        process = subprocess.Popen(fake.command(), cwd=paths.REPO, start_new_session=True, stdout=subprocess.DEVNULL)
+        try:
+            wait_for(
+                lambda moment=moment, process=process: any(fake.root.glob(moment)) or process.poll() is not None,  # type: ignore[misc]
+                what=moment,
+                timeout_s=120,
+                interval_s=0.001,
+            )
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        link = fake.root / "dist"
+        if (link / "manifest.json").exists():
+            assert not Distribution.load(link).damage()
+            link.unlink()
+    assert fake.build().fresh
+    assert not fake.load().damage()
+
+
+def test_two_builds_at_once_give_one_result(fake: Fake) -> None:
+    running = [subprocess.Popen(fake.command(), cwd=paths.REPO, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = sorted(process.communicate(timeout=240)[0].strip() for process in running)
+    assert [process.returncode for process in running] == [0, 0]
+    assert outputs == ["False", "True"], "the second one must find what the first one made"
+    assert not fake.load().damage()
+
+
+def test_work_in_the_tree_is_not_thrown_away(fake: Fake) -> None:
+    tree = builder.import_tree(kafka_toml=fake.toml, base=fake.base, quiet=True)
+    assert "MAX = 2" in (tree / LIMITS).read_text()
+    again = builder.import_tree(kafka_toml=fake.toml, base=fake.base, quiet=True)
+    assert again == tree
+    (tree / LIMITS).write_text("class Mine { }\n")
+    with pytest.raises(RackgateError, match="uncommitted changes"):
+        builder.import_tree(kafka_toml=fake.toml, base=fake.base, quiet=True)
+    git.git(tree, "commit", "--quiet", "--all", "--message", "Mine", what="commit")
+    with pytest.raises(RackgateError, match="commits that were not exported"):
+        builder.import_tree(kafka_toml=fake.toml, base=fake.base, quiet=True)
+    builder.import_tree(kafka_toml=fake.toml, base=fake.base, quiet=True, force=True)
+    assert "MAX = 2" in (tree / LIMITS).read_text()
+
+
+def test_check_says_when_it_could_not_try(fake: Fake) -> None:
+    plan = recipe.load(fake.toml)
+    patches = series.load(fake.toml.parent)
+    assert builder.try_apply(plan, patches, fake.base) is False
+    fake.build()
+    assert builder.try_apply(plan, patches, fake.base) is True
+    assert not Workspace.of(plan, fake.base).work.exists()
+
+
+def test_the_manifest_is_plain_json(fake: Fake) -> None:
+    fake.build()
+    manifest = json.loads((fake.root / "dist/manifest.json").read_text())
+    assert [patch["subject"] for patch in manifest["patches"]] == ["Raise the limit"]
+    assert manifest["patch_hash"] == series.series_hash(series.load(fake.toml.parent))
+    started = time.monotonic()
+    assert not fake.load().damage()
+    assert time.monotonic() - started < 1
