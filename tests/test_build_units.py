@@ -1,0 +1,187 @@
+"""The recipe, the layout of sources, Maven's errors, the manifest and the reports: each alone, without Maven."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pyhooks.build import jvmtest, layout, maven, recipe
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.fetch import sha256
+from pyhooks.build.recipe import Artifact, Messages, Module
+from pyhooks.build.workspace import touched_modules
+from pyhooks.errors import RackgateError
+
+JAVA = Module("clients", "kafka-clients", "clients", 11, messages=Messages("common/message", "o.m", ("T",), ("M",)))
+SCALA = Module("core", "kafka_2.13", "core", 17, scala=True)
+GENERATED = b"/* licence */\n\n// THIS CODE IS AUTOMATICALLY GENERATED.  DO NOT EDIT.\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "name", "head", "expected"),
+    [
+        (JAVA, "main", "org/a/A.java", b"", "clients/src/main/java/org/a/A.java"),
+        (JAVA, "main", "o/m/FetchRequestData.java", GENERATED, None),
+        (JAVA, "main", "common/message/F.json", b"", "clients/src/main/resources/common/message/F.json"),
+        (JAVA, "main", "common/message/README.md", b"", "clients/src/main/resources/common/message/README.md"),
+        (JAVA, "main", "META-INF/services/x.Y", b"", "clients/src/main/resources/META-INF/services/x.Y"),
+        (JAVA, "main", "META-INF/MANIFEST.MF", b"", None),
+        (JAVA, "main", "LICENSE", b"", None),
+        (JAVA, "main", "org/a/", b"", None),
+        (JAVA, "test", "log4j2.yaml", b"", "clients/src/test/resources/log4j2.yaml"),
+        (SCALA, "main", "kafka/Kafka.scala", b"", "core/src/main/scala/kafka/Kafka.scala"),
+        (SCALA, "main", "kafka/log/package.html", b"", "core/src/main/scala/kafka/log/package.html"),
+        (SCALA, "main", "kafka/server/QuotaFactory.java", b"", "core/src/main/java/kafka/server/QuotaFactory.java"),
+        (SCALA, "test", "unit/kafka/ATest.scala", b"", "core/src/test/scala/unit/kafka/ATest.scala"),
+    ],
+)  # fmt: skip
+def test_where_a_source_lies(module: Module, kind: str, name: str, head: bytes, expected: str | None) -> None:
+    assert layout.destination(module, kind, name, head) == expected
+
+
+def test_the_project_s_recipe() -> None:
+    plan = recipe.load()
+    core = plan.module("core")
+    assert [m.name for m in plan.upstream_of(plan.module("storage"))] == ["clients", "server-common", "storage-api"]
+    assert plan.module("clients") in plan.upstream_of(core)
+    assert core in plan.affected_by({"clients"})
+    assert plan.affected_by({"tools"}) == (plan.module("tools"),)
+    assert plan.affected_by(set()) == ()
+    for module in plan.modules:
+        for role in ("runtime", "sources", *(("test", "test-sources") if module.tests else ())):
+            assert plan.find(module.artifact, role).version == plan.version
+    text = plan.path.read_text()
+    assert recipe.render_artifacts(plan.artifacts) in text, "the list is not as `rackgate patch pin` writes it"
+
+
+def test_artifact_coordinates() -> None:
+    artifact = Artifact("g:a:1:test", "0" * 64, ("test",))
+    assert (artifact.group, artifact.name, artifact.version, artifact.classifier) == ("g", "a", "1", "test")
+    assert artifact.file_name == "a-1-test.jar"
+    assert Artifact("g:a:1", "0" * 64, ("test",)).file_name == "a-1.jar"
+
+
+RECIPE = """
+[kafka]
+version = "1"
+scala = "2"
+[plugins]
+[compile]
+javac = []
+scalac = []
+[resolve]
+[[module]]
+name = "a"
+artifact = "a"
+path = "a"
+release = 17
+"""
+ARTIFACT = '[[artifact]]\nid = "{id}"\nsha256 = "{sha}"\nroles = ["{role}"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("x = ", "kafka.toml: "),
+        ("[kafka]\nversion = '1'\n", "key 'scala' is missing"),
+        (RECIPE + 'needs = ["b"]\n', "needs b, which must come before it"),
+        (RECIPE + RECIPE[RECIPE.index("[[module]]") :], "module a is there twice"),
+        (RECIPE + ARTIFACT.format(id="g:a", sha="0" * 64, role="test"), "is not group:artifact:version"),
+        (RECIPE + ARTIFACT.format(id="g:a:1", sha="0" * 63, role="test"), "not 64 hexadecimal digits"),
+        (RECIPE + ARTIFACT.format(id="g:a:1", sha="0" * 64, role="fun"), "roles"),
+        (RECIPE + ARTIFACT.format(id="g:a:1", sha="0" * 64, role="test") * 1
+         + ARTIFACT.format(id="h:a:1", sha="0" * 64, role="test"), "have the same file name"),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_cannot_be_meant(tmp_path: Path, text: str, fault: str) -> None:
+    (tmp_path / "kafka.toml").write_text(text)
+    with pytest.raises(RackgateError, match=r"kafka\.toml") as caught:
+        recipe.load(tmp_path / "kafka.toml")
+    assert fault in str(caught.value)
+
+
+def test_touched_modules(tmp_path: Path) -> None:
+    (tmp_path / "kafka.toml").write_text(RECIPE)
+    plan = recipe.load(tmp_path / "kafka.toml")
+    assert touched_modules(plan, ["a/src/test/java/T.java"], ()) == set()
+    assert touched_modules(plan, ["a/src/main/java/T.java"], ()) == {"a"}
+    with pytest.raises(RackgateError, match=r"changes build\.gradle, which is in"):
+        touched_modules(plan, ["build.gradle"], ())
+
+
+JAVAC = """[INFO] ---
+[ERROR] COMPILATION ERROR :
+[ERROR] /w/tree/clients/src/main/java/org/A.java:[12,7] cannot find symbol
+  symbol:   class Missing
+[ERROR] Failed to execute goal org.x:maven-compiler-plugin:3.13.0:compile (java) on project clients: Compilation failure
+"""
+SCALAC = """[INFO] compiling
+[ERROR] /w/tree/core/src/main/scala/kafka/P.scala:40: error: not found: value x
+[ERROR] Failed to execute goal net.y:scala-maven-plugin:4.9.5:compile (scala) on project core: scala compilation failed
+"""
+MISSING = "[ERROR] Failed to execute goal on project x: Could not find artifact g:a:jar:1 in central (…) -> [Help 1]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "project"),
+    [
+        (JAVAC, "compile: /w/tree/clients/src/main/java/org/A.java:12: cannot find symbol", "clients"),
+        (SCALAC, "compile: /w/tree/core/src/main/scala/kafka/P.scala:40: not found: value x", "core"),
+        (MISSING, "compile: artifact g:a:jar:1 cannot be had; is the network up?", ""),
+        ("[ERROR] something else\n", "compile: Maven failed, see log", ""),
+    ],
+)
+def test_maven_s_error_becomes_one_line(text: str, message: str, project: str) -> None:
+    error = maven.explain("compile", text, Path("log"))
+    assert str(error) == message
+    assert error.project == project
+
+
+def test_a_template_that_lacks_a_value_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="'names' is undefined"):
+        maven.render("reactor.xml.j2", tmp_path / "pom.xml")
+    pom = maven.render("reactor.xml.j2", tmp_path / "pom.xml", names=["a&b"])
+    assert "<module>a&amp;b</module>" in pom.read_text()
+
+
+def test_distribution(tmp_path: Path) -> None:
+    with pytest.raises(RackgateError, match="run `rackgate build`"):
+        Distribution.load(tmp_path)
+    for folder, name in (("libs", "l.jar"), ("overlay", "o.jar"), ("spark", "s.jar")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(name)
+    files = {str(p.relative_to(tmp_path)): sha256(p) for p in tmp_path.rglob("*.jar")}
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": files}))
+    made = Distribution.load(tmp_path)
+    assert made.damage() == ""
+    assert made.classpath() == f"{tmp_path}/overlay/*:{tmp_path}/libs/*"
+    assert made.spark_jars == (tmp_path / "spark/s.jar",)
+    (tmp_path / "libs/l.jar").write_text("other")
+    assert made.damage() == "libs/l.jar has changed"
+
+
+REPORT = """<testsuite name="T" tests="3">
+<testcase name="good" classname="p.T"/>
+<testcase name="skip" classname="p.T"><skipped/></testcase>
+{more}
+</testsuite>"""
+
+
+def test_reports(tmp_path: Path) -> None:
+    with pytest.raises(RackgateError, match="no test ran"):
+        jvmtest.read_reports(tmp_path, tmp_path, 1.0)
+    report = tmp_path / "TEST-p.T.xml"
+    report.write_text(REPORT.format(more=""))
+    outcome = jvmtest.read_reports(tmp_path, tmp_path, 1.0)
+    assert (outcome.tests, outcome.failed, outcome.skipped, outcome.passed) == (2, 0, 1, True)
+    report.write_text(REPORT.format(more='<testcase name="bad" classname="p.T"><failure message="1 is 2"/></testcase>'))
+    outcome = jvmtest.read_reports(tmp_path, tmp_path, 1.0)
+    assert (outcome.tests, outcome.failed, outcome.passed) == (3, 1, False)
+    assert outcome.failures == ("p.T.bad: 1 is 2",)
+
+
+def test_a_run_in_which_all_is_skipped_is_not_a_pass(tmp_path: Path) -> None:
+    (tmp_path / "TEST-p.T.xml").write_text('<testsuite><testcase name="a"><skipped/></testcase></testsuite>')
+    assert not jvmtest.read_reports(tmp_path, tmp_path, 1.0).passed
