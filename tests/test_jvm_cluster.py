@@ -1,0 +1,242 @@
+"""Patched and stock clients against two patched brokers that are both in rack a: what each sees of the gate."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from pyhooks.build.distribution import Distribution
+from pyhooks.cluster.kafka import java_command, new_id, render
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event, History
+from pyhooks.jvm import machine
+from pyhooks.jvm.client import STRINGS, Acknowledged, Admin, Producer
+from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.gateway import Gateway
+from pyhooks.process import DIES_WITH_PARENT, run
+from pyhooks.wait import wait_for
+
+pytestmark = pytest.mark.build
+ERRORS = "org.apache.kafka.common.errors"
+ONE_ATTEMPT = {"acks": "all", "retries": "0", "enable.idempotence": "false"}
+
+
+def free_ports(number: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(number)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def properties(node_id: int, port: int, controller_port: int, folder: Path) -> dict[str, str]:
+    controls = node_id == 1
+    return {
+        "process.roles": "broker,controller" if controls else "broker",
+        "node.id": str(node_id),
+        "broker.rack": "a",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}"
+        + (f",CONTROLLER://127.0.0.1:{controller_port}" if controls else ""),
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "log.dirs": str(folder / f"data-{node_id}"),
+        "auto.create.topics.enable": "false",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+    }
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Two brokers in rack a, one of them the controller too."""
+    folder = tmp_path_factory.mktemp("cluster")
+    classpath = Distribution.load().classpath()
+    first, second, controller = free_ports(3)
+    identity = new_id()
+    running = []
+    try:
+        for node_id, port in ((1, first), (2, second)):
+            file = folder / f"{node_id}.properties"
+            file.write_text(render(properties(node_id, port, controller, folder)), encoding="utf-8")
+            tool = ["java", "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(file)]
+            run(tool, what=f"format node {node_id}")
+            words = java_command(classpath=classpath, heap_mb=256, properties=file)
+            with (folder / f"{node_id}.log").open("w", encoding="utf-8") as log:
+                running.append(subprocess.Popen([*DIES_WITH_PARENT, *words], stdout=log, stderr=subprocess.STDOUT))
+        address = f"127.0.0.1:{first},127.0.0.1:{second}"
+        with Admin(address) as admin:
+            wait_for(lambda: topics_created(admin), what="two brokers", timeout_s=90, interval_s=0.5)
+            # a broker that is registered and still fenced gets replicas, but none that are in sync
+            both = [(1, 2), (1, 2)]
+
+            def in_sync() -> bool:
+                return [admin.partition(topic).isr for topic in ("gated", "switched")] == both
+
+            wait_for(in_sync, what="both replicas in sync", timeout_s=60)
+        yield address
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def topics_created(admin: Admin) -> bool:
+    """Creates the topics of this module once both brokers are there."""
+    gate = {"min.insync.replicas": "1", "min.insync.racks": "2"}
+    try:
+        admin.create_topic("gated", [[1, 2]], gate)
+    except JavaError:
+        return False
+    admin.create_topic("capped", [[1]], gate)
+    admin.create_topic("switched", [[1, 2]], gate)
+    return True
+
+
+def answer_of(bootstrap: str, topic: str, config: dict[str, str]) -> Acknowledged | JavaError:
+    answers: list[Acknowledged | JavaError] = []
+    with Producer(bootstrap, config) as producer:
+        producer.send(topic, "key", "value", answers.append)
+    assert len(answers) == 1
+    return answers[0]
+
+
+def probe(bootstrap: str, history: Path, *more: str) -> list[Event]:
+    words = [sys.executable, "-m", "pyhooks.workload.probe", "--bootstrap", bootstrap, "--history", str(history)]
+    run([*words, *more], what="probe", timeout_s=60)
+    return list(History(history).events())
+
+
+def test_the_patched_producer_is_refused_by_name_and_nothing_enters_the_log(bootstrap: str) -> None:
+    with Admin(bootstrap) as admin:
+        before = admin.log_bytes("gated", 1)
+        answer = answer_of(bootstrap, "gated", ONE_ATTEMPT)
+        assert isinstance(answer, JavaError)
+        assert answer.java_class == f"{ERRORS}.NotEnoughRacksException"
+        assert answer.retriable
+        assert "spans 1 rack(s)" in answer.text
+        assert "1 (a), 2 (a)" in answer.text
+        assert admin.log_bytes("gated", 1) == before
+
+
+def test_acks_1_and_a_single_replica_are_not_refused(bootstrap: str) -> None:
+    assert isinstance(answer_of(bootstrap, "switched", {**ONE_ATTEMPT, "acks": "1"}), Acknowledged)
+    assert answer_of(bootstrap, "capped", ONE_ATTEMPT) == Acknowledged("capped", 0, 0)
+
+
+def test_lowering_the_config_lets_it_through(bootstrap: str) -> None:
+    with Admin(bootstrap) as admin:
+        admin.set_topic_config("switched", "min.insync.racks", "1")
+
+        def acknowledged() -> bool:
+            return isinstance(answer_of(bootstrap, "switched", ONE_ATTEMPT), Acknowledged)
+
+        wait_for(acknowledged, what="an acknowledgement", timeout_s=10)
+        with pytest.raises(JavaError) as caught:
+            admin.set_topic_config("switched", "min.insync.racks", "0")
+        assert caught.value.java_class == f"{ERRORS}.InvalidConfigurationException"
+        assert not caught.value.retriable
+
+
+def test_the_stock_java_client_gets_what_it_knows(bootstrap: str) -> None:
+    with Gateway(Distribution.load().classpath(overlay=False)) as stock:
+        java = stock.jvm
+        config = java.java.util.Properties()
+        for key, value in {"bootstrap.servers": bootstrap, **STRINGS, **ONE_ATTEMPT}.items():
+            config.setProperty(key, value)
+        producer: Any = java.org.apache.kafka.clients.producer.KafkaProducer(config)
+        record = java.org.apache.kafka.clients.producer.ProducerRecord("gated", "key", "value")
+        with pytest.raises(Py4JJavaError) as caught:
+            producer.send(record).get()
+        error = JavaError.of(caught.value.java_exception)
+        producer.close()
+    assert error.java_class == f"{ERRORS}.NotEnoughReplicasException"
+    assert error.retriable
+    # the message is the broker's: it still tells that racks are what is missing
+    assert "min.insync.racks" in error.text
+
+
+def test_librdkafka_gets_what_it_knows(bootstrap: str) -> None:
+    errors: list[Any] = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all", "retries": 0, "log_level": 2})
+    producer.produce("gated", b"value", on_delivery=lambda error, _message: errors.append(error))
+    assert producer.flush(20) == 0
+    assert errors[0].code() == confluent_kafka.KafkaError.NOT_ENOUGH_REPLICAS
+
+
+def test_the_probe_writes_each_attempt(bootstrap: str, tmp_path: Path) -> None:
+    events = probe(bootstrap, tmp_path / "h.jsonl", "--topics", "gated,capped", "--rate", "20", "--count", "3")
+    attempts = [event for event in events if event.op == "produce"]
+    gated = [event for event in attempts if event.data["topic"] == "gated"]
+    capped = [event for event in attempts if event.data["topic"] == "capped"]
+    assert sorted(event.data["seq"] for event in gated) == [0, 1, 2]
+    assert {event.outcome for event in gated} == {"fail"}
+    assert {event.data["exception"] for event in gated} == {f"{ERRORS}.NotEnoughRacksException"}
+    assert [event.outcome for event in capped] == ["ok"] * 3
+    assert len({event.data["key"] for event in attempts}) == 6
+    assert len([event for event in events if event.op == "end"]) == 2
+
+
+def test_default_settings_end_in_a_timeout(bootstrap: str, tmp_path: Path) -> None:
+    more = ("--topics", "gated", "--count", "1", "--defaults", "--delivery-timeout-ms", "2000")
+    (attempt,) = (event for event in probe(bootstrap, tmp_path / "h.jsonl", *more) if event.op == "produce")
+    assert attempt.outcome == "unknown"
+    assert attempt.data["exception"] == f"{ERRORS}.TimeoutException"
+    assert attempt.data["latency_ms"] >= 2000
+    assert attempt.data["defaults"] is True
+
+
+def test_a_probe_of_a_topic_that_is_not_there_ends(bootstrap: str, tmp_path: Path) -> None:
+    more = ("--topics", "absent", "--seconds", "1", "--rate", "10", "--timeout-ms", "700")
+    events = probe(bootstrap, tmp_path / "h.jsonl", *more)
+    attempts = [event for event in events if event.op == "produce"]
+    assert 1 <= len(attempts) <= 3, "slots that pass while the producer waits are left out"
+    assert {event.outcome for event in attempts} == {"unknown"}
+
+
+def test_a_terminated_probe_tells_of_every_attempt(bootstrap: str, tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    words = [sys.executable, "-m", "pyhooks.workload.probe", "--bootstrap", bootstrap, "--history", str(path)]
+    words += ["--topics", "gated", "--rate", "20", "--seconds", "120"]
+    with subprocess.Popen([*DIES_WITH_PARENT, *words], stderr=subprocess.DEVNULL) as child:
+        wait_for(path.exists, what="the first attempt", timeout_s=30)
+        child.terminate()
+        assert child.wait(timeout=20) == 0
+    events = list(History(path).events())
+    (end,) = (event for event in events if event.op == "end")
+    seqs = sorted(event.data["seq"] for event in events if event.op == "produce")
+    assert seqs == list(range(end.data["attempts"]))
+
+
+def test_errors_of_a_callback_are_not_swallowed(bootstrap: str) -> None:
+    def broken(_answer: object) -> None:
+        raise ValueError("disk full")
+
+    producer = Producer(bootstrap, ONE_ATTEMPT)
+    producer.send("capped", "key", "value", broken)
+    with pytest.raises(ValueError, match="disk full"):
+        producer.close()
+
+
+def test_a_refused_configuration_is_a_java_error(bootstrap: str) -> None:
+    with pytest.raises(JavaError) as caught:
+        Producer(bootstrap, {"acks": "some"})
+    assert caught.value.java_class == "org.apache.kafka.common.config.ConfigException"
+
+
+def test_one_machine_one_class_path(bootstrap: str) -> None:
+    Admin(bootstrap).close()
+    with pytest.raises(RackgateError, match="another class path"):
+        machine.ensure_started("elsewhere")

@@ -1,0 +1,92 @@
+"""JVMs side by side: which Produce versions stock and patched clients speak, and that no JVM outlives its parent."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyhooks.build.distribution import Distribution
+from pyhooks.errors import RackgateError
+from pyhooks.jvm.gateway import LOOPBACK, Gateway, Versions
+from pyhooks.wait import wait_for
+
+pytestmark = pytest.mark.build
+
+
+def alive(pid: int) -> bool:
+    """A process that ended but was not waited for counts as ended."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+
+
+def listening(pid: int) -> set[str]:
+    """Addresses, in hexadecimal as the kernel tells them, on which a process listens."""
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        target = str(link.readlink())
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text(encoding="utf-8").splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and words[9] in inodes:
+                found.add(words[1].split(":")[0])
+    return found
+
+
+def spoken(port: int, text: str) -> str:
+    with socket.create_connection((LOOPBACK, port), timeout=5) as stranger:
+        stranger.sendall(text.encode())
+        return stranger.recv(1000).decode()
+
+
+def test_stock_and_patched_client_side_by_side() -> None:
+    built = Distribution.load()
+    with Gateway(built.classpath(overlay=False)) as stock, Gateway(built.classpath()) as patched:
+        assert stock.produce_versions() == Versions(3, 13)
+        assert patched.produce_versions() == Versions(3, 14)
+        pids = (stock.pid, patched.pid)
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_only_loopback_and_only_with_the_token() -> None:
+    # py4j's words for: call java.lang.System.nanoTime()
+    command = "c\nz:java.lang.System\nnanoTime\ne\n"
+    with Gateway(Distribution.load().classpath()) as gateway:
+        # 127.0.0.1, alone or as an IPv6 address
+        assert listening(gateway.pid) <= {"0100007F", "0000000000000000FFFF00000100007F"}
+        assert listening(gateway.pid)
+        assert "Authentication error" in spoken(gateway.port, command)
+        assert gateway.jvm.java.lang.System.nanoTime() > 0
+
+
+def test_a_killed_parent_takes_its_jvm_along() -> None:
+    script = (
+        "import sys; from pyhooks.build.distribution import Distribution; from pyhooks.jvm.gateway import Gateway\n"
+        "with Gateway(Distribution.load().classpath()) as gateway:\n"
+        "    print(gateway.pid, flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    words = [sys.executable, "-c", script]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert alive(pid)
+        parent.send_signal(signal.SIGKILL)
+        wait_for(lambda: not alive(pid), what="the end of the JVM", timeout_s=10)
+    assert parent.returncode == -signal.SIGKILL
+
+
+def test_a_jvm_that_cannot_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+NoSuchOption")
+    with pytest.raises(RackgateError, match="did not start") as caught:
+        Gateway("nowhere", timeout_s=20)
+    assert "NoSuchOption" in caught.value.detail
