@@ -54,26 +54,35 @@ def check(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]:
     copies = ours.groupBy("topic", "key").agg(
         F.count("*").alias("copies"), F.collect_set(F.struct("partition", "offset")).alias("places")
     )
-    joined = sent.join(copies, ["topic", "key"], "full").cache()
-    acked = F.col("outcome") == "acked"
+    acked = F.coalesce(F.col("outcome") == "acked", F.lit(False))
+    there = F.col("copies").isNotNull()
     place = F.struct(F.col("acked_partition").alias("partition"), F.col("acked_offset").alias("offset"))
-    found = {
-        "lost": joined.where(acked & F.col("copies").isNull()),
-        "duplicated": joined.where("copies > 1"),
-        "invented": joined.where(F.col("outcome").isNull()),
-        "out_of_order": _out_of_order(ours),
-        "moved": joined.where(acked & F.col("copies").isNotNull() & ~F.array_contains("places", place)),
-    }
-    totals = _totals(joined, raw, log, ours)
+    judged = (
+        sent.join(copies, ["topic", "key"], "full")
+        .withColumns(
+            {
+                "acked": acked,
+                "lost": acked & ~there,
+                "duplicated": there & (F.col("copies") > 1),
+                "invented": F.col("outcome").isNull(),
+                "moved": acked & there & ~F.coalesce(F.array_contains("places", place), F.lit(False)),
+                "not_acked_but_there": ~acked & there & F.col("outcome").isNotNull(),
+            }
+        )
+        .cache()
+    )
+    disordered = _out_of_order(ours)
+    topics = _per_topic(judged, disordered, log, ours)
+    found = {kind: judged.where(kind) for kind in KINDS if kind != "out_of_order"} | {"out_of_order": disordered}
     result = {
         "run_id": run_id,
-        "kinds": {kind: _count(rows) for kind, rows in found.items()},
-        "topics": totals,
-        "acked": sum(row["acked"] for row in totals),
-        "read": sum(row["read"] for row in totals),
+        "kinds": {kind: _kind(found[kind], sum(row[kind] for row in topics)) for kind in KINDS},
+        "topics": topics,
+        "acked": sum(row["acked"] for row in topics),
+        "read": sum(row["read"] for row in topics),
     }
     ours.unpersist()
-    joined.unpersist()
+    judged.unpersist()
     return result
 
 
@@ -94,40 +103,29 @@ def _out_of_order(ours: DataFrame) -> DataFrame:
     )
 
 
-def _count(rows: DataFrame) -> dict[str, Any]:
-    rows = rows.select("topic", "key")
-    number = rows.count()
-    examples = rows.orderBy("topic", "key").limit(EXAMPLES).collect() if number else []
+def _kind(rows: DataFrame, number: int) -> dict[str, Any]:
+    examples = rows.select("topic", "key").orderBy("topic", "key").limit(EXAMPLES).collect() if number else []
     return {"count": number, "examples": [f"{row['topic']}: {row['key']}" for row in examples]}
 
 
-def _totals(joined: DataFrame, raw: DataFrame, log: DataFrame, ours: DataFrame) -> list[dict[str, Any]]:
-    """Per topic: records acked, read back, of others, and sent without an ack that are there all the same."""
+def _per_topic(judged: DataFrame, disordered: DataFrame, log: DataFrame, ours: DataFrame) -> list[dict[str, Any]]:
+    """Per topic: records acked, read back and of others, and the counts of each kind of defect."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-    mine = joined.groupBy("topic").agg(
-        F.count_if(F.col("outcome") == "acked").alias("acked"),
-        F.count_if((F.col("outcome") != "acked") & F.col("copies").isNotNull()).alias("not_acked_but_there"),
-    )
-    read = ours.groupBy("topic").agg(F.count("*").alias("read"))
-    everything = log.groupBy("topic").agg(F.count("*").alias("all"))
-    rows = (
-        raw.select("topic")
-        .distinct()
-        .join(mine, "topic", "left")
-        .join(read, "topic", "left")
-        .join(everything, "topic", "left")
-        .na.fill(0)
-        .orderBy("topic")
-        .collect()
-    )
+    flags = ("acked", "lost", "duplicated", "invented", "moved", "not_acked_but_there")
+    sums = judged.groupBy("topic").agg(*[F.count_if(F.col(flag)).alias(flag) for flag in flags])
+    counted = {row["topic"]: row.asDict() for row in sums.collect()}
+    numbers = [
+        {row["topic"]: row["n"] for row in frame.groupBy("topic").agg(F.count("*").alias("n")).collect()}
+        for frame in (ours, log, disordered)
+    ]
+    read, everything, wrong = numbers
     return [
-        {
-            "topic": row["topic"],
-            "acked": row["acked"],
-            "read": row["read"],
-            "not_acked_but_there": row["not_acked_but_there"],
-            "of_others": row["all"] - row["read"],
+        counted[topic]
+        | {
+            "read": read.get(topic, 0),
+            "of_others": everything.get(topic, 0) - read.get(topic, 0),
+            "out_of_order": wrong.get(topic, 0),
         }
-        for row in rows
+        for topic in sorted(counted)
     ]

@@ -93,7 +93,7 @@ class Run:
             left_s = max(0.0, (end_ns - time.monotonic_ns()) / pacing.NS)
             timeout_s = left_s + self.scenario.flush_s + WRITE_S
             wait_for(lambda: done.done() or None, what=f"the end of the load ({phase})", timeout_s=timeout_s)
-            done.result()
+            raise_failure(done)
         except BaseException:
             self.spark.sparkContext.cancelAllJobs()
             raise
@@ -222,12 +222,29 @@ def probing(this: Run, names: list[str]) -> Iterator[None]:
         this.notes.append(f"the probe ended with status {child.returncode}: {''.join(last)}")
 
 
+def raise_failure(done: Future[None]) -> None:
+    """Raises what ended the load, if it has ended badly.
+
+    Raises:
+        RackgateError: a task failed; its words are in the message, Spark's in the detail.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    if not done.done():
+        return
+    try:
+        done.result()
+    except (PySparkException, Py4JError) as error:
+        words = [line.strip() for line in str(error).splitlines() if "Error: " in line]
+        raise RackgateError(f"the load failed: {words[0] if words else 'see below'}", detail=str(error)) from error
+
+
 def pause_until(at_ns: int, done: Future[None], what: str) -> None:
     """Waits until a moment of the schedule; a load that fails meanwhile ends the wait with its error."""
 
     def reached() -> bool | None:
-        if done.done() and done.exception() is not None:
-            done.result()
+        raise_failure(done)
         return time.monotonic_ns() >= at_ns or None
 
     left_s = max(0.0, (at_ns - time.monotonic_ns()) / pacing.NS)
