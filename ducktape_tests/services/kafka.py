@@ -156,10 +156,23 @@ class RackKafka(Service):
         self._need_lab("join a rack")
         network.join(site)
 
+    def wait_log(self, topic: str, brokers: Sequence[int], timeout_s: float = 30.0) -> None:
+        """Waits until every broker of ``brokers`` has a log of partition 0 of ``topic``.
+
+        A leader that the metadata names may not have made its log yet.
+        """
+        nodes = [node for node in self.topology.brokers if node.node_id in brokers]
+
+        def there() -> bool:
+            check = f"ls {DATA}/{topic}-0/*.log"
+            return all(self._machine(node).account.ssh(check, allow_fail=True) == 0 for node in nodes)
+
+        wait_for(there, what=f"logs of {topic} on brokers {sorted(brokers)}", timeout_s=timeout_s, interval_s=0.3)
+
     def log_bytes(self, node: Node, topic: str) -> int:
         """Size of the log of partition 0 of ``topic`` on the node's disk, all segments, in bytes."""
-        command = f"cat {DATA}/{topic}-0/*.log | wc -c"
-        return int(self._machine(node).account.ssh_output(command).decode().strip())
+        sizes = self._machine(node).account.ssh_output(f"stat -c %s {DATA}/{topic}-0/*.log").decode().split()
+        return sum(map(int, sizes))
 
     def _need_lab(self, what: str) -> None:
         if not in_lab():

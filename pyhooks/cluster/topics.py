@@ -17,6 +17,8 @@ MIN_INSYNC_REPLICAS = "min.insync.replicas"
 MIN_INSYNC_RACKS = "min.insync.racks"
 REQUEST_S = 10.0
 READY_S = 60.0
+# A look may ask a broker that a fault took away: better ask again soon than wait long.
+LOOK_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 2, "client.id": "rackgate-admin"})
 
 
-def unfenced(client: AdminClient, timeout_s: float = 5.0) -> frozenset[int]:
+def unfenced(client: AdminClient, timeout_s: float = LOOK_S) -> frozenset[int]:
     """Ids of the brokers that the cluster's metadata lists, i.e. registered and not fenced; none if nobody answers."""
     from confluent_kafka import KafkaException
 
@@ -90,7 +92,7 @@ def wait_settled(client: AdminClient, specs: Sequence[TopicSpec], timeout_s: flo
     """
 
     def settled() -> bool:
-        now = states(client, [spec.name for spec in specs], timeout_s=REQUEST_S)
+        now = _look(client, [spec.name for spec in specs])
         return all(
             spec.name in now
             and now[spec.name].leader == spec.replicas[0]
@@ -111,7 +113,7 @@ def wait_isr(client: AdminClient, topic: str, isr: frozenset[int], timeout_s: fl
         RackgateError: not in time.
     """
     wait_for(
-        lambda: frozenset(states(client, [topic], timeout_s=REQUEST_S).get(topic, State(-1, ())).isr) == isr,
+        lambda: frozenset(_look(client, [topic]).get(topic, State(-1, ())).isr) == isr,
         what=f"ISR {sorted(isr)} of {topic}",
         timeout_s=timeout_s,
         interval_s=0.2,
@@ -132,6 +134,16 @@ def states(client: AdminClient, topics: Sequence[str], *, timeout_s: float) -> d
         partition = found[topic].partitions[0]
         answer[topic] = State(leader=int(partition.leader), isr=tuple(sorted(int(broker) for broker in partition.isrs)))
     return answer
+
+
+def _look(client: AdminClient, topics: Sequence[str]) -> dict[str, State]:
+    """``states`` for those who ask again: nothing if nobody answered."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return states(client, topics, timeout_s=LOOK_S)
+    except KafkaException:
+        return {}
 
 
 def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
