@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import traceback
-from collections.abc import Callable
-from functools import wraps
-from typing import Annotated, ParamSpec, TypeVar
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -20,14 +17,10 @@ from pyhooks.build.progress import Stages
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 patch_app = typer.Typer(
     help="The patch series: lay out its tree, write it back, check it, test it, pin what it is built from.",
     no_args_is_help=True,
 )
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")]
 
 
@@ -36,33 +29,12 @@ def say(text: str = "") -> None:
     Console(soft_wrap=True, markup=False, highlight=False).print(text)
 
 
-def reports(command: Callable[P, R]) -> Callable[P, R]:
-    """Turns a RackgateError of a command into one line, its detail and its exit status; a traceback with --debug."""
-
-    @wraps(command)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return command(*args, **kwargs)
-        except RackgateError as error:
-            console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
-            if kwargs.get("debug"):
-                console.print(traceback.format_exc())
-            console.print(f"error: {error}")
-            if error.detail:
-                console.print(error.detail)
-            raise typer.Exit(error.exit_status) from None
-
-    return wrapper
-
-
-@reports
 def build_command(
     patches: Annotated[
         int | None, typer.Option("--patches", min=0, help="Apply only the first N patches, into a folder of their own.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Build even if nothing changed.")] = False,
     json_: Json = False,
-    debug: Debug = False,  # noqa: ARG001 - read by @reports
 ) -> None:
     """Builds the patched Kafka: stock jars untouched, and small overlay jars that go before them.
 
@@ -98,8 +70,7 @@ def build_command(
 
 
 @patch_app.command("pin")
-@reports
-def pin_command(debug: Debug = False) -> None:  # noqa: ARG001 - read by @reports
+def pin_command() -> None:
     """Resolves every artifact through Maven and writes the list with SHA-256 into kafka.toml.
 
     To move to another Kafka: change the versions at the top of kafka.toml, run this, look at the difference.
@@ -119,10 +90,8 @@ def pin_command(debug: Debug = False) -> None:  # noqa: ARG001 - read by @report
 
 
 @patch_app.command("import")
-@reports
 def import_command(
     force: Annotated[bool, typer.Option("--force", help="Throw away what was not exported.")] = False,
-    debug: Debug = False,  # noqa: ARG001 - read by @reports
 ) -> None:
     """Lays out Kafka's sources as a git repository with the series as commits on top, to work on.
 
@@ -137,8 +106,7 @@ def import_command(
 
 
 @patch_app.command("export")
-@reports
-def export_command(debug: Debug = False) -> None:  # noqa: ARG001 - read by @reports
+def export_command() -> None:
     """Writes the tree's commits back to the series.
 
     Examples:
@@ -156,8 +124,7 @@ def export_command(debug: Debug = False) -> None:  # noqa: ARG001 - read by @rep
 
 
 @patch_app.command("check")
-@reports
-def check_command(debug: Debug = False) -> None:  # noqa: ARG001 - read by @reports
+def check_command() -> None:
     """Checks the series: complete, readable, each patch with a short subject and a reason, and that it applies."""
     plan = recipe.load()
     faults = series.lint(plan.path.parent)
@@ -172,12 +139,10 @@ def check_command(debug: Debug = False) -> None:  # noqa: ARG001 - read by @repo
 
 
 @patch_app.command("test")
-@reports
 def jvm_test_command(
     classes: Annotated[list[str], typer.Argument(help="Test classes, such as kafka.cluster.PartitionTest.")],
     stock: Annotated[bool, typer.Option("--stock", help="Run on the published jars, without the overlay.")] = False,
     json_: Json = False,
-    debug: Debug = False,  # noqa: ARG001 - read by @reports
 ) -> None:
     """Runs Kafka's own tests on the overlay; those that the series changes are compiled from it.
 

@@ -24,6 +24,8 @@ _COMPILE_ERROR = re.compile(
 )
 _MISSING_FILE = re.compile(r"Could not (?:find|transfer) artifact (?P<artifact>[^\s]+) ")
 _FAILED_PROJECT = re.compile(r"Failed to execute goal .* on project (?P<project>[^:]+):")
+# The first errors are the ones that matter; a missing class brings thousands.
+_DETAIL_CHARACTERS = 3000
 # The compilers recurse deeply on Kafka's sources; upstream's build gives them the same stack. The second JIT compiler
 # costs such short runs more than it gives: without it clients and core take half the CPU time.
 _MAVEN_OPTS = "-Xss4m -Xmx2g -XX:+UseParallelGC -XX:TieredStopAtLevel=1"
@@ -138,6 +140,6 @@ def explain(what: str, text: str, log: Path) -> MavenError:
         message = f"{what}: artifact {missing['artifact']} cannot be had; is the network up?"
     else:
         message = f"{what}: Maven failed, see {log}"
-    error = MavenError(message, detail=detail[-6000:])
+    error = MavenError(message, detail=detail[:_DETAIL_CHARACTERS])
     error.project = failed["project"].strip() if failed else ""
     return error
