@@ -25,7 +25,7 @@ def ended(error: BaseException | None) -> Future[None]:
 def test_a_task_that_failed_ends_the_wait_at_once_and_is_told_in_one_line() -> None:
     error = PythonException("Traceback\n  File ...\nRuntimeError: load task 0 began 1.2 s after the start\nmore")
     begun = time.monotonic()
-    with pytest.raises(RackgateError, match="the load failed: RuntimeError: load task 0 began 1.2 s after"):
+    with pytest.raises(RackgateError, match=r"the load failed: RuntimeError: load task 0 began 1\.2 s after"):
         run.pause_until(time.monotonic_ns() + 60 * 10**9, ended(error), "later")
     assert time.monotonic() - begun < 5
 
