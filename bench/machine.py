@@ -19,6 +19,7 @@ PROC = Path("/proc")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 SAMPLE_S = 1.0
+LINK_PROGRAMS = frozenset({"vde_switch", "vde_plug", "wirefilter", "dpipe"})
 PYTHON_MODULES = {
     "pyspark.daemon": "Spark load tasks",
     "pyhooks.workload.probe": "probe",
@@ -59,6 +60,8 @@ def kind_of(words: list[str], root: Path = Path("/")) -> str | None:
         return "controllers" if "process.roles=controller" in properties.read_text(encoding="utf-8") else "brokers"
     if program == "java" and "org.apache.spark.deploy.SparkSubmit" in words:
         return "Spark JVM"
+    if program in LINK_PROGRAMS:
+        return "link emulation"
     return PYTHON_MODULES.get(modules[-1]) if modules[:1] == ["-m"] else None
 
 

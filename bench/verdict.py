@@ -95,10 +95,9 @@ def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
         if topic["first_ack_after_heal_s"] is not None:
             text += f"; first ack {topic['first_ack_after_heal_s']:.1f} s after the heal began"
         if topic["acked_while_away"]:
-            text += (
-                f"; yet {topic['acked_while_away']:,} records that waited when the rack left the ISR were acknowledged"
-                " while it was away"
-            )
+            one = topic["acked_while_away"] == 1
+            text += f"; yet {topic['acked_while_away']:,} record{'' if one else 's'} that waited when the rack left the"
+            text += f" ISR {'was' if one else 'were'} acknowledged while it was away"
     return text + "."
 
 

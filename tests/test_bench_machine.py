@@ -20,6 +20,7 @@ def test_processes_are_told_apart_by_their_own_words_and_not_by_those_of_what_th
     assert machine.kind_of(words, tmp_path) == "controllers"
     assert machine.kind_of(["sh", "-c", "exec", *words], tmp_path) is None
     assert machine.kind_of([sys.executable, "-m", "bench.run", "--scenario", "quick"]) == "driver"
+    assert machine.kind_of(["/usr/bin/wirefilter", "-d", "0.5"]) == "link emulation"
     assert machine.kind_of([sys.executable, "-m", "other", "--", "-m", "bench.run"]) is None
 
 
