@@ -68,11 +68,12 @@ def latency_slots(scenario: Scenario) -> tuple[Slot, ...]:
     plan = scenario.latency
     order = random.Random(scenario.seed)  # noqa: S311 - a seeded plan, not a secret
     slot_ns, gap_ns = round(plan.slot_s * NS), round(plan.gap_s * NS)
-    per_slot = count(slot_ns, plan.rate_per_s)
     slots: list[Slot] = []
-    for turn, block in enumerate(range(-plan.warmup_rounds, plan.blocks)):
+    first_seq = 0
+    for block in range(-plan.warmup_rounds, plan.blocks):
         arms = list(scenario.latency_arms)
         order.shuffle(arms)
+        rate_per_s = plan.rate_per_s if block >= 0 else plan.warmup_rate_per_s
         for arm in arms:
             slots.append(
                 Slot(
@@ -83,10 +84,11 @@ def latency_slots(scenario: Scenario) -> tuple[Slot, ...]:
                     start_ns=len(slots) * (slot_ns + gap_ns),
                     duration_ns=slot_ns,
                     discard_ns=round(plan.discard_s * NS),
-                    rate_per_s=plan.rate_per_s,
-                    first_seq=turn * per_slot,
+                    rate_per_s=rate_per_s,
+                    first_seq=first_seq,
                 )
             )
+        first_seq += count(slot_ns, rate_per_s)
     return tuple(slots)
 
 

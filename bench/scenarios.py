@@ -50,6 +50,7 @@ class LatencyPlan:
     Attributes:
         rate_per_s: intended records per second while a slot lasts.
         warmup_rounds: rounds before the first block; discarded whole.
+        warmup_rate_per_s: intended records per second in those.
         blocks: rounds that count.
         slot_s: length of a slot in seconds.
         discard_s: head of each slot that is discarded, in seconds.
@@ -64,6 +65,7 @@ class LatencyPlan:
 
     rate_per_s: float
     warmup_rounds: int
+    warmup_rate_per_s: float
     blocks: int
     slot_s: float
     discard_s: float
@@ -305,6 +307,7 @@ def _latency(table: _Table) -> LatencyPlan:
     plan = LatencyPlan(
         rate_per_s=table.number("rate_per_s", 0.1, 1_000_000),
         warmup_rounds=table.whole("warmup_rounds", 0),
+        warmup_rate_per_s=table.number("warmup_rate_per_s", 0.1, 1_000_000),
         blocks=table.whole("blocks", 2),
         slot_s=table.number("slot_s", 0.1),
         discard_s=table.number("discard_s", 0),

@@ -62,11 +62,10 @@ class LabTarget:
 
     @property
     def spark_jars(self) -> tuple[Path, ...]:
-        """From the distribution, with a stand-in where one is missing."""
-        from bench.kafkasource import source_jars
+        """From the distribution."""
         from pyhooks.build.distribution import Distribution
 
-        return source_jars(Distribution.load().spark_jars)
+        return Distribution.load().spark_jars
 
     def survivors(self, rack: str) -> str:
         """Addresses of the brokers outside of ``rack``."""
