@@ -37,9 +37,7 @@ class Event:
     data: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
-    def now(
-        process: str, op: str, outcome: Outcome, *, rack: str | None = None, **data: Any
-    ) -> Event:
+    def now(process: str, op: str, outcome: Outcome, *, rack: str | None = None, **data: Any) -> Event:
         """An event that happens at this moment."""
         return Event(time.monotonic_ns(), time.time_ns() // 1_000_000, process, op, outcome, rack, data)
 
@@ -80,9 +78,7 @@ class History:
             os.close(descriptor)
         return event
 
-    def note(
-        self, process: str, op: str, outcome: Outcome, *, rack: str | None = None, **data: Any
-    ) -> Event:
+    def note(self, process: str, op: str, outcome: Outcome, *, rack: str | None = None, **data: Any) -> Event:
         """Appends an event that happens now."""
         return self.append(Event.now(process, op, outcome, rack=rack, **data))
 

@@ -11,9 +11,7 @@ from pyhooks.errors import RackgateError
 T = TypeVar("T")
 
 
-def wait_for(
-    condition: Callable[[], T | None], *, what: str, timeout_s: float, interval_s: float = 0.1
-) -> T:
+def wait_for(condition: Callable[[], T | None], *, what: str, timeout_s: float, interval_s: float = 0.1) -> T:
     """Polls ``condition`` until it returns something true, and returns that.
 
     Args:
