@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from bench import analyse, availability, endtoend, machine, pacing, report, scenarios, topics, verdict
+from bench import analyse, availability, endtoend, machine, pacing, report, scenarios, verdict
 from bench.load import Load, observations
 from bench.progress import Steps, clock
 from bench.session import spark_session
 from bench.target import Target, attach
+from bench.topics import spec, watched
+from pyhooks.cluster import topics
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
 from pyhooks.process import DIES_WITH_PARENT, run
@@ -126,7 +128,7 @@ def execute(
             with steps.step(START):
                 admin = topics.admin(target.bootstrap)
                 racks = topics.racks_of(admin)
-                topics.create(admin, scenario.arms)
+                topics.create(admin, [spec(arm) for arm in scenario.arms])
                 session = spark_session(target.run_dir / "spark", master=master, jars=target.spark_jars)
                 this = Run(target, scenario, run_id, stack.enter_context(session), history, steps)
                 warm(this.spark, scenario.tasks)
@@ -183,7 +185,7 @@ def outage_phase(this: Run, racks: dict[int, str]) -> None:
     plan = this.scenario.outage
     names = [arm.topic for arm in this.scenario.outage_arms]
     survivors = this.target.survivors(plan.rack)
-    watch = topics.watched(survivors, names, racks, this.history, interval_s=plan.isr_poll_s)
+    watch = watched(survivors, names, racks, this.history, interval_s=plan.isr_poll_s)
     with watch, this.driven("outage", pacing.outage_slots(this.scenario)) as done, probing(this, names):
         start_ns = this.starts_ns["outage"]
         fault_ns = start_ns + round(plan.before_s * pacing.NS)
