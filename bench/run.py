@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
+import os
 import subprocess
 import sys
 import time
@@ -96,6 +98,8 @@ class Run:
             timeout_s = left_s + self.scenario.flush_s + WRITE_S
             wait_for(lambda: done.done() or None, what=f"the end of the load ({phase})", timeout_s=timeout_s)
             raise_failure(done)
+        except KeyboardInterrupt:
+            raise
         except BaseException:
             self.spark.sparkContext.cancelAllJobs()
             raise
@@ -325,6 +329,8 @@ def main() -> None:
     parser.add_argument("--command", default="python -m bench.run")
     words = parser.parse_args()
     console = Console(soft_wrap=True, highlight=False)
+    # py4j logs the traceback of every call that an interrupt ends; what matters is raised as well.
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         scenario = scenarios.load(words.scenario, words.scenarios)
         result = execute(attach(), scenario, master=words.master, out=words.out, command=words.command, console=console)
@@ -334,7 +340,9 @@ def main() -> None:
             console.print(error.detail, markup=False)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
-        sys.exit(130)
+        console.print("interrupted: no report was made")
+        # Not sys.exit(), which would wait for the threads that wait for Spark. Children die with us.
+        os._exit(130)
     last_lines(result, words.out, lambda line: console.print(line, markup=False))
 
 

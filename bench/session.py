@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -50,7 +51,13 @@ def spark_session(work: Path, *, master: str, jars: Sequence[Path] = ()) -> Iter
     )
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    # PySpark's own handler talks to the JVM from within whatever call was interrupted, and fails at that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield spark
-    finally:
+    except KeyboardInterrupt:
+        raise  # the JVM ends with this process; stopping it first would only keep the person waiting
+    except BaseException:
         spark.stop()
+        raise
+    spark.stop()

@@ -41,20 +41,24 @@ def check_programs() -> None:
 def namespaces() -> list[str]:
     """The words that put a process into a private set of namespaces; all of it ends with the process.
 
-    A user namespace is asked for even when root, so that nothing in a lab has power over the machine.
+    A user namespace is asked for even when root, so that nothing in a lab has power over the machine; where the
+    kernel refuses that (in a chroot, or by a setting) root goes without.
 
     Raises:
         RackgateError: the kernel allows no such namespaces.
     """
-    words = ["unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork"]
-    words += ["--kill-child", "--mount-proc"]
-    tried = subprocess.run([*words, "true"], capture_output=True, text=True, check=False, timeout=20)
-    if tried.returncode != 0:
-        raise RackgateError(
-            f"this machine gives no namespaces ({tried.stderr.strip()}); allow them with"
-            " 'sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000', or run as root"
-        )
-    return words
+    private = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    ways = [["unshare", "--user", "--map-root-user", *private]]
+    if os.geteuid() == 0:
+        ways.append(["unshare", *private])
+    for words in ways:
+        tried = subprocess.run([*words, "true"], capture_output=True, text=True, check=False, timeout=20)
+        if tried.returncode == 0:
+            return words
+    raise RackgateError(
+        f"this machine gives no namespaces ({tried.stderr.strip()}); allow them with"
+        " 'sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000', or run as root"
+    )
 
 
 def enter(topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool) -> None:
