@@ -34,6 +34,7 @@ def spark_session(work: Path, *, master: str, jars: Sequence[Path] = ()) -> Iter
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     known = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(paths.REPO), *([known] if known else [])])
+    # Spark's errors reach Python as exceptions; what else it has to say goes to a file.
     builder = (
         SparkSession.builder.master(master)
         .appName("rackgate-bench")
@@ -47,10 +48,9 @@ def spark_session(work: Path, *, master: str, jars: Sequence[Path] = ()) -> Iter
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.jars", ",".join(str(jar) for jar in jars))
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={work} -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_logging(work)} -XX:+UseSerialGC")
     )
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
     # PySpark's own handler talks to the JVM from within whatever call was interrupted, and fails at that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -61,3 +61,20 @@ def spark_session(work: Path, *, master: str, jars: Sequence[Path] = ()) -> Iter
         spark.stop()
         raise
     spark.stop()
+
+
+def _logging(work: Path) -> Path:
+    """Writes Spark's logging configuration: warnings to ``spark.log``, nothing to the terminal."""
+    lines = (
+        "status = error",
+        "appender.file.type = File",
+        "appender.file.name = file",
+        f"appender.file.fileName = {work / 'spark.log'}",
+        "appender.file.layout.type = PatternLayout",
+        "appender.file.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex",
+        "rootLogger.level = warn",
+        "rootLogger.appenderRef.file.ref = file",
+    )
+    file = work / "log4j2.properties"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
