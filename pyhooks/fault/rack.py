@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -19,9 +19,11 @@ from typing import Protocol
 from pyhooks.cluster.running import RunningCluster, reachable
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
+from pyhooks.wait import wait_for
 
 PROCESS = "fault"
 HEAL_TIMEOUT_S = 120.0
+PORT_TIMEOUT_S = 30.0
 INSIDE = "inside the rack: "
 
 Question = Callable[[], bool]
@@ -168,6 +170,15 @@ def _heal(fault: Fault, note: Callable[[str], None]) -> None:
     note("heal")
     fault.heal()
     fault.cluster.wait_unfenced(fault.cluster.brokers(fault.rack), HEAL_TIMEOUT_S)
+    # A broker is unfenced a moment before its port serves; what stays wrong is told by the proof that follows.
+    with suppress(RackgateError):
+        wait_for(
+            lambda: all(
+                answer is fault.expects(name, during=False) for name, answer in _all_at_once(fault.probes()).items()
+            ),
+            what=f"rack {fault.rack} to answer as before",
+            timeout_s=PORT_TIMEOUT_S,
+        )
 
 
 def kill_rack(cluster: RunningCluster, rack: str, history: History) -> AbstractContextManager[None]:
