@@ -12,7 +12,8 @@ from typing import Any
 from pyhooks import paths
 from pyhooks.errors import RackgateError
 
-ROLES = frozenset({"runtime", "sources", "test", "test-sources", "compile", "generator", "spark", "testrun"})
+CLIENT_ROLES = frozenset({"client-3.9", "client-4.4"})
+ROLES = CLIENT_ROLES | {"runtime", "sources", "test", "test-sources", "compile", "generator", "spark", "testrun", "jmh"}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COORDINATES = re.compile(r"[^:\s]+:[^:\s]+:[^:\s]+(:[^:\s]+)?")
 
