@@ -1,0 +1,349 @@
+"""Two brokers in rack a on loopback, started and stopped at will, and a proxy that reads what goes over the wire."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyhooks.cluster.kafka import java_command, new_id, render
+from pyhooks.process import DIES_WITH_PARENT, run
+from pyhooks.wait import wait_for
+
+HOST = "127.0.0.1"
+PRODUCE = 0
+API_VERSIONS = 18
+STOP_S = 30.0
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports that nobody listens on."""
+    sockets = [socket.socket() for _ in range(number)]
+    for one in sockets:
+        one.bind((HOST, 0))
+    ports = [int(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Pair:
+    """Two brokers in rack a, the first one the controller too.
+
+    Args:
+        folder: for their files.
+        advertised: ports that clients are sent to instead of the brokers' own, or none.
+        extra: further properties of both.
+    """
+
+    def __init__(self, folder: Path, *, advertised: Sequence[int] = (), extra: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.ports = free_ports(5)
+        self._extra = dict(extra or {})
+        self._advertised = tuple(advertised) or tuple(self.ports[:2])
+        self._identity = new_id()
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of both brokers, as clients see them."""
+        return ",".join(f"{HOST}:{port}" for port in self._advertised)
+
+    def file(self, node: int) -> Path:
+        """The configuration of node 1 or 2."""
+        return self.folder / f"{node}.properties"
+
+    def log(self, node: int) -> str:
+        """What the node has logged in its latest life."""
+        return (self.folder / f"{node}.log").read_text(encoding="utf-8")
+
+    def data(self, node: int) -> Path:
+        """Where the node's log is."""
+        return self.folder / f"data-{node}"
+
+    def format(self, classpath: str) -> None:
+        """Writes configurations and formats the disks."""
+        for node in (1, 2):
+            self.file(node).write_text(render(self._properties(node)), encoding="utf-8")
+            words = ["java", "-cp", classpath, "kafka.tools.StorageTool", "format"]
+            run([*words, "-t", self._identity, "-c", str(self.file(node))], what=f"format node {node}")
+
+    def set(self, name: str, value: str) -> None:
+        """Adds a property for the next start."""
+        self._extra[name] = value
+        for node in (1, 2):
+            self.file(node).write_text(render(self._properties(node)), encoding="utf-8")
+
+    @contextmanager
+    def running(self, classpath: str) -> Iterator[None]:
+        """Both brokers run within the block, and end in good order after it."""
+        try:
+            for node in (1, 2):
+                words = java_command(classpath=classpath, heap_mb=256, properties=self.file(node))
+                with (self.folder / f"{node}.log").open("wb") as log:
+                    started = subprocess.Popen([*DIES_WITH_PARENT, *words], stdout=log, stderr=subprocess.STDOUT)
+                self._running.append(started)
+            wait_for(self._up, what="two brokers that started", timeout_s=90, interval_s=0.3)
+            yield
+        finally:
+            self._stop()
+
+    def _up(self) -> bool:
+        ended = [node for node, process in enumerate(self._running, 1) if process.poll() is not None]
+        assert not ended, f"node {ended[0]} ended:\n{self.log(ended[0])[-3000:]}"
+        return all("Kafka Server started" in self.log(node) for node in (1, 2))
+
+    def _stop(self) -> None:
+        # the controller last, else the other one waits for it
+        for process in reversed(self._running):
+            process.terminate()
+            try:
+                process.wait(timeout=STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._running.clear()
+
+    def _properties(self, node: int) -> dict[str, str]:
+        client, peer = self.ports[node - 1], self.ports[node + 1]
+        control = self.ports[4]
+        listeners = f"PLAINTEXT://{HOST}:{client},PEER://{HOST}:{peer}"
+        return {
+            "process.roles": "broker,controller" if node == 1 else "broker",
+            "node.id": str(node),
+            "broker.rack": "a",
+            "listeners": listeners + (f",CONTROLLER://{HOST}:{control}" if node == 1 else ""),
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{self._advertised[node - 1]},PEER://{HOST}:{peer}",
+            "inter.broker.listener.name": "PEER",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.quorum.voters": f"1@{HOST}:{control}",
+            "log.dirs": str(self.data(node)),
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self._extra,
+        }
+
+
+def run_class_classpath(kafka: Path, classpath: str = "") -> str:
+    """The class path in the order of Kafka's bin/kafka-run-class.sh: the variable CLASSPATH, then each file of libs/.
+
+    Args:
+        kafka: the folder of a Kafka as its release is laid out.
+        classpath: the variable's value.
+    """
+    files = [str(path) for path in sorted((kafka / "libs").iterdir())]
+    return ":".join([*filter(None, [classpath]), *files])
+
+
+def lay_out_release(libs: Path, target: Path) -> Path:
+    """A stock Kafka laid out as its release, as far as a start needs it: all jars in ``libs``."""
+    (target / "libs").mkdir(parents=True)
+    for jar in libs.glob("*.jar"):
+        try:
+            os.link(jar, target / "libs" / jar.name)
+        except OSError:
+            shutil.copyfile(jar, target / "libs" / jar.name)
+    return target
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One produce request and its answer, as they went over the wire.
+
+    Attributes:
+        software: name and version that the client gave in its ApiVersions request, or empty.
+        version: of the produce request.
+        error: the code of the first partition in the answer.
+        message: the error message beside it, or empty.
+    """
+
+    software: str
+    version: int
+    error: int
+    message: str
+
+
+@dataclass
+class _Connection:
+    software: str = ""
+    produce: dict[int, int] = field(default_factory=dict)
+
+
+class Wire:
+    """Forwards connections from ports of its own to brokers and reads produce requests and their answers.
+
+    Args:
+        targets: ports of the brokers, which may come up later.
+    """
+
+    def __init__(self, targets: Sequence[int]) -> None:
+        self.exchanges: list[Exchange] = []
+        self.faults: list[str] = []
+        self._listeners = [socket.create_server((HOST, 0)) for _ in targets]
+        self._targets = dict(zip(self.ports, targets, strict=True))
+        self._lock = threading.Lock()
+        for listener in self._listeners:
+            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+
+    @property
+    def ports(self) -> list[int]:
+        """Where it listens, one port a broker."""
+        return [int(listener.getsockname()[1]) for listener in self._listeners]
+
+    def point(self, targets: Sequence[int]) -> None:
+        """Says where the brokers are."""
+        self._targets = dict(zip(self.ports, targets, strict=True))
+
+    def take(self) -> list[Exchange]:
+        """The exchanges since the last call."""
+        with self._lock:
+            taken, self.exchanges = self.exchanges, []
+        return taken
+
+    def close(self) -> None:
+        """Listens no more."""
+        for listener in self._listeners:
+            listener.close()
+
+    def _accept(self, listener: socket.socket) -> None:
+        port = int(listener.getsockname()[1])
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            try:
+                broker = socket.create_connection((HOST, self._targets[port]), timeout=5)
+                broker.settimeout(None)
+            except OSError:
+                client.close()
+                continue
+            threading.Thread(target=self._serve, args=(client, broker), daemon=True).start()
+
+    def _serve(self, client: socket.socket, broker: socket.socket) -> None:
+        connection = _Connection()
+        with client, broker:
+            back = threading.Thread(target=self._pump, args=(broker, client, self._answer, connection), daemon=True)
+            back.start()
+            self._pump(client, broker, self._request, connection)
+            back.join()
+
+    def _pump(
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        read: Callable[[_Connection, bytes], None],
+        connection: _Connection,
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while head := _exactly(source, 4):
+                body = _exactly(source, struct.unpack(">i", head)[0])
+                try:
+                    read(connection, body)
+                except Exception as error:  # noqa: BLE001 - the test looks at faults; traffic goes on
+                    self.faults.append(repr(error))
+                sink.sendall(head + body)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _request(self, connection: _Connection, body: bytes) -> None:
+        key, version, correlation = struct.unpack_from(">hhi", body)
+        if key == PRODUCE:
+            connection.produce[correlation] = version
+        elif key == API_VERSIONS and version >= 3:
+            reader = _Reader(body, 8)
+            reader.skip(max(0, reader.int16()))  # client id
+            reader.tags()
+            connection.software = f"{reader.compact_string()} {reader.compact_string()}"
+
+    def _answer(self, connection: _Connection, body: bytes) -> None:
+        (correlation,) = struct.unpack_from(">i", body)
+        version = connection.produce.pop(correlation, None)
+        if version is None:
+            return
+        error, message = produce_error(body, version)
+        with self._lock:
+            self.exchanges.append(Exchange(connection.software, version, error, message))
+
+
+class _Reader:
+    """Reads Kafka's primitive types; varints as in flexible versions."""
+
+    def __init__(self, data: bytes, position: int) -> None:
+        self._data = data
+        self._position = position
+
+    def skip(self, size: int) -> bytes:
+        taken = self._data[self._position : self._position + size]
+        assert len(taken) == size, "the message ends early"
+        self._position += size
+        return taken
+
+    def int16(self) -> int:
+        return int(struct.unpack(">h", self.skip(2))[0])
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.skip(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if not byte & 0x80:
+                return value
+
+    def tags(self) -> None:
+        for _ in range(self.varint()):
+            self.varint()
+            self.skip(self.varint())
+
+    def compact_string(self) -> str:
+        return self.skip(max(0, self.varint() - 1)).decode()
+
+
+def produce_error(body: bytes, version: int) -> tuple[int, str]:
+    """Error code and message of the first partition of a produce response, versions 9 to 14.
+
+    Args:
+        body: the response without its length, from the correlation id on.
+        version: of the request that it answers.
+    """
+    assert 9 <= version <= 14, f"produce version {version} is not flexible or not known"
+    reader = _Reader(body, 4)
+    reader.tags()
+    assert reader.varint() - 1 == 1, "one topic"
+    if version >= 13:
+        uuid.UUID(bytes=reader.skip(16))
+    else:
+        reader.compact_string()
+    assert reader.varint() - 1 == 1, "one partition"
+    reader.skip(4)  # partition
+    error = reader.int16()
+    reader.skip(8 + 8 + 8)  # base offset, append time, log start offset
+    for _ in range(max(0, reader.varint() - 1)):  # record errors
+        reader.skip(4)
+        reader.compact_string()
+        reader.tags()
+    return error, reader.compact_string()
+
+
+def _exactly(source: socket.socket, size: int) -> bytes:
+    parts = b""
+    while len(parts) < size:
+        part = source.recv(size - len(parts))
+        if not part:
+            return b""
+        parts += part
+    return parts
