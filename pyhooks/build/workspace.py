@@ -28,6 +28,7 @@ _STALE_TESTS_S = 86_400.0
 _KEPT_CLASS_JARS = 150
 _BUILDING_POMS = frozenset({"fetch.xml", "reactor.xml", "module.xml"})
 _NOT_BUILDING = frozenset({"cli", "jvmtest", "pin", "progress", "distribution"})
+_NOT_BUILDING |= {"seriescheck", "upstream", "upstream_cases", "upstream_run", "upstream_suite"}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,362 @@
+"""``rackgate patch upstream``: Kafka's own tests on the published jars and on the overlay, compared case by case.
+
+Three arms: ``stock`` (published tests, published jars), ``overlay`` (the same tests, overlay first) and ``patched``
+(test classes that the series adds or changes, on the overlay). Batches of the arms take turns, so all of them see the
+same machine. Each finished class is a line of a state file, so an interrupted run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pyhooks import paths
+from pyhooks.build import maven, recipe, series, upstream_suite
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.recipe import Module
+from pyhooks.build.upstream_cases import ARMS, OVERLAY, PATCHED, STOCK, ClassResult, Runs, judge, method_of, totals
+from pyhooks.build.upstream_run import Bench, compile_changed, run_classes, scratch
+from pyhooks.build.upstream_suite import Suite
+from pyhooks.build.workspace import Workspace
+from pyhooks.errors import RackgateError
+
+REPEATS = 5
+_FORMAT = 1
+_BATCH = 20
+_KEPT_STATES = 4
+_START_S = 8.0
+_UNKNOWN_CLASS_S = 4.0
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One batch: classes of one module on one arm."""
+
+    arm: str
+    module: Module
+    classes: tuple[str, ...]
+
+
+@dataclass
+class State:
+    """What is done already: a folder with a line per finished class, and with unpacked and compiled test classes.
+
+    Attributes:
+        folder: of this suite and these jars.
+        runs: everything that ran, earlier sessions included.
+        done: arm, class and repetition of each result; repetition 0 is the first run.
+    """
+
+    folder: Path
+    runs: Runs = field(default_factory=Runs)
+    done: set[tuple[str, str, int]] = field(default_factory=set)
+    _elapsed_s: dict[str, float] = field(default_factory=dict)
+    _started: float = field(default_factory=time.monotonic)
+    _session: str = ""
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def lines(self) -> Path:
+        """The file of results, one JSON object a line."""
+        return self.folder / "classes.jsonl"
+
+    @property
+    def sessions(self) -> int:
+        """How many starts the run took so far, this one included."""
+        return len(self._elapsed_s)
+
+    def load(self) -> None:
+        """Reads what earlier sessions did; a line that was cut off by a kill is left out."""
+        text = self.lines.read_text(encoding="utf-8") if self.lines.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:
+            self.lines.write_text(whole, encoding="utf-8")
+        for line in whole.splitlines():
+            raw = json.loads(line)
+            self._elapsed_s[raw["session"]] = max(raw["elapsed_s"], self._elapsed_s.get(raw["session"], 0.0))
+            self._take(raw["arm"], ClassResult.parse(raw), raw["repeat"])
+        self._session = str(len(self._elapsed_s) + 1)
+        self._elapsed_s[self._session] = 0.0
+
+    def add(self, arm: str, result: ClassResult, repeat: int = 0) -> None:
+        """Takes a result in and writes it down."""
+        with self._guard:
+            self._elapsed_s[self._session] = time.monotonic() - self._started
+            row = {
+                "session": self._session, "elapsed_s": round(self._elapsed_s[self._session], 2), "arm": arm,
+                "repeat": repeat, **result.as_dict(),
+            }  # fmt: skip
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self.lines.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            self._take(arm, result, repeat)
+
+    def _take(self, arm: str, result: ClassResult, repeat: int) -> None:
+        self.done.add((arm, result.name, repeat))
+        self.runs.add(arm, result)
+
+    def seconds(self) -> float:
+        """How long all sessions took together."""
+        return sum(self._elapsed_s.values()) - self._elapsed_s[self._session] + time.monotonic() - self._started
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a run came to.
+
+    Attributes:
+        summary: as written to ``summary.json``.
+        path: that file.
+    """
+
+    summary: dict[str, Any]
+    path: Path
+
+    @property
+    def met(self) -> bool:
+        """Whether no test passes on stock and fails on the overlay, but for the excused ones."""
+        return not self.summary["missed"]
+
+
+def upstream(*, every: bool = False, fresh: bool = False, quiet: bool = False, modules: Sequence[str] = ()) -> Verdict:
+    """Runs the listed test classes, or all of the touched modules, on every arm, and compares.
+
+    Args:
+        every: all test classes of the modules that the series touches, instead of the list.
+        fresh: throw away what an earlier run did. A finished run of the list is always begun anew.
+        quiet: show no progress.
+        modules: only these, by name; all if empty.
+
+    Raises:
+        RackgateError: no build of the present series, or the tests could not be run.
+    """
+    plan = recipe.load()
+    patches = series.load(plan.path.parent)
+    distribution = Distribution.load()
+    if distribution.manifest["patch_hash"] != series.series_hash(patches):
+        raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
+    space = Workspace.of(plan)
+    screen = Console(stderr=True, quiet=quiet)
+    with scratch(space) as work, space.lock(lambda words: screen.print(words, highlight=False)):
+        wanted = [a for role in ("sources", "test-sources", "test", "testrun", "runtime") for a in plan.with_role(role)]
+        space.store.fetch(plan, wanted, work)
+    suite = upstream_suite.load(plan)
+    if every:
+        touched = upstream_suite.touched(plan, distribution.manifest["changed_files"])
+        suite = upstream_suite.everything(plan, space.store, touched, suite.allowed)
+    for name in modules:
+        plan.module(name)
+    report = paths.OUT / ("upstream-all" if every else "upstream")
+    folder = space.root / "upstream" / f"{suite.name}-{_key(plan, distribution)[:16]}"
+    with _alone(folder):
+        finished = folder / "finished"
+        if fresh or (finished.exists() and not every):
+            for old in (folder, *(report / arm for arm in ARMS)):
+                shutil.rmtree(old, ignore_errors=True)
+        state = State(folder)
+        state.load()
+        if state.done:
+            screen.print(f"going on: {len(state.done)} results are there already", highlight=False)
+        bench = Bench(plan, space, distribution, folder, report)
+        screen.print("compiling the test sources of the series", highlight=False)
+        changed = compile_changed(plan, space, distribution, patches, folder / "patched")
+        units = [u for u in plan_units(plan, suite, changed, bench) if not modules or u.module.name in modules]
+        _run_units(bench, state, units, screen, space.root / "timings-upstream.json")
+        _repeat(bench, state, suite, changed, screen)
+        if not modules:
+            finished.touch()
+    _prune(folder)
+    summary = summarise(state, suite, units, distribution)
+    report.mkdir(parents=True, exist_ok=True)
+    path = report / "summary.json"
+    path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    return Verdict(summary, path)
+
+
+def _key(plan: recipe.Recipe, distribution: Distribution) -> str:
+    manifest = distribution.manifest
+    parts = [
+        _FORMAT, manifest["patch_hash"], sorted(jar["sha256"] for jar in manifest["overlay"]),
+        [[a.id, a.sha256] for a in plan.artifacts], maven.javac_version(),
+        (maven.TEMPLATES / "upstream.xml.j2").read_text(encoding="utf-8"),
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keeps a second run of the same suite out; the kernel lets go however this process ends.
+
+    Raises:
+        RackgateError: another one runs.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise RackgateError(f"the same tests are running already, in {folder}; wait for them") from None
+    finally:
+        os.close(descriptor)
+
+
+def _prune(folder: Path) -> None:
+    states = [path for path in folder.parent.iterdir() if path.is_dir() and path != folder]
+    for old in sorted(states, key=lambda path: path.stat().st_mtime_ns, reverse=True)[_KEPT_STATES:]:
+        shutil.rmtree(old)
+
+
+def plan_units(
+    plan: recipe.Recipe, suite: Suite, changed: dict[str, tuple[str, ...]], bench: Bench, batch: int = _BATCH
+) -> list[Unit]:
+    """The batches in order: module by module, a handful of classes, each arm in turn.
+
+    Args:
+        plan: the recipe.
+        suite: the published classes.
+        changed: sources of the series by module; those that are test classes are the third arm.
+        bench: has them compiled.
+        batch: at most so many classes in one JVM.
+    """
+    ours = series_tests(changed, bench)
+    units: list[Unit] = []
+    for module in plan.modules:
+        published = suite.classes.get(module.name, ())
+        for start in range(0, len(published), batch):
+            chunk = published[start : start + batch]
+            units += [Unit(arm, module, chunk) for arm in (STOCK, OVERLAY)]
+        if ours.get(module.name):
+            units.append(Unit(PATCHED, module, ours[module.name]))
+    return units
+
+
+def series_tests(changed: dict[str, tuple[str, ...]], bench: Bench) -> dict[str, tuple[str, ...]]:
+    """Which of the series' compiled test sources are test classes, and not their helpers; by module."""
+    folder = bench.classes(PATCHED, bench.plan.modules[0])
+    known = {}
+    for module in (m for m in bench.plan.modules if m.tests):
+        known.update(upstream_suite.read_classes(bench.space.store.path(bench.plan.find(module.artifact, "test"))))
+    parsed = [upstream_suite.parse_class(path.read_bytes()) for path in folder.rglob("*.class")]
+    known.update({entry.name: entry for entry in parsed})
+    tests = set(upstream_suite.test_classes([entry.name for entry in parsed], known))
+    return {name: tuple(c for c in classes if c in tests) for name, classes in changed.items()}
+
+
+def _run_units(bench: Bench, state: State, units: Sequence[Unit], screen: Console, memory: Path) -> None:
+    usual = _usual(memory)
+    todo = [(unit, [c for c in unit.classes if (unit.arm, c, 0) not in state.done]) for unit in units]
+    todo = [(unit, classes) for unit, classes in todo if classes]
+
+    def estimate(rest: Sequence[tuple[Unit, list[str]]]) -> float:
+        return sum(
+            _START_S
+            + sum(usual.get(f"{unit.arm} {name}", usual.get(f"{STOCK} {name}", _UNKNOWN_CLASS_S)) for name in c)
+            for unit, c in rest
+        )
+
+    for number, (unit, classes) in enumerate(todo):
+        left_s = estimate(todo[number:])
+        head = f"{number + 1}/{len(todo)} {unit.module.name} on {unit.arm}"
+        screen.print(
+            f"{head}: {len(classes)} classes; about {max(left_s / 60, 1):.0f} min left in all", highlight=False
+        )
+        started = time.monotonic()
+        count = 0
+
+        def tell(result: ClassResult, unit: Unit = unit) -> None:
+            nonlocal count
+            count += 1
+            state.add(unit.arm, result)
+            usual[f"{unit.arm} {result.name}"] = round(result.seconds, 2)
+            bad = sum(case.bad for case in result.cases)
+            if screen.is_terminal or bad or result.error:
+                said = result.error or f"{len(result.cases)} tests, {bad} failed, {result.seconds:.1f} s"
+                screen.print(f"  {result.name}: {said}", highlight=False)
+
+        run_classes(bench, unit.arm, unit.module, dict.fromkeys(classes, ()), tell)
+        screen.print(f"{head}: {count} classes in {time.monotonic() - started:.1f} s", highlight=False)
+        memory.write_text(json.dumps(usual, indent=1), encoding="utf-8")
+
+
+def _usual(memory: Path) -> dict[str, float]:
+    if not memory.exists():
+        return {}
+    try:
+        return {str(name): float(value) for name, value in json.loads(memory.read_text(encoding="utf-8")).items()}
+    except (ValueError, AttributeError, TypeError):
+        return {}  # an estimate is not worth an error
+
+
+def _repeat(bench: Bench, state: State, suite: Suite, changed: dict[str, tuple[str, ...]], screen: Console) -> None:
+    """Runs every case that failed anywhere five more times on all arms that have it."""
+    bad = state.runs.bad()
+    if not bad:
+        return
+    where = {name: module for group in (changed, suite.classes) for module, names in group.items() for name in names}
+    modules = sorted({where[name] for name in bad})
+    screen.print(
+        f"{sum(map(len, bad.values()))} cases failed; {REPEATS} repetitions on every arm that has them", highlight=False
+    )
+    for repeat in range(1, REPEATS + 1):
+        for module in modules:
+            for arm in ARMS:
+                wanted = {
+                    name: methods_of(name, state.runs, arm, cases)
+                    for name, cases in bad.items()
+                    if where[name] == module
+                    and (arm, name, repeat) not in state.done
+                    and any(state.runs.has(arm, case) for case in cases)
+                }
+                if not wanted:
+                    continue
+                started = time.monotonic()
+
+                def tell(result: ClassResult, arm: str = arm, repeat: int = repeat) -> None:
+                    state.add(arm, result, repeat)
+
+                run_classes(bench, arm, bench.plan.module(module), wanted, tell)
+                took_s = time.monotonic() - started
+                screen.print(f"  repetition {repeat}, {module} on {arm}: {took_s:.1f} s", highlight=False)
+
+
+def methods_of(name: str, runs: Runs, arm: str, cases: Sequence[str]) -> tuple[str, ...]:
+    """The methods of the class ``name`` that ``cases`` are of, as far as the arm has them; none stands for all."""
+    methods = [method_of(case, name) for case in cases if runs.has(arm, case)]
+    # None: a nested class's, or a failure outside of any method; then all of the class is run.
+    return () if None in methods else tuple(sorted({method for method in methods if method}))
+
+
+def summarise(state: State, suite: Suite, units: Sequence[Unit], distribution: Distribution) -> dict[str, Any]:
+    """Everything that ``summary.json`` says."""
+    runs = state.runs
+    rows: dict[str, dict[str, Any]] = {}
+    for unit in units:
+        for name in unit.classes:
+            result = runs.first[unit.arm].get(name)
+            if result:
+                rows.setdefault(name, {"module": unit.module.name})[unit.arm] = result.figures()
+    verdict = judge(runs, suite.allowed)
+    return {
+        "suite": suite.name,
+        "kafka_version": distribution.manifest["kafka_version"],
+        "patch_hash": distribution.manifest["patch_hash"],
+        "bar_met": not verdict["missed"],
+        "seconds": round(state.seconds(), 1),
+        "sessions": state.sessions,
+        "totals": {arm: totals(runs.first[arm].values()) for arm in ARMS},
+        **verdict,
+        "classes": dict(sorted(rows.items())),
+    }

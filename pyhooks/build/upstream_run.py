@@ -1,0 +1,277 @@
+"""Runs Kafka's test classes in batches, one JVM a batch, and hands each class's result over as soon as it is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyhooks.build import jvmtest, maven, series
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.recipe import Module, Recipe
+from pyhooks.build.upstream_cases import PATCHED, STOCK, ClassResult, read_class
+from pyhooks.build.upstream_suite import class_of
+from pyhooks.build.workspace import Workspace
+from pyhooks.errors import RackgateError
+
+METHOD_TIMEOUT_S = 900
+_CLASS_TIMEOUT_S = 1800.0
+_POLL_S = 1.0
+# What Surefire says when the tests' JVM, and not Maven, came to grief.
+_CRASH = re.compile(
+    r"forked VM terminated|There was a timeout|failed to discover tests|Error occurred in starting fork"
+)
+_CRASH_LINE = re.compile(
+    r"(NoClassDefFoundError: \S+|forked VM terminated[^.]*|There was a timeout[^.]*|failed to discover tests)"
+)
+
+Wanted = Mapping[str, Sequence[str]]  # class to the methods to run, none for all
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What batches need.
+
+    Attributes:
+        plan: the recipe.
+        space: where builds lie.
+        distribution: the build under test.
+        folder: for unpacked and compiled test classes, which are kept.
+        reports: gets the JUnit XML, a folder an arm.
+    """
+
+    plan: Recipe
+    space: Workspace
+    distribution: Distribution
+    folder: Path
+    reports: Path
+
+    def classes(self, arm: str, module: Module) -> Path:
+        """The folder with the module's test classes as the arm runs them; published ones are unpacked here."""
+        if arm == PATCHED:
+            return self.folder / "patched"
+        target = self.folder / "published" / module.name
+        if not target.exists():
+            fresh = Path(tempfile.mkdtemp(dir=self._made(self.folder / "published"), prefix="."))
+            with zipfile.ZipFile(self._test_jar(module)) as archive:
+                archive.extractall(fresh)
+            fresh.replace(target)
+        return target
+
+    def classpath(self, arm: str, module: Module) -> list[Path]:
+        """What the arm's JVM sees behind the folder of test classes."""
+        root = self.distribution.root
+        overlay = [] if arm == STOCK else sorted((root / "overlay").glob("*.jar"))
+        others = [m for m in self.plan.modules if m.tests and m.name != module.name]
+        # The module's own first, since each has a log4j2.yaml and some tests look at what is logged.
+        return [*overlay, *sorted((root / "libs").glob("*.jar")), *map(self._test_jar, [module, *others])]
+
+    def _test_jar(self, module: Module) -> Path:
+        return self.space.store.path(self.plan.find(module.artifact, "test"))
+
+    @staticmethod
+    def _made(folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def compile_changed(
+    plan: Recipe, space: Workspace, distribution: Distribution, patches: tuple[series.Patch, ...], target: Path
+) -> dict[str, tuple[str, ...]]:
+    """Compiles the test sources that a series changes against its overlay, unless that was done.
+
+    Args:
+        plan: the recipe.
+        space: where builds lie.
+        distribution: the overlay of the same patches.
+        patches: the series.
+        target: folder for the classes; holds the answer too.
+
+    Returns:
+        Module name to the classes that the changed sources are named after.
+
+    Raises:
+        RackgateError: a test source does not compile; file and line as in Kafka's repository.
+    """
+    listing = target.with_suffix(".json")
+    if listing.exists() and target.exists():
+        return {name: tuple(classes) for name, classes in json.loads(listing.read_text(encoding="utf-8")).items()}
+    with scratch(space) as work:
+        with space.lock(lambda _: None):
+            sources = space.sources(plan, work)
+        # Its parts are used, not repeated: which sources changed, and the jars with the overlay put in.
+        changed = jvmtest._changed_tests(plan, sources, patches, work)
+        output = work / "classes"
+        output.mkdir()
+        files = [file for found in changed.values() for file in found]
+        if any(file.suffix in {".java", ".scala"} for file in files):
+            tests = [space.store.path(plan.find(m.artifact, "test")) for m in plan.modules if m.tests]
+            maven.render(
+                "jvmtest.xml.j2", work / "compile" / "pom.xml",
+                recipe=plan, name="compile", running=plan.with_role("testrun"), output=output,
+                classpath=[*jvmtest._merged(plan, distribution, work / "merged"), *tests],
+                classes=(), reports=work, sources=work / "sources",
+                scala=any(file.suffix == ".scala" for file in files),
+            )  # fmt: skip
+            pom = maven.render("reactor.xml.j2", work / "pom.xml", names=["compile"])
+            try:
+                maven.maven(pom, ["test-compile"], what="compile the series' tests", log=work / "compile.log")
+            except RackgateError as error:
+                raise jvmtest._located(error, work) from None
+        answer = {name: sorted(map(class_of, _code(found))) for name, found in changed.items() if _code(found)}
+        shutil.rmtree(target, ignore_errors=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        output.replace(target)
+    listing.write_text(json.dumps(answer, indent=1), encoding="utf-8")
+    return {name: tuple(classes) for name, classes in answer.items()}
+
+
+def _code(files: Sequence[Path]) -> list[Path]:
+    return [file for file in files if file.suffix in {".java", ".scala"}]
+
+
+@contextmanager
+def scratch(space: Workspace) -> Iterator[Path]:
+    """A folder for temporary files, which goes when the body ends; so does any process that works in it."""
+    work = space.test_work()
+    try:
+        yield work
+    finally:
+        end_processes_in(work)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def end_processes_in(folder: Path) -> int:
+    """Ends processes whose working folder is below ``folder``: the tests' JVM, if Maven was ended before it.
+
+    Returns:
+        How many were ended.
+    """
+    ended = 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if (entry / "cwd").readlink().is_relative_to(folder):
+                os.kill(int(entry.name), signal.SIGKILL)
+                ended += 1
+        except OSError:
+            continue  # it has ended meanwhile, or is another user's
+    return ended
+
+
+def run_classes(bench: Bench, arm: str, module: Module, wanted: Wanted, tell: Callable[[ClassResult], None]) -> None:
+    """Runs test classes, or some of their methods, and tells each class's result.
+
+    A class that kills or blocks the JVM takes the rest of its batch with it: these are run again, each alone. One
+    that then still has no result is told with an error.
+
+    Args:
+        bench: what is run on.
+        arm: ``stock``, ``overlay`` or ``patched``.
+        module: has the classes.
+        wanted: the classes, each with the methods to run; no methods means all.
+        tell: told each result once, from another thread.
+
+    Raises:
+        RackgateError: Maven could not run the tests at all.
+    """
+    left = dict(wanted)
+    why = _batch(bench, arm, module, left, tell)
+    if len(wanted) == 1:
+        for name in left:
+            tell(ClassResult(name, 0.0, (), why or "has no test that could run"))
+        return
+    for name in list(left):
+        single = {name: left[name]}
+        why = _batch(bench, arm, module, single, tell)
+        for lost in single:
+            tell(ClassResult(lost, 0.0, (), why or "has no test that could run"))
+
+
+def _batch(
+    bench: Bench, arm: str, module: Module, left: dict[str, Sequence[str]], tell: Callable[[ClassResult], None]
+) -> str:
+    """Runs one JVM; takes the classes that came to a result out of ``left``; says why it crashed, if it did."""
+    with scratch(bench.space) as work:
+        (work / "tmp").mkdir()
+        raw = work / "reports"
+        whole = not any(left.values())
+        pom = maven.render(
+            "upstream.xml.j2", work / "pom.xml",
+            recipe=bench.plan, work=work, classes=bench.classes(arm, module), reports=raw,
+            classpath=bench.classpath(arm, module), running=bench.plan.with_role("testrun"),
+            wanted=list(left), methods=[] if whole else [_selector(*item) for item in left.items()],
+            method_timeout_s=METHOD_TIMEOUT_S,
+        )  # fmt: skip
+        log = work / "maven.log"
+        with _harvest(raw, left, bench.reports / arm if whole else None, tell):
+            try:
+                timeout_s = 300.0 + _CLASS_TIMEOUT_S * len(left)
+                maven.maven(pom, ["test"], what="Kafka's tests", log=log, timeout_s=timeout_s)
+                return ""
+            except RackgateError as error:
+                text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+                if not (_CRASH.search(text) or "did not end within" in str(error)):
+                    kept = bench.reports / f"maven-{arm}-{module.name}.log"
+                    kept.parent.mkdir(parents=True, exist_ok=True)
+                    kept.write_text(text, encoding="utf-8")
+                    raise RackgateError(str(error).replace(str(log), str(kept)), detail=error.detail) from None
+                found = _CRASH_LINE.search(text)
+                return found[0].strip() if found else str(error)
+
+
+def _selector(name: str, methods: Sequence[str]) -> str:
+    path = name.replace(".", "/")
+    return f"{path}#{'+'.join(methods)}" if methods else path
+
+
+@contextmanager
+def _harvest(
+    raw: Path, left: dict[str, Sequence[str]], keep: Path | None, tell: Callable[[ClassResult], None]
+) -> Iterator[None]:
+    """While the body runs, and once more after it, takes results out of ``raw`` and the classes out of ``left``."""
+    done = threading.Event()
+
+    def sweep(last: bool) -> None:
+        ready = {file: file.stat().st_mtime_ns for file in raw.glob("TEST-*.xml")}
+        newest = max(ready.values(), default=0)
+        for name in list(left):
+            own = [at for file, at in ready.items() if file.stem.removeprefix("TEST-").split("$")[0] == name]
+            # The newest may still be written to, and a nested class of it may follow.
+            if not own or (max(own) == newest and not last):
+                continue
+            result = read_class(name, raw)
+            if keep:
+                _keep(raw, name, keep, output=any(case.bad for case in result.cases))
+            del left[name]
+            tell(result)
+
+    def watch() -> None:
+        while not done.wait(_POLL_S):
+            sweep(last=False)
+
+    watcher = threading.Thread(target=watch, name="test reports", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+    sweep(last=True)
+
+
+def _keep(raw: Path, name: str, target: Path, *, output: bool) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for pattern in (f"TEST-{name}.xml", f"TEST-{name}$*.xml", *([f"{name}-output.txt"] if output else [])):
+        for file in raw.glob(pattern):
+            shutil.copyfile(file, target / file.name)

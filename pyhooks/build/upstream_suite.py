@@ -1,0 +1,225 @@
+"""Which of Kafka's test classes are run: the list in ``upstream.toml``, or all that a module's test jar has."""
+
+from __future__ import annotations
+
+import struct
+import tomllib
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyhooks import paths
+from pyhooks.build import git, layout
+from pyhooks.build.fetch import Store
+from pyhooks.build.recipe import Module, Recipe
+from pyhooks.build.workspace import home
+from pyhooks.errors import RackgateError
+
+# Descriptors of the annotations that make a method a test.
+_MARKS = tuple(
+    f"L{name};".encode()
+    for name in (
+        "org/junit/jupiter/api/Test",
+        "org/junit/jupiter/api/RepeatedTest",
+        "org/junit/jupiter/api/TestFactory",
+        "org/junit/jupiter/api/TestTemplate",
+        "org/junit/jupiter/params/ParameterizedTest",
+        "org/apache/kafka/common/test/api/ClusterTest",
+        "org/apache/kafka/common/test/api/ClusterTests",
+        "org/apache/kafka/common/test/api/ClusterTemplate",
+    )
+)
+_ABSTRACT_OR_INTERFACE = 0x0400 | 0x0200
+# Sizes of constant pool entries by tag, without the tag; 1 (text) has a size of its own, 5 and 6 take two places.
+_SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What is run, and what may differ.
+
+    Attributes:
+        name: ``list`` or ``all``.
+        classes: module name to full class names.
+        allowed: ``class.method`` of a published test that may fail on the overlay, to the reason.
+    """
+
+    name: str
+    classes: Mapping[str, tuple[str, ...]]
+    allowed: Mapping[str, str]
+
+
+def load(plan: Recipe, path: Path | None = None) -> Suite:
+    """Reads ``upstream.toml``.
+
+    Args:
+        plan: knows the modules.
+        path: the file, by default the one in ``patch/``.
+
+    Raises:
+        RackgateError: missing, not TOML, an unknown module, a class twice, or an exception without a reason.
+    """
+    path = path or paths.PATCH / "upstream.toml"
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        classes = {entry["name"]: tuple(map(str, entry["classes"])) for entry in raw["module"]}
+        allowed = {str(entry["test"]): str(entry["reason"]).strip() for entry in raw.get("allowed", ())}
+    except FileNotFoundError as error:
+        raise RackgateError(f"{path} is missing: it lists the tests to run") from error
+    except tomllib.TOMLDecodeError as error:
+        raise RackgateError(f"{path}: {error}") from error
+    except (KeyError, TypeError) as error:
+        raise RackgateError(f"{path}: key {error} is missing or not of this file's form") from error
+    for name in classes:
+        if not plan.module(name).tests:
+            raise RackgateError(f"{path}: no test jar of module {name} is published")
+    every = [name for names in classes.values() for name in names]
+    twice = sorted({name for name in every if every.count(name) > 1})
+    if twice:
+        raise RackgateError(f"{path}: {twice[0]} is listed twice")
+    bare = sorted(test for test, reason in allowed.items() if not reason or "." not in test)
+    if bare:
+        raise RackgateError(f"{path}: {bare[0]!r} needs a class, a method and a reason")
+    return Suite("list", classes, allowed)
+
+
+def everything(plan: Recipe, store: Store, modules: Sequence[Module], allowed: Mapping[str, str]) -> Suite:
+    """Every test class in the published test jars of ``modules``.
+
+    Args:
+        plan: knows the jars.
+        store: has them.
+        modules: to enumerate.
+        allowed: exceptions, as in ``upstream.toml``.
+    """
+    known: dict[str, _Class] = {}
+    owned: dict[str, list[str]] = {}
+    for module in (m for m in plan.modules if m.tests):
+        found = read_classes(store.path(plan.find(module.artifact, "test")))
+        known.update(found)
+        owned[module.name] = list(found)
+    classes = {module.name: test_classes(owned[module.name], known) for module in modules if module.tests}
+    return Suite("all", {name: found for name, found in classes.items() if found}, allowed)
+
+
+def touched(plan: Recipe, files: Sequence[str]) -> tuple[Module, ...]:
+    """The modules that have one of ``files`` in their main or test sources, in the recipe's order."""
+    names = {module.name for file in files if (module := home(plan, file))}
+    return tuple(module for module in plan.modules if module.name in names)
+
+
+@dataclass(frozen=True)
+class _Class:
+    """What a class file says: its name and its parent's as paths, and whether it has tests and can be made."""
+
+    name: str
+    parent: str
+    marked: bool
+    concrete: bool
+
+
+def read_classes(jar: Path) -> dict[str, _Class]:
+    """Reads the class files of a jar; name (as a path) to class."""
+    with zipfile.ZipFile(jar) as archive:
+        files = (archive.read(name) for name in archive.namelist() if name.endswith(".class"))
+        found = (parse_class(content) for content in files)
+        return {entry.name: entry for entry in found}
+
+
+def parse_class(content: bytes) -> _Class:
+    """Reads name, parent, flags and marks of one class file.
+
+    Raises:
+        RackgateError: it is none.
+    """
+    if content[:4] != b"\xca\xfe\xba\xbe":
+        raise RackgateError("not a class file")
+    texts: dict[int, bytes] = {}
+    references: dict[int, int] = {}
+    count = struct.unpack_from(">H", content, 8)[0]
+    at, index = 10, 1
+    while index < count:
+        tag = content[at]
+        if tag == 1:
+            length = struct.unpack_from(">H", content, at + 1)[0]
+            texts[index] = content[at + 3 : at + 3 + length]
+            at += 3 + length
+        else:
+            if tag == 7:
+                references[index] = struct.unpack_from(">H", content, at + 1)[0]
+            at += 1 + _SIZES[tag]
+            index += tag in (5, 6)
+        index += 1
+    flags, this, parent = struct.unpack_from(">HHH", content, at)
+    values = set(texts.values())
+    return _Class(
+        texts[references[this]].decode(),
+        texts[references[parent]].decode() if parent else "",
+        any(mark in values for mark in _MARKS),
+        not flags & _ABSTRACT_OR_INTERFACE,
+    )
+
+
+def test_classes(names: Sequence[str], known: Mapping[str, _Class]) -> tuple[str, ...]:
+    """Which of ``names`` are test classes: outermost, not abstract, with a test of their own, inherited or nested.
+
+    Args:
+        names: candidates, as paths.
+        known: all classes of all test jars, since a parent may be in another module's.
+
+    Returns:
+        Full names with dots, sorted.
+    """
+
+    def has_tests(name: str) -> bool:
+        seen: set[str] = set()
+        while name in known and name not in seen:
+            seen.add(name)
+            if known[name].marked:
+                return True
+            name = known[name].parent
+        return False
+
+    nesting = {name.split("$")[0] for name in names if "$" in name and has_tests(name)}
+    return tuple(
+        sorted(
+            name.replace("/", ".")
+            for name in names
+            if "$" not in name and known[name].concrete and (has_tests(name) or name in nesting)
+        )
+    )
+
+
+test_classes.__test__ = False  # type: ignore[attr-defined]  # its name is no test's
+
+
+def changed_tests(plan: Recipe, tree: Path, head: str, base: str = layout.BASELINE) -> dict[str, tuple[str, ...]]:
+    """Test sources that differ between two commits and are still there, as classes by module.
+
+    Args:
+        plan: knows the modules.
+        tree: a repository with the sources.
+        head: the later commit, checked out.
+        base: the earlier commit.
+    """
+    found: dict[str, list[str]] = {}
+    for file in git.changed_files(tree, base, head):
+        module = home(plan, file)
+        path = tree / file
+        if module and file.startswith(f"{module.path}/src/test/") and path.suffix in {".java", ".scala"}:
+            if not path.exists():
+                continue
+            found.setdefault(module.name, []).append(class_of(path))
+    return {name: tuple(sorted(classes)) for name, classes in found.items()}
+
+
+def class_of(source: Path) -> str:
+    """The full name of the class that a source file is named after."""
+    package = ""
+    for line in source.read_text(encoding="utf-8").splitlines():
+        words = line.strip().rstrip(";").split()
+        if len(words) == 2 and words[0] == "package":
+            package = f"{words[1]}."
+            break
+    return f"{package}{source.stem}"

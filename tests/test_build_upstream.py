@@ -1,0 +1,430 @@
+"""Kafka's own tests on stock and overlay: reports, comparison, resuming, repetitions, the list."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pyhooks.build import recipe, upstream, upstream_run, upstream_suite
+from pyhooks.build.maven import java_home
+from pyhooks.build.upstream import State, Unit, plan_units
+from pyhooks.build.upstream_cases import (
+    ARMS,
+    ERROR,
+    FAILED,
+    OVERLAY,
+    PASSED,
+    PATCHED,
+    SKIPPED,
+    STOCK,
+    Case,
+    ClassResult,
+    Runs,
+    judge,
+    method_of,
+    plain,
+    read_class,
+    totals,
+)
+from pyhooks.build.upstream_run import Bench, run_classes
+from pyhooks.build.upstream_suite import Suite, test_classes
+from pyhooks.build.workspace import Workspace
+from pyhooks.errors import RackgateError
+
+NAME = "kafka.cluster.PartitionTest"
+# Section 3 of the notes on Kafka 4.3.1.
+REGRESSION = [
+    "PartitionTest",
+    "PartitionLockTest",
+    "ReplicaManagerTest",
+    "KafkaApisTest",
+    "KafkaConfigTest",
+    "LogConfigTest",
+    "DynamicBrokerConfigTest",
+    "ReplicationControlManagerTest",
+    "PartitionChangeBuilderTest",
+    "ConfigurationControlManagerTest",
+    "QuorumControllerTest",
+    "ActivationRecordsGeneratorTest",
+    "KafkaConfigSchemaTest",
+    "SenderTest",
+    "TransactionManagerTest",
+    "RequestResponseTest",
+    "ErrorsTest",
+    "TransactionStateManagerTest",
+    "TransactionMarkerRequestCompletionHandlerTest",
+    "CoordinatorPartitionWriterTest",
+    "TopicCommandTest",
+    "EligibleLeaderReplicasIntegrationTest",
+]
+
+
+def result(name: str = NAME, error: str = "", **cases: str) -> ClassResult:
+    made = tuple(Case(f"{name}.{case}", status, 0.1, "why" if status in (FAILED, ERROR) else "")
+                 for case, status in cases.items())  # fmt: skip
+    return ClassResult(name, 1.0, made, error)
+
+
+def runs_of(*pairs: tuple[str, ClassResult]) -> Runs:
+    runs = Runs()
+    for arm, made in pairs:
+        runs.add(arm, made)
+    return runs
+
+
+def write_report(folder: Path, name: str, body: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"TEST-{name}.xml"
+    file.write_text(f'<testsuite name="{name}" time="1,234.5">{body}</testsuite>', encoding="utf-8")
+    return file
+
+
+def test_a_report_is_read_case_by_case_with_nested_classes(tmp_path: Path) -> None:
+    write_report(
+        tmp_path, NAME,
+        f'<testcase classname="{NAME}" name="good(String)[1]" time="0.5"/>'
+        f'<testcase classname="{NAME}" name="bad" time="0.1"><failure message="one&#10;two"/></testcase>'
+        f'<testcase classname="{NAME}" name="broken"><error type="java.io.IOException"/></testcase>'
+        f'<testcase classname="{NAME}" name="left"><skipped message="not here"/></testcase>',
+    )  # fmt: skip
+    write_report(tmp_path, f"{NAME}$Inner", f'<testcase classname="{NAME}$Inner" name="nested"/>')
+    write_report(tmp_path, f"{NAME}Other", f'<testcase classname="{NAME}Other" name="foreign"/>')
+    found = read_class(NAME, tmp_path)
+    assert {case.name.removeprefix(NAME): case.status for case in found.cases} == {
+        ".good(String)[1]": PASSED, ".bad": FAILED, ".broken": ERROR, ".left": SKIPPED, "$Inner.nested": PASSED,
+    }  # fmt: skip
+    assert [case.message for case in found.cases][1:3] == ["one", "java.io.IOException"]
+    assert found.figures() == {"tests": 5, "failures": 1, "errors": 1, "skipped": 1, "seconds": 2469.0}
+    assert ClassResult.parse(json.loads(json.dumps(found.as_dict()))) == found
+
+
+def test_parameters_that_print_an_address_keep_their_name_from_run_to_run(tmp_path: Path) -> None:
+    for folder, addresses in ((tmp_path / "a", ("1a2b3c", "4d5e6f")), (tmp_path / "b", ("99aa88", "77bb66"))):
+        cases = "".join(f'<testcase classname="{NAME}" name="t{{Foo@{address}}}"/>' for address in addresses)
+        write_report(folder, NAME, cases)
+    first, second = (read_class(NAME, tmp_path / name) for name in "ab")
+    assert [case.name for case in first.cases] == [case.name for case in second.cases]
+    assert len({case.name for case in first.cases}) == 2
+
+
+def test_a_report_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
+    file = write_report(tmp_path, NAME, "")
+    file.write_text("<testsuite><testcase", encoding="utf-8")
+    with pytest.raises(RackgateError, match=r"TEST-kafka\.cluster\.PartitionTest\.xml"):
+        read_class(NAME, tmp_path)
+    with pytest.raises(RackgateError, match="no report"):
+        read_class("kafka.Absent", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("case", "method"),
+    [("a(String)[1]", "a"), ("a{int}[2] #2", "a"), ("a", "a"), ("(class)", None)],
+)
+def test_the_method_of_a_case(case: str, method: str | None) -> None:
+    assert method_of(f"{NAME}.{case}", NAME) == method
+    assert plain(f"{NAME}.a(String)[1]") == f"{NAME}.a"
+
+
+def test_nested_cases_can_only_run_with_their_whole_class() -> None:
+    assert method_of(f"{NAME}$Inner.a", NAME) is None
+    runs = runs_of((STOCK, ClassResult(NAME, 1, (Case(f"{NAME}$Inner.a", FAILED, 0), Case(f"{NAME}.b", FAILED, 0)))))
+    assert upstream.methods_of(NAME, runs, STOCK, [f"{NAME}.b"]) == ("b",)
+    assert upstream.methods_of(NAME, runs, STOCK, [f"{NAME}.b", f"{NAME}$Inner.a"]) == ()
+
+
+def test_the_bar_is_missed_by_a_test_that_passes_on_stock_and_always_fails_on_the_overlay() -> None:
+    repeats = [(arm, result(a=status)) for arm, status in ((STOCK, PASSED), (OVERLAY, FAILED)) for _ in range(6)]
+    verdict = judge(runs_of(*repeats), {})
+    assert [(row["test"], row["stock"], row["overlay"]) for row in verdict["missed"]] == [
+        (f"{NAME}.a", "6 of 6 passed", "0 of 6 passed")
+    ]
+    assert verdict["flakes"] == []
+
+
+def test_a_test_that_fails_sometimes_is_a_flake_and_no_miss() -> None:
+    runs = runs_of((STOCK, result(a=PASSED)), (OVERLAY, result(a=FAILED)), (OVERLAY, result(a=PASSED)))
+    verdict = judge(runs, {})
+    assert verdict["missed"] == []
+    assert verdict["flakes"] == [{"test": f"{NAME}.a", STOCK: "1 of 1 passed", OVERLAY: "1 of 2 passed"}]
+
+
+def test_a_flake_on_stock_that_never_passes_on_the_overlay_is_a_miss() -> None:
+    runs = runs_of(
+        (STOCK, result(a=FAILED)), (STOCK, result(a=PASSED)), (OVERLAY, result(a=FAILED)), (OVERLAY, result(a=FAILED))
+    )
+    assert [row["test"] for row in judge(runs, {})["missed"]] == [f"{NAME}.a"]
+
+
+def test_what_fails_on_both_sides_is_no_miss_but_is_named() -> None:
+    verdict = judge(runs_of((STOCK, result(a=ERROR)), (OVERLAY, result(a=ERROR))), {})
+    assert verdict["missed"] == []
+    assert [row["test"] for row in verdict["fails_everywhere"]] == [f"{NAME}.a"]
+
+
+ALLOWED = {f"{NAME}.a": "fails on any new config"}
+
+
+def test_an_excused_test_needs_a_form_in_the_series_that_passes() -> None:
+    published = [(STOCK, result(a=PASSED)), (OVERLAY, result(a=FAILED))]
+    assert [r["reason"] for r in judge(runs_of(*published, (PATCHED, result(a=PASSED))), ALLOWED)["allowed"]] == [
+        "fails on any new config"
+    ]
+    assert judge(runs_of(*published, (PATCHED, result(a=PASSED))), ALLOWED)["missed"] == []
+    assert judge(runs_of(*published), ALLOWED)["missed"][0]["why"].startswith("is excused")
+    flaky = judge(runs_of(*published, (PATCHED, result(a=PASSED)), (PATCHED, result(a=FAILED))), ALLOWED)
+    assert flaky["missed"][0]["why"].startswith("is excused")
+
+
+def test_an_excuse_that_nothing_needs_any_more_is_named() -> None:
+    runs = runs_of((STOCK, result(a=PASSED)), (OVERLAY, result(a=PASSED)))
+    assert judge(runs, ALLOWED)["stale_allowed"] == [f"{NAME}.a"]
+
+
+def test_a_test_of_the_series_must_pass_in_its_own_form() -> None:
+    runs = runs_of((STOCK, result(a=PASSED)), (OVERLAY, result(a=PASSED)), (PATCHED, result(a=PASSED, added=FAILED)))
+    verdict = judge(runs, {})
+    assert [row["test"] for row in verdict["missed"]] == [f"{NAME}.added"]
+    assert verdict["new_in_series"] == [f"{NAME}.added"]
+
+
+def test_cases_of_one_side_only_are_listed() -> None:
+    runs = runs_of(
+        (STOCK, result(a=PASSED, old=PASSED)), (OVERLAY, result(a=PASSED, new=PASSED)), (PATCHED, result(a=PASSED))
+    )
+    verdict = judge(runs, {})
+    assert (verdict["only_on_stock"], verdict["only_on_overlay"]) == ([f"{NAME}.old"], [f"{NAME}.new"])
+    assert verdict["gone_in_series"] == [f"{NAME}.old"]
+
+
+def test_a_class_that_skips_on_the_overlay_what_passes_on_stock_misses_the_bar() -> None:
+    runs = runs_of((STOCK, result(a=PASSED)), (OVERLAY, result(a=SKIPPED)))
+    assert [row["test"] for row in judge(runs, {})["missed"]] == [f"{NAME}.a"]
+
+
+@pytest.mark.parametrize(("on_stock", "missed"), [(result(a=PASSED), True), (result(error="VM terminated"), False)])
+def test_a_class_that_comes_to_no_end_counts_if_it_did_on_stock(on_stock: ClassResult, missed: bool) -> None:
+    verdict = judge(runs_of((STOCK, on_stock), (OVERLAY, result(error="VM terminated"))), {})
+    assert bool(verdict["missed"]) is missed
+    assert NAME in [row["test"] for row in verdict["did_not_run"]]
+
+
+def test_a_new_class_of_the_series_that_does_not_run_misses_the_bar() -> None:
+    assert judge(runs_of((PATCHED, result(error="VM terminated"))), {})["missed"][0]["arm"] == PATCHED
+
+
+def test_totals_sum_the_first_runs_up() -> None:
+    assert totals([result(a=PASSED, b=FAILED), result("x.Y", c=SKIPPED, d=ERROR)]) == {
+        "classes": 2, "tests": 4, "failures": 1, "errors": 1, "skipped": 1, "seconds": 2.0,
+    }  # fmt: skip
+
+
+def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.load()
+    state.add(STOCK, result(a=PASSED))
+    state.add(OVERLAY, result(a=FAILED))
+    with state.lines.open("a", encoding="utf-8") as file:
+        file.write('{"session": "1", "arm": "stock", "cla')  # killed while it wrote
+    again = State(tmp_path)
+    again.load()
+    assert again.done == {(STOCK, NAME, 0), (OVERLAY, NAME, 0)}
+    assert again.sessions == 2
+    again.add(STOCK, result("x.Y", a=PASSED))
+    third = State(tmp_path)
+    third.load()
+    assert (STOCK, "x.Y", 0) in third.done
+    assert third.runs.bad() == {NAME: (f"{NAME}.a",)}
+
+
+def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, list[str]]] = []
+
+    def fake(_bench: object, arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
+        asked.append((arm, list(wanted)))
+        for name in wanted:
+            tell(result(name, a=PASSED))  # type: ignore[operator]
+
+    monkeypatch.setattr(upstream, "run_classes", fake)
+    state = State(tmp_path / "state")
+    state.load()
+    state.add(STOCK, result("x.Done", a=PASSED))
+    module = recipe.load().module("core")
+    units = [Unit(STOCK, module, ("x.Done", "x.Open")), Unit(OVERLAY, module, ("x.Done",))]
+    memory = tmp_path / "timings.json"
+    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), memory)
+    assert asked == [(STOCK, ["x.Open"]), (OVERLAY, ["x.Done"])]
+    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), memory)
+    assert len(asked) == 2
+    assert json.loads(memory.read_text())[f"{STOCK} x.Open"] == 1.0
+
+
+def bench(folder: Path) -> Bench:
+    plan = recipe.load()
+    return Bench(plan, Workspace(folder / "space"), None, folder / "state", folder / "out")  # type: ignore[arg-type]
+
+
+def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, dict[str, object]]] = []
+
+    def fake(_bench: object, arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
+        asked.append((arm, dict(wanted)))
+        tell(result(a=PASSED if arm == STOCK else FAILED))  # type: ignore[operator]
+
+    monkeypatch.setattr(upstream, "run_classes", fake)
+    state = State(tmp_path / "state")
+    state.load()
+    state.add(STOCK, result(a=PASSED, b=PASSED))
+    state.add(OVERLAY, result(a=FAILED, b=PASSED))
+    suite = Suite("list", {"core": (NAME,)}, {})
+    upstream._repeat(bench(tmp_path), state, suite, {}, Console(quiet=True))
+    assert asked == [(arm, {NAME: ("a",)}) for _ in range(5) for arm in (STOCK, OVERLAY)]
+    assert str(state.runs.tally(OVERLAY, f"{NAME}.a")) == "0 of 6 passed"
+    assert [row["test"] for row in judge(state.runs, {})["missed"]] == [f"{NAME}.a"]
+    resumed = State(tmp_path / "state")
+    resumed.load()
+    upstream._repeat(bench(tmp_path), resumed, suite, {}, Console(quiet=True))
+    assert len(asked) == 10
+
+
+def test_batches_take_turns_between_the_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream, "series_tests", lambda changed, _: changed)
+    plan = recipe.load()
+    suite = Suite("list", {"core": ("a.A", "a.B", "a.C"), "clients": ("c.C",)}, {})
+    units = plan_units(plan, suite, {"core": ("a.A",)}, bench(tmp_path), batch=2)
+    assert [(unit.module.name, unit.arm, unit.classes) for unit in units] == [
+        ("clients", STOCK, ("c.C",)), ("clients", OVERLAY, ("c.C",)),
+        ("core", STOCK, ("a.A", "a.B")), ("core", OVERLAY, ("a.A", "a.B")),
+        ("core", STOCK, ("a.C",)), ("core", OVERLAY, ("a.C",)),
+        ("core", PATCHED, ("a.A",)),
+    ]  # fmt: skip
+
+
+def test_a_class_that_crashes_the_jvm_does_not_take_the_others_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[list[str]] = []
+
+    def fake(_bench: object, _arm: str, _module: object, left: dict[str, object], tell: object) -> str:
+        batches.append(list(left))
+        for name in list(left):
+            if name == "x.Crash":
+                return "The forked VM terminated"
+            del left[name]
+            tell(result(name, a=PASSED))  # type: ignore[operator]
+        return ""
+
+    monkeypatch.setattr(upstream_run, "_batch", fake)
+    told: list[ClassResult] = []
+    wanted: dict[str, tuple[str, ...]] = dict.fromkeys(("x.Before", "x.Crash", "x.After"), ())
+    run_classes(bench(tmp_path), STOCK, recipe.load().module("core"), wanted, told.append)
+    assert batches == [["x.Before", "x.Crash", "x.After"], ["x.Crash"], ["x.After"]]
+    assert {made.name: made.error for made in told} == {
+        "x.Before": "", "x.Crash": "The forked VM terminated", "x.After": "",
+    }  # fmt: skip
+
+
+def test_results_are_taken_while_the_tests_run(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    told: list[ClassResult] = []
+    left: dict[str, Sequence[str]] = dict.fromkeys(("x.First", "x.Second", "x.Never"), ())
+    with upstream_run._harvest(raw, dict(left), None, told.append):
+        assert told == []
+        write_report(raw, "x.First", '<testcase classname="x.First" name="a"/>')
+        write_report(raw, "x.Second", '<testcase classname="x.Second" name="a"/>')
+    assert sorted(made.name for made in told) == ["x.First", "x.Second"]
+    told.clear()
+    open_ = dict(left)
+    with upstream_run._harvest(raw, open_, tmp_path / "kept", told.append):
+        pass
+    assert list(open_) == ["x.Never"]
+    assert (tmp_path / "kept" / "TEST-x.First.xml").exists()
+
+
+def test_a_jvm_that_outlives_maven_is_ended_and_no_other_process(tmp_path: Path) -> None:
+    (tmp_path / "work" / "deep").mkdir(parents=True)
+    with (
+        subprocess.Popen(["sleep", "60"], cwd=tmp_path / "work" / "deep") as inside,
+        subprocess.Popen(["sleep", "60"], cwd=tmp_path) as outside,
+    ):
+        assert upstream_run.end_processes_in(tmp_path / "work") == 1
+        assert inside.wait(timeout=10) == -9
+        assert outside.poll() is None
+        outside.kill()
+
+
+def test_the_list_has_every_class_of_the_regression_suite() -> None:
+    suite = upstream_suite.load(recipe.load())
+    listed = {name.rpartition(".")[2] for names in suite.classes.values() for name in names}
+    assert [name for name in REGRESSION if name not in listed] == []
+    assert "kafka.server.KafkaConfigTest.testDynamicLogConfigs" in suite.allowed
+    assert all(len(reason) > 20 for reason in suite.allowed.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[[module]]\nname = "none"\nclasses = []', "no \\[\\[module\\]\\] named 'none'"),
+        ('[[module]]\nname = "core"\nclasses = ["a.B", "a.B"]', "a.B is listed twice"),
+        ('[[module]]\nname = "core"', "key 'classes' is missing"),
+        ('[[module]]\nname = "core"\nclasses = []\n[[allowed]]\ntest = "a.B.c"\nreason = " "', "needs a class"),
+        ("[[module", "upstream.toml"),
+    ],
+)
+def test_a_wrong_list_is_refused_in_one_line(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "upstream.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RackgateError, match=says):
+        upstream_suite.load(recipe.load(), path)
+    with pytest.raises(RackgateError, match="is missing"):
+        upstream_suite.load(recipe.load(), tmp_path / "absent.toml")
+
+
+@pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK")
+def test_test_classes_are_found_by_their_annotations_and_those_of_parents_and_nested_ones(tmp_path: Path) -> None:
+    sources = {
+        "org/junit/jupiter/api/Test.java": "package org.junit.jupiter.api; public @interface Test {}",
+        "x/Own.java": "package x; class Own { @org.junit.jupiter.api.Test void a() {} long l = 5L; double d = 0.1; }",
+        "x/Base.java": "package x; abstract class Base { @org.junit.jupiter.api.Test void a() {} }",
+        "x/Heir.java": "package x; class Heir extends Base {}",
+        "x/Outer.java": "package x; class Outer { class Inner { @org.junit.jupiter.api.Test void a() {} } }",
+        "x/Helper.java": 'package x; class Helper { String a = "org.junit.jupiter.api.Test"; }',
+    }
+    for name, text in sources.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    files = [str(tmp_path / name) for name in sources]
+    subprocess.run([java_home() / "bin" / "javac", "-d", str(tmp_path / "out"), *files], check=True)
+    parsed = [upstream_suite.parse_class(path.read_bytes()) for path in (tmp_path / "out").rglob("*.class")]
+    known = {entry.name: entry for entry in parsed}
+    assert test_classes(list(known), known) == ("x.Heir", "x.Outer", "x.Own")
+
+
+def test_a_source_is_named_after_its_package_and_file(tmp_path: Path) -> None:
+    source = tmp_path / "ATest.scala"
+    source.write_text("/** package x */\npackage kafka.server\n\nclass ATest\n", encoding="utf-8")
+    assert upstream_suite.class_of(source) == "kafka.server.ATest"
+    source.write_text("package org.a.b;\nclass ATest {}\n", encoding="utf-8")
+    assert upstream_suite.class_of(source) == "org.a.b.ATest"
+
+
+def test_a_file_that_is_no_class_is_refused() -> None:
+    with pytest.raises(RackgateError, match="not a class file"):
+        upstream_suite.parse_class(b"PK\x03\x04")
+
+
+def test_touched_modules_come_from_main_and_test_sources() -> None:
+    plan = recipe.load()
+    files = ["core/src/test/scala/unit/A.scala", "clients/src/main/java/B.java", "docs/c.html"]
+    assert [module.name for module in upstream_suite.touched(plan, files)] == ["clients", "core"]
+
+
+def test_arms_are_three() -> None:
+    assert ARMS == (STOCK, OVERLAY, PATCHED)
