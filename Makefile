@@ -4,7 +4,8 @@
 SHELL := $(CURDIR)/setup/contained.sh
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help bench test check pytest upstream-smoke ducktape-smoke build lock clean
+.PHONY: help bench test check pytest upstream-smoke ducktape-smoke build lock clean \
+    upstream upstream-all series-check
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -16,6 +17,9 @@ help:
 	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest on the overlay, a ducktape rack outage"
 	@echo "make check   ruff, mypy --strict, the patch series"
 	@echo "make build   the patched Kafka alone"
+	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
+	@echo "make upstream-all  every test class of the touched modules (hours; goes on where it was interrupted)"
+	@echo "make series-check  every prefix of the series compiles and passes its tests"
 	@echo "make lock    renew requirements/*.lock from pyproject.toml"
 	@echo "make clean   remove build/ and out/"
 
@@ -68,3 +72,12 @@ lock:
 
 clean:
 	@rm -rf build out results
+
+upstream: $(VENV)/ready build
+	@exec $(BIN)/rackgate patch upstream
+
+upstream-all: $(VENV)/ready build
+	@exec $(BIN)/rackgate patch upstream --all
+
+series-check: $(VENV)/ready
+	@exec $(BIN)/rackgate patch series-check

@@ -14,6 +14,8 @@ from pyhooks.build.distribution import Distribution
 from pyhooks.build.jvmtest import run_tests
 from pyhooks.build.pin import pin as pin_artifacts
 from pyhooks.build.progress import Stages
+from pyhooks.build.seriescheck import series_check
+from pyhooks.build.upstream import upstream
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 
@@ -161,4 +163,69 @@ def jvm_test_command(
             f"{'on the published jars' if stock else 'on the overlay'}; reports in {outcome.reports}"
         )
     if not outcome.passed:
+        raise typer.Exit(1)
+
+
+@patch_app.command("upstream")
+def upstream_command(
+    every: Annotated[
+        bool, typer.Option("--all", help="Every test class of the touched modules, which takes hours; resumable.")
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on where an earlier run stopped.")] = False,
+    module: Annotated[list[str] | None, typer.Option("--module", help="Only this module; may be repeated.")] = None,
+    json_: Json = False,
+) -> None:
+    """Runs Kafka's published tests on the published jars and on the overlay, and compares them case by case.
+
+    Examples:
+      rackgate patch upstream
+      rackgate patch upstream --all --module metadata
+    """
+    verdict = upstream(every=every, fresh=fresh, quiet=json_, modules=module or ())
+    summary = verdict.summary
+    if json_:
+        typer.echo(json.dumps(summary, indent=1))
+    else:
+        for arm, row in summary["totals"].items():
+            say(
+                f"{arm}: {row['classes']} classes, {row['tests']} tests, {row['failures']} failed, {row['errors']} "
+                f"errors, {row['skipped']} skipped, {row['seconds']:.0f} s"
+            )
+        for kind in ("allowed", "flakes", "fails_everywhere", "did_not_run", "missed"):
+            for row in summary[kind]:
+                told = ", ".join(f"{key} {value}" for key, value in row.items() if key != "test")
+                say(f"{kind.replace('_', ' ')}: {row['test']}: {told}")
+        met = "met" if verdict.met else "MISSED"
+        say(f"bar {met}, in {summary['seconds']:.0f} s and {summary['sessions']} session(s); see {verdict.path}")
+    if not verdict.met:
+        raise typer.Exit(1)
+
+
+@patch_app.command("series-check")
+def series_check_command(
+    start: Annotated[int, typer.Option("--from", min=1, help="Begin with the prefix of so many patches.")] = 1,
+    end: Annotated[int | None, typer.Option("--to", min=1, help="End with the prefix of so many patches.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Check again what is known already.")] = False,
+    json_: Json = False,
+) -> None:
+    """Checks that every prefix of the series compiles and passes the tests that it contains.
+
+    Examples:
+      rackgate patch series-check
+      rackgate patch series-check --from 8 --to 9
+    """
+    verdict = series_check(start=start, end=end, fresh=fresh, quiet=json_)
+    if json_:
+        typer.echo(json.dumps(verdict.summary, indent=1))
+    else:
+        for row in verdict.summary["prefixes"]:
+            for failure in row["failures"]:
+                say(f"{row['number']} {row['patch']}: failed: {failure['test']}: {failure['message']}")
+            if row["error"]:
+                say(f"{row['number']} {row['patch']}: {row['error']}")
+        say(
+            f"{verdict.summary['checked']} of {verdict.summary['patches']} prefixes checked, "
+            f"{len(verdict.summary['failed'])} failed, in {verdict.summary['seconds']:.0f} s; see {verdict.path}"
+        )
+    if not verdict.met:
         raise typer.Exit(1)
