@@ -1,0 +1,191 @@
+"""Java clients of other releases against overlay brokers whose ISR is in one rack: version and code on the wire."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from loopback import Exchange, Pair, Wire, produce_error
+from py4j.protocol import Py4JJavaError
+
+from pyhooks import paths
+from pyhooks.build import recipe
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.workspace import Workspace
+from pyhooks.jvm.client import STRINGS, Admin
+from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.gateway import Gateway
+from pyhooks.wait import wait_for
+
+ERRORS = "org.apache.kafka.common.errors"
+NOT_ENOUGH_REPLICAS = 19
+NOT_ENOUGH_RACKS = 137
+ONE_ATTEMPT = {"acks": "all", "retries": "0", "enable.idempotence": "false", "max.block.ms": "20000"}
+MATRIX = paths.OUT / "clients" / "matrix.json"
+
+
+def client_classpath(role: str, work: Path) -> str:
+    """The class path of a client of another release, fetched and verified."""
+    plan = recipe.load()
+    space = Workspace.of(plan)
+    with space.lock(print):
+        space.store.fetch(plan, plan.with_role(role), work)
+    return ":".join(str(space.store.path(artifact)) for artifact in plan.with_role(role))
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[Wire]:
+    made = Wire([0, 0])
+    yield made
+    made.close()
+    assert made.faults == []
+
+
+@pytest.fixture(scope="module")
+def pair(wire: Wire, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    classpath = Distribution.load().classpath()
+    made = Pair(tmp_path_factory.mktemp("matrix"), advertised=wire.ports)
+    wire.point(made.ports[:2])
+    made.format(classpath)
+    with made.running(classpath), Admin(made.bootstrap) as admin:
+        admin.create_topic("gated", [[1, 2]], {"min.insync.replicas": "1", "min.insync.racks": "2"})
+        wait_for(lambda: admin.partition("gated").isr == (1, 2), what="both replicas in sync", timeout_s=60)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def rows() -> Iterator[dict[str, Any]]:
+    """What was seen, kept for a person to read."""
+    seen: dict[str, Any] = {}
+    yield seen
+    MATRIX.parent.mkdir(parents=True, exist_ok=True)
+    MATRIX.write_text(json.dumps(seen, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def refused(wire: Wire, pair: Pair, classpath: str) -> tuple[Exchange, JavaError, int]:
+    """One attempt of a Java producer: what went over the wire, what it raised, the latest version it could speak."""
+    wire.take()
+    with Gateway(classpath) as gateway:
+        java = gateway.jvm
+        config = java.java.util.Properties()
+        for key, value in {"bootstrap.servers": pair.bootstrap, **STRINGS, **ONE_ATTEMPT}.items():
+            config.setProperty(key, value)
+        producer: Any = java.org.apache.kafka.clients.producer.KafkaProducer(config)
+        record = java.org.apache.kafka.clients.producer.ProducerRecord("gated", "key", "value")
+        with pytest.raises(Py4JJavaError) as caught:
+            producer.send(record).get()
+        error = JavaError.of(caught.value.java_exception)
+        producer.close()
+        latest = gateway.produce_versions().latest
+    (exchange,) = wire.take()
+    return exchange, error, latest
+
+
+def note(rows: dict[str, Any], name: str, exchange: Exchange, exception: str, latest: int | None) -> None:
+    rows[name] = {**asdict(exchange), "exception": exception, "latest_version_of_client": latest}
+
+
+# what an earlier client speaks best, and so what is negotiated, since the brokers speak 3 to 14
+@pytest.mark.build
+@pytest.mark.parametrize(
+    ("role", "software", "version"),
+    [("client-3.9", "apache-kafka-java 3.9.2", 11), ("client-4.4", "apache-kafka-java 4.4.0", 13)],
+)
+def test_a_stock_client_of_another_release(
+    wire: Wire, pair: Pair, rows: dict[str, Any], tmp_path: Path, role: str, software: str, version: int
+) -> None:
+    exchange, error, latest = refused(wire, pair, client_classpath(role, tmp_path))
+    note(rows, role, exchange, error.java_class, latest)
+    assert exchange.software == software
+    assert (exchange.version, exchange.error) == (version, NOT_ENOUGH_REPLICAS)
+    assert latest == version
+    assert error.java_class == f"{ERRORS}.NotEnoughReplicasException"
+    assert error.retriable
+    # the message is the broker's and says what is really missing
+    assert "min.insync.racks" in exchange.message
+    assert exchange.message == error.text
+
+
+@pytest.mark.build
+@pytest.mark.parametrize(
+    ("overlay", "version", "code", "exception"),
+    [
+        (False, 13, NOT_ENOUGH_REPLICAS, "NotEnoughReplicasException"),
+        (True, 14, NOT_ENOUGH_RACKS, "NotEnoughRacksException"),
+    ],
+)
+def test_the_client_of_this_release(
+    wire: Wire, pair: Pair, rows: dict[str, Any], overlay: bool, version: int, code: int, exception: str
+) -> None:
+    exchange, error, latest = refused(wire, pair, Distribution.load().classpath(overlay=overlay))
+    note(rows, "client-4.3.1-overlay" if overlay else "client-4.3.1", exchange, error.java_class, latest)
+    assert exchange.software == "apache-kafka-java 4.3.1"
+    assert (exchange.version, exchange.error) == (version, code)
+    assert latest == version
+    assert error.java_class == f"{ERRORS}.{exception}"
+    assert error.retriable
+    assert "spans 1 rack(s)" in error.text
+
+
+@pytest.mark.build
+def test_the_clients_jar_of_the_overlay_alone_is_enough_for_an_application(
+    wire: Wire, pair: Pair, rows: dict[str, Any]
+) -> None:
+    root = Distribution.load().root
+    exchange, error, latest = refused(wire, pair, f"{root}/overlay/clients-rackgate.jar:{root}/libs/*")
+    note(rows, "client-4.3.1-clients-jar", exchange, error.java_class, latest)
+    assert (exchange.version, exchange.error) == (14, NOT_ENOUGH_RACKS)
+    assert error.java_class == f"{ERRORS}.NotEnoughRacksException"
+
+
+@pytest.mark.build
+def test_librdkafka(wire: Wire, pair: Pair, rows: dict[str, Any]) -> None:
+    wire.take()
+    errors: list[Any] = []
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": pair.bootstrap, "acks": "all", "retries": 0, "log_level": 2}
+    )
+    producer.produce("gated", b"value", on_delivery=lambda error, _message: errors.append(error))
+    assert producer.flush(20) == 0
+    (exchange,) = wire.take()
+    note(rows, "librdkafka", exchange, errors[0].name(), None)
+    assert exchange.software.startswith("confluent-kafka-python")
+    assert exchange.version < 14
+    assert exchange.error == NOT_ENOUGH_REPLICAS
+    assert errors[0].code() == confluent_kafka.KafkaError.NOT_ENOUGH_REPLICAS
+
+
+def answer(version: int, error: int, message: bytes | None) -> bytes:
+    """A produce response as Kafka's JSON definition lays it out, built by hand."""
+    topic = bytes(16) if version >= 13 else bytes([6]) + b"gated"
+    text = b"\x00" if message is None else bytes([len(message) + 1]) + message
+    partition = struct.pack(">ihqqq", 0, error, -1, -1, -1) + b"\x01" + text + b"\x00"
+    return (
+        struct.pack(">i", 7) + b"\x00\x02" + topic + b"\x02" + partition + b"\x00\x00" + struct.pack(">i", 0) + b"\x00"
+    )
+
+
+@pytest.mark.parametrize("version", [9, 12, 13, 14])
+def test_the_wire_is_read_as_it_is_defined(version: int) -> None:
+    assert produce_error(answer(version, 137, b"too few"), version) == (137, "too few")
+    assert produce_error(answer(version, 0, None), version) == (0, "")
+
+
+def test_a_version_that_is_not_known_is_not_guessed() -> None:
+    with pytest.raises(AssertionError, match="not known"):
+        produce_error(answer(14, 137, None), 15)
+
+
+def test_each_release_has_a_class_path_of_its_own() -> None:
+    plan = recipe.load()
+    versions = {role: plan.find("kafka-clients", role).version for role in sorted(recipe.CLIENT_ROLES)}
+    assert versions == {"client-3.9": "3.9.2", "client-4.4": "4.4.0"}
+    for role in versions:
+        clients = [artifact for artifact in plan.with_role(role) if artifact.name == "kafka-clients"]
+        assert [artifact.version for artifact in clients] == [versions[role]]
