@@ -17,6 +17,7 @@ from pyhooks.errors import RackgateError
 from pyhooks.process import run
 
 TEMPLATES = paths.REPO / "patch" / "build"
+JMH = paths.REPO / "patch" / "jmh"
 # What Maven says when -o keeps it from something that it does not have yet.
 _OFFLINE = re.compile(r"in offline mode|has not been downloaded from it before|Could not (find|transfer) artifact")
 _COMPILE_ERROR = re.compile(
@@ -32,13 +33,13 @@ _MAVEN_OPTS = "-Xss4m -Xmx2g -XX:+UseParallelGC -XX:TieredStopAtLevel=1"
 
 
 def render(template: str, path: Path, /, **values: Any) -> Path:
-    """Writes a pom from a template of ``patch/build``; values are escaped for XML.
+    """Writes a pom from a template of ``patch/build`` or ``patch/jmh``; values are escaped for XML.
 
     Returns:
         ``path``.
     """
     engine = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader([TEMPLATES, JMH]),
         undefined=StrictUndefined,
         autoescape=True,
         trim_blocks=True,

@@ -1,0 +1,353 @@
+"""``rackgate patch jmh``: what the gate costs, stock against overlay, fork by fork in turn, with JMH."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pyhooks import paths
+from pyhooks.build import maven, recipe
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.jmhstats import FEWEST_FORKS, Comparison, Fork, compare, worst
+from pyhooks.build.recipe import Recipe
+from pyhooks.build.workspace import Workspace
+from pyhooks.errors import RackgateError
+from pyhooks.process import DIES_WITH_PARENT, run
+
+SOURCES = maven.JMH / "java"
+STOCK, OVERLAY, CONTROL = "stock", "overlay", "control"
+SCANNED = {
+    "UnderMinIsrPartitionCount": "UnderMinRackIsrPartitionCount",
+    "AtMinIsrPartitionCount": "AtMinRackIsrPartitionCount",
+}
+_OPERATIONS_PER_SCAN = 10_000
+_FORK_TIMEOUT_S = 600.0
+# Serial: its work is on threads of its own and not in the one whose time is taken. Compiled in the foreground and by
+# C2 alone: else what is inlined, and with it what is allocated, depends on how busy the machine is, on either side.
+_STEADY = "-XX:+UseSerialGC -Xbatch -XX:-TieredCompilation"
+_SCRATCH = "rackgate-jmh-"
+_STALE_S = 86_400.0
+_SHM = Path("/dev/shm")  # noqa: S108 - for the log that is appended to; a folder of our own in it
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard is measured.
+
+    Attributes:
+        forks: JVMs for each benchmark and side.
+        warm_s: warm-up before each measurement, in seconds.
+        iterations: measured iterations in a fork.
+        iteration_s: length of one, in seconds.
+    """
+
+    forks: int
+    warm_s: float
+    iterations: int
+    iteration_s: float
+
+
+QUICK = Effort(forks=5, warm_s=1.0, iterations=5, iteration_s=0.2)
+FULL = Effort(forks=30, warm_s=4.0, iterations=10, iteration_s=0.3)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One benchmark with its parameters on one side.
+
+    Attributes:
+        side: ``stock``, ``overlay``, or ``control``, which is stock once more.
+        benchmark: class and method.
+        parameters: of JMH.
+        operations: how many operations one call is.
+    """
+
+    side: str
+    benchmark: str
+    parameters: tuple[tuple[str, str], ...]
+    operations: int = 1
+
+    @property
+    def name(self) -> str:
+        """Unique, and readable."""
+        return f"{self.side} {self.benchmark} {' '.join(f'{key}={value}' for key, value in self.parameters)}"
+
+
+def plan() -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
+    """All cells, and what is compared with what; cells that are compared stand side by side."""
+    cells: list[Cell] = []
+    comparisons: list[Comparison] = []
+
+    def group(title: str, benchmark: str, fixed: dict[str, str], gauge: str = "", operations: int = 1) -> None:
+        def cell(side: str, racks: int, **more: str) -> Cell:
+            return Cell(side, benchmark, tuple({**fixed, "racks": str(racks), **more}.items()), operations)
+
+        base = {"gauge": gauge} if gauge else {}
+        ours = {"gauge": SCANNED[gauge]} if gauge else {}
+        stock, control = cell(STOCK, 1, **base), cell(CONTROL, 1, **base)
+        first, second = cell(OVERLAY, 1, **ours), cell(OVERLAY, 2, **ours)
+        cells.extend([stock, first, second])
+        comparisons.append(Comparison(f"{title}, R=1", stock.name, first.name))
+        comparisons.append(Comparison(f"{title}, R=2", stock.name, second.name))
+        if fixed.get("isr", "3") == "3" and gauge != "AtMinIsrPartitionCount":
+            cells.append(control)
+            comparisons.append(Comparison(f"{title}, stock against itself", stock.name, control.name, control=True))
+
+    for isr in ("3", "5", "7"):
+        group(f"append gate, ISR of {isr}", "AppendBenchmark.append", {"isr": isr, "log": "stub"})
+    group("append to a log file, ISR of 3", "AppendBenchmark.append", {"isr": "3", "log": "file"})
+    for isr in ("3", "5", "7"):
+        group(f"high watermark, ISR of {isr}", "HighWatermarkBenchmark.update", {"isr": isr})
+    for gauge in SCANNED:
+        group(f"scan for {SCANNED[gauge]}, a partition", "MetricScanBenchmark.scan", {}, gauge, _OPERATIONS_PER_SCAN)
+    return tuple(cells), tuple(comparisons)
+
+
+def measure(
+    distribution: Distribution, effort: Effort, *, more: bool = False, quiet: bool = False, out: Path | None = None
+) -> dict[str, Any]:
+    """Runs all benchmarks on both sides and writes ``forks.jsonl`` and ``summary.json``.
+
+    Can be interrupted at any time: what was measured is kept, and ``more`` goes on from there.
+
+    Args:
+        distribution: the build that is measured.
+        effort: how hard.
+        more: keep the forks of earlier runs of the same build, and add these.
+        quiet: show no progress.
+        out: where to write, by default ``out/jmh``.
+
+    Returns:
+        The summary.
+
+    Raises:
+        RackgateError: the benchmarks do not compile or do not run.
+    """
+    console = Console(stderr=True, quiet=quiet, highlight=False)
+    out = out or paths.OUT / "jmh"
+    out.mkdir(parents=True, exist_ok=True)
+    space = Workspace.of(recipe.load())
+    key = _key(distribution, effort)
+    forks = _kept(out / "forks.jsonl", key) if more else []
+    with _work(space) as (work, scratch):
+        bench = _compile(recipe.load(), space, distribution, work, scratch, console)
+        cells, _ = plan()
+        first = max((fork.round_ for fork in forks), default=0) + 1
+        started = time.monotonic()
+        with (out / "forks.jsonl").open("w", encoding="utf-8") as stream:
+            for fork in forks:
+                _write(stream, key, fork)
+            for number in range(first, first + effort.forks):
+                for cell in _in_turn(cells, number):
+                    fork = bench.fork(cell, number, effort)
+                    forks.append(fork)
+                    _write(stream, key, fork)
+                done = number - first + 1
+                spent_s = time.monotonic() - started
+                console.print(
+                    f"round {done}/{effort.forks}: {len(cells)} forks, {spent_s / done:.0f} s a round, about "
+                    f"{spent_s / done * (effort.forks - done) / 60:.0f} min left, load {os.getloadavg()[0]:.1f}"
+                )
+                summary = summarise(distribution, effort, forks)
+                _replace(out / "summary.json", json.dumps(summary, indent=1) + "\n")
+    return summary
+
+
+def summarise(distribution: Distribution, effort: Effort, forks: Sequence[Fork]) -> dict[str, Any]:
+    """All comparisons with their bars, and one verdict over those that are no controls."""
+    results = [compare(comparison, forks) for comparison in plan()[1]]
+    append = next((r.get("stock_ns") for r in results if r["name"] == "append to a log file, ISR of 3, R=1"), None)
+    for result in results:
+        if append and result["name"].startswith("append gate") and result["bars"]:
+            # the same added code, held against an append that stores something
+            ns = next(bar["measured"] for bar in result["bars"] if bar["name"] == "ns")
+            result["percent_of_append_to_file"] = {key: round(value / append * 100, 4) for key, value in ns.items()}
+    real = [r for r in results if not r["control"]]
+    loads = [fork.load for fork in forks]
+    return {
+        "kafka_version": distribution.manifest["kafka_version"],
+        "patch_hash": distribution.manifest["patch_hash"],
+        "time": "CPU time of the measuring thread; intervals by bootstrap across forks, paired by round, 95 %",
+        "effort": asdict(effort),
+        "jvm": _STEADY,
+        "forks": min((r["forks"] for r in real), default=0),
+        "forks_needed": max((bar["forks_needed"] for r in real for bar in r["bars"]), default=FEWEST_FORKS),
+        "cores": os.cpu_count(),
+        "load": {"lowest": min(loads, default=0.0), "highest": max(loads, default=0.0)},
+        "verdict": worst([r["verdict"] for r in real]),
+        "bars": {v: sum(bar["verdict"] == v for r in real for bar in r["bars"]) for v in ("met", "not met", "unknown")},
+        "comparisons": results,
+    }
+
+
+def _in_turn(cells: Sequence[Cell], number: int) -> list[Cell]:
+    """One round: groups as planned, and within each the sides in an order drawn anew, so that none is always first."""
+    order = random.Random(number)  # noqa: S311 - no secret
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        fixed = dict(cell.parameters)
+        place = fixed.get("isr", "") + fixed.get("log", "") + fixed.get("gauge", "").replace("Rack", "")
+        groups.setdefault((cell.benchmark, place), []).append(cell)
+    ordered = []
+    for members in groups.values():
+        order.shuffle(members)
+        ordered += members
+    return ordered
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """Compiled benchmarks that can be run."""
+
+    classes: Path
+    harness: tuple[Path, ...]
+    distribution: Distribution
+    work: Path
+    scratch: Path
+
+    def fork(self, cell: Cell, number: int, effort: Effort) -> Fork:
+        """Runs one cell in one fork."""
+        overlay = cell.side == OVERLAY
+        classpath = ":".join([str(self.classes), *map(str, self.harness), self.distribution.classpath(overlay)])
+        result = self.work / "result.json"
+        warm = max(1, round(effort.warm_s / 0.5))
+        options = f"-Xms1g -Xmx1g {_STEADY} -Drackgate.overlay={str(overlay).lower()}"
+        words = ["java", "-Xmx128m", "-Djmh.ignoreLock=true", "-cp", classpath, "org.openjdk.jmh.Main"]
+        words += [
+            f"rackgate.jmh.{cell.benchmark}$",
+            "-f",
+            "1",
+            "-foe",
+            "true",
+            "-prof",
+            "gc",
+            "-jvm",
+            str(self._java()),
+        ]
+        words += ["-wi", str(warm), "-w", "500ms", "-i", str(effort.iterations)]
+        words += ["-r", f"{effort.iteration_s * 1000:.0f}ms", "-rf", "json", "-rff", str(result)]
+        words += ["-jvmArgs", f"{options} -Djava.io.tmpdir={self.scratch}"]
+        for name, value in cell.parameters:
+            words += ["-p", f"{name}={value}"]
+        result.unlink(missing_ok=True)
+        log = self.work / "jmh.log"
+        try:
+            run(words, what=f"benchmark {cell.name}", log=log, timeout_s=_FORK_TIMEOUT_S)
+        except RackgateError as error:
+            kept = paths.OUT / "jmh" / "failed.log"
+            shutil.copyfile(log, kept)
+            raise RackgateError(f"benchmark {cell.name} failed, see {kept}", detail=error.detail) from None
+        return read(result, cell, number)
+
+    def _java(self) -> Path:
+        """A java that ends with JMH's own process, which starts it and ends with us."""
+        script = self.work / "java"
+        if not script.exists():
+            script.write_text(f'#!/bin/sh\nexec {" ".join(DIES_WITH_PARENT)} java "$@"\n', encoding="utf-8")
+            script.chmod(0o755)
+        return script
+
+
+def read(result: Path, cell: Cell, number: int) -> Fork:
+    """What JMH wrote about one fork.
+
+    Raises:
+        RackgateError: it has not the form of JMH 1.37, or nothing was measured.
+    """
+    try:
+        (entry,) = json.loads(result.read_text(encoding="utf-8"))
+        second = entry["secondaryMetrics"]
+        (cpu,), (calls,) = second["cpuNs"]["rawData"], second["calls"]["rawData"]
+        each = [ns / (count * cell.operations) for ns, count in zip(cpu, calls, strict=True)]
+        (bytes_,) = second["gc.alloc.rate.norm"]["rawData"]
+        return Fork(
+            cell=cell.name,
+            round_=number,
+            cpu_ns=statistics.median(each),
+            wall_ns=float(entry["primaryMetric"]["score"]),
+            bytes_=statistics.median(bytes_),
+            load=os.getloadavg()[0],
+        )
+    except (OSError, ValueError, KeyError, ZeroDivisionError, statistics.StatisticsError) as error:
+        raise RackgateError(f"benchmark {cell.name}: JMH's result {result} is not understood: {error!r}") from error
+
+
+@contextmanager
+def _work(space: Workspace) -> Iterator[tuple[Path, Path]]:
+    """A folder to work in, and one in memory if there is a file system for it: a disk is not what is measured."""
+    work = space.test_work()
+    for old in _SHM.glob(f"{_SCRATCH}*"):
+        # left by a run that was killed
+        if time.time() - old.stat().st_mtime > _STALE_S:
+            shutil.rmtree(old, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=_SHM if os.access(_SHM, os.W_OK) else work))
+    try:
+        yield work, scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _compile(
+    plan_: Recipe, space: Workspace, distribution: Distribution, work: Path, scratch: Path, console: Console
+) -> _Bench:
+    started = time.monotonic()
+    harness = plan_.with_role("jmh")
+    with space.lock(console.print):
+        space.store.fetch(plan_, harness, work)
+    jars = tuple(space.store.path(artifact) for artifact in harness)
+    classes = work / "classes"
+    stock = {path.name: path for path in (distribution.root / "libs").glob("*.jar")}
+    pom = maven.render(
+        "jmh.xml.j2", work / "pom.xml", recipe=plan_, sources=SOURCES, output=classes,
+        classpath=[*stock.values(), *(jar for jar in jars if jar.name not in stock)],
+    )  # fmt: skip
+    maven.maven(pom, ["compile"], what="compile the benchmarks", log=work / "compile.log")
+    console.print(f"benchmarks compiled: {time.monotonic() - started:.0f} s")
+    return _Bench(classes, jars, distribution, work, scratch)
+
+
+def _key(distribution: Distribution, effort: Effort) -> str:
+    """What must be the same for forks to be counted together."""
+    digest = hashlib.sha256(distribution.manifest["patch_hash"].encode())
+    digest.update(json.dumps([_STEADY, effort.warm_s, effort.iterations, effort.iteration_s]).encode())
+    for path in sorted(SOURCES.rglob("*.java")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _write(stream: Any, key: str, fork: Fork) -> None:
+    stream.write(json.dumps({"key": key, **asdict(fork)}) + "\n")
+    stream.flush()
+
+
+def _kept(path: Path, key: str) -> list[Fork]:
+    """The forks of whole rounds of the same build and effort."""
+    if not path.exists():
+        return []
+    # A run that was killed may have left a half line at the end.
+    whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    lines: list[Mapping[str, Any]] = [json.loads(line) for line in whole]
+    forks = [Fork(**{k: v for k, v in line.items() if k != "key"}) for line in lines if line["key"] == key]
+    count = len(plan()[0])
+    rounds = [fork.round_ for fork in forks]
+    return [fork for fork in forks if rounds.count(fork.round_) == count]
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

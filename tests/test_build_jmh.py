@@ -1,0 +1,163 @@
+"""Statistics and plan of the cost measurement, on written forks."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from pyhooks.build import jmh
+from pyhooks.build.jmhstats import LIMITS, Comparison, Fork, Interval, compare, difference, judge, worst
+from pyhooks.errors import RackgateError
+
+
+def noisy(middle: float, spread: float, count: int, seed: int) -> list[float]:
+    drawn = random.Random(seed)  # noqa: S311 - no secret
+    return [drawn.gauss(middle, spread) for _ in range(count)]
+
+
+def test_a_known_difference_is_inside_its_interval() -> None:
+    found = difference(noisy(60, 1, 30, 1), noisy(62, 1, 30, 2))
+    assert found.low < 2 < found.high
+    assert found.high - found.low < 2
+    percent = difference(noisy(60, 1, 30, 1), noisy(62, 1, 30, 2), relative=True)
+    assert percent.low < 100 * 2 / 60 < percent.high
+
+
+def test_intervals_hold_in_95_of_100_cases_even_with_few_forks() -> None:
+    hits = 0
+    for seed in range(200):
+        found = difference(noisy(60, 1, 5, seed), noisy(61, 1, 5, seed + 10_000))
+        hits += found.low <= 1 <= found.high
+    assert hits >= 180
+
+
+def test_what_disturbs_both_sides_of_a_round_cancels() -> None:
+    bursts = [0.0, 40.0, 3.0, 90.0, 10.0, 0.0]
+    found = difference([60 + b for b in bursts], [61 + b for b in bursts])
+    assert found == pytest.approx(Interval(1, 1, 1)) or (found.low, found.high) == pytest.approx((1, 1))
+
+
+def test_one_disturbed_fork_does_not_decide() -> None:
+    before, after = noisy(60, 0.1, 10, 1), noisy(60, 0.1, 10, 2)
+    after[3] = 600.0
+    assert abs(difference(before, after).estimate) < 0.3
+
+
+def test_too_few_forks_are_not_evaluated() -> None:
+    with pytest.raises(ValueError, match="3 of each"):
+        difference([1.0, 2.0], [1.0, 2.0])
+    with pytest.raises(ValueError, match="forks"):
+        difference([1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0])
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict"),
+    [
+        (Interval(1, 0, 2), "met"),
+        (Interval(-9, -12, -4), "met"),
+        (Interval(7, 6, 8), "not met"),
+        (Interval(4, 2, 6), "unknown"),
+        (Interval(6, 4, 8), "unknown"),
+    ],
+)
+def test_a_bar_is_only_met_or_missed_by_the_whole_interval(interval: Interval, verdict: str) -> None:
+    assert judge("ns", interval, 10).verdict == verdict
+
+
+def test_forks_needed_grow_with_the_noise() -> None:
+    near = judge("ns", Interval(4, 0, 8), 10)
+    far = judge("ns", Interval(4, -6, 14), 10)
+    assert near.forks_needed == 160
+    assert far.forks_needed == 1000
+    assert judge("ns", Interval(4, 3, 4.5), 10).forks_needed == 0
+
+
+def forks(cell: str, cpu: list[float], bytes_: float = 200.0) -> list[Fork]:
+    return [Fork(cell, number, ns, ns * 2, bytes_, 1.0) for number, ns in enumerate(cpu, 1)]
+
+
+def test_a_comparison_pairs_rounds_and_leaves_unpaired_ones_out() -> None:
+    written = [*forks("s", [60, 61, 62, 63]), *forks("o", [61, 62, 63], 201.0)]
+    found = compare(Comparison("x", "s", "o"), written)
+    assert found["forks"] == 3
+    bars = {bar["name"]: bar for bar in found["bars"]}
+    assert {name: bar["limit"] for name, bar in bars.items()} == LIMITS
+    assert bars["ns"]["measured"]["estimate"] == pytest.approx(1)
+    assert bars["bytes"]["verdict"] == "not met"
+    assert found["verdict"] == "not met"
+
+
+def test_without_forks_nothing_is_known() -> None:
+    found = compare(Comparison("x", "s", "o"), forks("s", [60, 61]))
+    assert (found["verdict"], found["bars"]) == ("unknown", [])
+    assert worst([]) == "unknown"
+    assert worst(["met", "unknown"]) == "unknown"
+    assert worst(["unknown", "not met", "met"]) == "not met"
+
+
+def test_the_plan_covers_what_is_asked() -> None:
+    cells, comparisons = jmh.plan()
+    names = {cell.name for cell in cells}
+    assert len(names) == len(cells)
+    assert {c.stock for c in comparisons} | {c.other for c in comparisons} == names
+    for isr in "357":
+        for racks in "12":
+            assert any(c.name == f"append gate, ISR of {isr}, R={racks}" for c in comparisons)
+            assert any(c.name == f"high watermark, ISR of {isr}, R={racks}" for c in comparisons)
+    for comparison in comparisons:
+        assert comparison.stock.startswith("stock ")
+        assert comparison.other.startswith("control " if comparison.control else "overlay ")
+
+
+def test_a_round_has_every_cell_and_sides_change_places() -> None:
+    cells, _ = jmh.plan()
+    rounds = [jmh._in_turn(cells, number) for number in range(1, 9)]
+    assert all(sorted(c.name for c in one) == sorted(c.name for c in cells) for one in rounds)
+    firsts = {next(c.side for c in one if c.benchmark == "HighWatermarkBenchmark.update") for one in rounds}
+    assert len(firsts) > 1
+    # what is compared stands side by side
+    for one in rounds:
+        at = {c.name: place for place, c in enumerate(one)}
+        assert all(abs(at[c.stock] - at[c.other]) <= 3 for c in jmh.plan()[1])
+
+
+def test_jmhs_result_is_read(tmp_path: Path) -> None:
+    cell = jmh.Cell(jmh.STOCK, "MetricScanBenchmark.scan", (("racks", "1"),), 10)
+    entry = {
+        "primaryMetric": {"score": 7.5},
+        "secondaryMetrics": {
+            "cpuNs": {"rawData": [[1000.0, 3000.0, 900000.0]]},
+            "calls": {"rawData": [[10.0, 20.0, 10.0]]},
+            "gc.alloc.rate.norm": {"rawData": [[24.0, 24.0, 25.0]]},
+        },
+    }
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps([entry]))
+    fork = jmh.read(path, cell, 4)
+    assert (fork.round_, fork.cpu_ns, fork.wall_ns, fork.bytes_) == (4, 15.0, 7.5, 24.0)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[{}]"])
+def test_a_result_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(text)
+    with pytest.raises(RackgateError, match="not understood"):
+        jmh.read(path, jmh.plan()[0][0], 1)
+
+
+def test_more_counts_whole_rounds_of_the_same_build_only(tmp_path: Path) -> None:
+    cells, _ = jmh.plan()
+    path = tmp_path / "forks.jsonl"
+    lines = []
+    for key, number, some in (("k", 1, cells), ("k", 2, cells[:5]), ("old", 3, cells)):
+        for cell in some:
+            fork = {"cell": cell.name, "round_": number, "cpu_ns": 1.0, "wall_ns": 1.0, "bytes_": 1.0, "load": 1.0}
+            lines.append(json.dumps({"key": key, **fork}) + "\n")
+    path.write_text("".join(lines) + '{"key": "k", "ce')
+    kept = jmh._kept(path, "k")
+    assert {fork.round_ for fork in kept} == {1}
+    assert len(kept) == len(cells)
+    assert jmh._kept(tmp_path / "absent", "k") == []
