@@ -4,8 +4,7 @@
 SHELL := $(CURDIR)/setup/contained.sh
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help bench test check pytest upstream-smoke ducktape-smoke build lock clean \
-    upstream upstream-all series-check
+.PHONY: help bench test check pytest upstream-smoke ducktape-smoke build lock clean upstream upstream-all series-check archive jmh jmh-full
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -20,6 +19,8 @@ help:
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
 	@echo "make upstream-all  every test class of the touched modules (hours; goes on where it was interrupted)"
 	@echo "make series-check  every prefix of the series compiles and passes its tests"
+	@echo "make archive the overlay as one file with an install note and checksums"
+	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full takes hours and settles the bars"
 	@echo "make lock    renew requirements/*.lock from pyproject.toml"
 	@echo "make clean   remove build/ and out/"
 
@@ -81,3 +82,12 @@ upstream-all: $(VENV)/ready build
 
 series-check: $(VENV)/ready
 	@exec $(BIN)/rackgate patch series-check
+
+archive: $(VENV)/ready
+	@exec $(BIN)/rackgate build --archive
+
+jmh: build
+	@exec $(BIN)/rackgate patch jmh
+
+jmh-full: build
+	@exec $(BIN)/rackgate patch jmh --full

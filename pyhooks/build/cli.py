@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from pyhooks import paths
 from pyhooks.build import builder, git, recipe, series
+from pyhooks.build.archive import make_archive
 from pyhooks.build.distribution import Distribution
+from pyhooks.build.jmh import FULL, QUICK, measure
 from pyhooks.build.jvmtest import run_tests
 from pyhooks.build.pin import pin as pin_artifacts
 from pyhooks.build.progress import Stages
@@ -36,6 +40,9 @@ def build_command(
         int | None, typer.Option("--patches", min=0, help="Apply only the first N patches, into a folder of their own.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Build even if nothing changed.")] = False,
+    archive: Annotated[
+        bool, typer.Option("--archive", help="Pack the overlay with an install note and checksums, too.")
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Builds the patched Kafka: stock jars untouched, and small overlay jars that go before them.
@@ -43,18 +50,22 @@ def build_command(
     Examples:
       rackgate build
       rackgate build --patches 2
+      rackgate build --archive
       export CLASSPATH=$(rackgate build --json | jq -r .classpath)
     """
     made = builder.build(first=patches, force=force, quiet=json_)
     manifest = made.distribution.manifest
+    packed = make_archive(made.distribution, _beside(made, patches)) if archive else None
     if json_:
-        summary = {
+        summary: dict[str, Any] = {
             "root": str(made.distribution.root),
             "classpath": made.distribution.overlay_classpath,
             "fresh": made.fresh,
             "seconds": round(made.seconds, 2),
             **{key: manifest[key] for key in ("kafka_version", "patch_hash", "patches", "overlay", "tree_commit")},
         }
+        if packed:
+            summary["archive"] = {"path": str(packed.path), "sha256": packed.sha256}
         typer.echo(json.dumps(summary, indent=1))
         return
     classes = sum(len(jar["classes"]) for jar in manifest["overlay"])
@@ -69,6 +80,13 @@ def build_command(
         return
     say("To use the overlay on a Kafka of your own of the same version, before its start scripts:")
     say(f"  export CLASSPATH={made.distribution.overlay_classpath}")
+    if packed:
+        say(f"{packed.path}: {len(packed.names)} files, {packed.size / 1024:.0f} KiB, sha256 {packed.sha256}")
+
+
+def _beside(made: builder.Built, first: int | None) -> Path | None:
+    """Where to put the archive: that of a part of the series not where one looks for the whole."""
+    return None if first is None else made.distribution.root.parent.parent / f"archive-{first}"
 
 
 @patch_app.command("pin")
@@ -229,3 +247,49 @@ def series_check_command(
         )
     if not verdict.met:
         raise typer.Exit(1)
+@patch_app.command("jmh")
+def jmh_command(
+    full: Annotated[bool, typer.Option("--full", help="Forks enough to settle the bars on a quiet machine.")] = False,
+    forks: Annotated[int | None, typer.Option("--forks", min=1, help="JVMs for each benchmark and side.")] = None,
+    more: Annotated[bool, typer.Option("--more", help="Add to the forks of earlier runs of the same build.")] = False,
+    json_: Json = False,
+) -> None:
+    """Measures what the gate costs with JMH, stock against overlay, fork by fork in turn; writes out/jmh.
+
+    Exit status 1 if a bar is not met, 2 if the intervals are too wide to tell.
+
+    Examples:
+      rackgate patch jmh
+      rackgate patch jmh --full
+      rackgate patch jmh --more --forks 10
+    """
+    effort = FULL if full else QUICK
+    summary = measure(Distribution.load(), replace(effort, forks=forks) if forks else effort, more=more, quiet=json_)
+    if json_:
+        typer.echo(json.dumps(summary, indent=1))
+    else:
+        for result in summary["comparisons"]:
+            say(_line(result))
+        say(
+            f"{summary['forks']} forks a side, load {summary['load']['lowest']:.1f} to {summary['load']['highest']:.1f}"
+        )
+    if summary["verdict"] == "unknown":
+        raise RackgateError(
+            f"{summary['bars']['unknown']} bars are not settled; about {summary['forks_needed']} forks would, with a "
+            "machine as busy as now: `rackgate patch jmh --more --forks N`"
+        )
+    if summary["verdict"] == "not met":
+        raise typer.Exit(1)
+
+
+def _line(result: dict[str, Any]) -> str:
+    """A comparison in one line: differences with their intervals and verdicts."""
+    if not result["bars"]:
+        return f"{result['name']}: {result['forks']} forks are too few"
+    units = {"bytes": "B", "ns": "ns", "percent": "%"}
+    parts = [
+        f"{bar['measured']['estimate']:+.2f} [{bar['measured']['low']:+.2f}, {bar['measured']['high']:+.2f}] "
+        f"{units[bar['name']]} {'' if result['control'] else bar['verdict']}".rstrip()
+        for bar in result["bars"]
+    ]
+    return f"{result['name']}: stock {result['stock_ns']:.1f} ns; " + "; ".join(parts)

@@ -27,8 +27,9 @@ _KEPT_SOURCES = 2
 _STALE_TESTS_S = 86_400.0
 _KEPT_CLASS_JARS = 150
 _BUILDING_POMS = frozenset({"fetch.xml", "reactor.xml", "module.xml"})
-_NOT_BUILDING = frozenset({"cli", "jvmtest", "pin", "progress", "distribution"})
-_NOT_BUILDING |= {"seriescheck", "upstream", "upstream_cases", "upstream_run", "upstream_suite"}
+_NOT_BUILDING = frozenset(
+    {"archive", "cli", "distribution", "jmh", "jmhstats", "jvmtest", "pin", "progress", "seriescheck", "upstream", "upstream_cases", "upstream_run", "upstream_suite"}
+)
 
 
 @dataclass(frozen=True)

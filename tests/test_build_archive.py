@@ -1,0 +1,155 @@
+"""The overlay as an archive: the same bytes from the same inputs, checksums that hold, and faults that are told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from pyhooks.build import archive
+from pyhooks.build.compiling import write_jar
+from pyhooks.build.distribution import MANIFEST, Distribution
+from pyhooks.build.fetch import sha256
+from pyhooks.errors import RackgateError
+from pyhooks.process import run
+
+TOP = "kafka-rackgate-9.9-overlay"
+
+
+def make_distribution(root: Path, *, content: bytes = b"code", jars: int = 2) -> Distribution:
+    """A distribution of a few bytes."""
+    (root / "libs").mkdir(parents=True)
+    (root / "overlay").mkdir()
+    (root / "libs" / "stock.jar").write_bytes(b"stock")
+    overlay = []
+    for number in range(jars):
+        jar = root / "overlay" / f"m{number}-rackgate.jar"
+        write_jar(jar, {"p/A.class": content})
+        overlay.append(
+            {"module": f"m{number}", "jar": jar.name, "sha256": sha256(jar), "classes": ["p/A"], "resources": []}
+        )
+    files = {str(p.relative_to(root)): sha256(p) for p in sorted(root.rglob("*")) if p.is_file()}
+    manifest = {
+        "key": "k", "kafka_version": "9.9", "scala_version": "2.13", "javac_version": "17", "tree_commit": "c",
+        "patch_hash": "h", "patches": [{"name": "a.patch"}], "overlay": overlay, "files": files, "artifacts": {},
+    }  # fmt: skip
+    (root / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    return Distribution(root)
+
+
+def unpack(path: Path, target: Path) -> Path:
+    with tarfile.open(path) as tar:
+        tar.extractall(target, filter="data")
+    return target / TOP
+
+
+def test_the_same_inputs_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = archive.make_archive(make_distribution(tmp_path / "one"), tmp_path / "a")
+    # another folder, another time, other file times, another umask
+    monkeypatch.setattr(time, "time", lambda: 2_000_000_000.0)
+    before = os.umask(0o077)
+    try:
+        other = make_distribution(tmp_path / "two")
+        for path in other.root.rglob("*"):
+            os.utime(path, (1_000_000, 1_000_000))
+        second = archive.make_archive(other, tmp_path / "b")
+    finally:
+        os.umask(before)
+    assert first.path.read_bytes() == second.path.read_bytes()
+    assert first.path.name == f"{TOP}.tar.gz"
+
+
+def test_another_process_with_another_hash_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+    made = archive.make_archive(make_distribution(tmp_path / "dist", jars=5), tmp_path / "a")
+    script = (
+        "import sys; from pathlib import Path; from pyhooks.build.archive import make_archive;"
+        "from pyhooks.build.distribution import Distribution;"
+        "print(make_archive(Distribution(Path(sys.argv[1])), Path(sys.argv[2])).sha256)"
+    )
+    for seed in ("1", "2"):
+        words = [sys.executable, "-c", script, str(tmp_path / "dist"), str(tmp_path / seed)]
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "TZ": "Asia/Tokyo"}
+        assert run(words, what="pack", env=environment).strip() == made.sha256
+
+
+def test_other_contents_give_other_bytes(tmp_path: Path) -> None:
+    first = archive.make_archive(make_distribution(tmp_path / "one"), tmp_path / "a")
+    second = archive.make_archive(make_distribution(tmp_path / "two", content=b"edit"), tmp_path / "b")
+    assert first.sha256 != second.sha256
+
+
+def test_the_checksums_verify_and_notice_a_change(tmp_path: Path) -> None:
+    made = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
+    run(["sha256sum", "--check", f"{made.path.name}.sha256"], what="verify the archive", cwd=tmp_path)
+    folder = unpack(made.path, tmp_path / "unpacked")
+    run(["sha256sum", "--check", "--strict", "SHA256SUMS"], what="verify the files", cwd=folder)
+    covered = {line.split("  ")[1] for line in (folder / "SHA256SUMS").read_text().splitlines()}
+    present = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    assert covered == present - {"SHA256SUMS"}
+    (folder / "overlay" / "m0-rackgate.jar").write_bytes(b"other")
+    done = subprocess.run(
+        ["sha256sum", "--check", "SHA256SUMS"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "m0-rackgate.jar: FAILED" in done.stdout
+
+
+def test_what_is_in_it(tmp_path: Path) -> None:
+    made = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
+    assert made.names == (
+        "INSTALL.md", "LICENSE", "NOTICE", "SHA256SUMS", "manifest.json",
+        "overlay/m0-rackgate.jar", "overlay/m1-rackgate.jar",
+    )  # fmt: skip
+    assert made.size == made.path.stat().st_size
+    with tarfile.open(made.path) as tar:
+        entries = tar.getmembers()
+    assert [entry.name for entry in entries] == sorted(entry.name for entry in entries)
+    assert {(entry.uid, entry.gid, entry.uname, entry.gname, entry.mtime) for entry in entries} == {
+        (0, 0, "root", "root", 315_532_800)
+    }
+    assert {entry.mode for entry in entries if entry.isfile()} == {0o644}
+    assert {entry.mode for entry in entries if entry.isdir()} == {0o755}
+    # gzip: no flags (so no file name), no time
+    assert made.path.read_bytes()[3:8] == bytes(5)
+
+
+def test_the_note_says_how(tmp_path: Path) -> None:
+    made = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
+    folder = unpack(made.path, tmp_path / "unpacked")
+    note = (folder / "INSTALL.md").read_text(encoding="utf-8")
+    for heading in ("## Install", "## Restart", "## Remove", "## What a client application takes"):
+        assert heading in note
+    assert f'export CLASSPATH="/opt/{TOP}/overlay/*"' in note
+    assert str(tmp_path) not in note + (folder / MANIFEST).read_text()
+
+
+def test_a_damaged_distribution_is_not_packed(tmp_path: Path) -> None:
+    distribution = make_distribution(tmp_path / "dist")
+    (distribution.root / "overlay" / "m1-rackgate.jar").write_bytes(b"other")
+    with pytest.raises(RackgateError, match=r"m1-rackgate\.jar has changed; run `rackgate build --force`"):
+        archive.make_archive(distribution, tmp_path)
+    assert not list(tmp_path.glob("*.tar.gz"))
+
+
+def test_an_empty_overlay_is_not_packed(tmp_path: Path) -> None:
+    with pytest.raises(RackgateError, match="nothing to pack"):
+        archive.make_archive(make_distribution(tmp_path / "dist", jars=0), tmp_path)
+
+
+@pytest.mark.build
+def test_the_real_overlay_packs_to_the_same_bytes_twice(tmp_path: Path) -> None:
+    distribution = Distribution.load()
+    first, second = (archive.make_archive(distribution, tmp_path / name) for name in "ab")
+    assert first.path.read_bytes() == second.path.read_bytes()
+    with tarfile.open(first.path) as tar:
+        for jar in distribution.manifest["overlay"]:
+            packed = tar.extractfile(f"kafka-rackgate-4.3.1-overlay/overlay/{jar['jar']}")
+            assert packed is not None
+            assert hashlib.sha256(packed.read()).hexdigest() == jar["sha256"]
