@@ -21,6 +21,7 @@ help:
 	@echo "make series-check  every prefix of the series compiles and passes its tests"
 	@echo "make archive the overlay as one file with an install note and checksums"
 	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full takes hours and settles the bars"
+	@echo "make mutate  take one piece of the series out after another; a test of Kafka must fail each time"
 	@echo "make lock    renew requirements/*.lock from pyproject.toml"
 	@echo "make clean   remove build/ and out/"
 
@@ -91,3 +92,8 @@ jmh: build
 
 jmh-full: build
 	@exec $(BIN)/rackgate patch jmh --full
+
+# One piece of the series is taken out after another, and a test of Kafka must fail each time. Can be interrupted.
+.PHONY: mutate
+mutate: build
+	@exec $(BIN)/rackgate patch mutate

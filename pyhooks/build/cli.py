@@ -13,6 +13,7 @@ from rich.console import Console
 from pyhooks import paths
 from pyhooks.build import builder, git, recipe, series
 from pyhooks.build.archive import make_archive
+from pyhooks.build import builder, git, mutants, mutate, recipe, series
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.jmh import FULL, QUICK, measure
 from pyhooks.build.jvmtest import run_tests
@@ -293,3 +294,42 @@ def _line(result: dict[str, Any]) -> str:
         for bar in result["bars"]
     ]
     return f"{result['name']}: stock {result['stock_ns']:.1f} ns; " + "; ".join(parts)
+@patch_app.command("mutate")
+def mutate_command(
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Only the mutant of this name; may be repeated.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the mutants and run nothing.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier results.")] = False,
+    json_: Json = False,
+) -> None:
+    """Takes one piece of the series out after another; each time a test must fail.
+
+    Goes on where an interrupted run stopped. Status 1 if a mutant survived or could not be judged.
+
+    Examples:
+      rackgate patch mutate
+      rackgate patch mutate --list
+      rackgate patch mutate --only append-gate-is-missing --fresh
+    """
+    if list_:
+        for mutant in mutants.choose(mutate.listed(), only or ()):
+            if json_:
+                typer.echo(json.dumps({"name": mutant.name, "what": mutant.what, "stands_for": mutant.stands_for}))
+            else:
+                say(f"{mutant.name}: {mutant.what} [{mutant.stands_for}]")
+        return
+    summary = mutate.mutate(Distribution.load(), only or (), fresh=fresh, quiet=json_)
+    if json_:
+        typer.echo(summary.file.read_text(encoding="utf-8"), nl=False)
+    else:
+        for verdict in summary.verdicts:
+            if verdict.name in summary.chosen and verdict.status != mutate.KILLED:
+                say(f"{verdict.status}: {verdict.name}: {verdict.said}")
+        say(
+            f"{len(summary.chosen)} mutants: {summary.count(mutate.KILLED)} killed, "
+            f"{summary.count(mutate.SURVIVED)} survived, {summary.count(mutate.UNKNOWN)} unknown; "
+            f"{summary.reused} known from before; {summary.seconds:.1f} s; {summary.file}"
+        )
+    if not summary.passed:
+        raise typer.Exit(1)

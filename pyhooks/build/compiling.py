@@ -161,10 +161,11 @@ class Compiler:
         """Makes the message classes of modules that have any, each JVM beside the others."""
         speaking = [module for module in modules if module.messages]
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-            folders = pool.map(lambda module: self._generate_one(sources, module, work), speaking)
+            folders = pool.map(lambda module: self.generate_messages(sources, module, work), speaking)
             return {module.name: folder for module, folder in zip(speaking, folders, strict=True)}
 
-    def _generate_one(self, sources: Sources, module: Module, work: Path) -> Path:
+    def generate_messages(self, sources: Sources, module: Module, work: Path) -> Path:
+        """Makes the message classes of a module that has any, below ``work``; returns the folder of sources."""
         messages = module.messages
         if messages is None:
             raise ValueError(f"{module.name} has no messages")

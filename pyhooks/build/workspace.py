@@ -29,6 +29,9 @@ _KEPT_CLASS_JARS = 150
 _BUILDING_POMS = frozenset({"fetch.xml", "reactor.xml", "module.xml"})
 _NOT_BUILDING = frozenset(
     {"archive", "cli", "distribution", "jmh", "jmhstats", "jvmtest", "pin", "progress", "seriescheck", "upstream", "upstream_cases", "upstream_run", "upstream_suite"}
+
+
+    {"cli", "jvmtest", "pin", "progress", "distribution", "mutate", "mutants", "mutantbench", "classfile"}
 )
 
 

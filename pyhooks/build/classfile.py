@@ -1,0 +1,85 @@
+"""Reads from a class file what other classes may have been compiled against."""
+
+from __future__ import annotations
+
+import struct
+
+_PRIVATE, _SYNTHETIC = 0x0002, 0x1000
+# Tags of the constant pool and how many bytes follow; UTF-8 (1) has a length of its own.
+_SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
+_TWO_SLOTS = frozenset({5, 6})
+
+
+def surface(content: bytes) -> frozenset[str]:
+    """What of a class is visible from outside, one string each.
+
+    These are its supertypes and its fields and methods that are neither private nor synthetic, with descriptors, flags
+    and the values of constants, which compilers copy into the classes that use them. Format: JVMS chapter 4.
+
+    Args:
+        content: a class file.
+
+    Raises:
+        ValueError: not a class file.
+    """
+    if content[:4] != b"\xca\xfe\xba\xbe":
+        raise ValueError("not a class file")
+    pool, at = _pool(content)
+    flags, _, parent, count = struct.unpack_from(">4H", content, at)
+    at += 8
+    interfaces = struct.unpack_from(f">{count}H", content, at)
+    at += 2 * count
+    found = {
+        f"flags {flags}",
+        f"extends {_class(pool, parent)}",
+        *(f"implements {_class(pool, i)}" for i in interfaces),
+    }
+    for kind in ("field", "method"):
+        (members,) = struct.unpack_from(">H", content, at)
+        at += 2
+        for _ in range(members):
+            access, name, descriptor, attributes = struct.unpack_from(">4H", content, at)
+            at += 8
+            constant = ""
+            for _ in range(attributes):
+                attribute, length = struct.unpack_from(">HI", content, at)
+                if pool[attribute] == b"ConstantValue":
+                    (index,) = struct.unpack_from(">H", content, at + 6)
+                    value = pool[index]
+                    constant = f" = {value!r}" if not isinstance(value, int) else f" = {pool[value]!r}"
+                at += 6 + length
+            if not access & (_PRIVATE | _SYNTHETIC):
+                found.add(f"{kind} {_text(pool, name)} {_text(pool, descriptor)} {access}{constant}")
+    return frozenset(found)
+
+
+def _pool(content: bytes) -> tuple[dict[int, bytes | int], int]:
+    """The constant pool (index to bytes, or for a reference to the index it points at) and where it ends."""
+    (count,) = struct.unpack_from(">H", content, 8)
+    pool: dict[int, bytes | int] = {}
+    at, index = 10, 1
+    while index < count:
+        tag = content[at]
+        if tag == 1:
+            (length,) = struct.unpack_from(">H", content, at + 1)
+            pool[index] = content[at + 3 : at + 3 + length]
+            at += 3 + length
+        elif tag in _SIZES:
+            size = _SIZES[tag]
+            body = content[at + 1 : at + 1 + size]
+            pool[index] = int.from_bytes(body) if tag in {7, 8} else body
+            at += 1 + size
+        else:
+            raise ValueError(f"constant pool entry {index} has tag {tag}")
+        index += 2 if tag in _TWO_SLOTS else 1
+    return pool, at
+
+
+def _text(pool: dict[int, bytes | int], index: int) -> str:
+    value = pool[index]
+    return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _class(pool: dict[int, bytes | int], index: int) -> str:
+    reference = pool.get(index, 0)
+    return _text(pool, reference) if isinstance(reference, int) and reference else ""

@@ -1,0 +1,421 @@
+"""``rackgate patch mutate``: takes one piece of the series out after another and demands that a test fails each time.
+
+A mutant counts as *killed* only if a test that passes without it fails with it. Whatever keeps the tests from judging
+it (it does not compile, its classes do not fit the others, the JVM ended early, a test did not run) makes it *unknown*.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyhooks import paths
+from pyhooks.build import maven, mutantbench, recipe, series
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.mutantbench import Bench, CompileServer, JvmRun, NotCompiledError
+from pyhooks.build.mutants import Mutant, Selector, choose, load
+from pyhooks.build.progress import Stages
+from pyhooks.build.recipe import Recipe
+from pyhooks.build.workspace import Workspace
+from pyhooks.errors import RackgateError
+
+LIST = "mutants.toml"
+# Raise it when results kept from before no longer say what they would say now.
+FORMAT = 1
+_BASE_TIMEOUT_S = 900.0
+_LEAST_TIMEOUT_S = 180.0
+# With a mutant a test may wait in vain for what it took moments for; how much longer it may then take.
+_SLOWER = 6.0
+KILLED, SURVIVED, UNKNOWN = "killed", "survived", "unknown"
+NOT_RUN = "not run yet"
+
+
+@dataclass(frozen=True)
+class Base:
+    """What a selector's tests say without a mutant.
+
+    Attributes:
+        selector: the class or method.
+        passed: unique ids of the tests.
+        fault: why nothing can be judged by them, or empty.
+        seconds: how long the JVM took that ran them, perhaps with others of the class.
+    """
+
+    selector: str
+    passed: tuple[str, ...]
+    fault: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one mutant.
+
+    Attributes:
+        name: the mutant.
+        status: ``killed``, ``survived`` or ``unknown``.
+        by: ``class#method`` of the test that failed, or empty.
+        said: what that test said, or why the mutant is unknown.
+        seconds: for compiling and testing.
+        key: of all that went into it.
+    """
+
+    name: str
+    status: str
+    by: str
+    said: str
+    seconds: float
+    key: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All verdicts.
+
+    Attributes:
+        verdicts: of the whole list, in its order.
+        chosen: names of the mutants that were asked for.
+        reused: how many of these were known from before.
+        file: the summary.
+        seconds: how long the command took.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    chosen: tuple[str, ...]
+    reused: int
+    file: Path
+    seconds: float
+
+    def count(self, status: str) -> int:
+        """How many of the chosen ones have that status."""
+        return sum(v.status == status for v in self.verdicts if v.name in self.chosen)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every chosen mutant was killed."""
+        return self.count(KILLED) == len(self.chosen) > 0
+
+
+class Trier(Protocol):
+    """Compiles mutants and runs tests; ``Bench`` with its compiler, or a fake."""
+
+    def compile(self, mutant: Mutant) -> Path:
+        """Compiles a mutant; returns the folder of its classes."""
+
+    def run(self, class_name: str, methods: Sequence[str], mutated: Path | None, timeout_s: float) -> JvmRun:
+        """Runs methods of a test class, or all of it; without a mutant, or up to the first failure with one."""
+
+
+@dataclass(frozen=True)
+class OnBench:
+    """A ``Trier`` on the real thing.
+
+    Attributes:
+        bench: compiles and runs.
+        compiler: the resident compiler.
+        logs: folder for the output of tests, that of each class's last run.
+    """
+
+    bench: Bench
+    compiler: CompileServer
+    logs: Path
+
+    def compile(self, mutant: Mutant) -> Path:
+        """Compiles a mutant in a folder that the next one clears."""
+        shutil.rmtree(self.bench.work / "mutant", ignore_errors=True)
+        return self.bench.compile_mutant(self.compiler, mutant, self.bench.work / "mutant")
+
+    def run(self, class_name: str, methods: Sequence[str], mutated: Path | None, timeout_s: float) -> JvmRun:
+        """Runs tests in a JVM of their own."""
+        log = self.logs / f"{class_name}.log"
+        return self.bench.run_tests(class_name, methods, mutated, log=log, timeout_s=timeout_s)
+
+
+def listed() -> tuple[Mutant, ...]:
+    """The mutants in ``patch/``.
+
+    Raises:
+        RackgateError: the list is missing or cannot be meant.
+    """
+    plan = recipe.load()
+    return load(plan.path.parent / LIST, plan)
+
+
+def mutate(
+    distribution: Distribution, only: Iterable[str] = (), *, fresh: bool = False, quiet: bool = False,
+    out: Path | None = None,
+) -> Summary:  # fmt: skip
+    """Tries mutants, those first whose result is not known yet.
+
+    Args:
+        distribution: the build to change pieces of; its series must be the present one.
+        only: names of mutants, or none for all.
+        fresh: forget earlier results.
+        quiet: show no progress.
+        out: folder for ``summary.json`` and logs, by default ``out/mutate``.
+
+    Raises:
+        RackgateError: it could not be run: a wrong list, a build of another series, tests that do not compile.
+    """
+    started = time.monotonic()
+    plan = recipe.load()
+    patches = series.load(plan.path.parent)
+    if distribution.manifest["patch_hash"] != series.series_hash(patches):
+        raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
+    everything = load(plan.path.parent / LIST, plan)
+    chosen = choose(everything, only)
+    target = out or paths.OUT / "mutate"
+    context = _context(plan, patches)
+    book = Book(target, everything, context, fresh=fresh)
+    todo = [mutant for mutant in chosen if not book.known(mutant)]
+    space = Workspace.of(plan)
+    stages = Stages(3, space.root / "timings-mutate.json", quiet=quiet)
+    if todo:
+        work = space.test_work()
+        try:
+            with stages.stage("prepare"):
+                bench = _prepare(plan, patches, space, distribution, context, work, stages)
+            with bench.compiler() as compiler:
+                trier = OnBench(bench, compiler, target / "logs")
+                _run(todo, trier, book, stages)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        stages.remember()
+    book.save()
+    names = tuple(mutant.name for mutant in chosen)
+    return Summary(book.verdicts(), names, len(chosen) - len(todo), book.file, time.monotonic() - started)
+
+
+def _run(todo: Sequence[Mutant], trier: Trier, book: Book, stages: Stages) -> None:
+    with stages.stage("run the tests without a mutant") as progress:
+        for class_name, methods in missing(todo, book.bases):
+            stages.tell(progress, class_name.rpartition(".")[2])
+            book.add_bases(run_base(trier, class_name, methods))
+    with stages.stage(f"{len(todo)} mutants") as progress:
+        began = time.monotonic()
+        for done, mutant in enumerate(todo):
+            left_s = (time.monotonic() - began) / done * (len(todo) - done) if done else 0.0
+            estimate = f", about {left_s:.0f} s left" if done else ""
+            stages.tell(progress, f"{done + 1} of {len(todo)}, {mutant.name}{estimate}")
+            verdict = judge(trier, mutant, book.bases, mutant.key(book.context))
+            book.add(verdict)
+            line = f"  {done + 1}/{len(todo)} {verdict.status} {verdict.name} ({verdict.seconds:.1f} s): "
+            ending = verdict.by or verdict.said
+            progress.console.print(f"{line}{ending}{estimate}", soft_wrap=True, markup=False, highlight=False)
+
+
+def missing(mutants: Iterable[Mutant], bases: Mapping[str, Base]) -> list[tuple[str, tuple[str, ...]]]:
+    """Test classes to run without a mutant, each with the methods, or with none for the whole class."""
+    wanted: dict[str, list[str]] = {}
+    for test in (test for mutant in mutants for test in mutant.tests):
+        if str(test) not in bases and test.method not in wanted.setdefault(test.class_name, []):
+            wanted[test.class_name].append(test.method)
+    return [(name, tuple(methods)) for name, methods in sorted(wanted.items()) if methods]
+
+
+def run_base(trier: Trier, class_name: str, methods: Sequence[str]) -> list[Base]:
+    """Runs a class's tests without a mutant, all that are asked for in one JVM.
+
+    Args:
+        trier: runs them.
+        class_name: the class.
+        methods: names; an empty one stands for the whole class.
+
+    Returns:
+        One entry for each name.
+    """
+    started = time.monotonic()
+    done = trier.run(class_name, () if "" in methods else methods, None, _BASE_TIMEOUT_S)
+    seconds = time.monotonic() - started
+    bases = []
+    for method in methods:
+        selector = Selector(class_name, method)
+        lines = [line for line in done.lines if not method or line.place.endswith(f"#{method}") or not line.place]
+        passed = tuple(line.id for line in lines if line.status == "passed")
+        bad = next((line for line in lines if line.status in {"failed", "broken"}), None)
+        fault = ""
+        if bad:
+            fault = f"fails without a mutant: {bad.place or bad.id}: {bad.said}"
+        elif done.fault:
+            fault = f"did not come to its end without a mutant: {done.fault}"
+        elif not passed:
+            fault = "no test ran without a mutant"
+        bases.append(Base(str(selector), passed, fault, seconds))
+    return bases
+
+
+def judge(trier: Trier, mutant: Mutant, bases: Mapping[str, Base], key: str) -> Verdict:
+    """Tries one mutant.
+
+    Args:
+        trier: compiles and runs.
+        mutant: the change.
+        bases: what its tests say without it.
+        key: for the verdict.
+    """
+    started = time.monotonic()
+    status, by, said = _judge(trier, mutant, bases)
+    return Verdict(mutant.name, status, by, said, round(time.monotonic() - started, 2), key)
+
+
+def _judge(trier: Trier, mutant: Mutant, bases: Mapping[str, Base]) -> tuple[str, str, str]:
+    for test in mutant.tests:
+        if fault := bases[str(test)].fault:
+            return UNKNOWN, "", f"{test}: {fault}"
+    try:
+        classes = trier.compile(mutant)
+    except NotCompiledError as error:
+        return UNKNOWN, "", str(error)
+    doubts = []
+    for name in dict.fromkeys(test.class_name for test in mutant.tests):
+        selectors = [test for test in mutant.tests if test.class_name == name]
+        methods = [] if any(not test.method for test in selectors) else [test.method for test in selectors]
+        expected = {id_ for test in selectors for id_ in bases[str(test)].passed}
+        usual_s = max(bases[str(test)].seconds for test in selectors)
+        done = trier.run(name, methods, classes, max(_LEAST_TIMEOUT_S, _SLOWER * usual_s))
+        for line in done.lines:
+            if line.status == "failed" and line.id in expected:
+                return KILLED, line.place, line.said
+        doubts += _doubts(name, done, expected)
+    return (UNKNOWN, "", doubts[0]) if doubts else (SURVIVED, "", "all of its tests pass")
+
+
+def _doubts(name: str, done: JvmRun, expected: set[str]) -> list[str]:
+    """Why a run without a failure that counts does not show that its tests pass."""
+    if done.fault:
+        return [f"{name}: {done.fault}"]
+    odd = next((line for line in done.lines if line.status in {"failed", "broken"}), None)
+    if odd:
+        return [f"{name}: {odd.place or odd.id} says nothing about the mutant: {odd.said}"]
+    left_out = expected - {line.id for line in done.lines if line.status == "passed"}
+    return [f"{name}: {len(left_out)} of {len(expected)} tests did not run"] if left_out else []
+
+
+class Book:
+    """Keeps what is known in files, so that an interrupted run goes on where it was.
+
+    Args:
+        folder: for ``summary.json`` and ``base.json``; made if absent.
+        mutants: the whole list.
+        context: stands for everything that all results depend on.
+        fresh: forget earlier results.
+    """
+
+    def __init__(self, folder: Path, mutants: Sequence[Mutant], context: str, *, fresh: bool = False) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.file = folder / "summary.json"
+        self.context = context
+        self.bases: dict[str, Base] = {}
+        self._base_file = folder / "base.json"
+        self._mutants = tuple(mutants)
+        self._verdicts: dict[str, Verdict] = {}
+        if fresh:
+            return
+        kept = _read(self._base_file)
+        if kept.get("context") == context:
+            for entry in kept["tests"]:
+                base = Base(**{**entry, "passed": tuple(entry["passed"])})
+                if not base.fault:
+                    self.bases[base.selector] = base
+        keys = {mutant.name: mutant.key(context) for mutant in mutants}
+        for entry in _read(self.file).get("mutants", ()):
+            verdict = Verdict(**{field: entry[field] for field in Verdict.__dataclass_fields__})
+            if verdict.key == keys.get(verdict.name):
+                self._verdicts[verdict.name] = verdict
+
+    def known(self, mutant: Mutant) -> bool:
+        """Whether a result is there; an unknown one is tried again."""
+        return mutant.name in self._verdicts and self._verdicts[mutant.name].status != UNKNOWN
+
+    def add_bases(self, bases: Iterable[Base]) -> None:
+        """Keeps results without a mutant."""
+        self.bases.update((base.selector, base) for base in bases)
+        tests = [asdict(base) for base in self.bases.values()]
+        _write(self._base_file, {"context": self.context, "tests": tests})
+
+    def add(self, verdict: Verdict) -> None:
+        """Keeps a verdict."""
+        self._verdicts[verdict.name] = verdict
+        self.save()
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """One for each mutant of the list; those that were not run are unknown."""
+        return tuple(
+            self._verdicts.get(m.name) or Verdict(m.name, UNKNOWN, "", NOT_RUN, 0.0, m.key(self.context))
+            for m in self._mutants
+        )
+
+    def save(self) -> None:
+        """Writes the summary."""
+        verdicts = self.verdicts()
+        texts = {mutant.name: mutant for mutant in self._mutants}
+        counts = {status: sum(v.status == status for v in verdicts) for status in (KILLED, SURVIVED, UNKNOWN)}
+        rows = [
+            {
+                **asdict(v),
+                "what": texts[v.name].what,
+                "stands_for": texts[v.name].stands_for,
+                "file": texts[v.name].file,
+            }
+            for v in verdicts
+        ]
+        seconds = round(sum(v.seconds for v in verdicts), 1)
+        _write(self.file, {"context": self.context, "total": len(rows), **counts, "seconds": seconds, "mutants": rows})
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """A kept file, or nothing if there is none that can be read: then everything is simply tried again."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _write(file: Path, content: Mapping[str, Any]) -> None:
+    """Writes a file all or nothing: the next run goes by it."""
+    temporary = file.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(file)
+
+
+def _context(plan: Recipe, patches: tuple[series.Patch, ...]) -> str:
+    digest = hashlib.sha256(f"{FORMAT} {series.series_hash(patches)} {maven.javac_version()}\n".encode())
+    for file in (plan.path, *sorted(mutantbench.JAVA.glob("*.java")), maven.TEMPLATES / "jvmtest.xml.j2"):
+        digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _prepare(
+    plan: Recipe, patches: tuple[series.Patch, ...], space: Workspace, distribution: Distribution, context: str,
+    work: Path, stages: Stages,
+) -> Bench:  # fmt: skip
+    """Lays out the patched tree and compiles its tests, unless an earlier run did."""
+    kept = space.root / "mutate"
+    final = kept / context[:16]
+
+    def bench(root: Path) -> Bench:
+        return Bench(
+            plan=plan, space=space, distribution=distribution, tree=root / "tree", tests=root / "tests",
+            helpers=root / "helpers", scala=scala, work=work,
+        )  # fmt: skip
+
+    tell: Callable[[str], None] = stages.say
+    with space.lock(tell):
+        scala = mutantbench.scala_compiler(plan, work)
+        roles = ("sources", "test-sources", "test", "testrun", "runtime", "generator")
+        space.store.fetch(plan, [artifact for role in roles for artifact in plan.with_role(role)], work)
+        if not final.exists():
+            shutil.rmtree(kept, ignore_errors=True)
+            kept.mkdir(parents=True)
+            fresh = Path(tempfile.mkdtemp(dir=work))
+            mutantbench.prepare(plan, space, patches, bench(fresh), space.sources(plan, work))
+            fresh.replace(final)
+    return bench(final)

@@ -1,0 +1,432 @@
+"""Mutants: the list, the rules of judging, what is kept between runs, and the whole way on a Kafka of two classes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyhooks import paths
+from pyhooks.build import classfile, mutants, mutate, recipe
+from pyhooks.build.compiling import pack
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.fetch import Store
+from pyhooks.build.mutantbench import JAVA, Bench, JvmRun, Line, NotCompiledError, parse_run
+from pyhooks.build.mutants import Mutant, Selector
+from pyhooks.build.mutate import KILLED, SURVIVED, UNKNOWN, Base, Book, judge, missing, run_base
+from pyhooks.build.recipe import Artifact, Module, Recipe
+from pyhooks.build.workspace import Workspace
+from pyhooks.errors import RackgateError
+
+ENTRY = """
+[[mutant]]
+name = "gate-missing"
+what = "no gate"
+stands_for = "the gate"
+file = "core/src/main/scala/kafka/cluster/Partition.scala"
+old = "if (shut)"
+new = "if (false)"
+tests = ["kafka.cluster.PartitionTest#testGate", "kafka.cluster.OtherTest"]
+"""
+
+
+def mutant(name: str = "gate-missing", tests: Sequence[str] = ("q.GateTest",), **changes: Any) -> Mutant:
+    base = Mutant(
+        name=name, what="no gate", stands_for="the gate", file="alpha/src/main/java/p/Gate.java",
+        old="open < 2", new="false", tests=tuple(Selector.of(test) for test in tests),
+    )  # fmt: skip
+    return replace(base, **changes)
+
+
+def load(tmp_path: Path, text: str) -> tuple[Mutant, ...]:
+    path = tmp_path / "mutants.toml"
+    path.write_text(text, encoding="utf-8")
+    return mutants.load(path, recipe.load())
+
+
+def test_list_is_read(tmp_path: Path) -> None:
+    (only,) = load(tmp_path, ENTRY)
+    assert only.tests == (Selector("kafka.cluster.PartitionTest", "testGate"), Selector("kafka.cluster.OtherTest"))
+    assert [str(test) for test in only.tests] == ["kafka.cluster.PartitionTest#testGate", "kafka.cluster.OtherTest"]
+    assert only.apply("a if (shut) b") == "a if (false) b"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('name = "gate-missing"', 'name = "Gate"', "lower-case"),
+        ('what = "no gate"', "", "what"),
+        ('new = "if (false)"', 'new = "if (shut)"', "same as new"),
+        ("core/src/main/", "core/src/test/", r"in src/main of no \[\[module\]\]"),
+        ('"kafka.cluster.OtherTest"', '"a b"', "package.Class"),
+        ('tests = ["kafka.cluster.PartitionTest#testGate", "kafka.cluster.OtherTest"]', "tests = []", "package.Class"),
+        ("stands_for", "stnds_for = 1\nstands_for", "stnds_for"),
+        ("[[mutant]]", "[[mutant]", "mutants.toml"),
+    ],
+)
+def test_wrong_entries_are_refused_in_one_line(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert old in ENTRY
+    with pytest.raises(RackgateError, match=words) as caught:
+        load(tmp_path, ENTRY.replace(old, new))
+    assert "\n" not in str(caught.value)
+
+
+def test_two_of_one_name_an_empty_and_an_absent_list_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RackgateError, match="twice"):
+        load(tmp_path, ENTRY + ENTRY)
+    with pytest.raises(RackgateError, match="no \\[\\[mutant\\]\\]"):
+        load(tmp_path, "")
+    with pytest.raises(RackgateError, match="missing"):
+        mutants.load(tmp_path / "none.toml", recipe.load())
+
+
+@pytest.mark.parametrize("text", ["nothing", "open < 2 or open < 2"])
+def test_old_text_must_occur_once(text: str) -> None:
+    with pytest.raises(RackgateError, match="not once"):
+        mutant().apply(text)
+
+
+def test_mutants_are_chosen_by_name_in_the_order_of_the_list() -> None:
+    listed = (mutant("a"), mutant("b"), mutant("c"))
+    assert mutants.choose(listed, ()) == listed
+    assert [m.name for m in mutants.choose(listed, ["c", "a"])] == ["a", "c"]
+    with pytest.raises(RackgateError, match="no mutant is named d"):
+        mutants.choose(listed, ["d"])
+
+
+def test_the_list_of_the_series_fits_its_patches() -> None:
+    listed = mutate.listed()
+    touched = {file for patch in paths.PATCH.glob("*.patch") for file in _files_of(patch)}
+    assert {m.file for m in listed} <= touched
+    assert len(listed) > 60
+
+
+def _files_of(patch: Path) -> set[str]:
+    lines = patch.read_text(encoding="utf-8").splitlines()
+    return {line.split(" b/", 1)[1] for line in lines if line.startswith("diff --git a/")}
+
+
+@pytest.mark.parametrize("changed", [{"old": "x"}, {"new": "x"}, {"file": "x"}])
+def test_a_key_stands_for_series_text_and_tests(changed: dict[str, Any]) -> None:
+    key = mutant().key("series")
+    assert mutant(what="other words", stands_for="other words").key("series") == key
+    assert replace(mutant(), **changed).key("series") != key
+    assert mutant().key("other series") != key
+    assert mutant(tests=("q.GateTest#one",)).key("series") != key
+    assert replace(mutant(), recompile=("x",)).key("series") != key
+
+
+@dataclass
+class FakeTrier:
+    """Answers from lists: runs without and with a mutant, by class."""
+
+    base: dict[str, JvmRun] = field(default_factory=dict)
+    mutated: dict[str, JvmRun] = field(default_factory=dict)
+    fault: NotCompiledError | None = None
+    ran: list[tuple[str, tuple[str, ...], bool]] = field(default_factory=list)
+
+    def compile(self, mutant: Mutant) -> Path:
+        if self.fault:
+            raise self.fault
+        return Path(mutant.name)
+
+    def run(self, class_name: str, methods: Sequence[str], mutated: Path | None, timeout_s: float) -> JvmRun:
+        assert timeout_s > 0
+        self.ran.append((class_name, tuple(methods), mutated is not None))
+        return (self.mutated if mutated else self.base)[class_name]
+
+
+def ran(*lines: str, fault: str = "") -> JvmRun:
+    """Lines such as ``passed one``; the test is a method of q.GateTest."""
+    words = [line.split() for line in lines]
+    return JvmRun(tuple(Line(w[0], f"id:{w[1]}", f"q.GateTest#{w[1]}", "why") for w in words), fault)
+
+
+BASES = {"q.GateTest": Base("q.GateTest", ("id:one", "id:two"), "", 1.0)}
+
+
+@pytest.mark.parametrize(
+    ("run", "status", "said"),
+    [
+        (ran("passed one", "failed two"), KILLED, "why"),
+        # the run ends at the first failure: that the rest was not run takes nothing away
+        (ran("failed one"), KILLED, "why"),
+        (ran("passed one", "passed two"), SURVIVED, "pass"),
+        (ran("passed one", "passed two", "passed three"), SURVIVED, "pass"),
+        (ran("passed one"), UNKNOWN, "1 of 2 tests did not run"),
+        (ran("passed one", "skipped two"), UNKNOWN, "did not run"),
+        (ran("passed one", "aborted two"), UNKNOWN, "did not run"),
+        (ran("passed one", "broken two"), UNKNOWN, "says nothing"),
+        (ran("passed one", "passed two", "failed never-seen-before"), UNKNOWN, "says nothing"),
+        (ran(), UNKNOWN, "2 of 2"),
+        (ran("passed one", fault="the JVM ended"), UNKNOWN, "the JVM ended"),
+        (ran("passed one", "passed two", fault="the JVM ended"), UNKNOWN, "the JVM ended"),
+        # it failed before the JVM died
+        (ran("failed one", fault="the JVM ended"), KILLED, "why"),
+    ],
+)
+def test_only_a_failure_of_a_test_that_passes_without_it_kills(run: JvmRun, status: str, said: str) -> None:
+    verdict = judge(FakeTrier(mutated={"q.GateTest": run}), mutant(), BASES, "key")
+    assert verdict.status == status
+    assert said in verdict.said
+    assert bool(verdict.by) == (status == KILLED)
+
+
+def test_what_does_not_compile_is_unknown() -> None:
+    trier = FakeTrier(fault=NotCompiledError("javac: Gate.java:1: error: no"))
+    verdict = judge(trier, mutant(), BASES, "key")
+    assert (verdict.status, trier.ran) == (UNKNOWN, [])
+    assert "error: no" in verdict.said
+
+
+def test_tests_that_fail_without_a_mutant_judge_nothing() -> None:
+    trier = FakeTrier(base={"q.GateTest": ran("passed one", "failed two")})
+    bases = {base.selector: base for base in run_base(trier, "q.GateTest", ["one", "two", "three"])}
+    assert bases["q.GateTest#one"].fault == ""
+    assert "fails without a mutant" in bases["q.GateTest#two"].fault
+    assert "no test ran" in bases["q.GateTest#three"].fault
+    for tests in (("q.GateTest#two",), ("q.GateTest#one", "q.GateTest#two")):
+        verdict = judge(FakeTrier(), mutant(tests=tests), bases, "key")
+        assert verdict.status == UNKNOWN
+        assert "fails without a mutant" in verdict.said
+
+
+def test_a_run_without_a_mutant_that_ends_early_judges_nothing() -> None:
+    (base,) = run_base(FakeTrier(base={"q.GateTest": ran("passed one", fault="killed")}), "q.GateTest", [""])
+    assert "killed" in base.fault
+
+
+def test_classes_are_run_once_without_mutants_and_those_known_are_not() -> None:
+    listed = [
+        mutant("a", ("q.GateTest#one",)),
+        mutant("b", ("q.GateTest#two", "q.OtherTest")),
+        mutant("c", ("q.GateTest#one",)),
+    ]
+    assert missing(listed, {}) == [("q.GateTest", ("one", "two")), ("q.OtherTest", ("",))]
+    assert missing(listed, {"q.OtherTest": BASES["q.GateTest"]}) == [("q.GateTest", ("one", "two"))]
+
+
+def test_further_classes_are_run_until_one_kills() -> None:
+    bases = {name: Base(name, ("id:one",), "", 1.0) for name in ("q.A", "q.B#one", "q.C")}
+    trier = FakeTrier(mutated={"q.A": ran("passed one"), "q.B": ran("failed one")})
+    verdict = judge(trier, mutant(tests=("q.A", "q.B#one", "q.C")), bases, "key")
+    assert verdict.status == KILLED
+    assert trier.ran == [("q.A", (), True), ("q.B", ("one",), True)]
+
+
+def test_a_doubt_in_one_class_keeps_a_mutant_from_having_survived() -> None:
+    bases = {name: Base(name, ("id:one",), "", 1.0) for name in ("q.A", "q.B")}
+    trier = FakeTrier(mutated={"q.A": ran(fault="the JVM ended"), "q.B": ran("passed one")})
+    assert judge(trier, mutant(tests=("q.A", "q.B")), bases, "key").status == UNKNOWN
+
+
+def test_results_are_kept_and_those_that_no_longer_hold_are_not(tmp_path: Path) -> None:
+    listed = (mutant("a"), mutant("b"), mutant("c"))
+    trier = FakeTrier(mutated={"q.GateTest": ran("failed one")})
+    book = Book(tmp_path, listed, "series")
+    assert [v.said for v in book.verdicts()] == [mutate.NOT_RUN] * 3
+    book.add_bases(BASES.values())
+    book.add(judge(trier, listed[0], book.bases, listed[0].key("series")))
+    book.add(judge(FakeTrier(fault=NotCompiledError("no")), listed[1], book.bases, listed[1].key("series")))
+
+    again = Book(tmp_path, listed, "series")
+    assert again.bases == BASES
+    # what is unknown is tried again
+    assert [again.known(m) for m in listed] == [True, False, False]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["total"], summary["killed"], summary["survived"], summary["unknown"]) == (3, 1, 0, 2)
+    assert summary["mutants"][0]["by"] == "q.GateTest#one"
+
+    assert not Book(tmp_path, listed, "other series").known(listed[0])
+    assert not Book(tmp_path, listed, "other series").bases
+    assert not Book(tmp_path, (replace(listed[0], new="true"),), "series").known(listed[0])
+    assert not Book(tmp_path, listed, "series", fresh=True).known(listed[0])
+    (tmp_path / "summary.json").write_text("{ cut o")
+    assert not Book(tmp_path, listed, "series").known(listed[0])
+
+
+def test_a_failed_run_without_mutants_is_not_kept(tmp_path: Path) -> None:
+    Book(tmp_path, [mutant()], "series").add_bases([Base("q.GateTest", (), "fails", 1.0)])
+    assert not Book(tmp_path, [mutant()], "series").bases
+
+
+def test_a_summary_passes_only_if_all_that_was_chosen_was_killed(tmp_path: Path) -> None:
+    listed = (mutant("a"), mutant("b"))
+    book = Book(tmp_path, listed, "series")
+    book.add(judge(FakeTrier(mutated={"q.GateTest": ran("failed one")}), listed[0], BASES, listed[0].key("series")))
+    assert mutate.Summary(book.verdicts(), ("a",), 0, book.file, 1.0).passed
+    assert not mutate.Summary(book.verdicts(), ("a", "b"), 0, book.file, 1.0).passed
+    assert not mutate.Summary(book.verdicts(), (), 0, book.file, 1.0).passed
+
+
+def test_a_run_that_did_not_write_its_end_did_not_end() -> None:
+    text = "passed\tid:one\tq.GateTest#one\t\nfailed\tid:two\tq.GateTest#two\twhy\n"
+    assert parse_run(text + "end\n") == JvmRun(parse_run(text).lines)
+    assert [line.status for line in parse_run(text).lines] == ["passed", "failed"]
+    assert parse_run(text).lines[1].said == "why"
+    assert parse_run(text).fault
+    assert parse_run(text, "ended with status 3").fault == "ended with status 3"
+
+
+# From here on with real compilers and JVMs.
+
+GATE = """package p;
+
+public class Gate {
+    public static final int LIMIT = 2;
+    private int open = 1;
+
+    public boolean refuses() {
+        return open < 2;
+    }
+
+    public String name() {
+        return "gate";
+    }
+}
+"""
+USER = "package p;\n\npublic class User {\n    public int limit() {\n        return Gate.LIMIT;\n    }\n}\n"
+GATE_TEST = """package q;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import org.junit.jupiter.api.Test;
+
+class GateTest {
+    @Test
+    void refuses() {
+        assertTrue(new p.Gate().refuses());
+    }
+
+    @Test
+    void limit() {
+        assertEquals(2, new p.User().limit());
+    }
+
+    @Test
+    void ends() {
+        if (new p.Gate().name().isEmpty())
+            System.exit(0);
+    }
+
+    @Test
+    void links() {
+        if (new p.Gate().name().equals("odd"))
+            throw new NoSuchMethodError("p.Gate.gone()");
+    }
+}
+"""
+
+
+def javac(folder: Path, target: Path, *files: Path, path: Sequence[Path] = ()) -> None:
+    words = ["javac", "--release", "17", "-cp", ":".join(map(str, path)) or ".", "-d", target, *files]
+    subprocess.run([str(word) for word in words], check=True, cwd=folder, timeout=120)
+
+
+@pytest.mark.build
+def test_the_surface_of_a_class_is_what_others_are_compiled_against(tmp_path: Path) -> None:
+    def surface(text: str) -> frozenset[str]:
+        (tmp_path / "Gate.java").write_text(text)
+        javac(tmp_path, tmp_path / "out", tmp_path / "Gate.java")
+        return classfile.surface((tmp_path / "out" / "p" / "Gate.class").read_bytes())
+
+    before = surface(GATE)
+    assert surface(GATE.replace("open < 2", "false")) == before
+    assert surface(GATE.replace("private int open", "private long opened = 3L, open")) == before
+    for old, new in (
+        ("LIMIT = 2", "LIMIT = 3"),
+        ("boolean refuses()", "Boolean refuses()"),
+        ("public String", "String"),
+        ("class Gate", "class Gate extends Exception"),
+        ("class Gate", "class Gate implements Cloneable"),
+        ("int LIMIT = 2", 'String LIMIT = "2"'),
+    ):
+        assert surface(GATE.replace(old, new)) != before, new
+    with pytest.raises(ValueError, match="not a class file"):
+        classfile.surface(b"text")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A Kafka of two classes with one test class."""
+    root = tmp_path_factory.mktemp("bench")
+    real = recipe.load()
+    running = real.with_role("testrun")
+    module = Module(name="alpha", artifact="alpha", path="alpha", release=17, tests=False)
+    stock = Artifact("p:alpha:1", "0" * 64, ("runtime",))
+    plan: Recipe = replace(real, modules=(module,), artifacts=(*running, stock))
+    space = Workspace(root / "space")
+    Store(space.store.root).fetch(real, running, root / "work")
+
+    tree = root / "tree"
+    sources = tree / "alpha/src/main/java/p"
+    sources.mkdir(parents=True)
+    (sources / "Gate.java").write_text(GATE)
+    (sources / "User.java").write_text(USER)
+    javac(root, root / "classes", sources / "Gate.java", sources / "User.java")
+    (root / "dist" / "overlay").mkdir(parents=True)
+    pack(root / "classes", root / "dist" / "libs" / stock.file_name)
+
+    jars = [space.store.path(artifact) for artifact in running]
+    (root / "GateTest.java").write_text(GATE_TEST)
+    javac(root, root / "tests", root / "GateTest.java", path=[root / "classes", *jars])
+    javac(root, root / "helpers", *sorted(JAVA.glob("*.java")), path=jars)
+    yield Bench(
+        plan=plan, space=space, distribution=Distribution(root / "dist"), tree=tree, tests=root / "tests",
+        helpers=root / "helpers", scala=(), work=root / "work",
+    )  # fmt: skip
+    shutil.rmtree(root)
+
+
+@pytest.mark.build
+@pytest.mark.parametrize(
+    ("changed", "method", "status", "said"),
+    [
+        ({}, "refuses", KILLED, "AssertionFailedError"),
+        ({}, "", KILLED, "AssertionFailedError"),
+        ({}, "limit", SURVIVED, "pass"),
+        ({"new": "opn < 2"}, "refuses", UNKNOWN, "cannot find symbol|Gate.java"),
+        ({"old": "LIMIT = 2", "new": "LIMIT = 3"}, "limit", UNKNOWN, "compiled against"),
+        ({"old": '"gate"', "new": '""'}, "ends", UNKNOWN, "ended before"),
+        ({"old": '"gate"', "new": '"odd"'}, "links", UNKNOWN, "says nothing"),
+        ({}, "absent", UNKNOWN, "no test ran"),
+        ({"old": "open"}, "refuses", UNKNOWN, "occurs 2 times"),
+    ],
+)
+def test_the_whole_way(bench: Bench, changed: dict[str, Any], method: str, status: str, said: str) -> None:
+    selector = Selector("q.GateTest", method)
+    one = mutant(tests=(str(selector),), **changed)
+    with bench.compiler() as compiler:
+        trier = mutate.OnBench(bench, compiler, bench.work / "logs")
+        bases = {base.selector: base for base in run_base(trier, "q.GateTest", [method])}
+        verdict = judge(trier, one, bases, "key")
+    assert verdict.status == status, verdict
+    assert any(words in verdict.said for words in said.split("|")), verdict
+    assert verdict.by == ("q.GateTest#refuses" if status == KILLED else "")
+
+
+@pytest.mark.build
+def test_a_changed_constant_is_judged_once_its_users_are_compiled_too(bench: Bench) -> None:
+    one = mutant(tests=("q.GateTest#limit",), old="LIMIT = 2", new="LIMIT = 3")
+    with bench.compiler() as compiler:
+        trier = mutate.OnBench(bench, compiler, bench.work / "logs")
+        bases = {base.selector: base for base in run_base(trier, "q.GateTest", ["limit"])}
+        verdict = judge(trier, replace(one, recompile=("alpha/src/main/java/p/User.java",)), bases, "key")
+    assert verdict.status == KILLED
+    assert "expected: <2> but was: <3>" in verdict.said
+
+
+@pytest.mark.build
+def test_a_compiler_that_has_ended_is_told_in_one_line(bench: Bench) -> None:
+    with bench.compiler() as compiler:
+        compiler.stop()
+        with pytest.raises(RackgateError, match="run the command again") as caught:
+            compiler.compile("javac", ["-version"])
+    assert "\n" not in str(caught.value)
