@@ -77,10 +77,12 @@ class CompileServer:
     Args:
         process: the running JVM.
         work: folder for argument files.
+        hidden: folders that are left out of the paths in error messages.
     """
 
-    def __init__(self, process: subprocess.Popen[str], work: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], work: Path, hidden: Sequence[Path] = ()) -> None:
         self._process = process
+        self._hidden = hidden
         self._work = work
         self._count = 0
 
@@ -114,8 +116,10 @@ class CompileServer:
         state, _, encoded = answer.strip().partition("\t")
         if state != "ok":
             said = base64.b64decode(encoded).decode("utf-8", errors="replace")
+            for folder in self._hidden:
+                said = said.replace(f"{folder}/", "")
             first = next((line for line in said.splitlines() if "error:" in line), said.strip().split("\n")[0])
-            raise NotCompiledError(f"{tool}: {first.replace(f'{self._work}/', '')}", detail=said)
+            raise NotCompiledError(f"{tool}: {first}", detail=said)
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,7 @@ class Bench:
             process = subprocess.Popen(
                 [str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
             )
-        server = CompileServer(process, self.work)
+        server = CompileServer(process, self.work, hidden=(self.tree, self.work))
         try:
             yield server
         finally:
@@ -216,7 +220,8 @@ class Bench:
             changed = folder / "sources" / file.name
             changed.parent.mkdir(parents=True)
             changed.write_text(text, encoding="utf-8")
-            sources = [changed, *(self.tree / other for other in mutant.recompile)]
+            sources = [changed]
+        sources += [self.tree / other for other in mutant.recompile]
         path = _joined([target, *self.main_path])
         scala = [source for source in sources if source.suffix == ".scala"]
         java = [source for source in sources if source.suffix == ".java"]
