@@ -6,12 +6,14 @@ it (it does not compile, its classes do not fit the others, the JVM ended early,
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -173,24 +175,44 @@ def mutate(
     chosen = choose(everything, only)
     target = out or paths.OUT / "mutate"
     context = _context(plan, patches)
-    book = Book(target, everything, context, fresh=fresh)
-    todo = [mutant for mutant in chosen if not book.known(mutant)]
     space = Workspace.of(plan)
     stages = Stages(3, space.root / "timings-mutate.json", quiet=quiet)
+    with _alone(target):
+        book = Book(target, everything, context, fresh=fresh)
+        todo = [mutant for mutant in chosen if not book.known(mutant)]
+        _try_all(
+            todo, book, stages, lambda work: _prepare(plan, patches, space, distribution, context, work, stages), space
+        )
+    names = tuple(mutant.name for mutant in chosen)
+    return Summary(book.verdicts(), names, len(chosen) - len(todo), book.file, time.monotonic() - started)
+
+
+def _try_all(
+    todo: Sequence[Mutant], book: Book, stages: Stages, prepare: Callable[[Path], Bench], space: Workspace
+) -> None:
     if todo:
         work = space.test_work()
         try:
             with stages.stage("prepare"):
-                bench = _prepare(plan, patches, space, distribution, context, work, stages)
+                bench = prepare(work)
             with bench.compiler() as compiler:
-                trier = OnBench(bench, compiler, target / "logs")
-                _run(todo, trier, book, stages)
+                _run(todo, OnBench(bench, compiler, book.file.parent / "logs"), book, stages)
         finally:
             shutil.rmtree(work, ignore_errors=True)
         stages.remember()
     book.save()
-    names = tuple(mutant.name for mutant in chosen)
-    return Summary(book.verdicts(), names, len(chosen) - len(todo), book.file, time.monotonic() - started)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keeps a second run out, which would overwrite the results of this one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RackgateError(f"another run tries mutants in {folder}; wait for it or end it") from None
+        yield
 
 
 def _run(todo: Sequence[Mutant], trier: Trier, book: Book, stages: Stages) -> None:
