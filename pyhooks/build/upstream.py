@@ -27,7 +27,7 @@ from pyhooks.build import maven, recipe, series, upstream_suite
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.recipe import Module
 from pyhooks.build.upstream_cases import ARMS, OVERLAY, PATCHED, STOCK, ClassResult, Runs, judge, method_of, totals
-from pyhooks.build.upstream_run import Bench, compile_changed, run_classes, scratch
+from pyhooks.build.upstream_run import WORK, Bench, compile_changed, run_classes, scratch
 from pyhooks.build.upstream_suite import Suite
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
@@ -149,18 +149,20 @@ def upstream(*, every: bool = False, fresh: bool = False, quiet: bool = False, m
         raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
     space = Workspace.of(plan)
     screen = Console(stderr=True, quiet=quiet)
-    with scratch(space) as work, space.lock(lambda words: screen.print(words, highlight=False)):
-        wanted = [a for role in ("sources", "test-sources", "test", "testrun", "runtime") for a in plan.with_role(role)]
-        space.store.fetch(plan, wanted, work)
-    suite = upstream_suite.load(plan)
-    if every:
-        touched = upstream_suite.touched(plan, distribution.manifest["changed_files"])
-        suite = upstream_suite.everything(plan, space.store, touched, suite.allowed)
+    report = paths.OUT / ("upstream-all" if every else "upstream")
+    base = space.root / "upstream" / _key(plan, distribution)[:16]
     for name in modules:
         plan.module(name)
-    report = paths.OUT / ("upstream-all" if every else "upstream")
-    folder = space.root / "upstream" / f"{suite.name}-{_key(plan, distribution)[:16]}"
-    with _alone(folder):
+    with _alone(base):
+        shutil.rmtree(base / WORK, ignore_errors=True)
+        with scratch(base) as work, space.lock(lambda words: screen.print(words, highlight=False)):
+            roles = ("sources", "test-sources", "test", "testrun", "runtime")
+            space.store.fetch(plan, [artifact for role in roles for artifact in plan.with_role(role)], work)
+        suite = upstream_suite.load(plan)
+        if every:
+            touched = upstream_suite.touched(plan, distribution.manifest["changed_files"])
+            suite = upstream_suite.everything(plan, space.store, touched, suite.allowed)
+        folder = base / suite.name
         finished = folder / "finished"
         if fresh or (finished.exists() and not every):
             for old in (folder, *(report / arm for arm in ARMS)):
@@ -169,15 +171,15 @@ def upstream(*, every: bool = False, fresh: bool = False, quiet: bool = False, m
         state.load()
         if state.done:
             screen.print(f"going on: {len(state.done)} results are there already", highlight=False)
-        bench = Bench(plan, space, distribution, folder, report)
+        bench = Bench(plan, space, distribution, base, report)
         screen.print("compiling the test sources of the series", highlight=False)
-        changed = compile_changed(plan, space, distribution, patches, folder / "patched")
+        changed = compile_changed(plan, space, distribution, patches, base / "patched")
         units = [u for u in plan_units(plan, suite, changed, bench) if not modules or u.module.name in modules]
         _run_units(bench, state, units, screen, space.root / "timings-upstream.json")
         _repeat(bench, state, suite, changed, screen)
         if not modules:
             finished.touch()
-    _prune(folder)
+    _prune(base)
     summary = summarise(state, suite, units, distribution)
     report.mkdir(parents=True, exist_ok=True)
     path = report / "summary.json"
@@ -197,7 +199,7 @@ def _key(plan: recipe.Recipe, distribution: Distribution) -> str:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keeps a second run of the same suite out; the kernel lets go however this process ends.
+    """Keeps a second run on the same jars out; the kernel lets go however this process ends.
 
     Raises:
         RackgateError: another one runs.
@@ -205,10 +207,11 @@ def _alone(folder: Path) -> Iterator[None]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RackgateError(f"Kafka's tests are running already, in {folder}; wait for them") from None
         yield
-    except BlockingIOError:
-        raise RackgateError(f"the same tests are running already, in {folder}; wait for them") from None
     finally:
         os.close(descriptor)
 
@@ -351,6 +354,7 @@ def summarise(state: State, suite: Suite, units: Sequence[Unit], distribution: D
     verdict = judge(runs, suite.allowed)
     return {
         "suite": suite.name,
+        "modules": sorted({unit.module.name for unit in units}),
         "kafka_version": distribution.manifest["kafka_version"],
         "patch_hash": distribution.manifest["patch_hash"],
         "bar_met": not verdict["missed"],

@@ -26,6 +26,7 @@ from pyhooks.errors import RackgateError
 METHOD_TIMEOUT_S = 900
 _CLASS_TIMEOUT_S = 1800.0
 _POLL_S = 1.0
+WORK = "work"  # below a bench's folder; what is in it when nothing runs there was left by a run that was killed
 # What Surefire says when the tests' JVM, and not Maven, came to grief.
 _CRASH = re.compile(
     r"forked VM terminated|There was a timeout|failed to discover tests|Error occurred in starting fork"
@@ -105,7 +106,7 @@ def compile_changed(
     listing = target.with_suffix(".json")
     if listing.exists() and target.exists():
         return {name: tuple(classes) for name, classes in json.loads(listing.read_text(encoding="utf-8")).items()}
-    with scratch(space) as work:
+    with scratch(target.parent) as work:
         with space.lock(lambda _: None):
             sources = space.sources(plan, work)
         # Its parts are used, not repeated: which sources changed, and the jars with the overlay put in.
@@ -140,9 +141,11 @@ def _code(files: Sequence[Path]) -> list[Path]:
 
 
 @contextmanager
-def scratch(space: Workspace) -> Iterator[Path]:
-    """A folder for temporary files, which goes when the body ends; so does any process that works in it."""
-    work = space.test_work()
+def scratch(folder: Path) -> Iterator[Path]:
+    """A folder for temporary files below ``folder``; it goes when the body ends, with any process that works in it."""
+    base = folder / WORK
+    base.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(dir=base))
     try:
         yield work
     finally:
@@ -202,7 +205,7 @@ def _batch(
     bench: Bench, arm: str, module: Module, left: dict[str, Sequence[str]], tell: Callable[[ClassResult], None]
 ) -> str:
     """Runs one JVM; takes the classes that came to a result out of ``left``; says why it crashed, if it did."""
-    with scratch(bench.space) as work:
+    with scratch(bench.folder) as work:
         (work / "tmp").mkdir()
         raw = work / "reports"
         whole = not any(left.values())
