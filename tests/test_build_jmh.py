@@ -148,7 +148,7 @@ def test_a_result_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
         jmh.read(path, jmh.plan()[0][0], 1)
 
 
-def test_more_counts_whole_rounds_of_the_same_build_only(tmp_path: Path) -> None:
+def test_more_keeps_the_forks_of_the_same_build_only(tmp_path: Path) -> None:
     cells, _ = jmh.plan()
     path = tmp_path / "forks.jsonl"
     lines = []
@@ -158,6 +158,14 @@ def test_more_counts_whole_rounds_of_the_same_build_only(tmp_path: Path) -> None
             lines.append(json.dumps({"key": key, **fork}) + "\n")
     path.write_text("".join(lines) + '{"key": "k", "ce')
     kept = jmh._kept(path, "k")
-    assert {fork.round_ for fork in kept} == {1}
-    assert len(kept) == len(cells)
+    assert {fork.round_ for fork in kept} == {1, 2}
+    assert len(kept) == len(cells) + 5
     assert jmh._kept(tmp_path / "absent", "k") == []
+
+
+def test_a_part_of_the_plan() -> None:
+    cells, comparisons = jmh.plan("high watermark, ISR of 7")
+    assert [c.name[-3:] for c in comparisons] == ["R=1", "R=2"]
+    assert len(cells) == 3
+    with pytest.raises(RackgateError, match="no comparison has 'elsewhere'"):
+        jmh.plan("elsewhere")

@@ -252,6 +252,7 @@ def series_check_command(
 def jmh_command(
     full: Annotated[bool, typer.Option("--full", help="Forks enough to settle the bars on a quiet machine.")] = False,
     forks: Annotated[int | None, typer.Option("--forks", min=1, help="JVMs for each benchmark and side.")] = None,
+    only: Annotated[str, typer.Option("--only", help="Comparisons alone whose name has this in it.")] = "",
     more: Annotated[bool, typer.Option("--more", help="Add to the forks of earlier runs of the same build.")] = False,
     json_: Json = False,
 ) -> None:
@@ -262,10 +263,12 @@ def jmh_command(
     Examples:
       rackgate patch jmh
       rackgate patch jmh --full
-      rackgate patch jmh --more --forks 10
+      rackgate patch jmh --more --forks 10 --only "append gate"
     """
     effort = FULL if full else QUICK
-    summary = measure(Distribution.load(), replace(effort, forks=forks) if forks else effort, more=more, quiet=json_)
+    summary = measure(
+        Distribution.load(), replace(effort, forks=forks) if forks else effort, only=only, more=more, quiet=json_
+    )
     if json_:
         typer.echo(json.dumps(summary, indent=1))
     else:

@@ -60,7 +60,7 @@ class Effort:
     iteration_s: float
 
 
-QUICK = Effort(forks=5, warm_s=1.0, iterations=5, iteration_s=0.2)
+QUICK = Effort(forks=5, warm_s=1.5, iterations=5, iteration_s=0.2)
 FULL = Effort(forks=30, warm_s=4.0, iterations=10, iteration_s=0.3)
 
 
@@ -86,8 +86,15 @@ class Cell:
         return f"{self.side} {self.benchmark} {' '.join(f'{key}={value}' for key, value in self.parameters)}"
 
 
-def plan() -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
-    """All cells, and what is compared with what; cells that are compared stand side by side."""
+def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
+    """All cells, and what is compared with what.
+
+    Args:
+        only: take the comparisons alone whose name has this in it.
+
+    Raises:
+        RackgateError: no name has it.
+    """
     cells: list[Cell] = []
     comparisons: list[Comparison] = []
 
@@ -113,11 +120,22 @@ def plan() -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
         group(f"high watermark, ISR of {isr}", "HighWatermarkBenchmark.update", {"isr": isr})
     for gauge in SCANNED:
         group(f"scan for {SCANNED[gauge]}, a partition", "MetricScanBenchmark.scan", {}, gauge, _OPERATIONS_PER_SCAN)
-    return tuple(cells), tuple(comparisons)
+    wanted = tuple(comparison for comparison in comparisons if only in comparison.name)
+    if not wanted:
+        names = ", ".join(comparison.name for comparison in comparisons)
+        raise RackgateError(f"no comparison has {only!r} in its name; there are: {names}")
+    used = {name for comparison in wanted for name in (comparison.stock, comparison.other)}
+    return tuple(cell for cell in cells if cell.name in used), wanted
 
 
 def measure(
-    distribution: Distribution, effort: Effort, *, more: bool = False, quiet: bool = False, out: Path | None = None
+    distribution: Distribution,
+    effort: Effort,
+    *,
+    only: str = "",
+    more: bool = False,
+    quiet: bool = False,
+    out: Path | None = None,
 ) -> dict[str, Any]:
     """Runs all benchmarks on both sides and writes ``forks.jsonl`` and ``summary.json``.
 
@@ -126,6 +144,7 @@ def measure(
     Args:
         distribution: the build that is measured.
         effort: how hard.
+        only: run the comparisons alone whose name has this in it.
         more: keep the forks of earlier runs of the same build, and add these.
         quiet: show no progress.
         out: where to write, by default ``out/jmh``.
@@ -141,10 +160,10 @@ def measure(
     out.mkdir(parents=True, exist_ok=True)
     space = Workspace.of(recipe.load())
     key = _key(distribution, effort)
+    cells, _ = plan(only)
     forks = _kept(out / "forks.jsonl", key) if more else []
     with _work(space) as (work, scratch):
         bench = _compile(recipe.load(), space, distribution, work, scratch, console)
-        cells, _ = plan()
         first = max((fork.round_ for fork in forks), default=0) + 1
         started = time.monotonic()
         with (out / "forks.jsonl").open("w", encoding="utf-8") as stream:
@@ -335,16 +354,13 @@ def _write(stream: Any, key: str, fork: Fork) -> None:
 
 
 def _kept(path: Path, key: str) -> list[Fork]:
-    """The forks of whole rounds of the same build and effort."""
+    """The forks of the same build and effort; those of a round that was broken off pair up as far as they go."""
     if not path.exists():
         return []
     # A run that was killed may have left a half line at the end.
     whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
     lines: list[Mapping[str, Any]] = [json.loads(line) for line in whole]
-    forks = [Fork(**{k: v for k, v in line.items() if k != "key"}) for line in lines if line["key"] == key]
-    count = len(plan()[0])
-    rounds = [fork.round_ for fork in forks]
-    return [fork for fork in forks if rounds.count(fork.round_) == count]
+    return [Fork(**{k: v for k, v in line.items() if k != "key"}) for line in lines if line["key"] == key]
 
 
 def _replace(path: Path, text: str) -> None:
