@@ -278,8 +278,9 @@ def jmh_command(
             f"{summary['forks']} forks a side, load {summary['load']['lowest']:.1f} to {summary['load']['highest']:.1f}"
         )
     if summary["verdict"] == "unknown":
+        open_ = sum(result["verdict"] == "unknown" for result in summary["comparisons"] if not result["control"])
         raise RackgateError(
-            f"{summary['bars']['unknown']} bars are not settled; about {summary['forks_needed']} forks would, with a "
+            f"{open_} comparisons are not settled; about {summary['forks_needed']} forks of each side would do, with a "
             "machine as busy as now: `rackgate patch jmh --more --forks N`"
         )
     if summary["verdict"] == "not met":
