@@ -163,14 +163,29 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
     """Sets configuration values of a topic and leaves the others as they are.
 
     Raises:
-        RackgateError: the cluster refuses a value.
+        RackgateError: the cluster refuses a value, or takes none in time.
     """
+    from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    for future in client.incremental_alter_configs([resource], request_timeout=REQUEST_S).values():
-        _result(future, f"set {dict(config)} on topic {topic}")
+    what = f"set {dict(config)} on topic {topic}"
+
+    def taken() -> bool:
+        # Brokers name one of them as the place for such requests, and the one that the client remembers may be
+        # dead by now; a look at the topics learns of another.
+        _look(client, [topic])
+        (future,) = client.incremental_alter_configs([resource], request_timeout=LOOK_S).values()
+        try:
+            future.result(timeout=REQUEST_S)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._TIMED_OUT:
+                return False
+            raise RackgateError(f"{what}: the cluster refused: {error.args[0].str()}") from error
+        return True
+
+    wait_for(taken, what=what, timeout_s=READY_S, interval_s=0.2)
 
 
 def racks_of(client: AdminClient) -> dict[int, str]:
