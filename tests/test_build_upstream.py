@@ -13,7 +13,7 @@ from rich.console import Console
 
 from pyhooks.build import recipe, upstream, upstream_run, upstream_suite
 from pyhooks.build.maven import java_home
-from pyhooks.build.upstream import State, Unit, plan_units
+from pyhooks.build.upstream import Unit, plan_units
 from pyhooks.build.upstream_cases import (
     ARMS,
     ERROR,
@@ -33,6 +33,7 @@ from pyhooks.build.upstream_cases import (
     totals,
 )
 from pyhooks.build.upstream_run import Bench, run_classes
+from pyhooks.build.upstream_state import State
 from pyhooks.build.upstream_suite import Suite, test_classes
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
@@ -225,21 +226,36 @@ def test_totals_sum_the_first_runs_up() -> None:
 
 
 def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:
-    state = State(tmp_path)
+    state = State(tmp_path, tmp_path / "stock.jsonl")
     state.load()
     state.add(STOCK, result(a=PASSED))
     state.add(OVERLAY, result(a=FAILED))
     with state.lines.open("a", encoding="utf-8") as file:
         file.write('{"session": "1", "arm": "stock", "cla')  # killed while it wrote
-    again = State(tmp_path)
+    again = State(tmp_path, tmp_path / "stock.jsonl")
     again.load()
     assert again.done == {(STOCK, NAME, 0), (OVERLAY, NAME, 0)}
     assert again.sessions == 2
     again.add(STOCK, result("x.Y", a=PASSED))
-    third = State(tmp_path)
+    third = State(tmp_path, tmp_path / "stock.jsonl")
     third.load()
     assert (STOCK, "x.Y", 0) in third.done
     assert third.runs.bad() == {NAME: (f"{NAME}.a",)}
+
+
+def test_what_ran_on_stock_serves_the_next_series(tmp_path: Path) -> None:
+    stock = tmp_path / "stock.jsonl"
+    first = State(tmp_path / "first", stock)
+    first.add(STOCK, result(a=PASSED))
+    first.add(OVERLAY, result(a=FAILED))
+    first.add(STOCK, result(a=PASSED), repeat=1)
+    spent_s = first.seconds()
+    following = State(tmp_path / "second", stock)
+    following.load()
+    # Repetitions are of the cases that failed with one series, so they stay with it.
+    assert following.done == {(STOCK, NAME, 0)}
+    assert following.sessions == 2
+    assert 0.0 <= following.seconds() <= spent_s + 1.0
 
 
 def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +267,7 @@ def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.
             tell(result(name, a=PASSED))  # type: ignore[operator]
 
     monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state")
+    state = State(tmp_path / "state", tmp_path / "stock.jsonl")
     state.load()
     state.add(STOCK, result("x.Done", a=PASSED))
     module = recipe.load().module("core")
@@ -279,7 +295,7 @@ def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
         tell(result(a=PASSED if arm == STOCK else FAILED))  # type: ignore[operator]
 
     monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state")
+    state = State(tmp_path / "state", tmp_path / "stock.jsonl")
     state.load()
     state.add(STOCK, result(a=PASSED, b=PASSED))
     state.add(OVERLAY, result(a=FAILED, b=PASSED))
@@ -288,7 +304,7 @@ def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
     assert asked == [(arm, {NAME: ("a",)}) for _ in range(5) for arm in (STOCK, OVERLAY)]
     assert str(state.runs.tally(OVERLAY, f"{NAME}.a")) == "0 of 6 passed"
     assert [row["test"] for row in judge(state.runs, {})["missed"]] == [f"{NAME}.a"]
-    resumed = State(tmp_path / "state")
+    resumed = State(tmp_path / "state", tmp_path / "stock.jsonl")
     resumed.load()
     upstream._repeat(bench(tmp_path), resumed, suite, {}, Console(quiet=True))
     assert len(asked) == 10

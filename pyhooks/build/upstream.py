@@ -2,7 +2,7 @@
 
 Three arms: ``stock`` (published tests, published jars), ``overlay`` (the same tests, overlay first) and ``patched``
 (test classes that the series adds or changes, on the overlay). Batches of the arms take turns, so all of them see the
-same machine. Each finished class is a line of a state file, so an interrupted run goes on where it was.
+same machine. An interrupted run goes on where it was; one of all classes takes what earlier ones found on stock.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import hashlib
 import json
 import os
 import shutil
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,13 @@ from pyhooks.build.distribution import Distribution
 from pyhooks.build.recipe import Module
 from pyhooks.build.upstream_cases import ARMS, OVERLAY, PATCHED, STOCK, ClassResult, Runs, judge, method_of, totals
 from pyhooks.build.upstream_run import WORK, Bench, compile_changed, run_classes, scratch
+from pyhooks.build.upstream_state import State
 from pyhooks.build.upstream_suite import Suite
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 
 REPEATS = 5
-_FORMAT = 1
+_FORMAT = 2
 _BATCH = 20
 _KEPT_STATES = 4
 _START_S = 8.0
@@ -47,69 +47,6 @@ class Unit:
     arm: str
     module: Module
     classes: tuple[str, ...]
-
-
-@dataclass
-class State:
-    """What is done already: a folder with a line per finished class, and with unpacked and compiled test classes.
-
-    Attributes:
-        folder: of this suite and these jars.
-        runs: everything that ran, earlier sessions included.
-        done: arm, class and repetition of each result; repetition 0 is the first run.
-    """
-
-    folder: Path
-    runs: Runs = field(default_factory=Runs)
-    done: set[tuple[str, str, int]] = field(default_factory=set)
-    _elapsed_s: dict[str, float] = field(default_factory=dict)
-    _started: float = field(default_factory=time.monotonic)
-    _session: str = ""
-    _guard: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def lines(self) -> Path:
-        """The file of results, one JSON object a line."""
-        return self.folder / "classes.jsonl"
-
-    @property
-    def sessions(self) -> int:
-        """How many starts the run took so far, this one included."""
-        return len(self._elapsed_s)
-
-    def load(self) -> None:
-        """Reads what earlier sessions did; a line that was cut off by a kill is left out."""
-        text = self.lines.read_text(encoding="utf-8") if self.lines.exists() else ""
-        whole = text[: text.rfind("\n") + 1]
-        if whole != text:
-            self.lines.write_text(whole, encoding="utf-8")
-        for line in whole.splitlines():
-            raw = json.loads(line)
-            self._elapsed_s[raw["session"]] = max(raw["elapsed_s"], self._elapsed_s.get(raw["session"], 0.0))
-            self._take(raw["arm"], ClassResult.parse(raw), raw["repeat"])
-        self._session = str(len(self._elapsed_s) + 1)
-        self._elapsed_s[self._session] = 0.0
-
-    def add(self, arm: str, result: ClassResult, repeat: int = 0) -> None:
-        """Takes a result in and writes it down."""
-        with self._guard:
-            self._elapsed_s[self._session] = time.monotonic() - self._started
-            row = {
-                "session": self._session, "elapsed_s": round(self._elapsed_s[self._session], 2), "arm": arm,
-                "repeat": repeat, **result.as_dict(),
-            }  # fmt: skip
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with self.lines.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-            self._take(arm, result, repeat)
-
-    def _take(self, arm: str, result: ClassResult, repeat: int) -> None:
-        self.done.add((arm, result.name, repeat))
-        self.runs.add(arm, result)
-
-    def seconds(self) -> float:
-        """How long all sessions took together."""
-        return sum(self._elapsed_s.values()) - self._elapsed_s[self._session] + time.monotonic() - self._started
 
 
 @dataclass(frozen=True)
@@ -164,10 +101,11 @@ def upstream(*, every: bool = False, fresh: bool = False, quiet: bool = False, m
             suite = upstream_suite.everything(plan, space.store, touched, suite.allowed)
         folder = base / suite.name
         finished = folder / "finished"
+        state = State(folder, space.root / "upstream" / f"stock-{suite.name}-{_key(plan)[:16]}.jsonl")
         if fresh or (finished.exists() and not every):
             for old in (folder, *(report / arm for arm in ARMS)):
                 shutil.rmtree(old, ignore_errors=True)
-        state = State(folder)
+            state.stock.unlink(missing_ok=True)
         state.load()
         if state.done:
             screen.print(f"going on: {len(state.done)} results are there already", highlight=False)
@@ -187,13 +125,15 @@ def upstream(*, every: bool = False, fresh: bool = False, quiet: bool = False, m
     return Verdict(summary, path)
 
 
-def _key(plan: recipe.Recipe, distribution: Distribution) -> str:
-    manifest = distribution.manifest
+def _key(plan: recipe.Recipe, distribution: Distribution | None = None) -> str:
+    """What results depend on; without a build, those on the published jars."""
     parts = [
-        _FORMAT, manifest["patch_hash"], sorted(jar["sha256"] for jar in manifest["overlay"]),
-        [[a.id, a.sha256] for a in plan.artifacts], maven.javac_version(),
+        _FORMAT, [[a.id, a.sha256] for a in plan.artifacts], maven.javac_version(),
         (maven.TEMPLATES / "upstream.xml.j2").read_text(encoding="utf-8"),
     ]  # fmt: skip
+    if distribution:
+        overlay = sorted(jar["sha256"] for jar in distribution.manifest["overlay"])
+        parts += [distribution.manifest["patch_hash"], overlay]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
