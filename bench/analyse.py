@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench import stats
+from bench.load import outcome_counts
 from bench.scenarios import Arm, LatencyPlan, Scenario
 
 if TYPE_CHECKING:
@@ -126,11 +127,7 @@ def _per_arm(measured: DataFrame, plan: LatencyPlan) -> dict[str, Any]:
         .withColumn("own_us", F.when(acked, F.col("client_us")))
         .groupBy("arm")
         .agg(
-            F.count("*").alias("intended"),
-            F.count_if(acked).alias("acked"),
-            F.count_if(F.col("outcome") == "refused").alias("refused"),
-            F.count_if(F.col("outcome") == "failed").alias("failed"),
-            F.count_if(F.col("outcome") == "unknown").alias("unknown"),
+            *outcome_counts(),
             _percentiles("acked_us", plan.quantiles).alias("at"),
             F.max("acked_us").alias("max_us"),
             _percentiles("own_us", plan.quantiles).alias("own"),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from bench.load import outcome_counts
 from bench.scenarios import Arm, OutagePlan, Scenario
 from pyhooks.history import Event
 
@@ -302,11 +303,7 @@ def _counts(
         .withColumn("held_ms", F.when(in_fault, F.col("latency_us") / 1000))
         .groupBy("topic")
         .agg(
-            F.count("*").alias("intended"),
-            F.count_if(acked).alias("acked"),
-            F.count_if(F.col("outcome") == "refused").alias("refused"),
-            F.count_if(F.col("outcome") == "failed").alias("failed"),
-            F.count_if(F.col("outcome") == "unknown").alias("unknown"),
+            *outcome_counts(),
             F.count_if(inside).alias("settled_intended"),
             F.count_if(inside & acked & (F.col("done_ns") < F.col("to_ns"))).alias("settled_acked"),
             F.count_if(in_fault & (F.col("done_ns") >= heal_ns)).alias("acked_only_after_heal"),

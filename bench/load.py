@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from bench.pacer import Lane, Observations, rows, serving
+from bench.pacer import ACKED, FAILED, REFUSED, UNKNOWN, Lane, Observations, rows, serving
 from bench.pacing import Slot, by_arm
 from bench.scenarios import Scenario
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # Times are nanoseconds of the monotonic clock of the host that ran the task; 0 or -1 where there is none.
 SCHEMA = (
@@ -29,6 +29,14 @@ SCHEMA = (
 FIXED_CLIENT = {"acks": "all"}
 # Only what is critical: under a fault librdkafka would tell of every connection that it loses.
 CLIENT_LOG_LEVEL = 2
+
+
+def outcome_counts() -> list[Column]:
+    """Columns for ``agg``: how many records were ``intended``, and how many had each outcome, named after it."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    outcomes = (ACKED, REFUSED, FAILED, UNKNOWN)
+    return [F.count("*").alias("intended"), *(F.count_if(F.col("outcome") == one).alias(one) for one in outcomes)]
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def run_tests(
             space.store.fetch(plan, wanted, work)
             sources = space.sources(plan, work)
         with stages.stage("lay out the tests"):
-            changed = {} if stock else _changed_tests(plan, sources, patches, work)
+            changed = {} if stock else changed_tests(plan, sources, patches, work)
             test_classes = work / "test-classes"
             test_classes.mkdir(parents=True)
             _unpack(plan, space, classes, changed, test_classes)
@@ -121,7 +121,7 @@ def run_tests(
                 maven.maven(pom, ["test"], what="Kafka's tests", log=log, timeout_s=TIMEOUT_S)
             except RackgateError as failure:
                 if not list(raw.glob("TEST-*.xml")):
-                    raise _located(failure, work) from None
+                    raise located(failure, work) from None
                 error = str(failure)
         stages.remember()
         for file in raw.glob("TEST-*.xml"):
@@ -166,7 +166,7 @@ def read_reports(folder: Path, shown: Path, seconds: float) -> Outcome:
     return Outcome(tests, failed, skipped, tuple(failures), shown, seconds)
 
 
-def _changed_tests(plan: Recipe, sources: Path, patches: tuple[series.Patch, ...], work: Path) -> dict[str, list[Path]]:
+def changed_tests(plan: Recipe, sources: Path, patches: tuple[series.Patch, ...], work: Path) -> dict[str, list[Path]]:
     """Copies the test sources that the series changes to ``work/sources``; returns them by module."""
     tree = work / "tree"
     layout.clone(sources, tree)
@@ -207,7 +207,7 @@ def _unpack(
         raise RackgateError(f"{missing[0]}: no such test class in the published tests or in the series")
 
 
-def _located(failure: RackgateError, work: Path) -> RackgateError:
+def located(failure: RackgateError, work: Path) -> RackgateError:
     """The failure with paths as in Kafka's repository, below the module's folder."""
     words, detail = (text.replace(f"{work}/sources/", "src/test/") for text in (str(failure), failure.detail))
     return RackgateError(words, detail=detail)
@@ -243,7 +243,7 @@ def _write_poms(
     paths_of = {"run": [*overlay, *libraries, *tests]}
     if any(changed.values()):
         # The Scala plugin keeps its class path in no order, so no class may be on it twice.
-        paths_of = {"compile": [*_merged(plan, distribution, work / "merged"), *tests], **paths_of}
+        paths_of = {"compile": [*merged(plan, distribution, work / "merged"), *tests], **paths_of}
     for name, path in paths_of.items():
         maven.render(
             "jvmtest.xml.j2", work / name / "pom.xml",
@@ -254,7 +254,7 @@ def _write_poms(
     return maven.render("reactor.xml.j2", work / "pom.xml", names=list(paths_of))
 
 
-def _merged(plan: Recipe, distribution: Distribution, folder: Path) -> list[Path]:
+def merged(plan: Recipe, distribution: Distribution, folder: Path) -> list[Path]:
     """The jars of ``libs``, those that the overlay changes with the overlay's files put in."""
     patched = {
         plan.find(plan.module(jar["module"]).artifact, "runtime").file_name: jar["jar"]

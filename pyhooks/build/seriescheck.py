@@ -13,7 +13,6 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from pyhooks.build.series import Patch
 from pyhooks.build.upstream import REPEATS, methods_of, series_tests
 from pyhooks.build.upstream_cases import PATCHED, ClassResult, Runs, totals
 from pyhooks.build.upstream_run import Bench, compile_changed, run_classes
+from pyhooks.build.verdict import Verdict
 from pyhooks.build.workspace import Workspace, build_key, home
 from pyhooks.errors import RackgateError
 
@@ -32,24 +32,6 @@ _FORMAT = 1
 _KEPT_ROWS = 200
 # An error of the prefix itself, and not of the machine: a place in a source, or a patch that does not fit.
 _OF_THE_PREFIX = re.compile(r"\.(java|scala):\d+|does not apply|is in src/main or src/test of no|is relocated")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What the check came to.
-
-    Attributes:
-        summary: as written to ``summary.json``.
-        path: that file.
-    """
-
-    summary: dict[str, Any]
-    path: Path
-
-    @property
-    def met(self) -> bool:
-        """Whether every prefix that was checked compiles and passes."""
-        return not self.summary["failed"]
 
 
 def series_check(*, start: int = 1, end: int | None = None, fresh: bool = False, quiet: bool = False) -> Verdict:
@@ -96,7 +78,7 @@ def series_check(*, start: int = 1, end: int | None = None, fresh: bool = False,
         write(rows, len(patches), time.monotonic() - started)
     _prune(kept)
     summary, path = write(rows, len(patches), time.monotonic() - started)
-    return Verdict(summary, path)
+    return Verdict(summary, path, met=not summary["failed"])
 
 
 def prefix_key(plan: Recipe, prefix: tuple[Patch, ...], *, whole: bool) -> str:

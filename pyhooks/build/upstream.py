@@ -29,6 +29,7 @@ from pyhooks.build.upstream_cases import ARMS, OVERLAY, PATCHED, STOCK, ClassRes
 from pyhooks.build.upstream_run import WORK, Bench, compile_changed, run_classes, scratch
 from pyhooks.build.upstream_state import State
 from pyhooks.build.upstream_suite import Suite
+from pyhooks.build.verdict import Verdict
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 
@@ -47,24 +48,6 @@ class Unit:
     arm: str
     module: Module
     classes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a run came to.
-
-    Attributes:
-        summary: as written to ``summary.json``.
-        path: that file.
-    """
-
-    summary: dict[str, Any]
-    path: Path
-
-    @property
-    def met(self) -> bool:
-        """Whether no test passes on stock and fails on the overlay, but for the excused ones."""
-        return not self.summary["missed"]
 
 
 def upstream(*, every: bool = False, fresh: bool = False, quiet: bool = False, modules: Sequence[str] = ()) -> Verdict:
@@ -122,7 +105,7 @@ def upstream(*, every: bool = False, fresh: bool = False, quiet: bool = False, m
     report.mkdir(parents=True, exist_ok=True)
     path = report / "summary.json"
     path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    return Verdict(summary, path)
+    return Verdict(summary, path, met=not summary["missed"])
 
 
 def _key(plan: recipe.Recipe, distribution: Distribution | None = None) -> str:

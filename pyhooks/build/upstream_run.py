@@ -110,7 +110,7 @@ def compile_changed(
         with space.lock(lambda _: None):
             sources = space.sources(plan, work)
         # Its parts are used, not repeated: which sources changed, and the jars with the overlay put in.
-        changed = jvmtest._changed_tests(plan, sources, patches, work)
+        changed = jvmtest.changed_tests(plan, sources, patches, work)
         output = work / "classes"
         output.mkdir()
         files = [file for found in changed.values() for file in found]
@@ -119,7 +119,7 @@ def compile_changed(
             maven.render(
                 "jvmtest.xml.j2", work / "compile" / "pom.xml",
                 recipe=plan, name="compile", running=plan.with_role("testrun"), output=output,
-                classpath=[*jvmtest._merged(plan, distribution, work / "merged"), *tests],
+                classpath=[*jvmtest.merged(plan, distribution, work / "merged"), *tests],
                 classes=(), reports=work, sources=work / "sources",
                 scala=any(file.suffix == ".scala" for file in files),
             )  # fmt: skip
@@ -127,7 +127,7 @@ def compile_changed(
             try:
                 maven.maven(pom, ["test-compile"], what="compile the series' tests", log=work / "compile.log")
             except RackgateError as error:
-                raise jvmtest._located(error, work) from None
+                raise jvmtest.located(error, work) from None
         answer = {name: sorted(map(class_of, _code(found))) for name, found in changed.items() if _code(found)}
         shutil.rmtree(target, ignore_errors=True)
         target.parent.mkdir(parents=True, exist_ok=True)
