@@ -313,12 +313,13 @@ def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
 def test_batches_take_turns_between_the_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream, "series_tests", lambda changed, _: changed)
     plan = recipe.load()
-    suite = Suite("list", {"core": ("a.A", "a.B", "a.C"), "clients": ("c.C",)}, {})
+    suite = Suite("list", {"core": ("a.A", "a.X", "a.B", "a.C"), "clients": ("c.C",)}, {}, frozenset({"a.X"}))
     units = plan_units(plan, suite, {"core": ("a.A",)}, bench(tmp_path), batch=2)
     assert [(unit.module.name, unit.arm, unit.classes) for unit in units] == [
         ("clients", STOCK, ("c.C",)), ("clients", OVERLAY, ("c.C",)),
         ("core", STOCK, ("a.A", "a.B")), ("core", OVERLAY, ("a.A", "a.B")),
         ("core", STOCK, ("a.C",)), ("core", OVERLAY, ("a.C",)),
+        ("core", STOCK, ("a.X",)), ("core", OVERLAY, ("a.X",)),
         ("core", PATCHED, ("a.A",)),
     ]  # fmt: skip
 

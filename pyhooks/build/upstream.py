@@ -81,7 +81,7 @@ def upstream(*, every: bool = False, fresh: bool = False, quiet: bool = False, m
         suite = upstream_suite.load(plan)
         if every:
             touched = upstream_suite.touched(plan, distribution.manifest["changed_files"])
-            suite = upstream_suite.everything(plan, space.store, touched, suite.allowed)
+            suite = upstream_suite.everything(plan, space.store, touched, suite)
         folder = base / suite.name
         finished = folder / "finished"
         state = State(folder, space.root / "upstream" / f"stock-{suite.name}-{_key(plan)[:16]}.jsonl")
@@ -148,7 +148,7 @@ def _prune(folder: Path) -> None:
 def plan_units(
     plan: recipe.Recipe, suite: Suite, changed: dict[str, tuple[str, ...]], bench: Bench, batch: int = _BATCH
 ) -> list[Unit]:
-    """The batches in order: module by module, a handful of classes, each arm in turn.
+    """The batches in order: module by module, a handful of classes or one that wants to be alone, each arm in turn.
 
     Args:
         plan: the recipe.
@@ -161,9 +161,10 @@ def plan_units(
     units: list[Unit] = []
     for module in plan.modules:
         published = suite.classes.get(module.name, ())
-        for start in range(0, len(published), batch):
-            chunk = published[start : start + batch]
-            units += [Unit(arm, module, chunk) for arm in (STOCK, OVERLAY)]
+        shared = [name for name in published if name not in suite.alone]
+        chunks = [tuple(shared[start : start + batch]) for start in range(0, len(shared), batch)]
+        chunks += [(name,) for name in published if name in suite.alone]
+        units += [Unit(arm, module, chunk) for chunk in chunks for arm in (STOCK, OVERLAY)]
         if ours.get(module.name):
             units.append(Unit(PATCHED, module, ours[module.name]))
     return units

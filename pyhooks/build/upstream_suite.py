@@ -43,11 +43,13 @@ class Suite:
         name: ``list`` or ``all``.
         classes: module name to full class names.
         allowed: ``class.method`` of a published test that may fail on the overlay, to the reason.
+        alone: classes that get a JVM to themselves, because they leave threads behind that keep a core busy.
     """
 
     name: str
     classes: Mapping[str, tuple[str, ...]]
     allowed: Mapping[str, str]
+    alone: frozenset[str] = frozenset()
 
 
 def load(plan: Recipe, path: Path | None = None) -> Suite:
@@ -65,6 +67,7 @@ def load(plan: Recipe, path: Path | None = None) -> Suite:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
         classes = {entry["name"]: tuple(map(str, entry["classes"])) for entry in raw["module"]}
         allowed = {str(entry["test"]): str(entry["reason"]).strip() for entry in raw.get("allowed", ())}
+        alone = frozenset(map(str, raw.get("alone", ())))
     except FileNotFoundError as error:
         raise RackgateError(f"{path} is missing: it lists the tests to run") from error
     except tomllib.TOMLDecodeError as error:
@@ -81,17 +84,17 @@ def load(plan: Recipe, path: Path | None = None) -> Suite:
     bare = sorted(test for test, reason in allowed.items() if not reason or "." not in test)
     if bare:
         raise RackgateError(f"{path}: {bare[0]!r} needs a class, a method and a reason")
-    return Suite("list", classes, allowed)
+    return Suite("list", classes, allowed, alone)
 
 
-def everything(plan: Recipe, store: Store, modules: Sequence[Module], allowed: Mapping[str, str]) -> Suite:
+def everything(plan: Recipe, store: Store, modules: Sequence[Module], listed: Suite) -> Suite:
     """Every test class in the published test jars of ``modules``.
 
     Args:
         plan: knows the jars.
         store: has them.
         modules: to enumerate.
-        allowed: exceptions, as in ``upstream.toml``.
+        listed: has the exceptions, see ``load``.
     """
     known: dict[str, _Class] = {}
     owned: dict[str, list[str]] = {}
@@ -100,7 +103,7 @@ def everything(plan: Recipe, store: Store, modules: Sequence[Module], allowed: M
         known.update(found)
         owned[module.name] = list(found)
     classes = {module.name: test_classes(owned[module.name], known) for module in modules if module.tests}
-    return Suite("all", {name: found for name, found in classes.items() if found}, allowed)
+    return Suite("all", {name: found for name, found in classes.items() if found}, listed.allowed, listed.alone)
 
 
 def touched(plan: Recipe, files: Sequence[str]) -> tuple[Module, ...]:
