@@ -7,11 +7,12 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from pyhooks.build import recipe, upstream, upstream_run, upstream_suite
+from pyhooks.build import maven, recipe, upstream, upstream_run, upstream_suite
 from pyhooks.build.maven import java_home
 from pyhooks.build.upstream import Unit, plan_units
 from pyhooks.build.upstream_cases import (
@@ -329,14 +330,14 @@ def test_a_class_that_crashes_the_jvm_does_not_take_the_others_results(
 ) -> None:
     batches: list[list[str]] = []
 
-    def fake(_bench: object, _arm: str, _module: object, left: dict[str, object], tell: object) -> str:
+    def fake(_bench: object, _arm: str, _module: object, left: dict[str, object], tell: object) -> upstream_run._Crash:
         batches.append(list(left))
         for name in list(left):
             if name == "x.Crash":
-                return "The forked VM terminated"
+                return upstream_run._Crash("The forked VM terminated")
             del left[name]
             tell(result(name, a=PASSED))  # type: ignore[operator]
-        return ""
+        return upstream_run._Crash("")
 
     monkeypatch.setattr(upstream_run, "_batch", fake)
     told: list[ClassResult] = []
@@ -345,6 +346,41 @@ def test_a_class_that_crashes_the_jvm_does_not_take_the_others_results(
     assert batches == [["x.Before", "x.Crash", "x.After"], ["x.Crash"], ["x.After"]]
     assert {made.name: made.error for made in told} == {
         "x.Before": "", "x.Crash": "The forked VM terminated", "x.After": "",
+    }  # fmt: skip
+
+
+def test_classes_that_cannot_be_loaded_are_left_out_and_the_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[list[str]] = []
+
+    def fake(_pom: Path, _goals: object, *, log: Path, **_: object) -> None:
+        wanted = [name for name in ("x.Bad", "x.Fine", "x.Worse") if f"{name}." in log.with_name("pom.xml").read_text()]
+        batches.append(wanted)
+        bad = [name for name in wanted if name != "x.Fine"]
+        if bad:
+            log.write_text(
+                "[ERROR] TestEngine with ID 'junit-jupiter' encountered a critical issue during test discovery:\n"
+                + "".join(f"(1) ClassSelector [className = '{n}', classLoader = null] resolution failed\n" for n in bad)
+                + "Cause: java.lang.NoClassDefFoundError: io/y/Data\n"
+            )
+            raise RackgateError("Maven failed")
+        write_report(log.with_name("reports"), "x.Fine", '<testcase classname="x.Fine" name="a"/>')
+
+    def render(_template: str, target: Path, **values: Any) -> Path:
+        target.write_text("".join(f"{name}." for name in values["wanted"]))
+        return target
+
+    monkeypatch.setattr(maven, "maven", fake)
+    monkeypatch.setattr(maven, "render", render)
+    monkeypatch.setattr(Bench, "classes", lambda *_: tmp_path)
+    monkeypatch.setattr(Bench, "classpath", lambda *_: [])
+    told: list[ClassResult] = []
+    wanted: dict[str, tuple[str, ...]] = dict.fromkeys(("x.Bad", "x.Fine", "x.Worse"), ())
+    run_classes(bench(tmp_path), STOCK, recipe.load().module("core"), wanted, told.append)
+    assert batches == [["x.Bad", "x.Fine", "x.Worse"], ["x.Fine"]]
+    assert {made.name: made.error for made in told} == {
+        "x.Bad": "NoClassDefFoundError: io/y/Data", "x.Fine": "", "x.Worse": "NoClassDefFoundError: io/y/Data",
     }  # fmt: skip
 
 

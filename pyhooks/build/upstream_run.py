@@ -30,10 +30,26 @@ WORK = "work"  # below a bench's folder; what is in it when nothing runs there w
 # What Surefire says when the tests' JVM, and not Maven, came to grief.
 _CRASH = re.compile(
     r"forked VM terminated|There was a timeout|failed to discover tests|Error occurred in starting fork"
+    r"|critical issue during test discovery"
 )
+# A class that cannot be loaded stops JUnit before any test; it is named.
+_UNLOADABLE = re.compile(r"className = '([\w.$]+)'[^\n]* resolution failed")
 _CRASH_LINE = re.compile(
     r"(NoClassDefFoundError: \S+|forked VM terminated[^.]*|There was a timeout[^.]*|failed to discover tests)"
 )
+
+@dataclass(frozen=True)
+class _Crash:
+    """How a JVM of tests came to grief.
+
+    Attributes:
+        why: in one line; empty if it did not.
+        unloadable: the classes that stopped JUnit, as far as it names them.
+    """
+
+    why: str
+    unloadable: tuple[str, ...] = ()
+
 
 Wanted = Mapping[str, Sequence[str]]  # class to the methods to run, none for all
 
@@ -189,21 +205,21 @@ def run_classes(bench: Bench, arm: str, module: Module, wanted: Wanted, tell: Ca
         RackgateError: Maven could not run the tests at all.
     """
     left = dict(wanted)
-    why = _batch(bench, arm, module, left, tell)
-    if len(wanted) == 1:
-        for name in left:
-            tell(ClassResult(name, 0.0, (), why or "has no test that could run"))
+    crash = _batch(bench, arm, module, left, tell)
+    lost = list(left) if len(wanted) == 1 else [name for name in left if name in crash.unloadable]
+    for name in lost:
+        del left[name]
+        tell(ClassResult(name, 0.0, (), crash.why or "has no test that could run"))
+    if lost and left:
+        run_classes(bench, arm, module, left, tell)
         return
-    for name in list(left):
-        single = {name: left[name]}
-        why = _batch(bench, arm, module, single, tell)
-        for lost in single:
-            tell(ClassResult(lost, 0.0, (), why or "has no test that could run"))
+    for name, methods in left.items():
+        run_classes(bench, arm, module, {name: methods}, tell)
 
 
 def _batch(
     bench: Bench, arm: str, module: Module, left: dict[str, Sequence[str]], tell: Callable[[ClassResult], None]
-) -> str:
+) -> _Crash:
     """Runs one JVM; takes the classes that came to a result out of ``left``; says why it crashed, if it did."""
     with scratch(bench.folder) as work:
         (work / "tmp").mkdir()
@@ -221,7 +237,7 @@ def _batch(
             try:
                 timeout_s = 300.0 + _CLASS_TIMEOUT_S * len(left)
                 maven.maven(pom, ["test"], what="Kafka's tests", log=log, timeout_s=timeout_s)
-                return ""
+                return _Crash("")
             except RackgateError as error:
                 text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
                 if not (_CRASH.search(text) or "did not end within" in str(error)):
@@ -230,7 +246,7 @@ def _batch(
                     kept.write_text(text, encoding="utf-8")
                     raise RackgateError(str(error).replace(str(log), str(kept)), detail=error.detail) from None
                 found = _CRASH_LINE.search(text)
-                return found[0].strip() if found else str(error)
+                return _Crash(found[0].strip() if found else str(error), tuple(_UNLOADABLE.findall(text)))
 
 
 def _selector(name: str, methods: Sequence[str]) -> str:
