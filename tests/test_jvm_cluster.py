@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +81,8 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with Admin(address) as admin:
             wait_for(lambda: topics_created(admin), what="two brokers", timeout_s=90, interval_s=0.5)
             # a broker that is registered and still fenced gets replicas, but none that are in sync
-            both = [(1, 2), (1, 2)]
-
-            def in_sync() -> bool:
-                return [admin.partition(topic).isr for topic in ("gated", "switched")] == both
-
-            wait_for(in_sync, what="both replicas in sync", timeout_s=60)
+            for topic in ("gated", "switched"):
+                wait_for(partial(admin.in_sync, topic, (1, 2)), what=f"both replicas of {topic} in sync", timeout_s=60)
         yield address
     finally:
         for process in running:
@@ -240,3 +237,10 @@ def test_one_machine_one_class_path(bootstrap: str) -> None:
     Admin(bootstrap).close()
     with pytest.raises(RackgateError, match="another class path"):
         machine.ensure_started("elsewhere")
+
+
+def test_a_topic_that_the_broker_does_not_know_yet_is_not_in_sync(bootstrap: str) -> None:
+    with Admin(bootstrap) as admin:
+        assert not admin.in_sync("not-created", (1, 2))
+        assert admin.in_sync("gated", (2, 1))
+        assert not admin.in_sync("gated", (1,))

@@ -83,7 +83,7 @@ def produce(pair: Pair, key: str, acks: str = "all") -> str:
 def settled(pair: Pair) -> None:
     """Waits until both replicas are in sync; a producer could meet a partition that has no leader yet before."""
     with Admin(pair.bootstrap) as admin:
-        wait_for(lambda: admin.partition("gated").isr == (1, 2), what="both replicas in sync", timeout_s=60)
+        wait_for(lambda: admin.in_sync("gated", (1, 2)), what="both replicas in sync", timeout_s=60)
 
 
 def keys(pair: Pair, tmp_path: Path, name: str) -> list[str]:

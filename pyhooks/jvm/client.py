@@ -15,6 +15,7 @@ from pyhooks.build.distribution import Distribution
 from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.machine import ensure_started
 
+UNKNOWN_TOPIC = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException"
 STRINGS = {
     "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
     "value.serializer": "org.apache.kafka.common.serialization.StringSerializer",
@@ -203,6 +204,21 @@ class Admin(_Client):
             replicas=tuple(int(node.id()) for node in info.replicas()),
             isr=tuple(sorted(int(node.id()) for node in info.isr())),
         )
+
+    def in_sync(self, topic: str, replicas: Sequence[int], partition: int = 0) -> bool:
+        """Whether exactly these replicas are in sync, as the broker that is asked knows.
+
+        It is no if that broker does not know the topic: it can be behind the controller that has just created it.
+
+        Raises:
+            JavaError: not answered in time.
+        """
+        try:
+            return self.partition(topic, partition).isr == tuple(sorted(replicas))
+        except JavaError as error:
+            if error.java_class == UNKNOWN_TOPIC:
+                return False
+            raise
 
     def set_topic_config(self, topic: str, name: str, value: str) -> None:
         """Sets one configuration of a topic and leaves the others.
