@@ -51,7 +51,7 @@ class Pair:
         self._extra = dict(extra or {})
         self._advertised = tuple(advertised) or tuple(self.ports[:2])
         self._identity = new_id()
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
     def bootstrap(self) -> str:
@@ -88,23 +88,32 @@ class Pair:
         """Both brokers run within the block, and end in good order after it."""
         try:
             for node in (1, 2):
-                words = java_command(classpath=classpath, heap_mb=256, properties=self.file(node))
-                with (self.folder / f"{node}.log").open("wb") as log:
-                    started = subprocess.Popen([*DIES_WITH_PARENT, *words], stdout=log, stderr=subprocess.STDOUT)
-                self._running.append(started)
+                self.start(node, classpath)
             wait_for(self._up, what="two brokers that started", timeout_s=90, interval_s=0.3)
             yield
         finally:
             self._stop()
 
+    def start(self, node: int, classpath: str) -> None:
+        """Starts a node, within the block of ``running``, and does not wait for it."""
+        words = java_command(classpath=classpath, heap_mb=256, properties=self.file(node))
+        with (self.folder / f"{node}.log").open("wb") as log:
+            self._running[node] = subprocess.Popen([*DIES_WITH_PARENT, *words], stdout=log, stderr=subprocess.STDOUT)
+
+    def kill(self, node: int) -> None:
+        """Ends a node as a power failure does."""
+        process = self._running.pop(node)
+        process.kill()
+        process.wait()
+
     def _up(self) -> bool:
-        ended = [node for node, process in enumerate(self._running, 1) if process.poll() is not None]
+        ended = [node for node, process in self._running.items() if process.poll() is not None]
         assert not ended, f"node {ended[0]} ended:\n{self.log(ended[0])[-3000:]}"
         return all("Kafka Server started" in self.log(node) for node in (1, 2))
 
     def _stop(self) -> None:
         # the controller last, else the other one waits for it
-        for process in reversed(self._running):
+        for _, process in sorted(self._running.items(), reverse=True):
             process.terminate()
             try:
                 process.wait(timeout=STOP_S)

@@ -1,0 +1,88 @@
+"""A broker that restarts while racks are missing: what was invisible stays so, whichever way the racks are required."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from loopback import HOST, Pair
+
+from pyhooks.build.distribution import Distribution
+from pyhooks.jvm.client import Admin
+from pyhooks.process import run
+from pyhooks.wait import wait_for
+
+DEFAULT, OWN = "with-default", "with-own"
+
+
+def classpath() -> str:
+    """Of the build, or of the one in RACKGATE_DIST: an older one shows that this test can fail."""
+    other = os.environ.get("RACKGATE_DIST")
+    return Distribution(Path(other)).classpath() if other else Distribution.load().classpath()
+
+
+def require_racks_of_the_cluster(bootstrap: str) -> None:
+    """R=2 as the dynamic default of all brokers, which librdkafka's admin client cannot set."""
+    words = ["java", "-cp", classpath(), "kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, "--alter"]
+    words += ["--entity-type", "brokers", "--entity-default", "--add-config", "min.insync.racks=2"]
+    run(words, what="set the default of the cluster", timeout_s=60)
+
+
+def visible(bootstrap: str, topic: str) -> int:
+    """How many records consumers can see; a leader that does not know its high watermark yet shows none."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
+    consumer = confluent_kafka.Consumer(settings)
+    try:
+        low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), timeout=20)
+        return int(high) - int(low)
+    except confluent_kafka.KafkaException as error:
+        if error.args[0].code() == confluent_kafka.KafkaError.OFFSET_NOT_AVAILABLE:
+            return 0
+        raise
+    finally:
+        consumer.close()
+
+
+def write_to_the_leader(bootstrap: str, topic: str) -> int:
+    """Writes a record with acks=1; returns its offset."""
+    reports: list[int] = []
+
+    def done(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
+        assert error is None, error
+        reports.append(message.offset() or 0)
+
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": 1})
+    producer.produce(topic, b"value", on_delivery=done)
+    assert producer.flush(30) == 0
+    return reports[0]
+
+
+def registered_again(pair: Pair) -> bool:
+    """Whether the first node has been told that it may serve again; then it has applied all metadata."""
+    return "Kafka Server started" in pair.log(1)
+
+
+@pytest.mark.parametrize("topic", [DEFAULT, OWN])
+def test_a_restarted_leader_shows_nothing_that_is_in_too_few_racks(tmp_path: Path, topic: str) -> None:
+    pair = Pair(tmp_path)
+    pair.format(classpath())
+    with pair.running(classpath()):
+        with Admin(pair.bootstrap) as admin:
+            admin.create_topic(topic, [[1, 2]], {"min.insync.racks": "2"} if topic == OWN else {})
+            wait_for(partial(admin.in_sync, topic, (1, 2)), what="both replicas in sync", timeout_s=60)
+        require_racks_of_the_cluster(pair.bootstrap)
+        pair.kill(2)
+        with Admin(f"{HOST}:{pair.ports[0]}") as admin:
+            wait_for(partial(admin.in_sync, topic, (1,)), what="an ISR of one", timeout_s=60)
+        first = f"{HOST}:{pair.ports[0]}"
+        assert write_to_the_leader(first, topic) == 0
+        assert visible(first, topic) == 0
+        pair.kill(1)
+        pair.start(1, classpath())
+        wait_for(partial(registered_again, pair), what="the leader that is back", timeout_s=90)
+        with Admin(first) as admin:
+            wait_for(lambda: admin.partition(topic).leader == 1, what="a leader", timeout_s=60)
+        assert visible(first, topic) == 0
