@@ -197,26 +197,6 @@ def test_classes(names: Sequence[str], known: Mapping[str, _Class]) -> tuple[str
 test_classes.__test__ = False  # type: ignore[attr-defined]  # its name is no test's
 
 
-def changed_tests(plan: Recipe, tree: Path, head: str, base: str = layout.BASELINE) -> dict[str, tuple[str, ...]]:
-    """Test sources that differ between two commits and are still there, as classes by module.
-
-    Args:
-        plan: knows the modules.
-        tree: a repository with the sources.
-        head: the later commit, checked out.
-        base: the earlier commit.
-    """
-    found: dict[str, list[str]] = {}
-    for file in git.changed_files(tree, base, head):
-        module = home(plan, file)
-        path = tree / file
-        if module and file.startswith(f"{module.path}/src/test/") and path.suffix in {".java", ".scala"}:
-            if not path.exists():
-                continue
-            found.setdefault(module.name, []).append(class_of(path))
-    return {name: tuple(sorted(classes)) for name, classes in found.items()}
-
-
 def class_of(source: Path) -> str:
     """The full name of the class that a source file is named after."""
     package = ""
