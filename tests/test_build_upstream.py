@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pyhooks.build import maven, recipe, upstream, upstream_run, upstream_suite
+from pyhooks.build import jvmtest, maven, recipe, upstream, upstream_run, upstream_suite
 from pyhooks.build.maven import java_home
 from pyhooks.build.upstream import Unit, plan_units
 from pyhooks.build.upstream_cases import (
@@ -463,9 +463,9 @@ def test_test_classes_are_found_by_their_annotations_and_those_of_parents_and_ne
 def test_a_source_is_named_after_its_package_and_file(tmp_path: Path) -> None:
     source = tmp_path / "ATest.scala"
     source.write_text("/** package x */\npackage kafka.server\n\nclass ATest\n", encoding="utf-8")
-    assert upstream_suite.class_of(source) == "kafka.server.ATest"
+    assert jvmtest.class_of(source) == "kafka.server.ATest"
     source.write_text("package org.a.b;\nclass ATest {}\n", encoding="utf-8")
-    assert upstream_suite.class_of(source) == "org.a.b.ATest"
+    assert jvmtest.class_of(source) == "org.a.b.ATest"
 
 
 def test_a_file_that_is_no_class_is_refused() -> None:

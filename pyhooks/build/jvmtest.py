@@ -189,7 +189,7 @@ def _unpack(
     plan: Recipe, space: Workspace, classes: Sequence[str], changed: dict[str, list[Path]], target: Path
 ) -> None:
     """Unpacks the published tests of the modules that have the classes, without what is compiled anew."""
-    stale = {nest(f"{_package(file)}/{file.stem}") for files in changed.values() for file in files if _is_code(file)}
+    stale = {nest(f"{_package(file)}/{file.stem}") for files in changed.values() for file in files if is_code(file)}
     found: set[str] = set()
     for module in (m for m in plan.modules if m.tests):
         jar = space.store.path(plan.find(module.artifact, "test"))
@@ -213,8 +213,15 @@ def located(failure: RackgateError, work: Path) -> RackgateError:
     return RackgateError(words, detail=detail)
 
 
-def _is_code(file: Path) -> bool:
+def is_code(file: Path) -> bool:
+    """Whether a file of the tests is compiled."""
     return file.suffix in {".java", ".scala"}
+
+
+def class_of(source: Path) -> str:
+    """The full name of the class that a source file is named after."""
+    package = _package(source)
+    return f"{package}/{source.stem}".strip("/").replace("/", ".")
 
 
 def _package(file: Path) -> str:
@@ -227,7 +234,7 @@ def _package(file: Path) -> str:
 
 
 def _defines(files: Sequence[Path], name: str) -> bool:
-    return any(_is_code(f) and f"{_package(f)}/{f.stem}".replace("/", ".") == name for f in files)
+    return any(is_code(f) and class_of(f) == name for f in files)
 
 
 def _write_poms(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+
+from pyhooks import toml
 from pyhooks.build.recipe import Recipe
 from pyhooks.build.workspace import home
 from pyhooks.errors import RackgateError
@@ -97,12 +98,7 @@ def load(path: Path, recipe: Recipe) -> tuple[Mutant, ...]:
     Raises:
         RackgateError: missing, not TOML, or an entry that cannot be meant; the message names it.
     """
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise RackgateError(f"{path} is missing: it lists the mutants") from error
-    except tomllib.TOMLDecodeError as error:
-        raise RackgateError(f"{path}: {error}") from error
+    raw = toml.read(path, "it lists the mutants")
     mutants = tuple(_mutant(path, number, entry) for number, entry in enumerate(raw.get("mutant", ()), 1))
     if not mutants:
         raise RackgateError(f"{path}: no [[mutant]]")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyhooks import paths
+
+from pyhooks import paths, toml
 from pyhooks.errors import RackgateError
 
 CLIENT_ROLES = frozenset({"client-3.9", "client-4.4"})
@@ -208,12 +208,7 @@ def load(path: Path | None = None) -> Recipe:
         RackgateError: missing, not TOML, or a value that cannot be meant; the message names the place.
     """
     path = path or paths.PATCH / "kafka.toml"
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise RackgateError(f"{path} is missing: it says what is built") from error
-    except tomllib.TOMLDecodeError as error:
-        raise RackgateError(f"{path}: {error}") from error
+    raw = toml.read(path, "it says what is built")
     try:
         recipe = Recipe(
             path=path,

@@ -19,7 +19,6 @@ from pyhooks.build import jvmtest, maven, series
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.recipe import Module, Recipe
 from pyhooks.build.upstream_cases import PATCHED, STOCK, ClassResult, read_class
-from pyhooks.build.upstream_suite import class_of
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 
@@ -130,7 +129,7 @@ def compile_changed(
         output = work / "classes"
         output.mkdir()
         files = [file for found in changed.values() for file in found]
-        if any(file.suffix in {".java", ".scala"} for file in files):
+        if any(map(jvmtest.is_code, files)):
             tests = [space.store.path(plan.find(m.artifact, "test")) for m in plan.modules if m.tests]
             maven.render(
                 "jvmtest.xml.j2", work / "compile" / "pom.xml",
@@ -144,16 +143,13 @@ def compile_changed(
                 maven.maven(pom, ["test-compile"], what="compile the series' tests", log=work / "compile.log")
             except RackgateError as error:
                 raise jvmtest.located(error, work) from None
-        answer = {name: sorted(map(class_of, _code(found))) for name, found in changed.items() if _code(found)}
+        code = {name: [file for file in found if jvmtest.is_code(file)] for name, found in changed.items()}
+        answer = {name: sorted(map(jvmtest.class_of, found)) for name, found in code.items() if found}
         shutil.rmtree(target, ignore_errors=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         output.replace(target)
     listing.write_text(json.dumps(answer, indent=1), encoding="utf-8")
     return {name: tuple(classes) for name, classes in answer.items()}
-
-
-def _code(files: Sequence[Path]) -> list[Path]:
-    return [file for file in files if file.suffix in {".java", ".scala"}]
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-import tomllib
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyhooks import paths
+
+from pyhooks import paths, toml
 from pyhooks.build import git, layout
 from pyhooks.build.fetch import Store
 from pyhooks.build.recipe import Module, Recipe
@@ -63,15 +63,11 @@ def load(plan: Recipe, path: Path | None = None) -> Suite:
         RackgateError: missing, not TOML, an unknown module, a class twice, or an exception without a reason.
     """
     path = path or paths.PATCH / "upstream.toml"
+    raw = toml.read(path, "it lists the tests to run")
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
         classes = {entry["name"]: tuple(map(str, entry["classes"])) for entry in raw["module"]}
         allowed = {str(entry["test"]): str(entry["reason"]).strip() for entry in raw.get("allowed", ())}
         alone = frozenset(map(str, raw.get("alone", ())))
-    except FileNotFoundError as error:
-        raise RackgateError(f"{path} is missing: it lists the tests to run") from error
-    except tomllib.TOMLDecodeError as error:
-        raise RackgateError(f"{path}: {error}") from error
     except (KeyError, TypeError) as error:
         raise RackgateError(f"{path}: key {error} is missing or not of this file's form") from error
     for name in classes:
@@ -195,14 +191,3 @@ def test_classes(names: Sequence[str], known: Mapping[str, _Class]) -> tuple[str
 
 
 test_classes.__test__ = False  # type: ignore[attr-defined]  # its name is no test's
-
-
-def class_of(source: Path) -> str:
-    """The full name of the class that a source file is named after."""
-    package = ""
-    for line in source.read_text(encoding="utf-8").splitlines():
-        words = line.strip().rstrip(";").split()
-        if len(words) == 2 and words[0] == "package":
-            package = f"{words[1]}."
-            break
-    return f"{package}{source.stem}"
