@@ -14,8 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
 
 from pyhooks.cluster.kafka import java_command, new_id, render
+from pyhooks.jvm.client import STRINGS
+from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.gateway import Gateway
 from pyhooks.process import DIES_WITH_PARENT, run
 from pyhooks.wait import wait_for
 
@@ -143,6 +150,21 @@ class Pair:
             "group.initial.rebalance.delay.ms": "0",
             **self._extra,
         }
+
+
+def refused_attempt(gateway: Gateway, bootstrap: str, config: Mapping[str, str]) -> JavaError:
+    """Lets a Java producer write a record to the topic ``gated``, which must raise, and returns what it raised."""
+    java = gateway.jvm
+    properties = java.java.util.Properties()
+    for key, value in {"bootstrap.servers": bootstrap, **STRINGS, **config}.items():
+        properties.setProperty(key, value)
+    producer: Any = java.org.apache.kafka.clients.producer.KafkaProducer(properties)
+    record = java.org.apache.kafka.clients.producer.ProducerRecord("gated", "key", "value")
+    with pytest.raises(Py4JJavaError) as caught:
+        producer.send(record).get()
+    error = JavaError.of(caught.value.java_exception)
+    producer.close()
+    return error
 
 
 def run_class_classpath(kafka: Path, classpath: str = "") -> str:

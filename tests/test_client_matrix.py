@@ -11,14 +11,13 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from loopback import Exchange, Pair, Wire, produce_error
-from py4j.protocol import Py4JJavaError
+from loopback import Exchange, Pair, Wire, produce_error, refused_attempt
 
 from pyhooks import paths
 from pyhooks.build import recipe
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.workspace import Workspace
-from pyhooks.jvm.client import STRINGS, Admin
+from pyhooks.jvm.client import Admin
 from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.gateway import Gateway
 from pyhooks.wait import wait_for
@@ -72,16 +71,7 @@ def refused(wire: Wire, pair: Pair, classpath: str) -> tuple[Exchange, JavaError
     """One attempt of a Java producer: what went over the wire, what it raised, the latest version it could speak."""
     wire.take()
     with Gateway(classpath) as gateway:
-        java = gateway.jvm
-        config = java.java.util.Properties()
-        for key, value in {"bootstrap.servers": pair.bootstrap, **STRINGS, **ONE_ATTEMPT}.items():
-            config.setProperty(key, value)
-        producer: Any = java.org.apache.kafka.clients.producer.KafkaProducer(config)
-        record = java.org.apache.kafka.clients.producer.ProducerRecord("gated", "key", "value")
-        with pytest.raises(Py4JJavaError) as caught:
-            producer.send(record).get()
-        error = JavaError.of(caught.value.java_exception)
-        producer.close()
+        error = refused_attempt(gateway, pair.bootstrap, ONE_ATTEMPT)
         latest = gateway.produce_versions().latest
     (exchange,) = wire.take()
     return exchange, error, latest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,14 +11,14 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from py4j.protocol import Py4JJavaError
+from loopback import free_ports, refused_attempt
 
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster.kafka import java_command, new_id, render
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
 from pyhooks.jvm import machine
-from pyhooks.jvm.client import STRINGS, Acknowledged, Admin, Producer
+from pyhooks.jvm.client import Acknowledged, Admin, Producer
 from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.gateway import Gateway
 from pyhooks.process import DIES_WITH_PARENT, run
@@ -28,16 +27,6 @@ from pyhooks.wait import wait_for
 pytestmark = pytest.mark.build
 ERRORS = "org.apache.kafka.common.errors"
 ONE_ATTEMPT = {"acks": "all", "retries": "0", "enable.idempotence": "false"}
-
-
-def free_ports(number: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(number)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def properties(node_id: int, port: int, controller_port: int, folder: Path) -> dict[str, str]:
@@ -149,16 +138,7 @@ def test_lowering_the_config_lets_it_through(bootstrap: str) -> None:
 
 def test_the_stock_java_client_gets_what_it_knows(bootstrap: str) -> None:
     with Gateway(Distribution.load().classpath(overlay=False)) as stock:
-        java = stock.jvm
-        config = java.java.util.Properties()
-        for key, value in {"bootstrap.servers": bootstrap, **STRINGS, **ONE_ATTEMPT}.items():
-            config.setProperty(key, value)
-        producer: Any = java.org.apache.kafka.clients.producer.KafkaProducer(config)
-        record = java.org.apache.kafka.clients.producer.ProducerRecord("gated", "key", "value")
-        with pytest.raises(Py4JJavaError) as caught:
-            producer.send(record).get()
-        error = JavaError.of(caught.value.java_exception)
-        producer.close()
+        error = refused_attempt(stock, bootstrap, ONE_ATTEMPT)
     assert error.java_class == f"{ERRORS}.NotEnoughReplicasException"
     assert error.retriable
     # the message is the broker's: it still tells that racks are what is missing
