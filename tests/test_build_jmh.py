@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyhooks.build import jmh
+from pyhooks.build.distribution import MANIFEST, Distribution
 from pyhooks.build.jmhstats import LIMITS, Comparison, Fork, Interval, compare, difference, judge, worst
 from pyhooks.errors import RackgateError
 
@@ -161,6 +162,26 @@ def test_more_keeps_the_forks_of_the_same_build_only(tmp_path: Path) -> None:
     assert {fork.round_ for fork in kept} == {1, 2}
     assert len(kept) == len(cells) + 5
     assert jmh._kept(tmp_path / "absent", "k") == []
+
+
+def test_the_gate_is_held_against_an_append_that_stores_something(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text(json.dumps({"kafka_version": "4.3.1", "patch_hash": "0"}), encoding="utf-8")
+
+    def cpu_ns(cell: jmh.Cell) -> float:
+        if dict(cell.parameters).get("log") == "file":
+            return 2_000.0
+        return 62.0 if cell.side == jmh.OVERLAY else 60.0
+
+    cells, _ = jmh.plan()
+    forks = [Fork(cell.name, number, cpu_ns(cell), 1.0, 0.0, 1.0) for cell in cells for number in range(1, 6)]
+    summary = jmh.summarise(Distribution(tmp_path), jmh.QUICK, forks)
+    gates = [
+        found for found in summary["comparisons"] if found["name"].startswith("append gate") and not found["control"]
+    ]
+    assert len(gates) == 6
+    assert all(found["percent_of_append_to_file"]["estimate"] == pytest.approx(0.1) for found in gates)
+    # 2 ns of 60 are below 5 ns, not below 3 %
+    assert summary["verdict"] == "not met"
 
 
 def test_a_part_of_the_plan() -> None:
