@@ -185,3 +185,15 @@ def test_reports(tmp_path: Path) -> None:
 def test_a_run_in_which_all_is_skipped_is_not_a_pass(tmp_path: Path) -> None:
     (tmp_path / "TEST-p.T.xml").write_text('<testsuite><testcase name="a"><skipped/></testcase></testsuite>')
     assert not jvmtest.read_reports(tmp_path, tmp_path, 1.0).passed
+
+
+def test_tests_of_a_changed_abstract_parent_are_found(tmp_path: Path) -> None:
+    folder = tmp_path / "core/src/test/scala"
+    folder.mkdir(parents=True)
+    (folder / "AbstractATest.scala").write_text("abstract class AbstractATest\n")
+    (folder / "ATest.scala").write_text("class ATest extends AbstractATest {\n")
+    (folder / "BTest.scala").write_text("class BTest(x: Int)\n  extends AbstractATest(x) {\n")
+    (folder / "OtherTest.scala").write_text("class OtherTest extends AbstractATestBase // AbstractATest\n")
+    where = "core/src/test/scala"
+    files = [f"{where}/AbstractATest.scala", f"{where}/BTest.scala", "core/src/main/scala/AbstractA.scala"]
+    assert jvmtest._heirs(tmp_path, files) == [f"{where}/ATest.scala"]

@@ -7,6 +7,7 @@ patched tree and go before them.
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import time
 import xml.etree.ElementTree as ElementTree
@@ -167,15 +168,16 @@ def read_reports(folder: Path, shown: Path, seconds: float) -> Outcome:
 
 
 def changed_tests(plan: Recipe, sources: Path, patches: tuple[series.Patch, ...], work: Path) -> dict[str, list[Path]]:
-    """Copies the test sources that the series changes to ``work/sources``; returns them by module."""
+    """Copies test sources that the series changes, or whose parents it changes, to ``work/sources``; by module."""
     tree = work / "tree"
     layout.clone(sources, tree)
     head = series.apply(tree, patches)
     changed: dict[str, list[Path]] = {}
-    for file in git.changed_files(tree, layout.BASELINE, head):
+    files = [file for file in git.changed_files(tree, layout.BASELINE, head) if (tree / file).exists()]
+    for file in [*files, *_heirs(tree, files)]:
         module = home(plan, file)
         source = tree / file
-        if module is None or not file.startswith(f"{module.path}/src/test/") or not source.exists():
+        if module is None or not file.startswith(f"{module.path}/src/test/"):
             continue
         kind, _, name = file.removeprefix(f"{module.path}/src/test/").partition("/")
         target = work / "sources" / kind / name
@@ -183,6 +185,20 @@ def changed_tests(plan: Recipe, sources: Path, patches: tuple[series.Patch, ...]
         shutil.copyfile(source, target)
         changed.setdefault(module.name, []).append(target)
     return changed
+
+
+def _heirs(tree: Path, files: Sequence[str]) -> list[str]:
+    """Test sources that the series leaves alone, but whose tests it changes with an abstract parent next to them."""
+    found: set[str] = set()
+    for file in files:
+        parent = Path(file)
+        if "/src/test/" not in file or not parent.stem.startswith("Abstract") or not is_code(parent):
+            continue
+        child = re.compile(rf"\bextends\s+{parent.stem}\b")
+        for source in (tree / parent).parent.glob(f"*{parent.suffix}"):
+            if child.search(source.read_text(encoding="utf-8")):
+                found.add(str(source.relative_to(tree)))
+    return sorted(found.difference(files))
 
 
 def _unpack(
