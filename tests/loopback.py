@@ -1,10 +1,11 @@
-"""Two brokers in rack a on loopback, started and stopped at will, and a proxy that reads what goes over the wire."""
+"""Brokers in racks on loopback, started and stopped at will, and a proxy that reads what goes over the wire."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -19,11 +20,12 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from pyhooks.cluster.format import format_disks
 from pyhooks.cluster.kafka import java_command, new_id, render
 from pyhooks.jvm.client import STRINGS
 from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.gateway import Gateway
-from pyhooks.process import DIES_WITH_PARENT, run
+from pyhooks.process import DIES_WITH_PARENT
 from pyhooks.wait import wait_for
 
 HOST = "127.0.0.1"
@@ -43,30 +45,51 @@ def free_ports(number: int) -> list[int]:
     return ports
 
 
-class Pair:
-    """Two brokers in rack a, the first one the controller too.
+class Brokers:
+    """Brokers in racks, and one controller: the first broker itself, or a node of its own.
 
     Args:
         folder: for their files.
+        racks: broker id to rack.
+        controller: id of the node that is the controller.
         advertised: ports that clients are sent to instead of the brokers' own, or none.
-        extra: further properties of both.
+        extra: further properties of all nodes.
     """
 
-    def __init__(self, folder: Path, *, advertised: Sequence[int] = (), extra: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        racks: Mapping[int, str],
+        controller: int,
+        *,
+        advertised: Sequence[int] = (),
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
-        self.ports = free_ports(5)
+        self.racks = dict(racks)
+        self.controller = controller
+        self.nodes = sorted({*racks, controller})
+        ports = free_ports(2 * len(racks) + 1)
+        self.ports = ports[: len(racks)]
+        self._client = dict(zip(racks, self.ports, strict=True))
+        self._peer = dict(zip(racks, ports[len(racks) :], strict=False))
+        self._control = ports[-1]
         self._extra = dict(extra or {})
-        self._advertised = tuple(advertised) or tuple(self.ports[:2])
+        self._advertised = dict(zip(racks, tuple(advertised) or self.ports, strict=True))
         self._identity = new_id()
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
     def bootstrap(self) -> str:
-        """Addresses of both brokers, as clients see them."""
-        return ",".join(f"{HOST}:{port}" for port in self._advertised)
+        """Addresses of all brokers, as clients see them."""
+        return ",".join(f"{HOST}:{port}" for port in self._advertised.values())
+
+    def address(self, broker: int) -> str:
+        """The address of one broker."""
+        return f"{HOST}:{self._client[broker]}"
 
     def file(self, node: int) -> Path:
-        """The configuration of node 1 or 2."""
+        """The configuration of a node."""
         return self.folder / f"{node}.properties"
 
     def log(self, node: int) -> str:
@@ -77,29 +100,41 @@ class Pair:
         """Where the node's log is."""
         return self.folder / f"data-{node}"
 
-    def format(self, classpath: str) -> None:
-        """Writes configurations and formats the disks."""
-        for node in (1, 2):
+    def format(self, classpath: str, *more: str, nodes: Sequence[int] = ()) -> None:
+        """Writes configurations and formats the disks, of all nodes unless some are named.
+
+        Args:
+            classpath: of the storage tool.
+            more: further arguments of ``kafka-storage format``.
+            nodes: whose disks, or all.
+        """
+        chosen = nodes or self.nodes
+        for node in chosen:
             self.file(node).write_text(render(self._properties(node)), encoding="utf-8")
-            words = ["java", "-cp", classpath, "kafka.tools.StorageTool", "format"]
-            run([*words, "-t", self._identity, "-c", str(self.file(node))], what=f"format node {node}")
+        words = ["format", "-t", self._identity]
+        format_disks(classpath, [[*words, "-c", str(self.file(node)), *more] for node in chosen])
+
+    def wipe(self, node: int) -> None:
+        """Deletes the disk of a node that does not run."""
+        assert node not in self._running, f"node {node} runs"
+        shutil.rmtree(self.data(node))
 
     def set(self, name: str, value: str) -> None:
         """Adds a property for the next start."""
         self._extra[name] = value
-        for node in (1, 2):
+        for node in self.nodes:
             self.file(node).write_text(render(self._properties(node)), encoding="utf-8")
 
     @contextmanager
     def running(self, classpath: str) -> Iterator[None]:
-        """Both brokers run within the block, and end in good order after it."""
+        """All nodes run within the block, and end in good order after it."""
         try:
-            for node in (1, 2):
+            for node in self.nodes:
                 self.start(node, classpath)
-            wait_for(self._up, what="two brokers that started", timeout_s=90, interval_s=0.3)
+            wait_for(self._up, what="nodes that started", timeout_s=90, interval_s=0.3)
             yield
         finally:
-            self._stop()
+            self._stop_all()
 
     def start(self, node: int, classpath: str) -> None:
         """Starts a node, within the block of ``running``, and does not wait for it."""
@@ -107,49 +142,91 @@ class Pair:
         with (self.folder / f"{node}.log").open("wb") as log:
             self._running[node] = subprocess.Popen([*DIES_WITH_PARENT, *words], stdout=log, stderr=subprocess.STDOUT)
 
+    def serves(self, node: int) -> bool:
+        """Whether the node, which must not have ended, has come so far that it serves."""
+        process = self._running[node]
+        assert process.poll() is None, f"node {node} ended:\n{self.log(node)[-3000:]}"
+        return "Kafka Server started" in self.log(node)
+
+    def ended(self, node: int) -> bool:
+        """Whether a node that was started has ended by itself."""
+        return self._running[node].poll() is not None
+
     def kill(self, node: int) -> None:
         """Ends a node as a power failure does."""
         process = self._running.pop(node)
         process.kill()
         process.wait()
 
-    def _up(self) -> bool:
-        ended = [node for node, process in self._running.items() if process.poll() is not None]
-        assert not ended, f"node {ended[0]} ended:\n{self.log(ended[0])[-3000:]}"
-        return all("Kafka Server started" in self.log(node) for node in (1, 2))
+    def stop(self, node: int) -> None:
+        """Ends a node in good order, or as a power failure does if that takes too long."""
+        process = self._running.pop(node)
+        process.terminate()
+        try:
+            process.wait(timeout=STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
-    def _stop(self) -> None:
-        # the controller last, else the other one waits for it
-        for _, process in sorted(self._running.items(), reverse=True):
-            process.terminate()
-            try:
-                process.wait(timeout=STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self._running.clear()
+    def pause(self, node: int) -> None:
+        """Lets a node do nothing any more, as one that is cut off: it has lost nothing, and nobody hears of it."""
+        self._running[node].send_signal(signal.SIGSTOP)
+
+    def resume(self, node: int) -> None:
+        """Lets a paused node go on."""
+        self._running[node].send_signal(signal.SIGCONT)
+
+    def _up(self) -> bool:
+        return all(self.serves(node) for node in self._running)
+
+    def _stop_all(self) -> None:
+        # the controller last, else the others wait for it
+        for node in self._running:
+            self.resume(node)
+        for node in sorted(self._running, key=lambda node: (node == self.controller, -node)):
+            self.stop(node)
 
     def _properties(self, node: int) -> dict[str, str]:
-        client, peer = self.ports[node - 1], self.ports[node + 1]
-        control = self.ports[4]
-        listeners = f"PLAINTEXT://{HOST}:{client},PEER://{HOST}:{peer}"
-        return {
-            "process.roles": "broker,controller" if node == 1 else "broker",
-            "node.id": str(node),
-            "broker.rack": "a",
-            "listeners": listeners + (f",CONTROLLER://{HOST}:{control}" if node == 1 else ""),
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{self._advertised[node - 1]},PEER://{HOST}:{peer}",
+        roles = ["broker"] * (node in self.racks) + ["controller"] * (node == self.controller)
+        listeners, advertised = [], []
+        if node in self.racks:
+            listeners += [f"PLAINTEXT://{self.address(node)}", f"PEER://{HOST}:{self._peer[node]}"]
+            advertised += [f"PLAINTEXT://{HOST}:{self._advertised[node]}", listeners[1]]
+        if node == self.controller:
+            listeners.append(f"CONTROLLER://{HOST}:{self._control}")
+        broker = {
+            "broker.rack": self.racks.get(node, ""),
+            "advertised.listeners": ",".join(advertised),
             "inter.broker.listener.name": "PEER",
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEER:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "controller.quorum.voters": f"1@{HOST}:{control}",
-            "log.dirs": str(self.data(node)),
             "auto.create.topics.enable": "false",
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "1",
             "group.initial.rebalance.delay.ms": "0",
+        }
+        return {
+            "process.roles": ",".join(roles),
+            "node.id": str(node),
+            "listeners": ",".join(listeners),
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.quorum.voters": f"{self.controller}@{HOST}:{self._control}",
+            "log.dirs": str(self.data(node)),
+            **(broker if node in self.racks else {}),
             **self._extra,
         }
+
+
+class Pair(Brokers):
+    """Two brokers in rack a, the first one the controller too.
+
+    Args:
+        folder: for their files.
+        advertised: ports that clients are sent to instead of the brokers' own, or none.
+        extra: further properties of both.
+    """
+
+    def __init__(self, folder: Path, *, advertised: Sequence[int] = (), extra: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder, {1: "a", 2: "a"}, controller=1, advertised=advertised, extra=extra)
 
 
 def refused_attempt(gateway: Gateway, bootstrap: str, config: Mapping[str, str]) -> JavaError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import STEPS, check_faults
 from pyhooks.checker.phases import OK, check_phases
 from pyhooks.checker.seen import check_defaults
+from pyhooks.checker.succession import AWAY, BACK, DESTROYED, WRITTEN, check_succession
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event, Outcome
 
@@ -106,6 +108,48 @@ def read(*keys: str, topic: str = "t") -> Event:
 )
 def test_delivery(events: list[Event], valid: str, says: str) -> None:
     found = check_delivery(events)
+    assert found.valid == valid
+    assert says in "; ".join(found.because)
+
+
+@pytest.mark.parametrize(
+    ("values", "valid"), [(["v1"], "true"), (["v2"], "false"), (None, "true")], ids=["equal", "another", "not told"]
+)
+def test_delivery_compares_values(values: list[str] | None, valid: str) -> None:
+    produced = event(1, "test", "produce", "ok", topic="t", key="k1", value="v1")
+    told = {} if values is None else {"values": values}
+    assert check_delivery([produced, event(9, "reader", "read", "ok", topic="t", keys=["k1"], **told)]).valid == valid
+
+
+def succession(leader: int = 3, away: Sequence[int] = (1, 2), after: str = "new", *, left_out: str = "") -> list[Event]:
+    looks = {WRITTEN: ((1, 2, 3), 1), AWAY: (away, 1), DESTROYED: ((), -1), BACK: ((1, 2, 3), leader)}
+    events = [
+        event(at, "test", "look", "ok", moment=moment, isr=list(isr), leader=led, elr=[])
+        for at, (moment, (isr, led)) in enumerate(looks.items())
+        if moment != left_out
+    ]
+    ids = {"directory_before": "old", "directory_after": after}
+    return events + [
+        event(9, "test", "destroy", "ok", broker=broker, **ids) for broker in (1, 2) if left_out != "disks"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("events", "valid", "says"),
+    [
+        (succession(), "true", ""),
+        (succession(leader=2), "false", "broker 2 leads, and not 3"),
+        (succession(away=(1, 2, 3)), "unknown", "holder away: ISR [1, 2, 3], expected [1, 2]"),
+        (succession(away=(1,)), "unknown", "holder away: ISR [1], expected [1, 2]"),
+        (succession(after="old"), "unknown", "broker 1 has the disk that it had"),
+        (succession(left_out="disks"), "unknown", "nothing tells that the disk of broker 1"),
+        (succession(left_out=BACK), "unknown", "nobody looked"),
+        (succession(left_out=WRITTEN), "unknown", "nobody looked"),
+        ([], "unknown", "nobody looked"),
+    ],
+)
+def test_succession(events: list[Event], valid: str, says: str) -> None:
+    found = check_succession(events, holder=3, destroyed=(1, 2))
     assert found.valid == valid
     assert says in "; ".join(found.because)
 

@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from features import ELR_FEATURE, RACKS_FEATURE, Said, features
 from loopback import Pair, lay_out_release, run_class_classpath
 
 from pyhooks import paths
 from pyhooks.build.archive import make_archive
 from pyhooks.build.distribution import Distribution
 from pyhooks.history import History
-from pyhooks.jvm.client import Acknowledged, Admin, Producer
+from pyhooks.jvm.client import Acknowledged, Admin, Finalized, Producer
 from pyhooks.jvm.failure import JavaError
 from pyhooks.process import run
 from pyhooks.wait import wait_for
 from pyhooks.workload.reader import high_watermark, read_all
 
-pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.build, pytest.mark.timeout(600)]
 RACKS = "min.insync.racks"
 RACKS_REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
 ONE_ATTEMPT = {"acks": "all", "retries": "0", "enable.idempotence": "false"}
@@ -100,75 +101,151 @@ def topic_config(stock: Stock) -> str:
     return run([*words, "--entity-name", "gated"], what="describe the topic")
 
 
-def snapshots(pair: Pair, node: int) -> set[str]:
-    return {path.name for path in (pair.data(node) / "__cluster_metadata-0").glob("*.checkpoint")}
-
-
-def lines_about(pair: Pair, node: int, text: str) -> list[str]:
-    return [line for line in pair.log(node).splitlines() if text in line]
-
-
 def lines_at(pair: Pair, level: str) -> list[str]:
     return [line for node in (1, 2) for line in pair.log(node).splitlines() if f"] {level} " in line]
 
 
-def test_on_off_on(stock: Stock, tmp_path: Path, found: dict[str, Any]) -> None:
+def try_to_set_racks(pair: Pair, value: str) -> str:
+    """Sets the topic's config; returns ``ok`` or what the cluster says against it."""
+    with Admin(pair.bootstrap) as admin:
+        try:
+            admin.set_topic_config("gated", RACKS, value)
+        except JavaError as error:
+            return error.text
+    return "ok"
+
+
+def set_level(stock: Stock, how: str, level: int) -> Said:
+    return features(stock.with_overlay, stock.pair.bootstrap, how, "--feature", f"{RACKS_FEATURE}={level}")
+
+
+def level(stock: Stock) -> Finalized:
+    with Admin(stock.pair.bootstrap) as admin:
+        return admin.finalized(RACKS_FEATURE)
+
+
+def snapshot_offsets(pair: Pair, node: int) -> list[int]:
+    """Metadata offsets at which the snapshots of a node end."""
+    folder = pair.data(node) / "__cluster_metadata-0"
+    return [int(path.name.partition("-")[0]) for path in folder.glob("*-*.checkpoint")]
+
+
+def a_stock_node_fails(stock: Stock, node: int, reason: str) -> str:
+    """Starts a node without the overlay and takes it away when it has said why it cannot; returns that line."""
+    stock.pair.start(node, stock.without)
+    lines = wait_for(
+        lambda: [line for line in stock.pair.log(node).splitlines() if reason in line],
+        what=f"the stock node {node} to fail with {reason}",
+        timeout_s=60,
+        interval_s=0.3,
+    )
+    assert "Kafka Server started" not in stock.pair.log(node)
+    stock.pair.kill(node)
+    return lines[0]
+
+
+def restart(pair: Pair, node: int, classpath: str) -> None:
+    """Restarts a node in good order on another class path."""
+    pair.stop(node)
+    pair.start(node, classpath)
+    wait_for(lambda: pair.serves(node), what=f"node {node} to be back", timeout_s=90, interval_s=0.3)
+
+
+def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -> None:
     pair = stock.pair
-    pair.format(stock.with_overlay)
+    pair.format(stock.without)
+
+    # the overlay on a cluster that was formatted by a stock Kafka: nothing changes before the feature is upgraded
+    with pair.running(stock.with_overlay):
+        assert level(stock).level == 0
+        with Admin(pair.bootstrap) as admin:
+            admin.create_topic("gated", [[1, 2]], {"min.insync.replicas": "1"})
+        settled(pair)
+        refusal = try_to_set_racks(pair, "2")
+        assert f"A value above 1 requires {RACKS_FEATURE} 1" in refusal
+        assert f"upgrade --feature {ELR_FEATURE}=1 --feature {RACKS_FEATURE}=1" in refusal
+        assert produce(pair, "before") == "ok"
+
+        # a node without the overlay stands in the way
+        restart(pair, 2, stock.without)
+        refused = set_level(stock, "upgrade", 1)
+        found["upgrade with a stock broker"] = refused.about(RACKS_FEATURE)
+        assert refused.status != 0
+        assert "Broker 2 does not support this feature" in refused.line
+        restart(pair, 2, stock.with_overlay)
+        settled(pair)
+
+        upgraded = set_level(stock, "upgrade", 1)
+        assert upgraded.status == 0, upgraded.text
+        wait_for(lambda: level(stock).level == 1, what="the upgraded feature", timeout_s=20)
+        assert try_to_set_racks(pair, "2") == "ok"
+        wait_for(lambda: produce(pair, "refused-1") == RACKS_REFUSED, what="the gate", timeout_s=10)
+        assert produce(pair, "hidden", acks="1") == "ok"
+        assert high_watermark(pair.bootstrap, "gated") == 1, "what is in one rack is not shown"
+
+        # a broker without the overlay is not let in
+        pair.stop(2)
+        line = a_stock_node_fails(stock, 2, "returned error UNSUPPORTED_VERSION")
+        found["stock broker at level 1"] = line
+        pair.start(2, stock.with_overlay)
+        wait_for(lambda: pair.serves(2), what="the broker with the overlay", timeout_s=90)
+        settled(pair)
+
+        # while a topic requires racks, the way back is closed, and the message names the topic
+        refused = set_level(stock, "downgrade", 0)
+        found["downgrade while R=2"] = refused.about(RACKS)
+        assert refused.status != 0
+        assert f"{RACKS_FEATURE} cannot be downgraded to 0 because {RACKS} is above 1 for topic gated" in refused.line
+        assert level(stock).level == 1
+
+    # a controller without the overlay does not get beyond the record of the level
+    line = a_stock_node_fails(stock, 1, "Tried to apply FeatureLevelRecord")
+    found["stock controller at level 1"] = line
+    assert RACKS_FEATURE in line
 
     with pair.running(stock.with_overlay):
-        with Admin(pair.bootstrap) as admin:
-            admin.create_topic("gated", [[1, 2]], {"min.insync.replicas": "1", RACKS: "2"})
         settled(pair)
-        assert produce(pair, "refused-1") == RACKS_REFUSED
-        assert produce(pair, "hidden", acks="1") == "ok"
-        assert high_watermark(pair.bootstrap, "gated") == 0, "what is in one rack is not shown"
-        assert RACKS in topic_config(stock)
+        assert produce(pair, "refused-2") == RACKS_REFUSED
+        assert try_to_set_racks(pair, "1") == "ok"
+        downgraded = set_level(stock, "downgrade", 0)
+        assert downgraded.status == 0, downgraded.text
+        wait_for(lambda: level(stock).level == 0, what="the downgraded feature", timeout_s=20)
+        assert produce(pair, "at-0") == "ok"
 
+    # The record of level 1 is still in the metadata log, and a stock controller reads it until a snapshot has the level
+    # that came after. By default a controller writes one an hour after its last.
+    line = a_stock_node_fails(stock, 1, "Tried to apply FeatureLevelRecord")
+    found["stock controller right after the downgrade"] = line
+    pair.set("metadata.log.max.snapshot.interval.ms", "500")
+    with pair.running(stock.with_overlay):
+        behind = level(stock)
+        assert behind.level == 0
+        wait_for(
+            lambda: all(max(snapshot_offsets(pair, node), default=0) > behind.epoch for node in (1, 2)),
+            what="a snapshot behind the downgrade on both nodes",
+            timeout_s=60,
+        )
+
+    # the overlay is gone
     with pair.running(stock.without):
         settled(pair)
         assert produce(pair, "stock") == "ok", "a stock broker asks for no racks"
-        assert keys(pair, tmp_path, "stock") == ["hidden", "stock"]
-        assert RACKS not in topic_config(stock), "a stock broker drops the config that it does not know"
-        # notes 4.13: the controller tells of it in one line, a node that is a broker alone drops it without a word,
-        # and neither minds the name in its static configuration
-        about = {node: lines_about(pair, node, RACKS) for node in (1, 2)}
-        found["stock: lines about min.insync.racks, by node"] = about
+        assert keys(pair, tmp_path, "stock") == ["before", "hidden", "at-0", "stock"]
+        # 1 is what the topic was set to; a stock node drops it, and says so once
+        assert RACKS not in topic_config(stock)
         found["stock: lines at ERROR"] = lines_at(pair, "ERROR")
-        (line,) = about[1]
-        assert f"INFO [QuorumController id=1] Skipping unsupported config {RACKS} for resource" in line
-        assert "name='gated'" in line
-        assert about[2] == []
         assert not lines_at(pair, "ERROR")
 
+    # and on again
     with pair.running(stock.with_overlay):
         settled(pair)
-        assert produce(pair, "refused-2") == RACKS_REFUSED, "the record of the config is still in the metadata log"
-        assert keys(pair, tmp_path, "overlay") == ["hidden", "stock"]
-        assert f"{RACKS}=2" in topic_config(stock)
-
-    # a snapshot that a stock node writes has what it knows: the topic's config is gone for good
-    before = [snapshots(pair, node) for node in (1, 2)]
-    pair.set("metadata.log.max.snapshot.interval.ms", "500")
-    with pair.running(stock.without):
-        settled(pair)
-        wait_for(
-            lambda: all(snapshots(pair, node) - old for node, old in zip((1, 2), before, strict=True)),
-            what="a snapshot on both nodes",
-            timeout_s=60,
-        )
-        assert produce(pair, "stock-2") == "ok"
-
-    pair.set("metadata.log.max.snapshot.interval.ms", "3600000")
-    with pair.running(stock.with_overlay):
-        settled(pair)
-        found["overlay after a stock snapshot: the topic's config"] = topic_config(stock)
-        assert RACKS not in topic_config(stock).replace(f"{RACKS}=1", ""), "dropped by the stock snapshot"
-        assert produce(pair, "unprotected") == "ok", "and nobody refuses what stands in one rack"
-        with Admin(pair.bootstrap) as admin:
-            admin.set_topic_config("gated", RACKS, "2")
+        assert level(stock).level == 0
+        assert "requires" in try_to_set_racks(pair, "2")
+        assert set_level(stock, "upgrade", 1).status == 0
+        wait_for(lambda: level(stock).level == 1, what="the upgraded feature", timeout_s=20)
+        assert try_to_set_racks(pair, "2") == "ok"
         wait_for(lambda: produce(pair, "refused-3") == RACKS_REFUSED, what="the gate, set again", timeout_s=10)
-        assert keys(pair, tmp_path, "end")[:4] == ["hidden", "stock", "stock-2", "unprotected"]
+        assert keys(pair, tmp_path, "end")[:4] == ["before", "hidden", "at-0", "stock"]
 
 
 def test_the_class_path_is_in_the_order_of_kafkas_start_script(stock: Stock) -> None:

@@ -28,7 +28,7 @@ _STALE_TESTS_S = 86_400.0
 _KEPT_CLASS_JARS = 150
 _BUILDING_POMS = frozenset({"fetch.xml", "reactor.xml", "module.xml"})
 _NOT_BUILDING = frozenset(
-    {"archive", "classfile", "cli", "distribution", "jmh", "jmhstats", "jvmtest", "mutantbench", "mutants", "mutate", "pin", "progress", "seriescheck", "upstream", "upstream_cases", "upstream_run", "upstream_suite"}
+    {"archive", "classfile", "cli", "controllerscript", "distribution", "jmh", "jmhstats", "jvmtest", "mutantbench", "mutants", "mutate", "pin", "progress", "seriescheck", "upstream", "upstream_cases", "upstream_run", "upstream_suite"}
 )
 
 

@@ -45,11 +45,28 @@ class PartitionState:
         leader: broker id, or -1.
         replicas: broker ids in the order of the assignment.
         isr: broker ids, sorted.
+        elr: ids of the eligible leader replicas, sorted; none if the cluster does not tell.
+        last_known_elr: ids of those that were eligible, sorted; none if the cluster does not tell.
     """
 
     leader: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finalized:
+    """The level of a feature as a broker knows it.
+
+    Attributes:
+        level: the finalized level, 0 if there is none.
+        epoch: the metadata offset up to which the broker that answered has read.
+    """
+
+    level: int
+    epoch: int
 
 
 Done = Callable[[Acknowledged | JavaError], None]
@@ -202,7 +219,9 @@ class Admin(_Client):
         return PartitionState(
             leader=-1 if leader is None else int(leader.id()),
             replicas=tuple(int(node.id()) for node in info.replicas()),
-            isr=tuple(sorted(int(node.id()) for node in info.isr())),
+            isr=_ids(info.isr()),
+            elr=_ids(info.elr()),
+            last_known_elr=_ids(info.lastKnownElr()),
         )
 
     def in_sync(self, topic: str, replicas: Sequence[int], partition: int = 0) -> bool:
@@ -219,6 +238,19 @@ class Admin(_Client):
             if error.java_class == UNKNOWN_TOPIC:
                 return False
             raise
+
+    def finalized(self, feature: str) -> Finalized:
+        """The finalized level of a feature.
+
+        Raises:
+            JavaError: not answered in time.
+        """
+        told = self._get(self._java.describeFeatures().featureMetadata())
+        levels = told.finalizedFeatures().get(feature)
+        return Finalized(
+            level=0 if levels is None else int(levels.maxVersionLevel()),
+            epoch=int(told.finalizedFeaturesEpoch().get()),
+        )
 
     def set_topic_config(self, topic: str, name: str, value: str) -> None:
         """Sets one configuration of a topic and leaves the others.
@@ -255,6 +287,10 @@ class Admin(_Client):
             return future.get(round(self._timeout_s * 1000) + 1000, jpype.java.util.concurrent.TimeUnit.MILLISECONDS)
         except jpype.JException as error:
             raise JavaError.of(error) from error
+
+
+def _ids(nodes: Any) -> tuple[int, ...]:
+    return tuple(sorted(int(node.id()) for node in nodes or ()))
 
 
 def _java_map(values: Mapping[str, str]) -> Any:

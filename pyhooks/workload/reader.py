@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from pyhooks.errors import RackgateError
-from pyhooks.history import History
+from pyhooks.history import Event, History
 
 POLL_S = 0.5
 REQUEST_S = 20.0
@@ -51,7 +52,9 @@ def high_watermark(bootstrap: str, topic: str) -> int:
         return _watermarks(consumer, topic)[1]
 
 
-def read_all(bootstrap: str, topics: Sequence[str], history: History, *, timeout_s: float = 60.0) -> None:
+def read_all(
+    bootstrap: str, topics: Sequence[str], history: History, *, timeout_s: float = 60.0, values: bool = False
+) -> None:
     """Reads topics to their ends and notes one event ``read`` for each, with all keys in the order of offsets.
 
     Args:
@@ -59,6 +62,7 @@ def read_all(bootstrap: str, topics: Sequence[str], history: History, *, timeout
         topics: with one partition each.
         history: where the events go.
         timeout_s: bound for each topic in seconds.
+        values: note all values too, in the same order.
 
     Raises:
         RackgateError: a topic could not be read to its end in time; its event has outcome ``unknown``.
@@ -66,16 +70,19 @@ def read_all(bootstrap: str, topics: Sequence[str], history: History, *, timeout
     for topic in topics:
         with _consumer(bootstrap) as consumer:
             low, high = _watermarks(consumer, topic)
-            keys, next_offset = _read(consumer, topic, low, high, timeout_s)
+            records, next_offset = _read(consumer, topic, low, high, timeout_s)
         complete = next_offset >= high
-        history.note("reader", "read", "ok" if complete else "unknown", topic=topic, end_offset=high, keys=keys)
+        told: dict[str, Any] = {"topic": topic, "end_offset": high, "keys": [key for key, _ in records]}
+        if values:
+            told["values"] = [value for _, value in records]
+        history.append(Event.now("reader", "read", "ok" if complete else "unknown", **told))
         if not complete:
             raise RackgateError(f"final read of {topic}: at offset {next_offset} of {high} after {timeout_s:.0f} s")
 
 
-def _read(consumer: Consumer, topic: str, low: int, high: int, timeout_s: float) -> tuple[list[str], int]:
+def _read(consumer: Consumer, topic: str, low: int, high: int, timeout_s: float) -> tuple[list[tuple[str, str]], int]:
     consumer.assign([TopicPartition(topic, 0, low)])
-    keys: list[str] = []
+    records: list[tuple[str, str]] = []
     next_offset = low
     deadline = time.monotonic() + timeout_s
     while next_offset < high and time.monotonic() < deadline:
@@ -83,5 +90,5 @@ def _read(consumer: Consumer, topic: str, low: int, high: int, timeout_s: float)
         if message is None or message.error() is not None:
             continue
         next_offset = message.offset() + 1
-        keys.append((message.key() or b"").decode())
-    return keys, next_offset
+        records.append(((message.key() or b"").decode(), (message.value() or b"").decode()))
+    return records, next_offset

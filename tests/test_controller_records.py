@@ -1,0 +1,129 @@
+"""Where racks are not required, the patched controller writes what the published one writes, byte for byte."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from pyhooks.build.controllerscript import Arm, Record, Step, bench, first_difference, parse
+from pyhooks.build.distribution import Distribution
+from pyhooks.errors import RackgateError
+
+FIRST_SEED, SEEDS, STEPS = 1, 20, 150
+FEATURE = "FeatureLevelRecord(name='min.insync.racks.version', featureLevel=1)"
+ELR_MEMBERS = "eligibleLeaderReplicas=["
+Run = Callable[[Arm], tuple[Step, ...]]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """Runs all scripts on an arm, once."""
+    with bench(Distribution.load()) as made:
+        yield cache(lambda arm: made.run(arm, first_seed=FIRST_SEED, seeds=SEEDS, steps=STEPS))
+
+
+def stock(elr_level: int) -> Arm:
+    return Arm(overlay=False, racks_level=None, elr_level=elr_level)
+
+
+def without_the_feature(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps without the record of the feature's own level, which must be there once a script, at its bootstrap."""
+    own = [step for step in steps for record in step.records if record.text == FEATURE]
+    assert [(step.seed, step.number, step.name) for step in own] == [
+        (seed, 0, "bootstrap") for seed in range(FIRST_SEED, FIRST_SEED + SEEDS)
+    ]
+    return tuple(replace(step, records=tuple(r for r in step.records if r.text != FEATURE)) for step in steps)
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("elr_level", [0, 1])
+def test_with_the_feature_at_0_the_records_are_those_of_stock(run: Run, elr_level: int) -> None:
+    ours = run(Arm(overlay=True, racks_level=0, elr_level=elr_level))
+    assert first_difference(run(stock(elr_level)), ours) == ""
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("elr_level", [0, 1])
+def test_with_one_rack_required_only_the_feature_s_own_record_is_added(run: Run, elr_level: int) -> None:
+    ours = run(Arm(overlay=True, racks_level=1, elr_level=elr_level))
+    assert first_difference(run(stock(elr_level)), without_the_feature(ours)) == ""
+
+
+@pytest.mark.build
+def test_with_two_racks_required_replicas_become_eligible_that_stock_forgets(run: Run) -> None:
+    """The control: the comparison can fail, and fails where it must."""
+    theirs, ours = run(stock(1)), without_the_feature(run(Arm(overlay=True, racks_level=1, min_insync_racks=2)))
+    differences = []
+    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
+        sides = [tuple(without_configs(step) for step in steps if step.seed == seed) for steps in (theirs, ours)]
+        differences.append(first_difference(*sides))
+    # a few scripts soon disable ELR, when there is no topic yet that would forbid it
+    assert sum(map(bool, differences)) >= SEEDS // 2, differences
+    sides_said = [said.partition(" against ")[::2] for said in differences]
+    only_ours = [pair for pair in sides_said if [ELR_MEMBERS in side for side in pair] == [False, True]]
+    assert len(only_ours) >= 3, differences
+
+
+def without_configs(step: Step) -> Step:
+    """The step without what a config that is set for a topic brings along."""
+    own = ("ConfigRecord", "ClearElrRecord")
+    return replace(step, records=tuple(record for record in step.records if record.kind not in own))
+
+
+@pytest.mark.build
+def test_the_script_reaches_what_it_is_to_compare(run: Run) -> None:
+    steps = run(stock(1))
+    kinds = Counter(record.kind for step in steps for record in step.records)
+    for kind in (
+        "RegisterBrokerRecord",
+        "BrokerRegistrationChangeRecord",
+        "TopicRecord",
+        "RemoveTopicRecord",
+        "ConfigRecord",
+    ):
+        assert kinds[kind] >= 50, kinds
+    assert kinds["PartitionChangeRecord"] >= 1000, kinds
+    assert kinds["ClearElrRecord"] >= 20, kinds
+    texts = [record.text for step in steps for record in step.records]
+    assert sum(ELR_MEMBERS in text for text in texts) >= 100
+    names = Counter(step.name.split()[0] for step in steps if step.records)
+    for name in (
+        "create",
+        "delete",
+        "add",
+        "shrink",
+        "expand",
+        "reassign",
+        "elect",
+        "alter",
+        "enable",
+        "disable",
+        "fence",
+        "shut",
+    ):
+        assert names[name] >= 5, names
+    assert any("UNCLEAN" in step.name and step.records for step in steps)
+    assert any(step.name.endswith("after a clean shutdown") for step in steps)
+
+
+def step(data: str = "00", *, name: str = "create", number: int = 0) -> Step:
+    return Step(7, number, name, (Record(data, f"TopicRecord({data})"),), "")
+
+
+def test_differences_name_the_seed_and_what_was_written() -> None:
+    assert first_difference([step()], [step()]) == ""
+    assert "seed 7, event 0, 'create'" in first_difference([step()], [step("01")])
+    assert "TopicRecord(01)" in first_difference([step()], [step("01")])
+    assert "'delete'" in first_difference([step()], [step(name="delete")])
+    assert "1 events against 2" in first_difference([step()], [step(), step(number=1)])
+
+
+def test_output_that_breaks_off_is_not_taken_for_a_run() -> None:
+    whole = "event\t7\t0\tcreate\nrecord\t00\tTopicRecord(00)\nevent\t7\t1\tgone\nrefused\tSomeException\nend\n"
+    assert parse(whole) == (step(), Step(7, 1, "gone", (), "SomeException"))
+    with pytest.raises(RackgateError, match="did not come to its end"):
+        parse(whole.removesuffix("end\n"))

@@ -1,0 +1,131 @@
+"""The feature min.insync.racks.version with Kafka's own tools: format, describe, upgrade, downgrade, refusals."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from features import CONFIGS, ELR_FEATURE, RACKS_FEATURE, STORAGE, Said, described, features, tool
+from loopback import Pair
+
+from pyhooks.build.distribution import Distribution
+from pyhooks.jvm.client import Acknowledged, Admin, Producer
+from pyhooks.jvm.failure import JavaError
+from pyhooks.wait import wait_for
+
+pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+RACKS = "min.insync.racks"
+TOPIC = "gated"
+RACKS_REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
+LEVEL_0 = ("--feature", f"{RACKS_FEATURE}=0")
+
+
+@pytest.fixture(scope="module")
+def classpath() -> str:
+    return Distribution.load().classpath()
+
+
+def configs(classpath: str, pair: Pair, kind: str, name: str, *change: str) -> Said:
+    """``kafka-configs --alter`` of a topic, of a broker, or (without a name) of all brokers."""
+    entity = ["--entity-name", name] if name else ["--entity-default"]
+    words = ["--bootstrap-server", pair.bootstrap, "--alter", "--entity-type", kind, *entity]
+    return tool(classpath, CONFIGS, *words, *change)
+
+
+def produce(pair: Pair) -> str:
+    """Produces a record once; returns ``ok`` or the class of the exception."""
+    answers: list[Acknowledged | JavaError] = []
+    with Producer(pair.bootstrap, {"acks": "all", "retries": "0", "enable.idempotence": "false"}) as producer:
+        producer.send(TOPIC, "key", "value", answers.append)
+    (answer,) = answers
+    return answer.java_class if isinstance(answer, JavaError) else "ok"
+
+
+def create_topic(pair: Pair, config: dict[str, str]) -> None:
+    with Admin(pair.bootstrap) as admin:
+        admin.create_topic(TOPIC, [[1, 2]], {"min.insync.replicas": "1", **config})
+        wait_for(partial(admin.in_sync, TOPIC, (1, 2)), what="both replicas in sync", timeout_s=60)
+
+
+def at_level(pair: Pair, level: int) -> bool:
+    with Admin(pair.bootstrap) as admin:
+        return admin.finalized(RACKS_FEATURE).level == level
+
+
+def test_the_storage_tool_knows_the_feature(classpath: str, tmp_path: Path) -> None:
+    mapping = tool(classpath, STORAGE, "version-mapping")
+    assert f"{RACKS_FEATURE}=1" in mapping.text
+    needs = tool(classpath, STORAGE, "feature-dependencies", "--feature", f"{RACKS_FEATURE}=1")
+    assert f"{ELR_FEATURE}=1" in needs.text
+    stock = Distribution.load().classpath(overlay=False)
+    assert RACKS_FEATURE not in tool(stock, STORAGE, "version-mapping").text
+    # without eligible leader replicas the controller could not remember who has the acknowledged records
+    pair = Pair(tmp_path)
+    pair.format(classpath)
+    pair.wipe(1)
+    words = ["format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(pair.file(1))]
+    refused = tool(classpath, STORAGE, *words, "--feature", f"{ELR_FEATURE}=0", "--feature", f"{RACKS_FEATURE}=1")
+    assert refused.status != 0
+    assert f"{RACKS_FEATURE} could not be set to 1 because it depends on {ELR_FEATURE} level 1" in refused.line
+
+
+def test_a_new_cluster_has_the_feature_and_keeps_it_while_racks_are_required(classpath: str, tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    pair.format(classpath)
+    with pair.running(classpath):
+        assert described(classpath, pair.bootstrap)[RACKS_FEATURE] == "1"
+        create_topic(pair, {RACKS: "2"})
+        assert produce(pair) == RACKS_REFUSED
+
+        refused = configs(classpath, pair, "brokers", "1", "--add-config", f"{RACKS}=2")
+        assert refused.status != 0
+        assert f"Broker-level {RACKS} cannot be set while it is enforced for all" in refused.line
+        assert configs(classpath, pair, "brokers", "", "--add-config", f"{RACKS}=2").status == 0
+        refused = configs(classpath, pair, "brokers", "", "--delete-config", RACKS)
+        assert refused.status != 0
+        assert f"Cluster-level {RACKS} cannot be removed while it is enforced. Set it to 1." in refused.line
+
+        for feature in (RACKS_FEATURE, ELR_FEATURE):
+            refused = features(classpath, pair.bootstrap, "downgrade", "--feature", f"{feature}=0")
+            assert refused.status != 0
+            said = f"{feature} cannot be downgraded to 0 because {RACKS} is above 1 for the cluster, topic {TOPIC}."
+            assert said in refused.line
+        assert described(classpath, pair.bootstrap)[RACKS_FEATURE] == "1"
+
+        assert configs(classpath, pair, "brokers", "", "--add-config", f"{RACKS}=1").status == 0
+        assert configs(classpath, pair, "topics", TOPIC, "--add-config", f"{RACKS}=1").status == 0
+        done = features(classpath, pair.bootstrap, "downgrade", *LEVEL_0)
+        assert done.status == 0, done.text
+        wait_for(partial(at_level, pair, 0), what="the downgraded feature", timeout_s=20)
+        assert described(classpath, pair.bootstrap)[RACKS_FEATURE] == "0"
+        assert produce(pair) == "ok"
+
+
+def test_an_upgraded_cluster_enforces_what_its_brokers_were_started_with(classpath: str, tmp_path: Path) -> None:
+    pair = Pair(tmp_path, extra={RACKS: "2"})
+    pair.format(classpath, *LEVEL_0)
+    with pair.running(classpath):
+        assert described(classpath, pair.bootstrap)[RACKS_FEATURE] == "0"
+        warning = f"{RACKS} is 2 by default, but it is not enforced while {RACKS_FEATURE} is 0."
+        for node in (1, 2):
+            lines = [line for line in pair.log(node).splitlines() if warning in line]
+            assert len(lines) == 1, pair.log(node)[-3000:]
+            assert "] WARN " in lines[0]
+        create_topic(pair, {})
+        assert produce(pair) == "ok", "both replicas are in one rack, and nobody asks"
+
+        refused = configs(classpath, pair, "topics", TOPIC, "--add-config", f"{RACKS}=2")
+        assert refused.status != 0
+        assert f"A value above 1 requires {RACKS_FEATURE} 1 and {ELR_FEATURE} 1" in refused.line
+        # what the message tells to do
+        levels = ("--feature", f"{ELR_FEATURE}=1", "--feature", f"{RACKS_FEATURE}=1")
+        assert f"upgrade {' '.join(levels)}" in refused.line
+        done = features(classpath, pair.bootstrap, "upgrade", "--feature", f"{RACKS_FEATURE}=1")
+        assert done.status == 0, done.text
+        wait_for(lambda: produce(pair) == RACKS_REFUSED, what="the gate", timeout_s=20)
+        assert f"{RACKS} is enforced from now on" in pair.log(1)
+        # the controller has put what it was started with into the metadata, so it must be lowered there to go back
+        refused = features(classpath, pair.bootstrap, "downgrade", *LEVEL_0)
+        assert refused.status != 0
+        assert f"because {RACKS} is above 1 for the cluster. Set it to 1 there" in refused.line

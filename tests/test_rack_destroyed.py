@@ -1,0 +1,141 @@
+"""All disks of a rack destroyed while the other rack is away: who has what was acknowledged must lead when it is back.
+
+On stock Kafka the controller forgets that broker, and everything that was acknowledged is lost.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from features import TOPICS, tool
+from loopback import Brokers
+
+from pyhooks.build.distribution import Distribution
+from pyhooks.checker.delivery import check_delivery
+from pyhooks.checker.succession import AWAY, BACK, DESTROYED, WRITTEN, check_succession
+from pyhooks.history import History, Outcome
+from pyhooks.jvm.client import Acknowledged, Admin, PartitionState, Producer
+from pyhooks.jvm.failure import JavaError
+from pyhooks.wait import wait_for
+from pyhooks.workload.reader import read_all
+
+pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+TOPIC = "aab"
+RACKS = {1: "a", 2: "a", 3: "b"}
+LOST = (1, 2)
+HOLDER = 3
+CONTROLLER = 100
+RECORDS = 100
+OVERLAY, STOCK = "overlay", "stock"
+STOPPED, CUT_OFF = "stopped", "cut off"
+SETTINGS = {STOCK: {"min.insync.replicas": "2"}, OVERLAY: {"min.insync.replicas": "2", "min.insync.racks": "2"}}
+
+
+def directory_id(brokers: Brokers, broker: int) -> str:
+    """The id that Kafka drew when it formatted the broker's disk."""
+    lines = (brokers.data(broker) / "meta.properties").read_text(encoding="utf-8").splitlines()
+    (line,) = [line for line in lines if line.startswith("directory.id=")]
+    return line.partition("=")[2]
+
+
+def produce(bootstrap: str, history: History) -> None:
+    """Writes the records and notes how each ended."""
+    with Producer(bootstrap, {"acks": "all"}) as producer:
+        for number in range(RECORDS):
+            key, value = f"key-{number}", f"value-{number}"
+
+            def done(answer: Acknowledged | JavaError, key: str = key, value: str = value) -> None:
+                outcome: Outcome = "ok" if isinstance(answer, Acknowledged) else "unknown"
+                history.note("test", "produce", outcome, topic=TOPIC, key=key, value=value)
+
+            producer.send(TOPIC, key, value, done)
+
+
+def look(admin: Admin, history: History, moment: str) -> PartitionState:
+    """Notes the partition's state at a moment."""
+    state = admin.partition(TOPIC)
+    history.note("test", "look", "ok", moment=moment, leader=state.leader, isr=list(state.isr), elr=list(state.elr))
+    return state
+
+
+def destroy(brokers: Brokers, classpath: str, history: History) -> None:
+    """Takes the power and the disks of all brokers of rack a, and starts them on empty ones."""
+    before = {broker: directory_id(brokers, broker) for broker in LOST}
+    for broker in LOST:
+        brokers.kill(broker)
+    for broker in LOST:
+        brokers.wipe(broker)
+    brokers.format(classpath, nodes=LOST)
+    for broker in LOST:
+        ids = {"directory_before": before[broker], "directory_after": directory_id(brokers, broker)}
+        history.note("test", "destroy", "ok", broker=broker, **ids)
+        brokers.start(broker, classpath)
+    for broker in LOST:
+        wait_for(partial(brokers.serves, broker), what=f"broker {broker} on its new disk", timeout_s=120)
+
+
+def comes_back(brokers: Brokers, admin: Admin, classpath: str, how: str) -> None:
+    """Rack b is there again, and all replicas are in sync."""
+    if how == STOPPED:
+        brokers.start(HOLDER, classpath)
+        wait_for(partial(brokers.serves, HOLDER), what="rack b to be back", timeout_s=120)
+    else:
+        brokers.resume(HOLDER)
+    wait_for(partial(admin.in_sync, TOPIC, (1, 2, 3)), what="all replicas in sync again", timeout_s=60)
+
+
+# A broker that was killed would count as destroyed itself.
+@pytest.mark.parametrize(("arm", "how"), [(OVERLAY, STOPPED), (OVERLAY, CUT_OFF), (STOCK, STOPPED)])
+def test_the_rack_that_has_what_was_acknowledged_leads(tmp_path: Path, arm: str, how: str) -> None:
+    classpath = Distribution.load().classpath(overlay=arm == OVERLAY)
+    history = History(tmp_path / "history.jsonl")
+    # nobody but the elections under test shall move the leader
+    brokers = Brokers(tmp_path, RACKS, CONTROLLER, extra={"auto.leader.rebalance.enable": "false"})
+    brokers.format(classpath)
+    with brokers.running(classpath), Admin(brokers.bootstrap) as admin:
+        admin.create_topic(TOPIC, [[1, 2, 3]], SETTINGS[arm])
+        wait_for(partial(admin.in_sync, TOPIC, (1, 2, 3)), what="all replicas in sync", timeout_s=60)
+        produce(brokers.bootstrap, history)
+        look(admin, history, WRITTEN)
+
+        if how == STOPPED:
+            brokers.stop(HOLDER)
+        else:
+            brokers.pause(HOLDER)
+        wait_for(partial(admin.in_sync, TOPIC, LOST), what="the ISR without rack b", timeout_s=60)
+        away = look(admin, history, AWAY)
+
+        destroy(brokers, classpath, history)
+        # not the client from before: all that it is connected to by now is the broker that does not answer
+        others = ",".join(brokers.address(broker) for broker in LOST)
+        with Admin(others) as fresh:
+            destroyed = look(fresh, history, DESTROYED)
+        described = tool(classpath, TOPICS, "--bootstrap-server", others, "--describe", "--topic", TOPIC)
+
+        comes_back(brokers, admin, classpath, how)
+        look(admin, history, BACK)
+        read_all(brokers.bootstrap, [TOPIC], history, values=True)
+
+    events = list(history.events())
+    assert sum(event.op == "produce" and event.outcome == "ok" for event in events) == RECORDS
+    succession = check_succession(events, holder=HOLDER, destroyed=LOST)
+    delivery = check_delivery(events)
+    if arm == OVERLAY:
+        assert away.elr == (HOLDER,), (
+            "it has all that is committed, since nothing more is committed without a second rack"
+        )
+        assert (destroyed.leader, destroyed.isr, destroyed.elr) == (-1, (), (HOLDER,))
+        assert f"Elr: {HOLDER}" in described.text, described.text
+        assert succession.valid == "true", succession.because
+        assert delivery.valid == "true", delivery.because
+    else:
+        assert away.elr == destroyed.elr == ()
+        assert f"Elr: {HOLDER}" not in described.text, described.text
+        # wrong in exactly these ways, and no evidence is missing
+        assert succession.valid == delivery.valid == "false"
+        assert len(succession.because) == 1, succession.because
+        assert sorted(delivery.because) == sorted(
+            f"{TOPIC}: acknowledged record key-{n} is lost" for n in range(RECORDS)
+        )
