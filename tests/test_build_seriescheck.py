@@ -10,14 +10,16 @@ import pytest
 
 from pyhooks import paths
 from pyhooks.build import builder, recipe, series, seriescheck
-from pyhooks.build.upstream_cases import FAILED, PASSED, Case, ClassResult
+from pyhooks.build.upstream_cases import FAILED, PASSED, PATCHED, STOCK, Case, ClassResult
+from pyhooks.build.upstream_run import Bench
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 
 
 def ok_row(number: int, **other: Any) -> dict[str, Any]:
     row = {
-        "number": number, "patch": f"{number}", "error": "", "classes": {}, "failures": [], "flakes": [], "ok": True,
+        "number": number, "patch": f"{number}", "error": "", "classes": {}, "failures": [], "flakes": [],
+        "published_fail": [], "ok": True,
         "totals": {"tests": 1, "classes": 1}, "seconds": {},
     }  # fmt: skip
     return {**row, **other}
@@ -110,27 +112,38 @@ def test_a_machine_that_cannot_build_is_no_fault_of_a_prefix(tmp_path: Path, mon
         prefix_of(tmp_path, monkeypatch, RackgateError("compile: mvn is not installed; install the package maven"))
 
 
-@pytest.mark.parametrize(("again", "ok"), [(PASSED, True), (FAILED, False)])
-def test_a_failure_counts_if_it_comes_back_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str, ok: bool
+@pytest.mark.parametrize(
+    ("again", "published", "ok"),
+    [(PASSED, None, True), (FAILED, None, False), (FAILED, PASSED, False), (FAILED, FAILED, True)],
+)
+def test_a_failure_counts_if_it_comes_back_each_time_and_only_with_the_series(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str, published: str | None, ok: bool
 ) -> None:
-    ran: list[dict[str, Any]] = []
+    ran: list[tuple[str, dict[str, Any]]] = []
 
-    def fake(_bench: object, _arm: str, _module: object, wanted: dict[str, Any], tell: Any) -> None:
-        ran.append(dict(wanted))
-        tell(ClassResult("a.ATest", 1.0, (Case("a.ATest.b", FAILED if len(ran) == 1 else again, 0.1, "why"),)))
+    def fake(_bench: object, arm: str, _module: object, wanted: dict[str, Any], tell: Any) -> None:
+        ran.append((arm, dict(wanted)))
+        status = published if arm == STOCK and published else FAILED if len(ran) == 1 else again
+        tell(ClassResult("a.ATest", 1.0, (Case("a.ATest.b", status, 0.1, "why"),)))
 
     class Built:
         distribution = None
 
+    if published:
+        (tmp_path / "published" / "a").mkdir(parents=True)
+        (tmp_path / "published" / "a" / "ATest.class").touch()
     monkeypatch.setattr(builder, "build", lambda **_: Built())
     monkeypatch.setattr(seriescheck, "compile_changed", lambda *_: {"clients": ("a.ATest",)})
     monkeypatch.setattr(seriescheck, "series_tests", lambda changed, _: changed)
     monkeypatch.setattr(seriescheck, "run_classes", fake)
+    monkeypatch.setattr(Bench, "classes", lambda *_: tmp_path / "published")
     plan = recipe.load()
     patches = series.load(plan.path.parent, 1)
     row = seriescheck.check_prefix(plan, Workspace(tmp_path), patches, tmp_path / "work", whole=True)
-    assert ran == [{"a.ATest": ()}, *[{"a.ATest": ("b",)}] * 5]
+    tried = [(PATCHED, {"a.ATest": ()}), *[(PATCHED, {"a.ATest": ("b",)})] * 5]
+    assert ran == tried + [(STOCK, {"a.ATest": ("b",)})] * bool(published)
     assert row["ok"] is ok
-    assert bool(row["flakes"]) is ok
+    assert bool(row["flakes"]) is (again == PASSED)
+    assert row["published_fail"] == (["a.ATest.b"] if published == FAILED else [])
+    assert ("fail without the series too" in seriescheck.words({**row, "kept": False})) is (published == FAILED)
     assert row["totals"]["tests"] == 1

@@ -22,13 +22,13 @@ from pyhooks.build.progress import Stages
 from pyhooks.build.recipe import Recipe
 from pyhooks.build.series import Patch
 from pyhooks.build.upstream import REPEATS, methods_of, series_tests
-from pyhooks.build.upstream_cases import PATCHED, ClassResult, Runs, totals
+from pyhooks.build.upstream_cases import PATCHED, STOCK, ClassResult, Runs, totals
 from pyhooks.build.upstream_run import Bench, compile_changed, run_classes
 from pyhooks.build.verdict import Verdict
 from pyhooks.build.workspace import Workspace, build_key, home
 from pyhooks.errors import RackgateError
 
-_FORMAT = 1
+_FORMAT = 2
 _KEPT_ROWS = 200
 # An error of the prefix itself, and not of the machine: a place in a source, or a patch that does not fit.
 _OF_THE_PREFIX = re.compile(r"\.(java|scala):\d+|does not apply|is in src/main or src/test of no|is relocated")
@@ -108,13 +108,15 @@ def check_prefix(
 
     Returns:
         Plain JSON: ``number``, ``patch``, ``ok``, ``error`` (what does not compile, or empty), ``classes``,
-        ``failures``, ``flakes``, ``totals``, ``seconds``.
+        ``failures``, ``flakes``, ``published_fail`` (what fails without the series as well, such as a test that expects not
+        to be run by root), ``totals``, ``seconds``.
 
     Raises:
         RackgateError: it could not be checked.
     """
     row: dict[str, Any] = {
         "number": len(prefix), "patch": prefix[-1].path.name, "error": "", "classes": {}, "failures": [], "flakes": [],
+        "published_fail": [],
     }  # fmt: skip
     clock = time.monotonic()
     seconds: dict[str, float] = {}
@@ -134,7 +136,7 @@ def check_prefix(
         tests = series_tests(changed, bench)
         wanted = tests if whole else only(plan, tests, prefix[-1].files)
         for module in (m for m in plan.modules if wanted.get(m.name)):
-            run_classes(bench, PATCHED, module, dict.fromkeys(wanted[module.name], ()), _teller(runs))
+            run_classes(bench, PATCHED, module, dict.fromkeys(wanted[module.name], ()), _teller(runs, PATCHED))
         repeat(bench, runs, wanted)
         lap("run tests")
     except RackgateError as error:
@@ -146,7 +148,11 @@ def check_prefix(
     results = runs.first[PATCHED]
     bad = [case for cases in runs.bad().values() for case in cases]
     row["classes"] = {name: result.figures() for name, result in sorted(results.items())}
-    row["failures"] = [{"test": c, "message": runs.message(PATCHED, c)} for c in bad if runs.never(PATCHED, c)]
+    always = [case for case in bad if runs.never(PATCHED, case)]
+    row["published_fail"] = [case for case in always if runs.never(STOCK, case)]
+    row["failures"] = [
+        {"test": c, "message": runs.message(PATCHED, c)} for c in always if c not in row["published_fail"]
+    ]
     row["failures"] += [{"test": r.name, "message": r.error} for r in results.values() if r.error]
     row["flakes"] = [{"test": c, "patched": str(runs.tally(PATCHED, c))} for c in bad if runs.flaky(PATCHED, c)]
     row["totals"] = totals(results.values())
@@ -155,21 +161,30 @@ def check_prefix(
     return row
 
 
-def _teller(runs: Runs) -> Callable[[ClassResult], None]:
+def _teller(runs: Runs, arm: str) -> Callable[[ClassResult], None]:
     def tell(result: ClassResult) -> None:
-        runs.add(PATCHED, result)
+        runs.add(arm, result)
 
     return tell
 
 
 def repeat(bench: Bench, runs: Runs, wanted: Mapping[str, Sequence[str]]) -> None:
-    """Runs what failed five more times, to tell a flake from a fault."""
+    """Runs what failed five more times, to tell a flake from a fault, and what always fails as published, without the series."""
     bad = runs.bad()
     for _ in range(REPEATS if bad else 0):
         for module in (m for m in bench.plan.modules if wanted.get(m.name)):
             again = {name: methods_of(name, runs, PATCHED, bad[name]) for name in wanted[module.name] if name in bad}
             if again:
-                run_classes(bench, PATCHED, module, again, _teller(runs))
+                run_classes(bench, PATCHED, module, again, _teller(runs, PATCHED))
+    for module in (m for m in bench.plan.modules if wanted.get(m.name)):
+        published = {
+            name: methods_of(name, runs, PATCHED, always)
+            for name in wanted[module.name]
+            if (always := [case for case in bad.get(name, ()) if runs.never(PATCHED, case)])
+            and (bench.classes(STOCK, module) / f"{name.replace('.', '/')}.class").exists()
+        }
+        if published:
+            run_classes(bench, STOCK, module, published, _teller(runs, STOCK))
 
 
 def only(plan: Recipe, tests: Mapping[str, Sequence[str]], files: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -188,6 +203,8 @@ def words(row: Mapping[str, Any]) -> str:
     figures = row["totals"]
     flakes = f", {len(row['flakes'])} flakes" if row["flakes"] else ""
     ran = f"{figures['tests']} tests of {figures['classes']} classes, {len(row['failures'])} failed{flakes}"
+    if row["published_fail"]:
+        ran += f", {len(row['published_fail'])} fail without the series too"
     return f"{'ok' if row['ok'] else 'FAILED'}: compiles, {ran}{' (known before)' if row['kept'] else ''}"
 
 
