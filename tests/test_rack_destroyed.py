@@ -76,14 +76,14 @@ def destroy(brokers: Brokers, classpath: str, history: History) -> None:
         wait_for(partial(brokers.serves, broker), what=f"broker {broker} on its new disk", timeout_s=120)
 
 
-def comes_back(brokers: Brokers, admin: Admin, classpath: str, how: str) -> None:
-    """Rack b is there again, and all replicas are in sync."""
+def comes_back(brokers: Brokers, others: Admin, classpath: str, how: str) -> None:
+    """Rack b is there again, and all are in sync: as the others know, since it may know only what was before."""
     if how == STOPPED:
         brokers.start(HOLDER, classpath)
         wait_for(partial(brokers.serves, HOLDER), what="rack b to be back", timeout_s=120)
     else:
         brokers.resume(HOLDER)
-    wait_for(partial(admin.in_sync, TOPIC, (1, 2, 3)), what="all replicas in sync again", timeout_s=60)
+    wait_for(partial(others.in_sync, TOPIC, (1, 2, 3)), what="all replicas in sync again", timeout_s=90)
 
 
 # A broker that was killed would count as destroyed itself.
@@ -104,18 +104,21 @@ def test_the_rack_that_has_what_was_acknowledged_leads(tmp_path: Path, arm: str,
             brokers.stop(HOLDER)
         else:
             brokers.pause(HOLDER)
-        wait_for(partial(admin.in_sync, TOPIC, LOST), what="the ISR without rack b", timeout_s=60)
-        away = look(admin, history, AWAY)
+        others = ",".join(brokers.address(broker) for broker in LOST)
+        with Admin(others) as asked:
+            wait_for(partial(asked.in_sync, TOPIC, LOST), what="the ISR without rack b", timeout_s=90)
+        # not the client from before: it knows rack b's broker, and may ask that one, which does not answer
+        with Admin(others) as fresh:
+            away = look(fresh, history, AWAY)
 
         destroy(brokers, classpath, history)
-        # not the client from before: all that it is connected to by now is the broker that does not answer
-        others = ",".join(brokers.address(broker) for broker in LOST)
         with Admin(others) as fresh:
             destroyed = look(fresh, history, DESTROYED)
         described = tool(classpath, TOPICS, "--bootstrap-server", others, "--describe", "--topic", TOPIC)
 
-        comes_back(brokers, admin, classpath, how)
-        look(admin, history, BACK)
+        with Admin(others) as fresh:
+            comes_back(brokers, fresh, classpath, how)
+            look(fresh, history, BACK)
         read_all(brokers.bootstrap, [TOPIC], history, values=True)
 
     events = list(history.events())

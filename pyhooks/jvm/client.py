@@ -16,6 +16,7 @@ from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.machine import ensure_started
 
 UNKNOWN_TOPIC = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException"
+TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
 STRINGS = {
     "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
     "value.serializer": "org.apache.kafka.common.serialization.StringSerializer",
@@ -227,15 +228,16 @@ class Admin(_Client):
     def in_sync(self, topic: str, replicas: Sequence[int], partition: int = 0) -> bool:
         """Whether exactly these replicas are in sync, as the broker that is asked knows.
 
-        It is no if that broker does not know the topic: it can be behind the controller that has just created it.
+        It is no if that broker does not know the topic: it can be behind the controller that has just created it. It is
+        no, too, if that broker does not answer in time: another one may be asked the next time.
 
         Raises:
-            JavaError: not answered in time.
+            JavaError: any other error.
         """
         try:
             return self.partition(topic, partition).isr == tuple(sorted(replicas))
         except JavaError as error:
-            if error.java_class == UNKNOWN_TOPIC:
+            if error.java_class in {UNKNOWN_TOPIC, TIMEOUT}:
                 return False
             raise
 
