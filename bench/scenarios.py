@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pyhooks import toml
 from pyhooks.errors import RackgateError
 
 SHIPPED = Path(__file__).parent / "scenarios.toml"
@@ -248,7 +248,7 @@ def names(path: Path = SHIPPED) -> tuple[str, ...]:
     Raises:
         RackgateError: the file can't be read or is not TOML.
     """
-    return tuple(_read(path))
+    return tuple(toml.read(path, "it describes the scenarios"))
 
 
 def load(name: str, path: Path = SHIPPED) -> Scenario:
@@ -261,7 +261,7 @@ def load(name: str, path: Path = SHIPPED) -> Scenario:
     Raises:
         RackgateError: no such scenario, or a key is missing, unknown or out of its range.
     """
-    raw = _read(path)
+    raw = toml.read(path, "it describes the scenarios")
     if name not in raw:
         raise RackgateError(f"{path}: no scenario {name!r}; it has {', '.join(raw)}")
     table = _Table(raw[name], path, name)
@@ -281,15 +281,6 @@ def load(name: str, path: Path = SHIPPED) -> Scenario:
     table.done()
     _check_arms(scenario, table)
     return scenario
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RackgateError(f"{path}: can't be read: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise RackgateError(f"{path}: not TOML: {error}") from error
 
 
 def _client(table: _Table) -> dict[str, str | int | float | bool]:

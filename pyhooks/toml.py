@@ -17,11 +17,13 @@ def read(path: Path, purpose: str) -> dict[str, Any]:
         purpose: what the file is for, as in "it lists the mutants".
 
     Raises:
-        RackgateError: missing, or not TOML.
+        RackgateError: missing, not to be read, or not TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise RackgateError(f"{path} is missing: {purpose}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise RackgateError(f"{path}: {error}") from error
+        raise RackgateError(f"{path}: can't be read, it is missing: {purpose}") from error
+    except OSError as error:
+        raise RackgateError(f"{path}: can't be read: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RackgateError(f"{path}: not TOML: {error}") from error

@@ -148,10 +148,6 @@ class Brokers:
         assert process.poll() is None, f"node {node} ended:\n{self.log(node)[-3000:]}"
         return "Kafka Server started" in self.log(node)
 
-    def ended(self, node: int) -> bool:
-        """Whether a node that was started has ended by itself."""
-        return self._running[node].poll() is not None
-
     def kill(self, node: int) -> None:
         """Ends a node as a power failure does."""
         process = self._running.pop(node)

@@ -23,7 +23,7 @@ from pyhooks.process import run
 SOURCE = maven.JMH.parent / "records" / "java" / "org" / "apache" / "kafka" / "controller" / "ControllerScript.java"
 MAIN = "org.apache.kafka.controller.ControllerScript"
 # whose tests it uses: request contexts and the replay of records, a clock that stands still
-_TESTS = ("org.apache.kafka:kafka-metadata", "org.apache.kafka:kafka-clients", "org.apache.kafka:kafka-server-common")
+_TESTS = ("kafka-metadata", "kafka-clients", "kafka-server-common")
 _TIMEOUT_S = 300.0
 
 
@@ -135,8 +135,7 @@ def bench(distribution: Distribution) -> Iterator[ScriptBench]:
     space = Workspace.of(plan)
     work = space.test_work()
     try:
-        tests = [artifact for artifact in plan.with_role("test") if _name(artifact.id) in _TESTS]
-        wanted = [*tests, *plan.with_role("testrun")]
+        wanted = [*(plan.find(name, "test") for name in _TESTS), *plan.with_role("testrun")]
         with space.lock(lambda _: None):
             space.store.fetch(plan, wanted, work)
         harness = tuple(space.store.path(artifact) for artifact in wanted)
@@ -148,10 +147,6 @@ def bench(distribution: Distribution) -> Iterator[ScriptBench]:
         yield ScriptBench(classes, harness, distribution, work)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _name(coordinates: str) -> str:
-    return ":".join(coordinates.split(":")[:2])
 
 
 def parse(text: str) -> tuple[Step, ...]:

@@ -6,7 +6,6 @@ their own, so that the quorum can outlive the rack under fault. Exactly one site
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +14,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
+from pyhooks import toml
 from pyhooks.errors import RackgateError
 
 SHIPPED = Path(__file__).parent / "topologies"
@@ -251,11 +251,7 @@ def load(path: Path) -> Topology:
     Raises:
         RackgateError: not TOML, a wrong key or value; the message names file, key and what is allowed.
     """
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise RackgateError(f"topology {path}: {error}") from error
-    return parse(raw, source=str(path))
+    return parse(toml.read(path, "it describes a topology"), source=str(path))
 
 
 def parse(raw: Mapping[str, Any], *, source: str) -> Topology:

@@ -47,14 +47,12 @@ class PartitionState:
         replicas: broker ids in the order of the assignment.
         isr: broker ids, sorted.
         elr: ids of the eligible leader replicas, sorted; none if the cluster does not tell.
-        last_known_elr: ids of those that were eligible, sorted; none if the cluster does not tell.
     """
 
     leader: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     elr: tuple[int, ...] = ()
-    last_known_elr: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -222,7 +220,6 @@ class Admin(_Client):
             replicas=tuple(int(node.id()) for node in info.replicas()),
             isr=_ids(info.isr()),
             elr=_ids(info.elr()),
-            last_known_elr=_ids(info.lastKnownElr()),
         )
 
     def in_sync(self, topic: str, replicas: Sequence[int], partition: int = 0) -> bool:
