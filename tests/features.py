@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, as an operator calls them, and what they say."""
+"""Kafka's own command-line tools, as an operator calls them, and what they say; and one record to a gated topic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import re
 import subprocess
 from dataclasses import dataclass
 
+from loopback import Pair
+
 from pyhooks.cluster.kafka import LOG4J
+from pyhooks.jvm.client import Acknowledged, Producer
+from pyhooks.jvm.failure import JavaError
 from pyhooks.process import DIES_WITH_PARENT
 
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
@@ -15,6 +19,9 @@ TOPICS = "org.apache.kafka.tools.TopicCommand"
 STORAGE = "kafka.tools.StorageTool"
 RACKS_FEATURE = "min.insync.racks.version"
 ELR_FEATURE = "eligible.leader.replicas.version"
+RACKS = "min.insync.racks"
+TOPIC = "gated"
+RACKS_REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
 TOOL_S = 60.0
 _LEVEL = re.compile(r"Feature: (\S+)\s.*FinalizedVersionLevel: (\S+)\s")
 
@@ -60,3 +67,19 @@ def described(classpath: str, bootstrap: str) -> dict[str, str]:
     said = features(classpath, bootstrap, "describe")
     assert said.status == 0, said.text
     return dict(_LEVEL.findall(said.text))
+
+
+def configs(classpath: str, pair: Pair, kind: str, name: str, *change: str) -> Said:
+    """``kafka-configs --alter`` of a topic, of a broker, or (without a name) of all brokers."""
+    entity = ["--entity-name", name] if name else ["--entity-default"]
+    words = ["--bootstrap-server", pair.bootstrap, "--alter", "--entity-type", kind, *entity]
+    return tool(classpath, CONFIGS, *words, *change)
+
+
+def produce(pair: Pair) -> str:
+    """Produces a record once; returns ``ok`` or the class of the exception."""
+    answers: list[Acknowledged | JavaError] = []
+    with Producer(pair.bootstrap, {"acks": "all", "retries": "0", "enable.idempotence": "false"}) as producer:
+        producer.send(TOPIC, "key", "value", answers.append)
+    (answer,) = answers
+    return answer.java_class if isinstance(answer, JavaError) else "ok"

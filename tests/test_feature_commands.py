@@ -6,40 +6,32 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from features import CONFIGS, ELR_FEATURE, RACKS_FEATURE, STORAGE, Said, described, features, tool
+from features import (
+    ELR_FEATURE,
+    RACKS,
+    RACKS_FEATURE,
+    RACKS_REFUSED,
+    STORAGE,
+    TOPIC,
+    configs,
+    described,
+    features,
+    produce,
+    tool,
+)
 from loopback import Pair
 
 from pyhooks.build.distribution import Distribution
-from pyhooks.jvm.client import Acknowledged, Admin, Producer
-from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.client import Admin
 from pyhooks.wait import wait_for
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
-RACKS = "min.insync.racks"
-TOPIC = "gated"
-RACKS_REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
 LEVEL_0 = ("--feature", f"{RACKS_FEATURE}=0")
 
 
 @pytest.fixture(scope="module")
 def classpath() -> str:
     return Distribution.load().classpath()
-
-
-def configs(classpath: str, pair: Pair, kind: str, name: str, *change: str) -> Said:
-    """``kafka-configs --alter`` of a topic, of a broker, or (without a name) of all brokers."""
-    entity = ["--entity-name", name] if name else ["--entity-default"]
-    words = ["--bootstrap-server", pair.bootstrap, "--alter", "--entity-type", kind, *entity]
-    return tool(classpath, CONFIGS, *words, *change)
-
-
-def produce(pair: Pair) -> str:
-    """Produces a record once; returns ``ok`` or the class of the exception."""
-    answers: list[Acknowledged | JavaError] = []
-    with Producer(pair.bootstrap, {"acks": "all", "retries": "0", "enable.idempotence": "false"}) as producer:
-        producer.send(TOPIC, "key", "value", answers.append)
-    (answer,) = answers
-    return answer.java_class if isinstance(answer, JavaError) else "ok"
 
 
 def create_topic(pair: Pair, config: dict[str, str]) -> None:
@@ -107,7 +99,9 @@ def test_an_upgraded_cluster_enforces_what_its_brokers_were_started_with(classpa
     pair.format(classpath, *LEVEL_0)
     with pair.running(classpath):
         assert described(classpath, pair.bootstrap)[RACKS_FEATURE] == "0"
-        warning = f"{RACKS} is 2 by default, but it is not enforced while {RACKS_FEATURE} is 0."
+        warning = (
+            f"{RACKS} is 2 by default, but it is not enforced unless both {ELR_FEATURE} and {RACKS_FEATURE} are 1."
+        )
         for node in (1, 2):
             lines = [line for line in pair.log(node).splitlines() if warning in line]
             assert len(lines) == 1, pair.log(node)[-3000:]
