@@ -311,11 +311,16 @@ def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
     assert len(asked) == 10
 
 
-def test_batches_take_turns_between_the_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upstream, "series_tests", lambda changed, _: changed)
+def test_a_source_may_have_test_classes_of_other_names() -> None:
+    changed = {"clients": ("a.ATest", "a.Helper"), "core": ("b.BTest",)}
+    found = upstream.by_module(changed, ["a.ATest", "b.BUnitTest", "b.BTest"])
+    assert found == {"clients": ("a.ATest",), "core": ("b.BTest", "b.BUnitTest")}
+
+
+def test_batches_take_turns_between_the_arms() -> None:
     plan = recipe.load()
     suite = Suite("list", {"core": ("a.A", "a.X", "a.B", "a.C"), "clients": ("c.C",)}, {}, frozenset({"a.X"}))
-    units = plan_units(plan, suite, {"core": ("a.A",)}, bench(tmp_path), batch=2)
+    units = plan_units(plan, suite, {"core": ("a.A",)}, batch=2)
     assert [(unit.module.name, unit.arm, unit.classes) for unit in units] == [
         ("clients", STOCK, ("c.C",)), ("clients", OVERLAY, ("c.C",)),
         ("core", STOCK, ("a.A", "a.B")), ("core", OVERLAY, ("a.A", "a.B")),

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,9 +95,10 @@ def upstream(*, every: bool = False, fresh: bool = False, quiet: bool = False, m
         bench = Bench(plan, space, distribution, base, report)
         screen.print("compiling the test sources of the series", highlight=False)
         changed = compile_changed(plan, space, distribution, patches, base / "patched")
-        units = [u for u in plan_units(plan, suite, changed, bench) if not modules or u.module.name in modules]
+        ours = series_tests(changed, bench)
+        units = [u for u in plan_units(plan, suite, ours) if not modules or u.module.name in modules]
         _run_units(bench, state, units, screen, space.root / "timings-upstream.json")
-        _repeat(bench, state, suite, changed, screen)
+        _repeat(bench, state, suite, ours, screen)
         if not modules:
             finished.touch()
     _prune(base)
@@ -146,18 +147,16 @@ def _prune(folder: Path) -> None:
 
 
 def plan_units(
-    plan: recipe.Recipe, suite: Suite, changed: dict[str, tuple[str, ...]], bench: Bench, batch: int = _BATCH
+    plan: recipe.Recipe, suite: Suite, ours: Mapping[str, tuple[str, ...]], batch: int = _BATCH
 ) -> list[Unit]:
     """The batches in order: module by module, a handful of classes or one that wants to be alone, each arm in turn.
 
     Args:
         plan: the recipe.
         suite: the published classes.
-        changed: sources of the series by module; those that are test classes are the third arm.
-        bench: has them compiled.
+        ours: the series' test classes by module, the third arm.
         batch: at most so many classes in one JVM.
     """
-    ours = series_tests(changed, bench)
     units: list[Unit] = []
     for module in plan.modules:
         published = suite.classes.get(module.name, ())
@@ -170,16 +169,34 @@ def plan_units(
     return units
 
 
-def series_tests(changed: dict[str, tuple[str, ...]], bench: Bench) -> dict[str, tuple[str, ...]]:
-    """Which of the series' compiled test sources are test classes, and not their helpers; by module."""
+def series_tests(changed: Mapping[str, tuple[str, ...]], bench: Bench) -> dict[str, tuple[str, ...]]:
+    """Which of the series' compiled test sources are test classes, and not their helpers; by module.
+
+    A source may have test classes that are not named after it. Each goes with what is in the same package, which only
+    decides the order of its class path.
+    """
     folder = bench.classes(PATCHED, bench.plan.modules[0])
     known = {}
     for module in (m for m in bench.plan.modules if m.tests):
         known.update(upstream_suite.read_classes(bench.space.store.path(bench.plan.find(module.artifact, "test"))))
     parsed = [upstream_suite.parse_class(path.read_bytes()) for path in folder.rglob("*.class")]
     known.update({entry.name: entry for entry in parsed})
-    tests = set(upstream_suite.test_classes([entry.name for entry in parsed], known))
-    return {name: tuple(c for c in classes if c in tests) for name, classes in changed.items()}
+    return by_module(changed, upstream_suite.test_classes([entry.name for entry in parsed], known))
+
+
+def by_module(changed: Mapping[str, Sequence[str]], tests: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Sorts test classes by module.
+
+    Args:
+        changed: module to the classes that its changed sources are named after.
+        tests: all test classes in them.
+    """
+    own = {test: name for name, classes in changed.items() for test in classes}
+    near = {test.rpartition(".")[0]: name for test, name in own.items()}
+    found: dict[str, list[str]] = {name: [] for name in changed}
+    for test in tests:
+        found[own[test] if test in own else near[test.rpartition(".")[0]]].append(test)
+    return {name: tuple(sorted(classes)) for name, classes in found.items()}
 
 
 def _run_units(bench: Bench, state: State, units: Sequence[Unit], screen: Console, memory: Path) -> None:
@@ -227,12 +244,12 @@ def _usual(memory: Path) -> dict[str, float]:
         return {}  # an estimate is not worth an error
 
 
-def _repeat(bench: Bench, state: State, suite: Suite, changed: dict[str, tuple[str, ...]], screen: Console) -> None:
+def _repeat(bench: Bench, state: State, suite: Suite, ours: Mapping[str, tuple[str, ...]], screen: Console) -> None:
     """Runs every case that failed anywhere five more times on all arms that have it."""
     bad = state.runs.bad()
     if not bad:
         return
-    where = {name: module for group in (changed, suite.classes) for module, names in group.items() for name in names}
+    where = {name: module for group in (ours, suite.classes) for module, names in group.items() for name in names}
     modules = sorted({where[name] for name in bad})
     screen.print(
         f"{sum(map(len, bad.values()))} cases failed; {REPEATS} repetitions on every arm that has them", highlight=False
