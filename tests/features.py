@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from loopback import Pair
 
 from pyhooks.cluster.kafka import LOG4J
-from pyhooks.jvm.client import Acknowledged, Producer
+from pyhooks.jvm.client import Acknowledged, Admin, Producer
 from pyhooks.jvm.failure import JavaError
 from pyhooks.process import DIES_WITH_PARENT
+from pyhooks.wait import wait_for
 
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -74,6 +77,13 @@ def configs(classpath: str, pair: Pair, kind: str, name: str, *change: str) -> S
     entity = ["--entity-name", name] if name else ["--entity-default"]
     words = ["--bootstrap-server", pair.bootstrap, "--alter", "--entity-type", kind, *entity]
     return tool(classpath, CONFIGS, *words, *change)
+
+
+def create_topic(pair: Pair, config: Mapping[str, str], replicas: Sequence[int] = (1, 2)) -> None:
+    """Creates the gated topic, with M=1 unless ``config`` says otherwise; the first of ``replicas`` leads."""
+    with Admin(pair.bootstrap) as admin:
+        admin.create_topic(TOPIC, [list(replicas)], {"min.insync.replicas": "1", **config})
+        wait_for(partial(admin.in_sync, TOPIC, tuple(replicas)), what="both replicas in sync", timeout_s=60)
 
 
 def produce(pair: Pair) -> str:

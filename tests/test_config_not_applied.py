@@ -7,15 +7,13 @@ what the metadata requires.
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
-from features import RACKS, RACKS_REFUSED, TOPIC, configs, produce
+from features import RACKS, RACKS_REFUSED, configs, create_topic, produce
 from loopback import Pair
 
 from pyhooks.build.distribution import Distribution
-from pyhooks.jvm.client import Admin
 from pyhooks.wait import wait_for
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
@@ -38,9 +36,7 @@ def test_the_racks_of_the_cluster_are_required_where_its_configs_cannot_be_appli
         return pair.log(2).count(NOT_APPLIED)
 
     with pair.running(classpath):
-        with Admin(pair.bootstrap) as admin:
-            admin.create_topic(TOPIC, [[2, 1]], {"min.insync.replicas": "1"})
-            wait_for(partial(admin.in_sync, TOPIC, (1, 2)), what="both replicas in sync", timeout_s=60)
+        create_topic(pair, {}, replicas=(2, 1))
         wait_for(lambda: accepted("num.io.threads=12"), what="a default that broker 2 cannot have", timeout_s=90)
         wait_for(lambda: refusals() == 1, what="broker 2 to refuse it", timeout_s=20)
         assert produce(pair) == "ok", "both replicas are in one rack, and nobody asks"

@@ -14,6 +14,7 @@ from features import (
     STORAGE,
     TOPIC,
     configs,
+    create_topic,
     described,
     features,
     produce,
@@ -32,12 +33,6 @@ LEVEL_0 = ("--feature", f"{RACKS_FEATURE}=0")
 @pytest.fixture(scope="module")
 def classpath() -> str:
     return Distribution.load().classpath()
-
-
-def create_topic(pair: Pair, config: dict[str, str]) -> None:
-    with Admin(pair.bootstrap) as admin:
-        admin.create_topic(TOPIC, [[1, 2]], {"min.insync.replicas": "1", **config})
-        wait_for(partial(admin.in_sync, TOPIC, (1, 2)), what="both replicas in sync", timeout_s=60)
 
 
 def at_level(pair: Pair, level: int) -> bool:
