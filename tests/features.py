@@ -11,8 +11,9 @@ from functools import partial
 from loopback import Pair
 
 from pyhooks.cluster.kafka import LOG4J
-from pyhooks.jvm.client import Acknowledged, Admin, Producer
+from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.producer import Acknowledged, Producer
 from pyhooks.process import DIES_WITH_PARENT
 from pyhooks.wait import wait_for
 

@@ -22,9 +22,9 @@ from py4j.protocol import Py4JJavaError
 
 from pyhooks.cluster.format import format_disks
 from pyhooks.cluster.kafka import java_command, new_id, render
-from pyhooks.jvm.client import STRINGS
 from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.gateway import Gateway
+from pyhooks.jvm.producer import STRINGS
 from pyhooks.process import DIES_WITH_PARENT
 from pyhooks.wait import wait_for
 

@@ -17,7 +17,7 @@ from pyhooks import paths
 from pyhooks.build import recipe
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.workspace import Workspace
-from pyhooks.jvm.client import Admin
+from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.gateway import Gateway
 from pyhooks.wait import wait_for

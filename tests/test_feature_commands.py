@@ -23,7 +23,7 @@ from features import (
 from loopback import Pair
 
 from pyhooks.build.distribution import Distribution
-from pyhooks.jvm.client import Admin
+from pyhooks.jvm.admin import Admin
 from pyhooks.wait import wait_for
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]

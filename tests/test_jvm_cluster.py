@@ -18,9 +18,10 @@ from pyhooks.cluster.kafka import java_command, new_id, render
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
 from pyhooks.jvm import machine
-from pyhooks.jvm.client import Acknowledged, Admin, Producer
+from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.gateway import Gateway
+from pyhooks.jvm.producer import Acknowledged, Producer
 from pyhooks.process import DIES_WITH_PARENT, run
 from pyhooks.wait import wait_for
 

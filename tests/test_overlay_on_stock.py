@@ -16,8 +16,9 @@ from pyhooks import paths
 from pyhooks.build.archive import make_archive
 from pyhooks.build.distribution import Distribution
 from pyhooks.history import History
-from pyhooks.jvm.client import Acknowledged, Admin, Finalized, Producer
+from pyhooks.jvm.admin import Admin, Finalized
 from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.producer import Acknowledged, Producer
 from pyhooks.process import run
 from pyhooks.wait import wait_for
 from pyhooks.workload.reader import high_watermark, read_all

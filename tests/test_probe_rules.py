@@ -8,8 +8,8 @@ import pytest
 
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event
-from pyhooks.jvm.client import Acknowledged
 from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.producer import Acknowledged
 from pyhooks.workload.probe import ERRORS, Attempt, Plan, main, outcome_of, parse
 
 PLAN = Plan("b:9092", ("t",), rate_per_s=2, seconds=None, count=3, timeout_ms=5000, defaults=False)

@@ -16,8 +16,9 @@ from pyhooks.build.distribution import Distribution
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.succession import AWAY, BACK, DESTROYED, WRITTEN, check_succession
 from pyhooks.history import History, Outcome
-from pyhooks.jvm.client import Acknowledged, Admin, PartitionState, Producer
+from pyhooks.jvm.admin import Admin, PartitionState
 from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.producer import Acknowledged, Producer
 from pyhooks.wait import wait_for
 from pyhooks.workload.reader import read_all
 

@@ -11,7 +11,7 @@ import pytest
 from loopback import Pair
 
 from pyhooks.build.distribution import Distribution
-from pyhooks.jvm.client import Admin
+from pyhooks.jvm.admin import Admin
 from pyhooks.process import run
 from pyhooks.wait import wait_for
 

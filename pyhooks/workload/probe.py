@@ -28,8 +28,8 @@ from types import FrameType
 
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History, Outcome
-from pyhooks.jvm.client import Acknowledged, Producer
 from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.producer import Acknowledged, Producer
 
 ERRORS = "org.apache.kafka.common.errors"
 # Answers that exclude that the record was appended. NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION and

@@ -1,0 +1,175 @@
+"""Kafka's Java admin client inside this process, typed and bounded in time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jpype
+
+from pyhooks.jvm.client import Client, java_of
+from pyhooks.jvm.failure import JavaError
+
+UNKNOWN_TOPIC = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException"
+TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """A partition as the cluster's metadata tells it.
+
+    Attributes:
+        leader: broker id, or -1.
+        replicas: broker ids in the order of the assignment.
+        isr: broker ids, sorted.
+        elr: ids of the eligible leader replicas, sorted; none if the cluster does not tell.
+    """
+
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finalized:
+    """The level of a feature as a broker knows it.
+
+    Attributes:
+        level: the finalized level, 0 if there is none.
+        epoch: the metadata offset up to which the broker that answered has read.
+    """
+
+    level: int
+    epoch: int
+
+
+class Admin(Client):
+    """org.apache.kafka.clients.admin.Admin of the built distribution.
+
+    Args:
+        bootstrap: brokers.
+        timeout_s: bound for each request.
+
+    Raises:
+        RackgateError: no distribution, or no Java.
+    """
+
+    def __init__(self, bootstrap: str, *, timeout_s: float = 15.0) -> None:
+        config = {"default.api.timeout.ms": str(round(timeout_s * 1000)), "request.timeout.ms": "5000"}
+        name = "org.apache.kafka.clients.admin.Admin"
+        super().__init__(java_of(name, lambda kind, p: kind.create(p), bootstrap, config), close_timeout_s=2.0)
+        self._timeout_s = timeout_s
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def create_topic(self, topic: str, assignment: Sequence[Sequence[int]], config: Mapping[str, str]) -> None:
+        """Creates a topic with replicas placed by hand.
+
+        Args:
+            topic: its name.
+            assignment: for each partition the broker ids; the first is the preferred leader.
+            config: topic configuration.
+
+        Raises:
+            JavaError: refused, or not answered in time.
+        """
+        placed = jpype.java.util.HashMap()
+        for number, brokers in enumerate(assignment):
+            placed.put(jpype.JInt(number), jpype.java.util.ArrayList([jpype.JInt(broker) for broker in brokers]))
+        new = jpype.JClass("org.apache.kafka.clients.admin.NewTopic")(topic, placed).configs(_java_map(config))
+        self._get(self._java.createTopics(jpype.java.util.List.of(new)).all())
+
+    def partition(self, topic: str, partition: int = 0) -> PartitionState:
+        """Leader, replicas and ISR of a partition.
+
+        Raises:
+            JavaError: no such topic, or not answered in time.
+        """
+        answer = self._get(self._java.describeTopics(jpype.java.util.List.of(topic)).allTopicNames())
+        info = answer.get(topic).partitions().get(partition)
+        leader = info.leader()
+        return PartitionState(
+            leader=-1 if leader is None else int(leader.id()),
+            replicas=tuple(int(node.id()) for node in info.replicas()),
+            isr=_ids(info.isr()),
+            elr=_ids(info.elr()),
+        )
+
+    def in_sync(self, topic: str, replicas: Sequence[int], partition: int = 0) -> bool:
+        """Whether exactly these replicas are in sync, as the broker that is asked knows.
+
+        It is no if that broker does not know the topic: it can be behind the controller that has just created it. It is
+        no, too, if that broker does not answer in time: another one may be asked the next time.
+
+        Raises:
+            JavaError: any other error.
+        """
+        try:
+            return self.partition(topic, partition).isr == tuple(sorted(replicas))
+        except JavaError as error:
+            if error.java_class in {UNKNOWN_TOPIC, TIMEOUT}:
+                return False
+            raise
+
+    def finalized(self, feature: str) -> Finalized:
+        """The finalized level of a feature.
+
+        Raises:
+            JavaError: not answered in time.
+        """
+        told = self._get(self._java.describeFeatures().featureMetadata())
+        levels = told.finalizedFeatures().get(feature)
+        return Finalized(
+            level=0 if levels is None else int(levels.maxVersionLevel()),
+            epoch=int(told.finalizedFeaturesEpoch().get()),
+        )
+
+    def set_topic_config(self, topic: str, name: str, value: str) -> None:
+        """Sets one configuration of a topic and leaves the others.
+
+        Raises:
+            JavaError: refused, or not answered in time.
+        """
+        package = "org.apache.kafka.clients.admin"
+        resource_class = jpype.JClass("org.apache.kafka.common.config.ConfigResource")
+        resource = resource_class(resource_class.Type.TOPIC, topic)
+        operation_class = jpype.JClass(f"{package}.AlterConfigOp")
+        entry = jpype.JClass(f"{package}.ConfigEntry")(name, value)
+        operation = operation_class(entry, operation_class.OpType.SET)
+        change = jpype.java.util.Map.of(resource, jpype.java.util.List.of(operation))
+        self._get(self._java.incrementalAlterConfigs(change).all())
+
+    def log_bytes(self, topic: str, broker: int, partition: int = 0) -> int:
+        """The size of a replica's log on its disk; it grows with every record that enters, acknowledged or not.
+
+        Raises:
+            JavaError: the broker did not answer in time.
+            LookupError: it has no such replica.
+        """
+        wanted = jpype.JClass("org.apache.kafka.common.TopicPartition")(topic, partition)
+        answer = self._get(self._java.describeLogDirs(jpype.java.util.List.of(jpype.JInt(broker))).allDescriptions())
+        for directory in answer.get(jpype.JInt(broker)).values():
+            replica = directory.replicaInfos().get(wanted)
+            if replica is not None:
+                return int(replica.size())
+        raise LookupError(f"broker {broker} has no replica of {topic}-{partition}")
+
+    def _get(self, future: Any) -> Any:
+        try:
+            return future.get(round(self._timeout_s * 1000) + 1000, jpype.java.util.concurrent.TimeUnit.MILLISECONDS)
+        except jpype.JException as error:
+            raise JavaError.of(error) from error
+
+
+def _ids(nodes: Any) -> tuple[int, ...]:
+    return tuple(sorted(int(node.id()) for node in nodes or ()))
+
+
+def _java_map(values: Mapping[str, str]) -> Any:
+    made = jpype.java.util.HashMap()
+    for key, value in values.items():
+        made.put(key, value)
+    return made
