@@ -45,13 +45,13 @@ def run_command(
     if os.environ.get("RACKGATE_LAB"):
         os.execv(words[0], words)  # noqa: S606 - no shell is wanted
     from pyhooks.build import builder
-    from pyhooks.cluster.cli import enter
+    from pyhooks.cluster.cli import become
 
     made = builder.build(first=None, force=False, quiet=False)
     typer.echo(f"Kafka {made.distribution.manifest['kafka_version']} with the series: ready in {made.seconds:.1f} s")
     run_dir = out.resolve() / "run"
     fresh(run_dir)
-    enter(place, run_dir, words, bare=False, stock=False)
+    become(place, run_dir, words, bare=False, stock=False)
 
 
 def fresh(run_dir: Path) -> None:

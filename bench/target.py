@@ -77,7 +77,7 @@ class LabTarget:
 
     def outage(self, rack: str, history: History) -> AbstractContextManager[None]:
         """Kills every broker of the rack."""
-        from pyhooks.fault.rack import kill_rack
+        from pyhooks.fault.kinds import kill_rack
 
         return kill_rack(self.lab, rack, history)
 

@@ -21,7 +21,7 @@ from pyhooks.checker.phases import OK, check_phases
 from pyhooks.checker.seen import check_defaults
 from pyhooks.cluster import topics, topology
 from pyhooks.cluster.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
-from pyhooks.fault.rack import cut_rack, kill_rack
+from pyhooks.fault.kinds import cut_rack, kill_rack
 from pyhooks.history import Event, History
 from pyhooks.wait import wait_for
 from pyhooks.workload.reader import read_all

@@ -12,6 +12,7 @@ from pyhooks import __version__
 from pyhooks.build.cli import build_command, patch_app
 from pyhooks.cluster.cli import lab_app
 from pyhooks.errors import RackgateError
+from pyhooks.fault.cli import broker_app, rack_app
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,6 +25,8 @@ app = typer.Typer(
 app.command("build")(build_command)
 app.add_typer(patch_app, name="patch")
 app.add_typer(lab_app, name="lab")
+app.add_typer(rack_app, name="rack")
+app.add_typer(broker_app, name="broker")
 app.add_typer(bench_app, name="bench")
 
 
@@ -42,7 +45,7 @@ def main() -> None:
         position = sys.argv.index("--debug")
         del sys.argv[position]
     try:
-        app()
+        app(prog_name="rackgate")
     except RackgateError as error:
         if debug:
             raise
@@ -54,3 +57,7 @@ def main() -> None:
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

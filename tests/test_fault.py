@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from pyhooks.checker.faults import check_faults
 from pyhooks.cluster import topology
 from pyhooks.cluster.topology import Node
 from pyhooks.errors import RackgateError
-from pyhooks.fault import rack
-from pyhooks.fault.rack import Question
+from pyhooks.fault import injection, kinds
+from pyhooks.fault.cli import seconds
+from pyhooks.fault.injection import Question, Target
 from pyhooks.history import History
 
 
@@ -21,12 +25,19 @@ class Cluster:
 
     topology = topology.load(topology.find("az3-outside"))
 
-    def brokers(self, rack: str | None = None) -> tuple[Node, ...]:
-        return self.topology.site(rack or "b").nodes
+    def members(self, site: str) -> tuple[Node, ...]:
+        return self.topology.site(site).nodes
+
+    def formatted(self, node: Node) -> bool:
+        raise AssertionError(node)
 
     def wait_unfenced(self, nodes: object, timeout_s: float = 0) -> None:
         assert nodes
         assert timeout_s > 0
+
+
+CLUSTER: Any = Cluster()
+RACK_B = Target.rack(CLUSTER, "b")
 
 
 @dataclass
@@ -34,11 +45,11 @@ class Fault:
     """A fault whose effect on its one probe is written down for each look."""
 
     answers: list[bool]
-    cluster: Cluster = field(default_factory=Cluster)
-    op: str = "kill-rack"
-    rack: str = "b"
+    cluster: Any = CLUSTER
+    kind: str = "kill"
+    target: Target = RACK_B
     injected: int = 0
-    healed: int = 0
+    healed: list[Mapping[str, Any]] = field(default_factory=list)
 
     def probes(self) -> dict[str, Question]:
         return {"connect": lambda: self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]}
@@ -47,20 +58,21 @@ class Fault:
         assert probe == "connect"
         return not during
 
-    def inject(self) -> None:
+    def inject(self) -> Mapping[str, Any]:
         self.injected += 1
+        return {"disk": "d"}
 
-    def heal(self) -> None:
-        self.healed += 1
+    def heal(self, facts: Mapping[str, Any]) -> None:
+        self.healed.append(facts)
 
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rack, "PORT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(injection, "PORT_TIMEOUT_S", 0.2)
 
 
 def run(fault: Fault, history: History) -> None:
-    with rack.applied(fault, history):  # type: ignore[arg-type]
+    with injection.applied(fault, history):
         pass
 
 
@@ -72,7 +84,7 @@ def test_a_good_fault(tmp_path: Path) -> None:
     history, fault = History(tmp_path / "h"), Fault([True, False, False, True])
     run(fault, history)
     assert [step for step, _ in steps(history)] == ["before", "inject", "proved", "held", "heal", "healed"]
-    assert (fault.injected, fault.healed) == (1, 1)
+    assert (fault.injected, fault.healed) == (1, [{"disk": "d"}])
     assert check_faults(list(history.events())).valid == "true"
 
 
@@ -98,7 +110,7 @@ def test_a_fault_that_is_not_proved_is_unknown_and_raises(
     with pytest.raises(RackgateError, match=r"results are unknown; .*connect ="):
         run(fault, history)
     assert (step, "unknown") in steps(history)
-    assert fault.healed == healed
+    assert len(fault.healed) == healed
     assert check_faults(list(history.events())).valid == "unknown"
 
 
@@ -106,7 +118,73 @@ def test_a_body_that_fails_is_healed_under_its_own_error(tmp_path: Path) -> None
     fault = Fault([True, False, True])
     with (
         pytest.raises(ZeroDivisionError),
-        rack.applied(fault, History(tmp_path / "h")),  # type: ignore[arg-type]
+        injection.applied(fault, History(tmp_path / "h")),
     ):
         _ = 1 / 0
-    assert fault.healed == 1
+    assert len(fault.healed) == 1
+
+
+def test_several_at_a_time_are_healed_the_last_first(tmp_path: Path) -> None:
+    history = History(tmp_path / "h")
+    good = [True, False, False, True]
+    with injection.applied([Fault(list(good)), Fault(list(good), kind="cut")], history):
+        pass
+    ops = [(event.op, event.data["step"]) for event in history.events() if event.data["step"] in ("inject", "heal")]
+    assert ops == [("kill-rack", "inject"), ("cut-rack", "inject"), ("cut-rack", "heal"), ("kill-rack", "heal")]
+    assert check_faults(list(history.events())).valid == "true"
+
+
+def test_targets_are_found_by_name_or_id_and_others_are_listed() -> None:
+    rack, broker = Target.rack(CLUSTER, "b"), Target.broker(CLUSTER, "3")
+    assert [node.node_id for node in rack.nodes] == [3, 4]
+    assert (str(rack), str(broker), broker.site) == ("rack b", "broker-3", "b")
+    assert Target.broker(CLUSTER, "broker-3") == broker
+    with pytest.raises(RackgateError, match="no rack 'outside'; it has a, b, c"):
+        Target.rack(CLUSTER, "outside")
+    with pytest.raises(RackgateError, match="no broker '101'; it has 1, 2, 3, 4, 5"):
+        Target.broker(CLUSTER, "101")
+
+
+AZ3: Any = Cluster()
+AZ3.topology = topology.load(topology.find("az3"))
+SINGLE: Any = Cluster()
+SINGLE.topology = topology.load(topology.find("single"))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kind", "settings", "says"),
+    [
+        (CLUSTER, "cut", {"peers": ["b"]}, "can't be cut off from 'b'; there are a, c, outside"),
+        (CLUSTER, "slow", {"rtt_ms": 0.0}, "a round trip above 0 ms"),
+        (CLUSTER, "slow", {"rtt_ms": 1.0, "jitter_ms": 2.0}, "more than the round trip"),
+        (SINGLE, "cut", {}, "no other site"),
+        (SINGLE, "slow", {"rtt_ms": 5.0}, "no other site"),
+        (SINGLE, "wipe", {}, "records and metadata on one disk"),
+        (SINGLE, "wipe", {"controllers": True}, "1 of 1 controllers"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_the_reason(
+    cluster: Any, kind: str, settings: dict[str, Any], says: str
+) -> None:
+    name = "a" if cluster is SINGLE else "b"
+    with pytest.raises(RackgateError, match=says):
+        kinds.build(cluster, kind, Target.rack(cluster, name), settings)
+
+
+def test_a_rack_with_a_minority_of_the_voters_can_be_wiped() -> None:
+    fault = kinds.build(AZ3, "wipe", Target.rack(AZ3, "b"), {"controllers": True})
+    assert {probe for probe in fault.probes() if probe.startswith("disk")} == {
+        "disk of broker-3",
+        "disk of broker-4",
+        "disk of controller-102",
+    }
+    kept = kinds.build(AZ3, "wipe", Target.rack(AZ3, "b"), {})
+    assert "connect controller-102" in kept.probes()
+    assert "disk of controller-102" not in kept.probes()
+
+
+def test_durations() -> None:
+    assert [seconds(text) for text in ("30s", "500ms", "2m", "1.5h")] == [30, 0.5, 120, 5400]
+    for wrong in ("30", "s", "0s", "25h", "-1s", "1 day"):
+        with pytest.raises(typer.BadParameter, match="expected a duration"):
+            seconds(wrong)

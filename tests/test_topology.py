@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks.cluster import network, topology
+from pyhooks.cluster import echo, kafka, topology, wire
+from pyhooks.cluster.topology import Quality
 from pyhooks.errors import RackgateError
 
 GOOD = """
@@ -49,9 +50,12 @@ def test_good_file(tmp_path: Path) -> None:
         (("controllers = [101]", ""), "at least one broker and one controller"),
         (('name = "b"', 'name = "a"'), "names must differ"),
         (('name = "b"', 'name = "Rack B"'), "lower-case letters and digits"),
-        (("rtt_ms = 2", "rtt_ms = -1"), "0 or more milliseconds"),
-        (("rtt_ms = 2", "rtt = 2"), "unknown key; allowed here: rtt_ms"),
+        (("rtt_ms = 2", "rtt_ms = -1"), "0 to 10000 milliseconds"),
+        (("rtt_ms = 2", "rtt = 2"), "unknown key; allowed here: rtt_ms, jitter_ms, loss_percent"),
         (("rtt_ms = 2", 'rtt_ms = 2\n[[link]]\nbetween = ["a", "x"]\nrtt_ms = 1'), "expected two of a, b"),
+        (("rtt_ms = 2", "rtt_ms = 2\njitter_ms = 3"), "at most rtt_ms, which is 2 milliseconds, found 3"),
+        (("rtt_ms = 2", "rtt_ms = 2\nloss_percent = 95"), "0 to 90 percent"),
+        (("brokers = [3]", "combined = [1]"), "node ids must differ"),
         (("rtt_ms = 2", "rtt_ms = 2\n[brokers]\nheap_mb = 64"), "128 MiB or more"),
         (("[[site]]", "[site"), "t.toml"),
     ],
@@ -83,19 +87,50 @@ def test_unknown_name_lists_shipped() -> None:
 
 
 def test_delay_that_cannot_be_given_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "has_netem", lambda: False)
-    link = topology.Link(0, "a", "b", 0.5)
-    with pytest.raises(RackgateError, match="whole milliseconds"):
-        network.emulation(link)
-    assert network.emulation(topology.Link(0, "a", "b", 3.0)) == "vde"
-    assert network.emulation(topology.Link(0, "a", "b", 0.0)) == "veth"
-    monkeypatch.setattr(network, "has_netem", lambda: True)
-    assert network.emulation(link) == "netem"
+    monkeypatch.setattr(wire, "has_netem", lambda: False)
+    half = Quality(rtt_ms=0.5)
+    with pytest.raises(RackgateError, match=r"link a-b: rtt_ms = 0\.5 .*whole milliseconds"):
+        wire.emulation("a-b", half)
+    with pytest.raises(RackgateError, match=r"jitter_ms = 0\.5"):
+        wire.emulation("a-b", Quality(rtt_ms=2, jitter_ms=0.5))
+    assert wire.emulation("a-b", Quality(rtt_ms=3)) == "vde"
+    assert wire.emulation("a-b", Quality(loss_percent=0.5)) == "vde"
+    assert wire.emulation("a-b", Quality()) == "veth"
+    monkeypatch.setattr(wire, "has_netem", lambda: True)
+    assert wire.emulation("a-b", half) == "netem"
+
+
+def test_a_wire_gets_the_odd_millisecond_in_one_direction() -> None:
+    assert wire.wire_commands(Quality(5, 3, 0.5)) == ["delay LR3+2", "delay RL2+1", "loss 0.5"]
+    assert wire.wire_commands(Quality()) == ["delay LR0+0", "delay RL0+0", "loss 0"]
+    assert wire.netem_words(Quality(5, 3, 0.5))[2:] == ["delay", "2.5ms", "1.5ms", "loss", "0.5%"]
+
+
+def test_qualities_one_after_the_other() -> None:
+    assert Quality(1, 1, 50).plus(Quality(2, 0, 50)) == Quality(3, 1, 75)
+    assert Quality(1, 1, 50).plus(Quality()) == Quality(1, 1, 50)
 
 
 def test_ping_output_is_read() -> None:
     text = "\n".join(f"64 bytes from 10.77.1.10: icmp_seq={i} ttl=62 time={t} ms" for i, t in enumerate((3, 1, 2)))
-    found = network.parse_ping("clients", "broker-1", 4, text)
+    found = echo.parse("clients", "broker-1", 4, text)
     assert (found.received, found.p50_ms, found.p99_ms, found.max_ms) == (3, 2.0, 3.0, 3.0)
     with pytest.raises(RackgateError, match="no echo"):
-        network.parse_ping("clients", "broker-1", 4, "4 packets transmitted, 0 received")
+        echo.parse("clients", "broker-1", 4, "4 packets transmitted, 0 received")
+
+
+def test_a_combined_node_is_broker_and_controller(tmp_path: Path) -> None:
+    found = load(tmp_path, GOOD.replace("controllers = [101]", "combined = [4]"))
+    (node,) = found.controllers
+    assert node in found.brokers
+    assert (node.name, node.address.split(":")[1], node.quorum_address.split(":")[1]) == ("combined-4", "9092", "9093")
+    properties = kafka.server_properties(node, quorum=[node.quorum_address], data="/d", extra={})
+    assert properties["process.roles"] == "broker,controller"
+    assert properties["listeners"] == f"PLAINTEXT://{node.address},CONTROLLER://{node.quorum_address}"
+    assert properties["broker.rack"] == "b"
+
+
+def test_a_link_of_its_own_takes_over_what_it_leaves_out(tmp_path: Path) -> None:
+    text = GOOD.replace("rtt_ms = 2", 'rtt_ms = 2\nloss_percent = 1\n[[link]]\nbetween = ["b", "a"]\nrtt_ms = 4')
+    (link,) = load(tmp_path, text).links
+    assert link.quality == Quality(4, 0, 1)

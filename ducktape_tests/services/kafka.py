@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ducktape.services.service import Service
 
-from pyhooks.cluster import kafka, network, topics
+from pyhooks.cluster import echo, kafka, network, topics
 from pyhooks.cluster.lab import ACTIVE_CONTROLLER, BOOT_TIMEOUT_S, in_lab
 from pyhooks.cluster.topology import Node, Topology
 from pyhooks.errors import RackgateError
@@ -98,7 +98,11 @@ class RackKafka(Service):
         """The brokers of a rack, or all."""
         if rack is None:
             return self.topology.brokers
-        return tuple(node for node in self.topology.site(rack).nodes if node.role == "broker")
+        return tuple(node for node in self.topology.site(rack).nodes if node.is_broker)
+
+    def members(self, site: str) -> tuple[Node, ...]:
+        """All nodes of a site, controllers included."""
+        return self.topology.site(site).nodes
 
     def kafka_pid(self, node: Node) -> int | None:
         """PID of the node's Kafka process, or None if it does not run."""
@@ -138,7 +142,7 @@ class RackKafka(Service):
     def answers(self, target: Node, source: Node | None = None) -> bool:
         """Whether ``target`` answers one of three echo requests from ``source`` (None: from the test's driver)."""
         if source is None:
-            return network.answers(target.ip, None)
+            return echo.answers(target.ip, None)
         status: int = self._machine(source).account.ssh(f"ping -n -c 3 -i 0.2 -W 1 {target.ip}", allow_fail=True)
         return status == 0
 
@@ -182,8 +186,8 @@ class RackKafka(Service):
 
     def _write_files(self, machine: Any) -> None:
         node = self._node(machine)
-        extra = self.topology.broker_properties if node.role == "broker" else self.topology.controller_properties
-        quorum = [controller.address for controller in self.topology.controllers]
+        extra = self.topology.broker_properties if node.is_broker else self.topology.controller_properties
+        quorum = [controller.quorum_address for controller in self.topology.controllers]
         properties = kafka.server_properties(node, quorum=quorum, data=DATA, extra=extra)
         machine.account.create_file(f"{HOME}/server.properties", kafka.render(properties))
         machine.account.copy_to(str(kafka.LOG4J), f"{HOME}/log4j2.properties")
@@ -201,7 +205,7 @@ class RackKafka(Service):
         self._launch(node, shlex.join([*command, "kafka.tools.StorageTool", *arguments]))
 
     def _launch(self, node: Node, before: str) -> None:
-        heap_mb = self.topology.broker_heap_mb if node.role == "broker" else self.topology.controller_heap_mb
+        heap_mb = self.topology.broker_heap_mb if node.is_broker else self.topology.controller_heap_mb
         command = kafka.java_command(
             classpath=self.classpath,
             heap_mb=heap_mb,

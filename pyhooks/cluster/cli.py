@@ -1,22 +1,25 @@
-"""``rackgate lab``: start a lab, run a command in it, take everything down."""
+"""``rackgate lab``: labs that run one command, and labs that stay until they are told to end."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from pyhooks import paths
-from pyhooks.cluster import topology
+from pyhooks.cluster import labs, tools, topology
+from pyhooks.cluster.lab import Lab, in_lab
 from pyhooks.errors import RackgateError
 
-lab_app = typer.Typer(no_args_is_help=True, help="A private cluster of namespaces on this machine.")
+lab_app = typer.Typer(no_args_is_help=True, help="Private clusters of namespaces on this machine.")
 
 # program -> Debian package
 PROGRAMS = {
@@ -24,10 +27,23 @@ PROGRAMS = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
     "ip": "iproute2",
+    "bridge": "iproute2",
     "ping": "iputils-ping",
-    "vde_switch": "vde2",
     "wirefilter": "vde2",
 }
+UNKNOWN = "fenced or unknown"
+TAKES_WORDS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+TopologyOption = Annotated[str, typer.Option("--topology", help="A topology file, or the name of a shipped one.")]
+BareOption = Annotated[bool, typer.Option("--bare", help="Nodes and network only; no Kafka is started.")]
+StockOption = Annotated[bool, typer.Option("--stock", help="Run Kafka without the overlay.")]
+LabOption = Annotated[str | None, typer.Option("--lab", help="Which lab, if several run.", metavar="NAME")]
+NodeOption = Annotated[str | None, typer.Option("--node", help="In this node, such as broker-3.")]
+RunDirOption = Annotated[
+    Path | None, typer.Option("--run-dir", help="Folder for logs and history [default: out/lab/TIME-NAME].")
+]
+RackOption = Annotated[str | None, typer.Option("--rack", help="In the first node of this rack.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def check_programs() -> None:
@@ -38,30 +54,18 @@ def check_programs() -> None:
         raise RackgateError(f"a lab needs {', '.join(sorted(missing))}: install with 'apt-get install {packages}'")
 
 
-def namespaces() -> list[str]:
-    """The words that put a process into a private set of namespaces; all of it ends with the process.
+def _prepared(topology_name: str, *, bare: bool, stock: bool) -> tuple[Path, str]:
+    """The topology's file and the class path, both checked before anything is made."""
+    from pyhooks.build.distribution import Distribution
 
-    A user namespace is asked for even when root, so that nothing in a lab has power over the machine; where the
-    kernel refuses that (in a chroot, or by a setting) root goes without.
-
-    Raises:
-        RackgateError: the kernel allows no such namespaces.
-    """
-    private = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    ways = [["unshare", "--user", "--map-root-user", *private]]
-    if os.geteuid() == 0:
-        ways.append(["unshare", *private])
-    for words in ways:
-        tried = subprocess.run([*words, "true"], capture_output=True, text=True, check=False, timeout=20)
-        if tried.returncode == 0:
-            return words
-    raise RackgateError(
-        f"this machine gives no namespaces ({tried.stderr.strip()}); allow them with"
-        " 'sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000', or run as root"
-    )
+    check_programs()
+    source = topology.find(topology_name)
+    topology.load(source)
+    # a bare lab starts no Kafka, so it needs none
+    return source, "" if bare else Distribution.load().classpath(overlay=not stock)
 
 
-def enter(topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool) -> None:
+def become(topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool) -> NoReturn:
     """Becomes a lab that runs ``command``; does not return.
 
     Args:
@@ -74,45 +78,246 @@ def enter(topology_name: str, run_dir: Path, command: list[str], *, bare: bool, 
     Raises:
         RackgateError: something needed is missing.
     """
-    from pyhooks.build.distribution import Distribution
-
-    check_programs()
-    source = topology.find(topology_name)
-    topology.load(source)
-    # a bare lab starts no Kafka, so it needs none
-    classpath = "" if bare else Distribution.load().classpath(overlay=not stock)
+    source, classpath = _prepared(topology_name, bare=bare, stock=stock)
     run_dir.mkdir(parents=True, exist_ok=True)
-    words = [*namespaces(), sys.executable, "-m", "pyhooks.cluster.inside"]
-    words += ["--topology", str(source.resolve()), "--run-dir", str(run_dir.resolve()), "--classpath", classpath]
-    words += ["--bare"] if bare else []
+    words = [*labs.way().words, *labs.first_process("run", source, run_dir, classpath, bare=bare), "--", *command]
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execvp(words[0], [*words, "--", *command])  # noqa: S606 - no shell is wanted
+    os.execvp(words[0], words)  # noqa: S606 - no shell is wanted
 
 
 @lab_app.command(
     "run",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings=TAKES_WORDS,
     epilog="Example: rackgate lab run --topology az3-outside -- sh -c 'echo $RACKGATE_BOOTSTRAP; nproc'",
 )
 def run_command(
     command: Annotated[list[str], typer.Argument(help="The command, after --.")],
-    topology_name: Annotated[
-        str, typer.Option("--topology", help="A topology file, or the name of a shipped one.")
-    ] = "az3-outside",
-    run_dir: Annotated[Path | None, typer.Option(help="Folder for logs and history [default: out/lab/TIME].")] = None,
-    bare: Annotated[bool, typer.Option("--bare", help="Nodes and network only; no Kafka is started.")] = False,
-    stock: Annotated[bool, typer.Option("--stock", help="Run Kafka without the overlay.")] = False,
+    topology_name: TopologyOption = "az3-outside",
+    run_dir: RunDirOption = None,
+    bare: BareOption = False,
+    stock: StockOption = False,
 ) -> None:
     """Starts a lab, runs COMMAND in it, takes everything down; ends with COMMAND's exit status.
 
     COMMAND finds the brokers in RACKGATE_BOOTSTRAP, the folder of the run in RACKGATE_RUN_DIR, and the lab's
     description in RACKGATE_LAB.
     """
-    enter(
-        topology_name,
-        run_dir or paths.OUT / "lab" / time.strftime("%Y%m%d-%H%M%S"),
-        command,
-        bare=bare,
-        stock=stock,
+    become(topology_name, run_dir or labs.default_run_dir("run"), command, bare=bare, stock=stock)
+
+
+@lab_app.command(
+    "up",
+    epilog="Examples: rackgate lab up · rackgate lab up --name stock --stock · rackgate lab up --topology my.toml",
+)
+def up_command(
+    name: Annotated[str | None, typer.Option("--name", help="Its name [default: that of the topology].")] = None,
+    topology_name: TopologyOption = "az3-outside",
+    run_dir: RunDirOption = None,
+    bare: BareOption = False,
+    stock: StockOption = False,
+) -> None:
+    """Starts a lab that stays in the background until 'rackgate lab down'."""
+    source, classpath = _prepared(topology_name, bare=bare, stock=stock)
+    called = name or source.stem
+    labs.check_name(called)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    count = len(topology.load(source).nodes)
+    with console.status(f"lab {called}: {count} nodes come up, which takes about 15 s …"):
+        lab = labs.up(
+            called,
+            source,
+            run_dir or labs.default_run_dir(called),
+            classpath,
+            bare=bare,
+            stock=stock,
+            tell=lambda text, seconds: console.print(f"  {text} [dim]{seconds:.1f} s[/dim]"),
+        )
+    console.print(f"  as {lab.way}; results go to {lab.run_dir}")
+    which = "" if len([one for one in labs.known() if one.runs]) == 1 else f" --lab {called}"
+    console.print(
+        f"  next: rackgate lab status{which} · rackgate lab kafka{which} topics --list · rackgate watch{which}"
+        f" · rackgate rack kill{which} a · rackgate lab down{which and ' ' + called}"
     )
+
+
+@lab_app.command("down", epilog="Examples: rackgate lab down · rackgate lab down stock · rackgate lab down --all")
+def down_command(
+    name: Annotated[str | None, typer.Argument(help="Which lab; may be left out if only one runs.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All labs of this user.")] = False,
+) -> None:
+    """Takes a lab down, with all that is in it; its folder of results stays."""
+    if everything:
+        chosen = labs.known()
+    else:
+        everyone = labs.known()
+        ended = [
+            lab for lab in everyone if not lab.runs and (lab.name == name or (name is None and len(everyone) == 1))
+        ]
+        chosen = (ended[0],) if ended else (labs.find(name),)
+    for lab in chosen:
+        labs.down(lab)
+        typer.echo(f"lab {lab.name} is down; its results: {lab.run_dir}")
+    if not chosen:
+        typer.echo("no lab runs")
+
+
+@lab_app.command(
+    "exec",
+    context_settings=TAKES_WORDS,
+    epilog="Examples: rackgate lab exec -- ip route · rackgate lab exec --rack b -- ping -c 3 10.77.1.10",
+)
+def exec_command(
+    command: Annotated[list[str], typer.Argument(help="The command, after --.")],
+    lab_name: LabOption = None,
+    node: NodeOption = None,
+    rack: RackOption = None,
+) -> None:
+    """Runs COMMAND in a running lab, where the clients are or in a node, and ends with its exit status."""
+    if not in_lab():
+        raise typer.Exit(labs.enter_again(lab_name))
+    lab = Lab.attach()
+    words = list(command)
+    place = _place(lab, node, rack)
+    if place is not None:
+        words = lab.machine(place).enter(words)
+    elif shutil.which(words[0]) is None:
+        raise RackgateError(f"can't run {words[0]!r} in the lab: no such program")
+    os.execvpe(words[0], words, os.environ | lab.variables)  # noqa: S606 - no shell is wanted
+
+
+def _place(lab: Lab, node: str | None, rack: str | None) -> topology.Node | None:
+    if node and rack:
+        raise RackgateError("--node and --rack: only one of them")
+    if rack:
+        return lab.brokers(rack)[0]
+    return lab.node(node) if node else None
+
+
+@lab_app.command("shell", epilog="Examples: rackgate lab shell · rackgate lab shell --node broker-3")
+def shell_command(lab_name: LabOption = None, node: NodeOption = None, rack: RackOption = None) -> None:
+    """Opens a shell in a running lab, where the clients are or in a node."""
+    exec_command([os.environ.get("SHELL", "/bin/sh")], lab_name, node, rack)
+
+
+@lab_app.command(
+    "kafka",
+    context_settings=TAKES_WORDS,
+    epilog="Examples: rackgate lab kafka topics --describe · rackgate lab kafka configs --describe --entity-type topics"
+    " --entity-name orders · rackgate lab kafka features describe",
+)
+def kafka_command(
+    tool: Annotated[str, typer.Argument(help="One of Kafka's tools, as its script without kafka- and .sh.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="Its arguments; the brokers are added.")] = None,
+    lab_name: LabOption = None,
+) -> None:
+    """Runs one of Kafka's own tools in a running lab."""
+    if not in_lab():
+        raise typer.Exit(labs.enter_again(lab_name))
+    lab = Lab.attach()
+    words = tools.command(lab.classpath, tool, arguments or [], lab.bootstrap)
+    os.execvp(words[0], words)  # noqa: S606 - no shell is wanted
+
+
+@lab_app.command("logs", epilog="Examples: rackgate lab logs broker-3 · rackgate lab logs -f broker-3 | grep -i isr")
+def logs_command(
+    node: Annotated[str | None, typer.Argument(help="Whose; without it the lab's own.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows, until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 40,
+    lab_name: LabOption = None,
+) -> None:
+    """Shows the last lines of a Kafka process of a lab."""
+    lab = labs.find(lab_name)
+    file = Path(lab.run_dir) / "logs" / f"{node}.log" if node else lab.log
+    if not file.exists():
+        known = ", ".join(sorted(path.stem for path in (Path(lab.run_dir) / "logs").glob("*.log")))
+        raise RackgateError(f"lab {lab.name}: no log of {node!r}; there are logs of {known or 'nothing'}")
+    subprocess.run(["tail", f"--lines={lines}", *(["--follow=name"] if follow else []), str(file)], check=False)
+
+
+@lab_app.command("status", epilog="Examples: rackgate lab status · rackgate lab status --json")
+def status_command(lab_name: LabOption = None, as_json: JsonOption = False) -> None:
+    """Tells what runs: the labs, and of one lab the nodes, links and faults; exit status 1 if something is down."""
+    if not in_lab():
+        found = labs.known()
+        running = [lab for lab in found if lab.runs]
+        if lab_name is None and len(running) != 1:
+            _list(found, as_json=as_json)
+            return
+        raise typer.Exit(labs.enter_again(lab_name))
+    status = _status(Lab.attach())
+    if as_json:
+        typer.echo(json.dumps(status, indent=1))
+    else:
+        _show(status)
+    raise typer.Exit(0 if status["ok"] else 1)
+
+
+def _list(found: tuple[labs.Known, ...], *, as_json: bool) -> None:
+    rows = [
+        {"name": lab.name, "runs": lab.runs, "topology": lab.topology, "stock": lab.stock, "run_dir": lab.run_dir}
+        for lab in found
+    ]
+    if as_json:
+        typer.echo(json.dumps({"labs": rows}, indent=1))
+        return
+    if not rows:
+        typer.echo("no lab runs: start one with 'rackgate lab up'")
+    for lab in found:
+        age_min = (time.time() - lab.started_at) / 60
+        what = (
+            f"runs for {age_min:.0f} min"
+            if lab.runs
+            else f"has ended, see {lab.log}; forget it: rackgate lab down {lab.name}"
+        )
+        typer.echo(f"{lab.name}: {Path(lab.topology).stem}{' (stock)' if lab.stock else ''}, {what}")
+
+
+def _status(lab: Lab) -> dict[str, Any]:
+    from pyhooks.fault import registry
+
+    bare = lab.bare
+    unfenced = frozenset() if bare else lab.unfenced()
+    nodes = []
+    for node in lab.nodes:
+        state = "no Kafka" if bare else lab.process_state(node)
+        row = {"name": node.name, "site": node.site, "address": node.address, "process": state}
+        if node.is_broker and not bare:
+            row["registered"] = "unfenced" if node.node_id in unfenced else UNKNOWN
+        nodes.append(row)
+    faults = registry.active()
+    return {
+        "lab": lab.name,
+        "topology": lab.topology.name,
+        "bootstrap": lab.bootstrap,
+        "run_dir": str(lab.run_dir),
+        "links": lab.emulations,
+        "nodes": nodes,
+        "faults": [{"kind": one.kind, one.target_kind: one.target, "text": one.text} for one in faults],
+        "ok": bare or all(row["process"] == "up" and row.get("registered") != UNKNOWN for row in nodes),
+    }
+
+
+def _show(status: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    console.print(f"lab [bold]{status['lab']}[/bold], topology {status['topology']}; results: {status['run_dir']}")
+    console.print(f"brokers: {status['bootstrap']}", soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
+    for head in ("site", "node", "address", "process", "registered"):
+        table.add_column(head)
+    for row in status["nodes"]:
+        good = row["process"] in ("up", "no Kafka")
+        state = f"[green]{row['process']}[/green]" if good else f"[bold red]{row['process']}[/bold red]"
+        said = row.get("registered", "")
+        table.add_row(
+            row["site"],
+            row["name"],
+            row["address"],
+            state,
+            said if said != UNKNOWN else f"[red]{said}[/red]",
+        )
+    console.print(table)
+    kinds = sorted({f"{how}" for how in status["links"].values()})
+    console.print(f"links: {', '.join(kinds) or 'none'}")
+    for fault in status["faults"]:
+        console.print(f"[bold red]fault:[/bold red] {fault['text']}")

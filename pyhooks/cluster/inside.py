@@ -1,4 +1,4 @@
-"""The first process of a lab: makes the nodes and the network, starts Kafka, runs one command, ends.
+"""The first process of a lab: makes it, then runs one command, or serves until it is told to end.
 
 Run as the first process of new user, network, mount and PID namespaces. When it ends, however it ends, the kernel
 takes away every process, interface and mount of the lab.
@@ -7,111 +7,113 @@ takes away every process, interface and mount of the lab.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from rich.console import Console
 
 from pyhooks import process
-from pyhooks.cluster import kafka, network, node, topology
-from pyhooks.cluster.lab import BOOTSTRAP_VARIABLE, LAB_VARIABLE, RUN_DIR_VARIABLE, Lab
+from pyhooks.cluster import making
+from pyhooks.cluster.lab import Lab
 from pyhooks.errors import RackgateError
+from pyhooks.fault import registry
 
-HOME = Path("/run/rackgate")
 # How long a command may take to end after Ctrl-C before the lab ends under it.
 GRACE_S = 20.0
+ROUND_S = 0.5
+
+
+class Audience(Protocol):
+    """Who hears how the lab comes to be."""
+
+    def step(self, text: str, seconds: float) -> None:
+        """A step is done."""
+
+    def failed(self, error: RackgateError) -> None:
+        """It will not come to be, or has ended."""
+
+
+class Terminal:
+    """The person who runs a command in a lab."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def step(self, text: str, seconds: float) -> None:
+        """Says it in a line."""
+        self._console.print(f"  {text} [dim]{seconds:.1f} s[/dim]")
+
+    def failed(self, error: RackgateError) -> None:
+        """Says it in a line, with what there is to it."""
+        self._console.print("[red]error:[/red]", end=" ")
+        self._console.print(str(error), markup=False)
+        if error.detail:
+            self._console.print(error.detail, markup=False)
+
+
+class Pipe:
+    """The ``rackgate lab up`` that started us; the lab ends if it goes before it has heard that all is up.
+
+    Args:
+        descriptor: the end to write to.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._released = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        asked = select.poll()
+        asked.register(self._descriptor, 0)
+        # an error is all that the writing end of a pipe can report: nobody reads any more
+        asked.poll()
+        if not self._released.is_set():
+            os._exit(1)
+
+    def _say(self, **what: object) -> None:
+        os.write(self._descriptor, json.dumps(what).encode() + b"\n")
+
+    def step(self, text: str, seconds: float) -> None:
+        """Passes it on."""
+        self._say(step=text, seconds=seconds)
+
+    def failed(self, error: RackgateError) -> None:
+        """Passes it on while somebody listens; the log has it in any case."""
+        sys.stderr.write(f"error: {error}\n{error.detail}\n")
+        if not self._released.is_set():
+            self._say(error=str(error), detail=error.detail, status=error.exit_status)
+
+    def ready(self) -> None:
+        """From now on the lab lives by itself."""
+        self._released.set()
+        self._say(ready=True)
+        os.close(self._descriptor)
 
 
 @contextmanager
-def _step(console: Console, text: str) -> Iterator[None]:
+def _step(audience: Audience, text: str) -> Iterator[None]:
     started = time.monotonic()
-    with console.status(text):
-        yield
-    console.print(f"  {text} [dim]{time.monotonic() - started:.1f} s[/dim]", highlight=False)
-
-
-def _own_world() -> None:
-    """A private /run, so that namespaces' names, sockets and disks vanish with the lab."""
-    for words in (["mount", "-t", "tmpfs", "rackgate", "/run"], ["ip", "link", "set", "lo", "up"]):
-        process.run(words, what="lab")
-    (Path("/run") / "netns").mkdir()
-    HOME.mkdir()
-
-
-def make(source: Path, run_dir: Path, classpath: str) -> tuple[Lab, list[subprocess.Popen[bytes]]]:
-    """Makes nodes and network of the topology in ``source``; Kafka is not started.
-
-    Returns:
-        The lab and the processes that carry it.
-
-    Raises:
-        RackgateError: the kernel refused something, or a program is missing.
-    """
-    import tomllib
-
-    wanted = topology.load(source)
-    _own_world()
-    keep: list[subprocess.Popen[bytes]] = []
-    pids: dict[str, int] = {}
-    disks: dict[str, str] = {}
-    for item in wanted.nodes:
-        disk = HOME / item.name
-        machine, holder = node.create(item.name, disk)
-        keep.append(holder)
-        pids[item.name], disks[item.name] = machine.pid, str(disk)
-    wires = network.build(wanted, pids, HOME / "vde")
-    for wire in wires:
-        keep.extend(wire.processes)
-    lab = Lab(
-        topology=wanted,
-        source=tomllib.loads(source.read_text(encoding="utf-8")),
-        pids=pids,
-        disks=disks,
-        run_dir=run_dir,
-        classpath=classpath,
-        cluster_id=kafka.new_id(),
-        directory_ids={str(item.node_id): kafka.new_id() for item in wanted.controllers},
-        emulations={f"{wire.link.left}-{wire.link.right}": wire.emulation for wire in wires},
-    )
-    lab.save(HOME / "lab.json")
-    return lab, keep
-
-
-def start(lab: Lab) -> None:
-    """Formats all disks, starts all Kafka processes and waits until every broker is registered and unfenced.
-
-    Raises:
-        RackgateError: a process ended or took too long.
-    """
-    lab.format(lab.nodes)
-    for item in lab.topology.controllers:
-        lab.start_kafka(item)
-    # Brokers only now: in 4.3.1 a broker that copies the first leader's log before it is committed, and has to truncate
-    # it when another leader follows, forgets the voters for good (KRaftControlRecordStateMachine.truncateNewEntries
-    # leaves nextOffset where it was) and never registers.
-    lab.wait_quorum()
-    for item in lab.topology.brokers:
-        lab.start_kafka(item)
-    lab.wait_unfenced(lab.topology.brokers)
+    yield
+    audience.step(text, time.monotonic() - started)
 
 
 def _run_command(command: Sequence[str], lab: Lab) -> int:
     """Runs the command in the lab's own network and returns its exit status."""
-    env = os.environ | {
-        LAB_VARIABLE: str(HOME / "lab.json"),
-        BOOTSTRAP_VARIABLE: lab.bootstrap,
-        RUN_DIR_VARIABLE: str(lab.run_dir),
-    }
     if shutil.which(command[0]) is None:
         raise RackgateError(f"can't run {command[0]!r} in the lab: no such program")
-    child = subprocess.Popen([*process.DIES_WITH_PARENT, *command], env=env)
+    child = subprocess.Popen([*process.DIES_WITH_PARENT, *command], env=os.environ | lab.variables)
     interrupted: list[float] = []
 
     def interrupt(*_: object) -> None:
@@ -131,38 +133,68 @@ def _run_command(command: Sequence[str], lab: Lab) -> int:
         return status if status >= 0 else 128 - status
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of the lab's first process; the arguments come from ``rackgate lab run``."""
+def _collect() -> frozenset[int]:
+    """Collects the processes that have ended; those that lost their parent in the lab are ours as well."""
+    ended = set()
+    try:
+        while pid := os.waitpid(-1, os.WNOHANG)[0]:
+            ended.add(pid)
+    except ChildProcessError:
+        pass
+    return frozenset(ended)
+
+
+def _serve(lab: Lab, holders: list[subprocess.Popen[bytes]]) -> None:
+    """Keeps the lab until a SIGTERM, and heals the faults whose time is over and whose command is gone.
+
+    Raises:
+        RackgateError: the lab itself is damaged.
+    """
+    told = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while not told.wait(ROUND_S):
+        if damage := making.broken(holders, _collect()):
+            raise RackgateError(f"lab {lab.name}: {damage}; all of it was taken down, since its results would be void")
+        registry.heal_orphans(lab)
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="rackgate-lab")
+    parser.add_argument("--name", required=True)
     parser.add_argument("--topology", type=Path, required=True)
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--classpath", required=True)
     parser.add_argument("--bare", action="store_true")
-    parser.add_argument("command", nargs="+")
-    args = parser.parse_args(argv)
-    console = Console(stderr=True)
+    parser.add_argument("--serve", type=int, metavar="FD", help="the pipe to who started it; no command is run")
+    parser.add_argument("command", nargs="*")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the lab's first process; the arguments come from ``pyhooks.cluster.labs``."""
+    args = _arguments(argv)
+    pipe = Pipe(args.serve) if args.serve is not None else None
+    audience: Audience = pipe or Terminal()
     try:
-        name = args.topology.stem
-        with _step(console, f"lab {name}: nodes and network"):
-            lab, keep = make(args.topology, args.run_dir, args.classpath)
+        with _step(audience, f"lab {args.name}: nodes and network"):
+            lab, holders = making.make(args.name, args.topology, args.run_dir, args.classpath)
         if not args.bare:
-            with _step(
-                console,
-                f"lab {name}: {len(lab.topology.controllers)} controllers, "
-                f"{len(lab.topology.brokers)} brokers registered and unfenced",
-            ):
-                start(lab)
+            count = f"{len(lab.topology.controllers)} controllers, {len(lab.topology.brokers)} brokers"
+            with _step(audience, f"lab {args.name}: {count} registered and unfenced"):
+                making.start(lab)
+        if pipe is not None:
+            pipe.ready()
+            _serve(lab, holders)
+            return 0
         status = _run_command(args.command, lab)
-        for carrier in keep:
-            if carrier.poll() is not None:
-                raise RackgateError(f"lab {name}: {carrier.args!r} ended before the lab did; its results are void")
+        if damage := making.broken(holders, frozenset()):
+            raise RackgateError(f"lab {args.name}: {damage} before the command did; its results are void")
     except RackgateError as error:
-        console.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
-        if error.detail:
-            console.print(error.detail, highlight=False, markup=False, soft_wrap=True)
+        audience.failed(error)
         return error.exit_status
     except KeyboardInterrupt:
-        console.print("interrupted")
+        sys.stderr.write("interrupted\n")
         return 130
     return status
 

@@ -7,8 +7,14 @@ import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pyhooks.cluster.topology import Node
+from pyhooks.cluster.topology import Node, Role
 
+# node's role -> Kafka's process.roles
+ROLES: Mapping[Role, tuple[str, ...]] = {
+    "broker": ("broker",),
+    "controller": ("controller",),
+    "combined": ("broker", "controller"),
+}
 LOG4J = Path(__file__).parent / "log4j2.properties"
 
 # What differs from Kafka's defaults, and why; timeouts that decide about the ISR are left as they are.
@@ -56,28 +62,26 @@ def server_properties(
         data: folder of its log.
         extra: further properties, from the topology.
     """
+    listeners = []
+    if node.is_broker:
+        listeners.append(f"PLAINTEXT://{node.address}")
+    if node.is_controller:
+        listeners.append(f"CONTROLLER://{node.quorum_address}")
     properties = {
-        "process.roles": node.role,
+        "process.roles": ",".join(ROLES[node.role]),
         "node.id": str(node.node_id),
         "controller.quorum.bootstrap.servers": ",".join(quorum),
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": ",".join(listeners),
+        "advertised.listeners": ",".join(listeners),
         "log.dirs": str(data),
         **_COMMON,
     }
-    if node.role == "broker":
-        properties |= {
-            "broker.rack": node.site,
-            "listeners": f"PLAINTEXT://{node.address}",
-            "advertised.listeners": f"PLAINTEXT://{node.address}",
-            **_BROKER,
-        }
-    else:
-        properties |= {
-            "listeners": f"CONTROLLER://{node.address}",
-            "advertised.listeners": f"CONTROLLER://{node.address}",
-            **_CONTROLLER,
-        }
+    if node.is_broker:
+        properties |= {"broker.rack": node.site, **_BROKER}
+    if node.is_controller:
+        properties |= _CONTROLLER
     return properties | dict(extra)
 
 
@@ -123,6 +127,7 @@ def format_arguments(
     cluster_id: str,
     directory_ids: Mapping[int, str],
     controllers: Sequence[Node],
+    joins: bool = False,
 ) -> list[str]:
     """Arguments of Kafka's storage tool that formats the disk of ``node``.
 
@@ -132,9 +137,12 @@ def format_arguments(
         cluster_id: the cluster's id.
         directory_ids: directory id of each controller, by node id.
         controllers: the first voters.
+        joins: the node comes to a quorum that exists; as a controller it is no voter until it is made one.
     """
     words = ["format", "--config", str(properties), "--cluster-id", cluster_id]
-    if node.role == "controller":
-        voters = ",".join(f"{c.node_id}@{c.address}:{directory_ids[c.node_id]}" for c in controllers)
+    if node.is_controller and joins:
+        words.append("--no-initial-controllers")
+    elif node.is_controller:
+        voters = ",".join(f"{c.node_id}@{c.quorum_address}:{directory_ids[c.node_id]}" for c in controllers)
         words += ["--initial-controllers", voters]
     return words

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyhooks.cluster import kafka, network, topics
+from pyhooks import paths
+from pyhooks.cluster import echo, kafka, network, tools, topics
+from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.format import format_disks
-from pyhooks.cluster.network import Rtt
 from pyhooks.cluster.node import NODE_DISK, NamespaceMachine
-from pyhooks.cluster.topology import Node, Topology, parse
+from pyhooks.cluster.running import ProcessState
+from pyhooks.cluster.topology import Node, Quality, Topology, parse
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+DESCRIPTION = paths.LAB_HOME / "lab.json"
 LAB_VARIABLE = "RACKGATE_LAB"
 BOOTSTRAP_VARIABLE = "RACKGATE_BOOTSTRAP"
 RUN_DIR_VARIABLE = "RACKGATE_RUN_DIR"
@@ -42,6 +47,7 @@ class Lab:
     """A lab from inside.
 
     Attributes:
+        name: its name; labs of different names do not see each other.
         topology: what it was made from.
         source: the topology as parsed TOML, for manifests.
         pids: node name to PID of the node's first process.
@@ -53,6 +59,7 @@ class Lab:
         emulations: "left-right" to how the link is made.
     """
 
+    name: str
     topology: Topology
     source: dict[str, Any]
     pids: dict[str, int]
@@ -73,16 +80,34 @@ class Lab:
         path = os.environ.get(LAB_VARIABLE)
         if not path:
             raise RackgateError(
-                f"not inside a lab ({LAB_VARIABLE} is not set): start this with 'rackgate lab run --topology … --'"
+                f"not inside a lab ({LAB_VARIABLE} is not set): start this with 'rackgate lab run --topology … --', or"
+                " with 'rackgate lab exec --' in a lab that runs"
             )
         raw = json.loads(Path(path).read_text(encoding="utf-8"))
         raw["run_dir"] = Path(raw["run_dir"])
         return Lab(topology=parse(raw["source"], source=path), **raw)
 
-    def save(self, path: Path) -> None:
+    def save(self) -> None:
         """Writes what ``attach`` reads."""
         raw = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "topology"}
-        path.write_text(json.dumps(raw | {"run_dir": str(self.run_dir)}, indent=1), encoding="utf-8")
+        text = json.dumps(raw | {"run_dir": str(self.run_dir)}, indent=1)
+        whole = DESCRIPTION.with_suffix(".new")
+        whole.write_text(text, encoding="utf-8")
+        whole.replace(DESCRIPTION)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What programs in the lab find in their environment."""
+        return {
+            LAB_VARIABLE: str(DESCRIPTION),
+            BOOTSTRAP_VARIABLE: self.bootstrap,
+            RUN_DIR_VARIABLE: str(self.run_dir),
+        }
+
+    @property
+    def bare(self) -> bool:
+        """Whether it is nodes and network only, without Kafka."""
+        return not self.classpath
 
     @property
     def bootstrap(self) -> str:
@@ -108,13 +133,18 @@ class Lab:
         for node in self.nodes:
             if node.name == name:
                 return node
-        raise RackgateError(f"lab {self.topology.name}: no node {name!r}")
+        known = ", ".join(node.name for node in self.nodes)
+        raise RackgateError(f"lab {self.name}: no node {name!r}; it has {known}")
 
     def brokers(self, rack: str | None = None) -> tuple[Node, ...]:
         """The brokers of a rack, or all."""
         if rack is None:
             return self.topology.brokers
-        return tuple(node for node in self.topology.site(rack).nodes if node.role == "broker")
+        return tuple(node for node in self.topology.site(rack).nodes if node.is_broker)
+
+    def members(self, site: str) -> tuple[Node, ...]:
+        """All nodes of a site, controllers included."""
+        return self.topology.site(site).nodes
 
     def machine(self, node: Node) -> NamespaceMachine:
         """What runs commands on ``node``."""
@@ -131,15 +161,15 @@ class Lab:
         """Writes the configuration of ``node`` for its storage to be formatted; returns the file as the lab sees it."""
         disk = Path(self.disks[node.name])
         topology = self.topology
-        extra = topology.broker_properties if node.role == "broker" else topology.controller_properties
-        quorum = [controller.address for controller in topology.controllers]
+        extra = topology.broker_properties if node.is_broker else topology.controller_properties
+        quorum = [controller.quorum_address for controller in topology.controllers]
         for name, data in (("server.properties", NODE_DISK / "data"), ("format.properties", disk / "data")):
             text = kafka.render(kafka.server_properties(node, quorum=quorum, data=data, extra=extra))
             (disk / name).write_text(text, encoding="utf-8")
         return disk / "format.properties"
 
-    def format(self, nodes: Sequence[Node]) -> None:
-        """Formats the disks of ``nodes``.
+    def format(self, nodes: Sequence[Node], *, joins: bool = False) -> None:
+        """Formats the disks of ``nodes``, for a new cluster or, with ``joins``, for the one that is there.
 
         Raises:
             RackgateError: the storage tool refused.
@@ -152,6 +182,7 @@ class Lab:
                 cluster_id=self.cluster_id,
                 directory_ids=directory_ids,
                 controllers=self.topology.controllers,
+                joins=joins,
             )
             for node in nodes
         ]
@@ -172,7 +203,7 @@ class Lab:
         if self.kafka_pid(node) is not None:
             return
         topology = self.topology
-        heap_mb = topology.broker_heap_mb if node.role == "broker" else topology.controller_heap_mb
+        heap_mb = topology.broker_heap_mb if node.is_broker else topology.controller_heap_mb
         command = kafka.java_command(
             classpath=self.classpath, heap_mb=heap_mb, properties=NODE_DISK / "server.properties"
         )
@@ -196,7 +227,31 @@ class Lab:
         if not path.exists() or not (text := path.read_text(encoding="ascii").strip()):
             return None
         # A killed JVM is a zombie while its last threads still hold its sockets: it is gone when the entry is gone.
-        return int(text) if Path(f"/proc/{self.pids[node.name]}/root/proc/{text}").exists() else None
+        return int(text) if self._proc(node, text).exists() else None
+
+    def _proc(self, node: Node, pid: str) -> Path:
+        return Path(f"/proc/{self.pids[node.name]}/root/proc/{pid}")
+
+    def process_state(self, node: Node) -> ProcessState:
+        """What the node's Kafka process does, by its entry in /proc."""
+        pid = self.kafka_pid(node)
+        if pid is None:
+            return "down"
+        try:
+            stat = (self._proc(node, str(pid)) / "stat").read_text(encoding="ascii", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return "down"
+        # after the program's name, which stands in brackets and may have anything in it
+        letter = stat.rpartition(")")[2].split()[0]
+        return "paused" if letter in "Tt" else "down" if letter in "ZX" else "up"
+
+    def signal_kafka(self, node: Node, number: signal.Signals) -> bool:
+        """Sends a signal to the node's Kafka process; tells whether there is one."""
+        pid = self.kafka_pid(node)
+        if pid is None:
+            return False
+        self.machine(node).run(["kill", f"-{number.name.removeprefix('SIG')}", str(pid)])
+        return True
 
     def kill_kafka(self, node: Node) -> None:
         """Ends the node's Kafka process at once (SIGKILL) and waits until it is gone; does nothing if it does not run.
@@ -204,11 +259,92 @@ class Lab:
         Raises:
             RackgateError: it would not go.
         """
-        pid = self.kafka_pid(node)
-        if pid is None:
+        if self.signal_kafka(node, signal.SIGKILL):
+            wait_for(lambda: self.kafka_pid(node) is None, what=f"{node.name} to end", timeout_s=20, interval_s=0.02)
+
+    def pause_kafka(self, node: Node) -> None:
+        """Stops the node's Kafka process where it is (SIGSTOP) and waits until it stands; it keeps its connections.
+
+        Raises:
+            RackgateError: it does not run, or does not stand.
+        """
+        if not self.signal_kafka(node, signal.SIGSTOP):
+            raise RackgateError(f"{node.name}: its Kafka does not run, so it can't be paused")
+        wait_for(
+            lambda: self.process_state(node) == "paused", what=f"{node.name} to stand", timeout_s=20, interval_s=0.02
+        )
+
+    def resume_kafka(self, node: Node) -> None:
+        """Lets a paused Kafka process go on; does nothing to one that runs, or to none."""
+        self.signal_kafka(node, signal.SIGCONT)
+
+    def wipe(self, node: Node) -> str:
+        """Deletes the disk of a node whose Kafka does not run; returns the id that the disk's directory had.
+
+        Raises:
+            RackgateError: its Kafka runs, or it had no formatted disk.
+        """
+        if self.kafka_pid(node) is not None:
+            raise RackgateError(f"{node.name}: its Kafka runs, so its disk can't be deleted")
+        identity = self.directory_id(node)
+        shutil.rmtree(self.data(node))
+        return identity
+
+    def replace_disks(self, nodes: Sequence[Node], lost_voters: Mapping[int, str]) -> None:
+        """Formats wiped disks and starts Kafka on them, with voters taken out of the quorum and put in again.
+
+        Args:
+            nodes: whose disks were wiped.
+            lost_voters: directory ids of those among them that were voters, by node id.
+
+        Raises:
+            RackgateError: the quorum refuses, or a process does not start.
+        """
+        if not nodes:
             return
-        self.machine(node).run(["kill", "-KILL", str(pid)])
-        wait_for(lambda: self.kafka_pid(node) is None, what=f"{node.name} to end", timeout_s=20, interval_s=0.02)
+        others = ",".join(node.address for node in self.brokers() if node not in nodes)
+        # A voter is known by its directory: the new one would wait for ever for the old one's vote.
+        for voter, directory in lost_voters.items():
+            words = ["remove-controller", "--controller-id", str(voter), "--controller-directory-id", directory]
+            tools.run(self.classpath, "metadata-quorum", words, others)
+        self.format(nodes, joins=True)
+        for node in nodes:
+            self.start_kafka(node)
+        for node in nodes:
+            if node.node_id in lost_voters:
+                self._make_voter(node, others)
+
+    def _make_voter(self, node: Node, bootstrap: str) -> None:
+        def caught_up() -> bool:
+            self._all_run([node])
+            said = tools.run(self.classpath, "metadata-quorum", ["describe", "--replication"], bootstrap)
+            rows = [line.split() for line in said.splitlines()]
+            # node id, directory id, log end offset, lag, …
+            return any(row[:1] == [str(node.node_id)] and row[3:4] == ["0"] for row in rows)
+
+        wait_for(caught_up, what=f"{node.name} to follow the quorum", timeout_s=60, interval_s=0.5)
+        config = Path(self.disks[node.name]) / "format.properties"
+        words = ["--command-config", str(config), "add-controller"]
+        tools.run(self.classpath, "metadata-quorum", words, bootstrap)
+
+    def formatted(self, node: Node) -> bool:
+        """Whether the disk of a node is formatted."""
+        return (self.data(node) / "meta.properties").exists()
+
+    def data(self, node: Node) -> Path:
+        """The folder of the node's log, as the lab sees it."""
+        return Path(self.disks[node.name]) / "data"
+
+    def directory_id(self, node: Node) -> str:
+        """The id of the node's directory, which Kafka draws anew when the disk is formatted.
+
+        Raises:
+            RackgateError: the disk is not formatted.
+        """
+        if not self.formatted(node):
+            raise RackgateError(f"{node.name}: its disk is not formatted")
+        lines = (self.data(node) / "meta.properties").read_text(encoding="utf-8").splitlines()
+        return next(line.removeprefix("directory.id=") for line in lines if line.startswith("directory.id="))
 
     # -- seen from outside ----------------------------------------------------------------------------------------
 
@@ -216,13 +352,56 @@ class Lab:
         """Ids of the brokers that the cluster's metadata lists, i.e. registered and not fenced."""
         return topics.unfenced(self.admin)
 
-    def cut(self, site: str) -> None:
-        """Drops everything between ``site`` and all others, both ways; cutting twice is the same as once."""
-        network.cut(self.topology, site)
+    def cut(self, site: str, peers: Sequence[str] = ()) -> None:
+        """Drops everything between ``site`` and others (all, or ``peers``), both ways; twice is the same as once."""
+        network.cut(self.topology, site, peers)
 
     def join(self, site: str) -> None:
         """Takes a cut away; joining what is not cut does nothing."""
         network.join(site)
+
+    def unplug(self, node: Node) -> None:
+        """Drops everything between a node and all others; doing so twice is the same as once."""
+        network.unplug(node)
+
+    def plug(self, node: Node) -> None:
+        """Takes ``unplug`` back."""
+        network.plug(node)
+
+    def slow(self, site: str, added: Quality) -> None:
+        """Adds delay, jitter and loss to all links of a site.
+
+        Raises:
+            RackgateError: this machine cannot do it to these links.
+        """
+        for link in self.topology.links_of(site):
+            network.shape(link, link.quality.plus(added))
+
+    def restore_links(self, site: str) -> None:
+        """Gives the links of a site what the topology says; doing so twice is the same as once."""
+        for link in self.topology.links_of(site):
+            network.shape(link, link.quality)
+
+    def slow_node(self, node: Node, added: Quality) -> None:
+        """Puts delay, jitter and loss between a node and all others.
+
+        Raises:
+            RackgateError: this machine cannot give what is asked.
+        """
+        network.slow_port(node, added)
+
+    def restore_node(self, node: Node) -> None:
+        """Takes ``slow_node`` back; doing so twice is the same as once."""
+        network.free_port(node)
+
+    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
+        """The round-trip time to ``target`` from ``source`` (None: from the clients).
+
+        Raises:
+            RackgateError: no answer.
+        """
+        name = source.name if source else "clients"
+        return echo.measure(name, target.name, target.ip, self.machine_or_client(source), count)
 
     def wait_quorum(self, timeout_s: float = BOOT_TIMEOUT_S) -> None:
         """Waits until a controller is active, by the controllers' logs (there is no broker to ask yet).
@@ -244,11 +423,13 @@ class Lab:
                 raise RackgateError(f"{node.name} ended while starting, see {self.log(node)}", detail=tail)
 
     def wait_unfenced(self, nodes: Sequence[Node], timeout_s: float = BOOT_TIMEOUT_S) -> None:
-        """Waits until all of ``nodes`` are registered and unfenced.
+        """Waits until all of ``nodes`` are registered and unfenced; a bare lab has no brokers to wait for.
 
         Raises:
             RackgateError: they are not in time, or a process ended; the message names it and its log.
         """
+        if self.bare:
+            return
         wanted = {node.node_id for node in nodes}
 
         def ready() -> bool:
@@ -273,7 +454,7 @@ class Lab:
 
     def answers(self, target: Node, source: Node | None = None) -> bool:
         """Whether ``target`` answers at least one of three echo requests from ``source`` (or the clients)."""
-        return network.answers(target.ip, self.machine_or_client(source))
+        return echo.answers(target.ip, self.machine_or_client(source))
 
     def rtt_matrix(self, count: int = 50) -> tuple[Rtt, ...]:
         """Measured round-trip times: clients to each site, and each site to each other, all at the same time.
@@ -288,10 +469,5 @@ class Lab:
         pairs: list[tuple[Node | None, Node]] = [(None, node) for node in firsts]
         pairs += [(left, right) for index, left in enumerate(firsts) for right in firsts[index + 1 :]]
 
-        def measure(pair: tuple[Node | None, Node]) -> Rtt:
-            source, target = pair
-            name = source.name if source else "clients"
-            return network.ping(name, target.name, target.ip, self.machine_or_client(source), count)
-
         with ThreadPoolExecutor(len(pairs)) as pool:
-            return tuple(pool.map(measure, pairs))
+            return tuple(pool.map(lambda pair: self.rtt(pair[1], pair[0], count), pairs))

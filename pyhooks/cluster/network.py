@@ -1,33 +1,24 @@
 """Racks as networks: a bridge and a router for each site, links between the routers, and a switch on each link.
 
 Sites are routed, not bridged together: each pair of sites has a link of its own, so a delay or a cut belongs to
-one pair and there are no loops. A link is a veth pair where no delay is asked for; with delay it is a veth pair
-under netem where the kernel has netem, else a VDE wire (two ``vde_switch`` with a ``wirefilter`` between them).
+one pair and there are no loops. How a link gets its delay: ``pyhooks.cluster.wire``.
 A cut drops packets without a word, as a dead switch does: connections hang, they are not refused.
 """
 
 from __future__ import annotations
 
-import re
-import statistics
-import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Literal
+from collections.abc import Collection, Sequence
 
-from pyhooks import process
-from pyhooks.cluster.node import NamespaceMachine
-from pyhooks.cluster.topology import Link, Site, Topology
+from pyhooks import paths, process
+from pyhooks.cluster import wire
+from pyhooks.cluster.topology import Link, Node, Quality, Site, Topology
+from pyhooks.cluster.wire import Emulation, VdeWire
 from pyhooks.errors import RackgateError
-from pyhooks.wait import wait_for
 
-Emulation = Literal["veth", "netem", "vde"]
 CUT_PRIORITY = "10"
-# wirefilter counts whole milliseconds in each direction.
-VDE_STEP_MS = 1.0
-PING_INTERVAL_S = 0.02
+WIRES = paths.LAB_HOME / "wires"
+# states of a port of a bridge, as the kernel numbers them
+_DISABLED, _FORWARDING = "0", "3"
 
 
 def device(peer: str) -> str:
@@ -49,52 +40,25 @@ def _batch(lines: Sequence[str], ns: str | None = None) -> None:
     _ip("-batch", "-", ns=ns, stdin="\n".join(lines) + "\n")
 
 
-@cache
-def has_netem() -> bool:
-    """Whether this kernel can delay packets by itself; asked once, on the loopback of a throw-away namespace."""
-    done = subprocess.run(
-        ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"],
-        capture_output=True,
-        check=False,
-        timeout=20,
-    )
-    return done.returncode == 0
+def port(node: Node) -> str:
+    """Name of the bridge's port to which a node is plugged in."""
+    return f"n{node.node_id}"
 
 
-def emulation(link: Link) -> Emulation:
-    """How this machine makes the link.
-
-    Raises:
-        RackgateError: the asked delay cannot be given here.
-    """
-    if link.rtt_ms == 0:
-        return "veth"
-    if has_netem():
-        return "netem"
-    if link.rtt_ms % VDE_STEP_MS:
-        raise RackgateError(
-            f"link {link.left}-{link.right}: rtt_ms = {link.rtt_ms:g} can't be given here: this kernel has no netem,"
-            f" and VDE's wire delays by whole milliseconds; ask for a multiple of {VDE_STEP_MS:g}, or for 0"
-        )
-    return "vde"
+def link_name(link: Link) -> str:
+    """What a link is called in manifests and errors."""
+    return f"{link.left}-{link.right}"
 
 
-@dataclass(frozen=True)
-class Wire:
-    """A link as it was made; ``processes`` are the programs that carry it, to be kept until the lab ends."""
-
-    link: Link
-    emulation: Emulation
-    processes: tuple[subprocess.Popen[bytes], ...]
-
-
-def build(topology: Topology, machine_pids: dict[str, int], folder: Path) -> tuple[Wire, ...]:
+def build(topology: Topology, machine_pids: dict[str, int]) -> dict[str, Emulation]:
     """Makes all routers, bridges, links and routes, and gives every node its address.
 
     Args:
         topology: what to make.
         machine_pids: node name to PID of its first process.
-        folder: where VDE's sockets go; short, since a socket's path has at most 107 bytes.
+
+    Returns:
+        How each link is made, by its name.
 
     Raises:
         RackgateError: a program is missing or the kernel refused.
@@ -102,10 +66,10 @@ def build(topology: Topology, machine_pids: dict[str, int], folder: Path) -> tup
     for site in topology.sites:
         _router(site)
         for node in site.nodes:
-            _attach(site, node.ip, machine_pids[node.name], f"n{node.node_id}")
+            _attach(site, node.ip, machine_pids[node.name], port(node))
         if site.client:
             _attach(site, site.client_ip, None, "client")
-    return tuple(_wire(topology, link, folder) for link in topology.links)
+    return {link_name(link): _link(topology, link) for link in topology.links}
 
 
 def _router(site: Site) -> None:
@@ -143,12 +107,13 @@ def _attach(site: Site, ip: str, pid: int | None, port: str) -> None:
         )
 
 
-def _wire(topology: Topology, link: Link, folder: Path) -> Wire:
-    how = emulation(link)
-    processes: tuple[subprocess.Popen[bytes], ...] = ()
+def _link(topology: Topology, link: Link) -> Emulation:
+    how = wire.emulation(link_name(link), link.quality)
     left, right = device(link.right), device(link.left)
     if how == "vde":
-        processes = _vde(link, folder)
+        made = wire.start(netns(link.left), (left, right), WIRES, link_name(link))
+        made.set(link.quality)
+        _batch([f"link set {right} netns {netns(link.right)}"], netns(link.left))
     else:
         _batch([f"link add {left} type veth peer name {right} netns {netns(link.right)}"], netns(link.left))
     for site in (link.left, link.right):
@@ -163,58 +128,97 @@ def _wire(topology: Topology, link: Link, folder: Path) -> Wire:
             netns(site),
         )
         if how == "netem":
-            delay = f"qdisc add dev {dev} root netem delay {link.rtt_ms / 2:g}ms limit 100000"
-            process.run(["tc", "-n", netns(site), *delay.split()], what=f"delay of {link.left}-{link.right}")
-    return Wire(link, how, processes)
+            _netem(netns(site), dev, link.quality)
+    return how
 
 
-def _vde(link: Link, folder: Path) -> tuple[subprocess.Popen[bytes], ...]:
-    folder.mkdir(parents=True, exist_ok=True)
-    ends: list[Path] = []
-    started: list[subprocess.Popen[bytes]] = []
+def _netem(ns: str, dev: str, quality: Quality) -> None:
+    words = ["tc", "-n", ns, "qdisc", "replace", "dev", dev, "root", "netem", *wire.netem_words(quality)]
+    process.run(words, what=f"delay of {ns} {dev}")
 
-    def start(words: Sequence[str]) -> None:
-        started.append(
-            subprocess.Popen(
-                [*process.DIES_WITH_PARENT, *words],
-                # vde_switch is a terminal program that ends when its input does
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+
+def shape(link: Link, quality: Quality) -> None:
+    """Changes what a link does to its packets; connections over it live on.
+
+    Raises:
+        RackgateError: this machine cannot do it to this link.
+    """
+    how = wire.emulation(link_name(link), quality)
+    if "vde" in (how, wire.emulation(link_name(link), link.quality)):
+        running = VdeWire(WIRES / f"{link_name(link)}.mgmt")
+        if not running.alive:
+            raise RackgateError(
+                f"link {link_name(link)}: it was made without any delay, and this kernel has no netem, so none can be"
+                f" added; give it rtt_ms = {wire.VDE_STEP_MS:g} or more in the topology"
             )
+        running.set(quality)
+        return
+    for site in (link.left, link.right):
+        _netem(netns(site), device(link.peer(site)), quality)
+
+
+def slow_port(node: Node, quality: Quality) -> None:
+    """Puts delay, jitter and loss between a node and the rest of its rack, and so of the cluster.
+
+    Raises:
+        RackgateError: this machine cannot give what is asked.
+    """
+    ns, name = netns(node.site), port(node)
+    how = wire.emulation(node.name, quality)
+    if how == "netem":
+        # both directions at the one end that the router holds: what leaves the node is held back on the bridge's side
+        half = Quality(quality.rtt_ms * 2, quality.jitter_ms * 2, quality.loss_percent)
+        _netem(ns, name, half)
+    elif how == "vde":
+        near, far = f"{name}-in", f"{name}-out"
+        made = wire.start(ns, (near, far), WIRES, name)
+        made.set(quality)
+        _batch(
+            [
+                f"link add name {name}-br type bridge",
+                f"link set {name}-br up",
+                f"link set {near} master rack up",
+                f"link set {far} master {name}-br up",
+                f"link set {name} master {name}-br",
+            ],
+            ns,
         )
 
-    for site in (link.left, link.right):
-        end = folder / f"{link.index}.{site}"
-        dev = device(link.peer(site))
-        start(["ip", "netns", "exec", netns(site), "vde_switch", "-s", str(end), "-t", dev])
-        ends.append(end)
-    for end in ends:
-        wait_for((end / "ctl").exists, what=f"VDE switch {end.name}", timeout_s=10, interval_s=0.02)
-    # Whole milliseconds: the odd one goes to one direction, the sum is what was asked.
-    total_ms = round(link.rtt_ms)
-    delays = [f"LR{total_ms - total_ms // 2}", f"RL{total_ms // 2}"]
-    words = [word for delay in delays if not delay.endswith("L0") for word in ("-d", delay)]
-    start(["wirefilter", "-v", f"{ends[0]}:{ends[1]}", *words])
-    return tuple(started)
+
+def free_port(node: Node) -> None:
+    """Takes away what ``slow_port`` did; doing so twice is the same as once."""
+    ns, name = netns(node.site), port(node)
+    running = VdeWire(WIRES / f"{name}.mgmt")
+    if running.alive:
+        _batch([f"link set {name} master rack", f"link del {name}-br"], ns)
+        running.stop()
+    elif wire.has_netem():
+        process.run(["tc", "-n", ns, "qdisc", "replace", "dev", name, "root", "pfifo"], what=f"delay of {node.name}")
 
 
-def _cut_rules(topology: Topology, site: str) -> list[str]:
+def _cut_rules(topology: Topology, site: str, peers: Collection[str]) -> list[str]:
     rules = []
     for link in topology.links_of(site):
         peer = topology.site(link.peer(site))
+        if peers and peer.name not in peers:
+            continue
         # in: whatever comes over the link; out: whatever is routed to the peer, its link end included
         rules.append(f"iif {device(peer.name)}")
         rules.append(f"to {peer.subnet}")
     return rules
 
 
-def cut(topology: Topology, site: str) -> None:
-    """Drops everything between ``site`` and all others, both ways; cutting twice is the same as once."""
+def cut(topology: Topology, site: str, peers: Collection[str] = ()) -> None:
+    """Drops everything between ``site`` and other sites, both ways; cutting twice is the same as once.
+
+    Args:
+        topology: of the lab.
+        site: which is cut off.
+        peers: from which sites; none stands for all.
+    """
     join(site)
     _batch(
-        [f"rule add {rule} priority {CUT_PRIORITY} blackhole" for rule in _cut_rules(topology, site)],
+        [f"rule add {rule} priority {CUT_PRIORITY} blackhole" for rule in _cut_rules(topology, site, peers)],
         netns(site),
     )
 
@@ -225,71 +229,17 @@ def join(site: str) -> None:
     _batch([f"rule del priority {CUT_PRIORITY}"] * len(listed.splitlines()) or ["rule list"], netns(site))
 
 
-def is_cut(site: str) -> bool:
-    """Whether a cut is in force at the router of ``site``."""
-    return bool(_ip("rule", "list", "priority", CUT_PRIORITY, ns=netns(site)).strip())
+def unplug(node: Node) -> None:
+    """Drops everything between a node and all others, its own rack included; doing so twice is the same as once."""
+    _port_state(node, _DISABLED)
 
 
-@dataclass(frozen=True)
-class Rtt:
-    """Round-trip times between two places in milliseconds, by ICMP echo.
-
-    Attributes:
-        source: where the echo requests start.
-        target: who answers.
-        sent: requests sent.
-        received: answers.
-        p50_ms: median.
-        p99_ms: 99th percentile, nearest rank.
-        max_ms: largest.
-    """
-
-    source: str
-    target: str
-    sent: int
-    received: int
-    p50_ms: float
-    p99_ms: float
-    max_ms: float
+def plug(node: Node) -> None:
+    """Takes ``unplug`` back."""
+    _port_state(node, _FORWARDING)
 
 
-def parse_ping(source: str, target: str, sent: int, text: str) -> Rtt:
-    """Reads the output of ``ping``.
-
-    Raises:
-        RackgateError: no answer in it.
-    """
-    times = sorted(float(found) for found in re.findall(r"time=([0-9.]+) ms", text))
-    if not times:
-        raise RackgateError(f"no echo from {target} to {source}: is the link cut?")
-    p99 = times[min(len(times) - 1, -(-99 * len(times) // 100) - 1)]
-    return Rtt(source, target, sent, len(times), statistics.median(times), p99, times[-1])
-
-
-def _echo(ip: str, count: int, machine: NamespaceMachine | None) -> str:
-    words = ["ping", "-n", "-c", str(count), "-i", str(PING_INTERVAL_S), "-W", "1", ip]
-    done = subprocess.run(
-        machine.enter(words) if machine else words, capture_output=True, text=True, check=False, timeout=120
-    )
-    # 1: no answer; anything else is ping's own trouble
-    if done.returncode not in (0, 1):
-        raise RackgateError(f"ping {ip}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
-
-
-def answers(ip: str, machine: NamespaceMachine | None) -> bool:
-    """Whether ``ip`` answers one of three echo requests from ``machine`` (None: from where we are) within a second.
-
-    Raises:
-        RackgateError: ping itself failed, so nothing is known.
-    """
-    return "bytes from" in _echo(ip, 3, machine)
-
-
-def ping(source: str, target: str, ip: str, machine: NamespaceMachine | None, count: int) -> Rtt:
-    """Measures the round-trip time to ``ip``, which is called ``target``.
-
-    Raises:
-        RackgateError: no answer.
-    """
-    return parse_ping(source, target, count, _echo(ip, count, machine))
+def _port_state(node: Node, state: str) -> None:
+    # not "ip link", whose bridge_slave takes a state and does nothing
+    words = ["bridge", "-n", netns(node.site), "link", "set", "dev", port(node), "state", state]
+    process.run(words, what=f"port of {node.name}", timeout_s=20)

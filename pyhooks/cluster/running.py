@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
-from typing import Protocol
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
 
-from pyhooks.cluster.topology import Node, Topology
+from pyhooks.cluster.echo import Rtt
+from pyhooks.cluster.topology import Node, Quality, Topology
+
+ProcessState = Literal["up", "paused", "down"]
+# An ApiVersions request of version 0, which every Kafka since 0.10 answers: size, key, version, correlation id, no
+# client id.
+_ASK = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 class RunningCluster(Protocol):
@@ -19,11 +26,23 @@ class RunningCluster(Protocol):
     def brokers(self, rack: str | None = None) -> tuple[Node, ...]:
         """The brokers of a rack, or all."""
 
+    def members(self, site: str) -> tuple[Node, ...]:
+        """All nodes of a site, controllers included."""
+
+    def process_state(self, node: Node) -> ProcessState:
+        """What the node's Kafka process does."""
+
     def kill_kafka(self, node: Node) -> None:
         """Ends the node's Kafka process at once and waits until it is gone; does nothing if it does not run."""
 
     def start_kafka(self, node: Node) -> None:
         """Starts Kafka on ``node`` and does not wait until it serves; does nothing if it runs."""
+
+    def pause_kafka(self, node: Node) -> None:
+        """Stops the node's Kafka process where it is and waits until it stands."""
+
+    def resume_kafka(self, node: Node) -> None:
+        """Lets a paused Kafka process go on; does nothing to one that runs, or to none."""
 
     def wait_unfenced(self, nodes: Sequence[Node], timeout_s: float = ...) -> None:
         """Waits until all of ``nodes`` are registered and unfenced."""
@@ -31,11 +50,49 @@ class RunningCluster(Protocol):
     def answers(self, target: Node, source: Node | None = None) -> bool:
         """Whether ``target`` answers echo requests from ``source`` (None: from the clients)."""
 
-    def cut(self, site: str) -> None:
-        """Drops everything between ``site`` and all others; cutting twice is the same as once."""
+    def rtt(self, target: Node, source: Node | None = None, count: int = ...) -> Rtt:
+        """The round-trip time to ``target`` from ``source`` (None: from the clients)."""
+
+    def cut(self, site: str, peers: Sequence[str] = ()) -> None:
+        """Drops everything between ``site`` and others (all, or ``peers``); cutting twice is the same as once."""
 
     def join(self, site: str) -> None:
         """Takes a cut away; joining what is not cut does nothing."""
+
+    def unplug(self, node: Node) -> None:
+        """Drops everything between a node and all others; doing so twice is the same as once."""
+
+    def plug(self, node: Node) -> None:
+        """Takes ``unplug`` back."""
+
+    def slow(self, site: str, added: Quality) -> None:
+        """Adds delay, jitter and loss to all links of a site."""
+
+    def restore_links(self, site: str) -> None:
+        """Gives the links of a site what the topology says."""
+
+    def slow_node(self, node: Node, added: Quality) -> None:
+        """Puts delay, jitter and loss between a node and all others."""
+
+    def restore_node(self, node: Node) -> None:
+        """Takes ``slow_node`` back."""
+
+    def wipe(self, node: Node) -> str:
+        """Deletes the disk of a node whose Kafka does not run; returns the id that its directory had."""
+
+    def formatted(self, node: Node) -> bool:
+        """Whether the disk of a node is formatted."""
+
+    def directory_id(self, node: Node) -> str:
+        """The id of the node's directory, which Kafka draws anew when the disk is formatted."""
+
+    def replace_disks(self, nodes: Sequence[Node], lost_voters: Mapping[int, str]) -> None:
+        """Formats wiped disks and starts Kafka on them, with voters taken out of the quorum and put in again.
+
+        Args:
+            nodes: whose disks were wiped.
+            lost_voters: directory ids of those among them that were voters, by node id.
+        """
 
 
 def reachable(node: Node, timeout_s: float = 1.0) -> bool:
@@ -43,5 +100,16 @@ def reachable(node: Node, timeout_s: float = 1.0) -> bool:
     try:
         with socket.create_connection((node.ip, node.port), timeout=timeout_s):
             return True
+    except OSError:
+        return False
+
+
+def serves(node: Node, timeout_s: float = 2.0) -> bool:
+    """Whether the node's Kafka answers a client in this process's network; a paused one accepts and says nothing."""
+    try:
+        with socket.create_connection((node.ip, node.port), timeout=timeout_s) as talk:
+            talk.settimeout(timeout_s)
+            talk.sendall(_ASK)
+            return len(talk.recv(4)) > 0
     except OSError:
         return False

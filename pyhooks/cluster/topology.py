@@ -27,8 +27,10 @@ FIRST_NODE_HOST = 10
 CLIENT_HOST = 2
 MAX_SITES = 12
 MAX_NODES_PER_SITE = 60
+MAX_RTT_MS = 10_000.0
+MAX_LOSS_PERCENT = 90.0
 
-Role = Literal["broker", "controller"]
+Role = Literal["broker", "controller", "combined"]
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,9 @@ class Node:
     """One machine of the cluster, with one Kafka process.
 
     Attributes:
-        name: ``broker-1`` or ``controller-101``.
+        name: ``broker-1``, ``controller-101`` or ``combined-1``.
         node_id: Kafka's ``node.id``.
-        role: broker or controller.
+        role: broker, controller, or both in one process (combined).
         site: name of the site in which it stands.
         ip: its address inside the lab.
     """
@@ -50,14 +52,29 @@ class Node:
     ip: str
 
     @property
+    def is_broker(self) -> bool:
+        """Whether it keeps records and serves clients."""
+        return self.role != "controller"
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether it votes in the metadata quorum."""
+        return self.role != "broker"
+
+    @property
     def port(self) -> int:
-        """The port on which clients (of a broker) or nodes (of a controller) reach it."""
-        return CLIENT_PORT if self.role == "broker" else CONTROLLER_PORT
+        """The port on which it serves: clients, or the quorum if it is nothing but a controller."""
+        return CLIENT_PORT if self.is_broker else CONTROLLER_PORT
 
     @property
     def address(self) -> str:
         """``ip:port``."""
         return f"{self.ip}:{self.port}"
+
+    @property
+    def quorum_address(self) -> str:
+        """``ip:port`` of a controller, for other nodes."""
+        return f"{self.ip}:{CONTROLLER_PORT}"
 
 
 @dataclass(frozen=True)
@@ -94,7 +111,32 @@ class Site:
     @property
     def is_rack(self) -> bool:
         """Whether it has brokers."""
-        return any(node.role == "broker" for node in self.nodes)
+        return any(node.is_broker for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What a link does to the packets on it.
+
+    Attributes:
+        rtt_ms: added round-trip time in milliseconds, one half in each direction.
+        jitter_ms: the round-trip time varies by at most this much, up and down; packets keep their order.
+        loss_percent: share of packets lost, in each direction.
+    """
+
+    rtt_ms: float = 0.0
+    jitter_ms: float = 0.0
+    loss_percent: float = 0.0
+
+    @property
+    def plain(self) -> bool:
+        """Whether it does nothing."""
+        return self == Quality()
+
+    def plus(self, added: Quality) -> Quality:
+        """Both one after the other."""
+        kept = (1 - self.loss_percent / 100) * (1 - added.loss_percent / 100)
+        return Quality(self.rtt_ms + added.rtt_ms, self.jitter_ms + added.jitter_ms, round(100 * (1 - kept), 6))
 
 
 @dataclass(frozen=True)
@@ -105,13 +147,18 @@ class Link:
         index: position from 0; part of its addresses.
         left: name of the first site.
         right: name of the second site.
-        rtt_ms: added round-trip time in milliseconds.
+        quality: what the link adds to each packet.
     """
 
     index: int
     left: str
     right: str
-    rtt_ms: float
+    quality: Quality
+
+    @property
+    def rtt_ms(self) -> float:
+        """Added round-trip time in milliseconds."""
+        return self.quality.rtt_ms
 
     def ip(self, site: str) -> str:
         """Address of the link's end in ``site``."""
@@ -152,12 +199,12 @@ class Topology:
     @property
     def brokers(self) -> tuple[Node, ...]:
         """All brokers."""
-        return tuple(node for node in self.nodes if node.role == "broker")
+        return tuple(node for node in self.nodes if node.is_broker)
 
     @property
     def controllers(self) -> tuple[Node, ...]:
         """All controllers."""
-        return tuple(node for node in self.nodes if node.role == "controller")
+        return tuple(node for node in self.nodes if node.is_controller)
 
     @property
     def racks(self) -> tuple[Site, ...]:
@@ -288,7 +335,11 @@ def _site(table: _Table, index: int) -> Site:
     name = table.take("name", str, None, "a name")
     client = table.take("client", bool, False, "true or false")
     nodes: list[Node] = []
-    roles: tuple[tuple[str, Role], ...] = (("brokers", "broker"), ("controllers", "controller"))
+    roles: tuple[tuple[str, Role], ...] = (
+        ("brokers", "broker"),
+        ("combined", "combined"),
+        ("controllers", "controller"),
+    )
     for key, role in roles:
         for node_id in table.take(key, list, [], "a list of node ids"):
             if not isinstance(node_id, int) or isinstance(node_id, bool) or node_id < 0:
@@ -297,7 +348,7 @@ def _site(table: _Table, index: int) -> Site:
             nodes.append(Node(f"{role}-{node_id}", node_id, role, name, str(IPv4Address(ip))))
     if len(nodes) > MAX_NODES_PER_SITE:
         raise table.fail("brokers", f"at most {MAX_NODES_PER_SITE} nodes in a site, found {len(nodes)}")
-    table.done("name, client, brokers, controllers")
+    table.done("name, client, brokers, combined, controllers")
     return Site(name, index, tuple(nodes), client)
 
 
@@ -309,39 +360,54 @@ def _check_sites(top: _Table, sites: tuple[Site, ...]) -> None:
             raise top.fail("site.name", f"expected 1 to 8 lower-case letters and digits, found {name!r}")
     if len(set(names)) < len(names):
         raise top.fail("site.name", f"names must differ, found {', '.join(names)}")
-    ids = [node.node_id for site in sites for node in site.nodes]
+    nodes = [node for site in sites for node in site.nodes]
+    ids = [node.node_id for node in nodes]
     if len(set(ids)) < len(ids):
         raise top.fail("site", f"node ids must differ (brokers and controllers together), found {ids}")
-    roles = {node.role for site in sites for node in site.nodes}
-    if roles != {"broker", "controller"}:
-        raise top.fail("site", "at least one broker and one controller are needed")
+    if not (any(node.is_broker for node in nodes) and any(node.is_controller for node in nodes)):
+        raise top.fail("site", "at least one broker and one controller are needed (or one node with both roles)")
     if sum(site.client for site in sites) != 1:
         raise top.fail("site.client", "exactly one site has client = true")
 
 
 def _links(top: _Table, sites: tuple[Site, ...]) -> tuple[Link, ...]:
-    everywhere = _Table(top.source, "links", top.take("links", dict, {}, "a table"))
-    default_ms = float(everywhere.take("rtt_ms", (int, float), 0.0, "milliseconds"))
-    if default_ms < 0:
-        raise everywhere.fail("rtt_ms", f"expected 0 or more milliseconds, found {default_ms}")
-    everywhere.done("rtt_ms")
+    everywhere = _quality(_Table(top.source, "links", top.take("links", dict, {}, "a table")), Quality())
     names = [site.name for site in sites]
-    rtt_ms = {frozenset(pair): default_ms for pair in combinations(names, 2)}
+    qualities = {frozenset(pair): everywhere for pair in combinations(names, 2)}
     for index, raw in enumerate(top.take("link", list, [], "[[link]] tables"), 1):
         table = _Table(top.source, f"link[{index}]", raw)
         between = table.take("between", list, None, "two site names")
         pair = frozenset(map(str, between))
-        if pair not in rtt_ms:
+        if pair not in qualities:
             raise table.fail("between", f"expected two of {', '.join(names)}, found {between!r}")
-        value = float(table.take("rtt_ms", (int, float), None, "milliseconds"))
-        if value < 0:
-            raise table.fail("rtt_ms", f"expected 0 or more milliseconds, found {value}")
-        rtt_ms[pair] = value
-        table.done("between, rtt_ms")
+        qualities[pair] = _quality(table, everywhere, "between, ")
     return tuple(
-        Link(index, left, right, rtt_ms[frozenset((left, right))])
+        Link(index, left, right, qualities[frozenset((left, right))])
         for index, (left, right) in enumerate(combinations(names, 2))
     )
+
+
+def _quality(table: _Table, default: Quality, before: str = "") -> Quality:
+    """Reads the keys of a link; what is left out is as in ``default``."""
+
+    def number(key: str, unit: str, most: float) -> float:
+        allowed = f"0 to {most:g} {unit}"
+        value = float(table.take(key, (int, float), getattr(default, key), allowed))
+        if not 0 <= value <= most:
+            raise table.fail(key, f"expected {allowed}, found {value:g}")
+        return value
+
+    found = Quality(
+        rtt_ms=number("rtt_ms", "milliseconds", MAX_RTT_MS),
+        jitter_ms=number("jitter_ms", "milliseconds", MAX_RTT_MS),
+        loss_percent=number("loss_percent", "percent", MAX_LOSS_PERCENT),
+    )
+    if found.jitter_ms > found.rtt_ms:
+        raise table.fail(
+            "jitter_ms", f"expected at most rtt_ms, which is {found.rtt_ms:g} milliseconds, found {found.jitter_ms:g}"
+        )
+    table.done(f"{before}rtt_ms, jitter_ms, loss_percent")
+    return found
 
 
 def _jvm(table: _Table, heap_mb: int) -> tuple[int, Mapping[str, str]]:

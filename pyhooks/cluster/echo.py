@@ -1,0 +1,81 @@
+"""Round-trip times between places of a cluster, by ICMP echo."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyhooks.errors import RackgateError
+
+if TYPE_CHECKING:
+    from pyhooks.cluster.node import NamespaceMachine
+
+INTERVAL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Rtt:
+    """Round-trip times between two places in milliseconds.
+
+    Attributes:
+        source: where the echo requests start.
+        target: who answers.
+        sent: requests sent.
+        received: answers.
+        p50_ms: median.
+        p99_ms: 99th percentile, nearest rank.
+        max_ms: largest.
+    """
+
+    source: str
+    target: str
+    sent: int
+    received: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+def parse(source: str, target: str, sent: int, text: str) -> Rtt:
+    """Reads the output of ``ping``.
+
+    Raises:
+        RackgateError: no answer in it.
+    """
+    times = sorted(float(found) for found in re.findall(r"time=([0-9.]+) ms", text))
+    if not times:
+        raise RackgateError(f"no echo from {target} to {source}: is the link cut?")
+    p99 = times[min(len(times) - 1, -(-99 * len(times) // 100) - 1)]
+    return Rtt(source, target, sent, len(times), statistics.median(times), p99, times[-1])
+
+
+def _echo(ip: str, count: int, machine: NamespaceMachine | None) -> str:
+    words = ["ping", "-n", "-c", str(count), "-i", str(INTERVAL_S), "-W", "1", ip]
+    done = subprocess.run(
+        machine.enter(words) if machine else words, capture_output=True, text=True, check=False, timeout=120
+    )
+    # 1: no answer; anything else is ping's own trouble
+    if done.returncode not in (0, 1):
+        raise RackgateError(f"ping {ip}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def answers(ip: str, machine: NamespaceMachine | None) -> bool:
+    """Whether ``ip`` answers one of three echo requests from ``machine`` (None: from where we are) within a second.
+
+    Raises:
+        RackgateError: ping itself failed, so nothing is known.
+    """
+    return "bytes from" in _echo(ip, 3, machine)
+
+
+def measure(source: str, target: str, ip: str, machine: NamespaceMachine | None, count: int) -> Rtt:
+    """Measures the round-trip time to ``ip``, which is called ``target``.
+
+    Raises:
+        RackgateError: no answer.
+    """
+    return parse(source, target, count, _echo(ip, count, machine))

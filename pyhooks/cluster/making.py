@@ -1,0 +1,91 @@
+"""Makes a lab out of nothing: nodes, network, and Kafka on it; run by the lab's first process."""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+from pathlib import Path
+
+from pyhooks import paths, process
+from pyhooks.cluster import kafka, network, node, topology
+from pyhooks.cluster.lab import Lab
+from pyhooks.cluster.wire import VdeWire
+
+
+def _own_world() -> None:
+    """A private /run, so that namespaces' names, sockets and disks vanish with the lab."""
+    for words in (["mount", "-t", "tmpfs", "rackgate", "/run"], ["ip", "link", "set", "lo", "up"]):
+        process.run(words, what="lab")
+    (Path("/run") / "netns").mkdir()
+    paths.LAB_HOME.mkdir()
+
+
+def make(name: str, source: Path, run_dir: Path, classpath: str) -> tuple[Lab, list[subprocess.Popen[bytes]]]:
+    """Makes nodes and network of the topology in ``source``; Kafka is not started.
+
+    Returns:
+        The lab and the processes that hold its nodes, for the caller to keep.
+
+    Raises:
+        RackgateError: the kernel refused something, or a program is missing.
+    """
+    wanted = topology.load(source)
+    _own_world()
+    holders: list[subprocess.Popen[bytes]] = []
+    pids: dict[str, int] = {}
+    disks: dict[str, str] = {}
+    for item in wanted.nodes:
+        disk = paths.LAB_HOME / item.name
+        machine, holder = node.create(item.name, disk)
+        holders.append(holder)
+        pids[item.name], disks[item.name] = machine.pid, str(disk)
+    lab = Lab(
+        name=name,
+        topology=wanted,
+        source=tomllib.loads(source.read_text(encoding="utf-8")),
+        pids=pids,
+        disks=disks,
+        run_dir=run_dir,
+        classpath=classpath,
+        cluster_id=kafka.new_id(),
+        directory_ids={str(item.node_id): kafka.new_id() for item in wanted.controllers},
+        emulations=dict(network.build(wanted, pids)),
+    )
+    lab.save()
+    return lab, holders
+
+
+def start(lab: Lab) -> None:
+    """Formats all disks, starts all Kafka processes and waits until every broker is registered and unfenced.
+
+    Raises:
+        RackgateError: a process ended or took too long.
+    """
+    lab.format(lab.nodes)
+    for item in lab.topology.controllers:
+        lab.start_kafka(item)
+    # Brokers only now: in 4.3.1 a broker that copies the first leader's log before it is committed, and has to truncate
+    # it when another leader follows, forgets the voters for good (KRaftControlRecordStateMachine.truncateNewEntries
+    # leaves nextOffset where it was) and never registers.
+    lab.wait_quorum()
+    for item in lab.topology.brokers:
+        lab.start_kafka(item)
+    lab.wait_unfenced(lab.topology.brokers)
+
+
+def broken(holders: list[subprocess.Popen[bytes]], ended: frozenset[int]) -> str:
+    """What of the lab itself has ended, in a few words, or empty if all of it is there.
+
+    Args:
+        holders: the processes that hold the nodes.
+        ended: process ids whose end somebody else has collected.
+    """
+    for holder in holders:
+        if holder.pid in ended or holder.poll() is not None:
+            return "the process that holds a node ended"
+    for file in network.WIRES.glob("*.pid"):
+        wire = VdeWire(file.with_suffix(".mgmt"))
+        # a wire that is being stopped loses its file first
+        if not wire.alive and file.exists():
+            return f"the process of wire {wire.name} ended"
+    return ""

@@ -1,0 +1,179 @@
+"""How a link gets its delay, jitter and loss: netem where the kernel has it, else a VDE wire between two TAP devices.
+
+A link that does nothing to its packets is a veth pair, and so is one under netem. Without netem ``wirefilter`` of
+VDE carries the frames between two TAP devices, one process a link. It is plugged into them by files with their
+names, since its own option takes no colon within a name, and both devices are made in one namespace, from which the
+second is moved: the process keeps its end. What a wire does can be changed while it carries.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pyhooks import process
+from pyhooks.cluster.topology import Quality
+from pyhooks.errors import RackgateError
+from pyhooks.wait import wait_for
+
+Emulation = Literal["veth", "netem", "vde"]
+# wirefilter counts whole milliseconds in each direction.
+VDE_STEP_MS = 1.0
+MANAGEMENT_S = 5.0
+_PROMPT = b"VDEwf$ "
+_GOOD = "1000 Success"
+
+
+@cache
+def has_netem() -> bool:
+    """Whether this kernel can delay packets by itself; asked once, on the loopback of a throw-away namespace."""
+    done = subprocess.run(
+        ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"],
+        capture_output=True,
+        check=False,
+        timeout=20,
+    )
+    return done.returncode == 0
+
+
+def emulation(name: str, quality: Quality) -> Emulation:
+    """How this machine makes a link; ``name`` is for the error.
+
+    Raises:
+        RackgateError: what is asked cannot be given here.
+    """
+    if quality.plain:
+        return "veth"
+    if has_netem():
+        return "netem"
+    for key, value in (("rtt_ms", quality.rtt_ms), ("jitter_ms", quality.jitter_ms)):
+        if value % VDE_STEP_MS:
+            raise RackgateError(
+                f"link {name}: {key} = {value:g} can't be given here: this kernel has no netem,"
+                f" and VDE's wire delays by whole milliseconds; ask for a multiple of {VDE_STEP_MS:g}, or for 0"
+            )
+    return "vde"
+
+
+def netem_words(quality: Quality) -> list[str]:
+    """The words for one direction after ``tc qdisc … netem``."""
+    words = ["limit", "100000"]
+    if quality.rtt_ms:
+        words += ["delay", f"{quality.rtt_ms / 2:g}ms"]
+        words += [f"{quality.jitter_ms / 2:g}ms"] if quality.jitter_ms else []
+    return words + (["loss", f"{quality.loss_percent:g}%"] if quality.loss_percent else [])
+
+
+def wire_commands(quality: Quality) -> list[str]:
+    """The commands that make a VDE wire do what ``quality`` says, and nothing else.
+
+    The odd millisecond goes to one direction; the sum is what was asked.
+    """
+    delay_ms, jitter_ms = round(quality.rtt_ms), round(quality.jitter_ms)
+    return [
+        f"delay LR{delay_ms - delay_ms // 2}+{jitter_ms - jitter_ms // 2}",
+        f"delay RL{delay_ms // 2}+{jitter_ms // 2}",
+        f"loss {quality.loss_percent:g}",
+    ]
+
+
+@dataclass(frozen=True)
+class VdeWire:
+    """A running ``wirefilter``.
+
+    Attributes:
+        management: its socket for commands.
+    """
+
+    management: Path
+
+    @property
+    def name(self) -> str:
+        """Of the wire."""
+        return self.management.stem
+
+    @property
+    def pid_file(self) -> Path:
+        """Holds the process id, as the lab sees it."""
+        return self.management.with_suffix(".pid")
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        try:
+            return Path("/proc", self.pid_file.read_text(encoding="ascii").strip(), "exe").exists()
+        except FileNotFoundError:
+            return False
+
+    def stop(self) -> None:
+        """Ends the wire and takes its devices away; stopping what is stopped does nothing."""
+        if not self.alive:
+            return
+        # without its file nobody takes the end for a failure
+        pid = int(self.pid_file.read_text(encoding="ascii"))
+        self.pid_file.unlink()
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not Path(f"/proc/{pid}/exe").exists(), what=f"wire {self.name} to end", timeout_s=10)
+
+    def set(self, quality: Quality) -> None:
+        """Changes what the wire does from now on.
+
+        Raises:
+            RackgateError: it does not answer, or refuses.
+        """
+        try:
+            with socket.socket(socket.AF_UNIX) as talk:
+                talk.settimeout(MANAGEMENT_S)
+                talk.connect(str(self.management))
+                _answer(talk)
+                for command in wire_commands(quality):
+                    talk.sendall(command.encode() + b"\n")
+                    said = _answer(talk)
+                    if _GOOD not in said:
+                        raise RackgateError(f"wire {self.name}: {command!r} is refused: {said.strip()}")
+        except OSError as error:
+            raise RackgateError(f"wire {self.name}: its process does not answer: {error}") from error
+
+
+def _answer(talk: socket.socket) -> str:
+    said = b""
+    while not said.endswith(_PROMPT):
+        more = talk.recv(4096)
+        if not more:
+            raise ConnectionError("it closed the connection")
+        said += more
+    return said.decode(errors="replace")
+
+
+def start(ns: str, ends: Sequence[str], folder: Path, name: str) -> VdeWire:
+    """Starts a wire between two TAP devices that it makes in a namespace; it lives until it is stopped or the lab ends.
+
+    Args:
+        ns: name of the network namespace.
+        ends: names of the left and the right device.
+        folder: for its socket and its files; short, since a socket's path has at most 107 bytes.
+        name: of the wire.
+
+    Raises:
+        RackgateError: it does not start.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    plugs = []
+    for end in ends:
+        plug = folder / f"{name}.{end}"
+        plug.write_text(f"tap://{end}\n", encoding="ascii")
+        plugs.append(str(plug))
+    made = VdeWire(folder / f"{name}.mgmt")
+    words = ["ip", "netns", "exec", ns, "wirefilter", "--daemon", "--pidfile", str(made.pid_file)]
+    process.run([*words, "-v", ":".join(plugs), "-M", str(made.management)], what=f"wire {name}", timeout_s=20)
+    wait_for(
+        lambda: made.management.exists() and made.alive, what=f"wire {name} to carry", timeout_s=10, interval_s=0.02
+    )
+    return made

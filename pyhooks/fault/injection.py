@@ -1,0 +1,229 @@
+"""Faults that prove themselves: inject, proof, heal, proof.
+
+A fault is a context manager. It is *injected* on entry, *proved* by probes that succeeded before and fail now, and
+*healed* on exit, also when the body fails; the heal is proved too. Every step is an event of the history (process
+``fault``, op such as ``kill-rack``, ``data.target`` and ``data.step``). A fault that did not take hold is an event with
+outcome ``unknown`` and raises, so that nothing measured under it can count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from pyhooks.cluster.running import RunningCluster
+from pyhooks.cluster.topology import Node
+from pyhooks.errors import RackgateError
+from pyhooks.history import History
+from pyhooks.wait import wait_for
+
+PROCESS = "fault"
+HEAL_TIMEOUT_S = 120.0
+PORT_TIMEOUT_S = 30.0
+
+Question = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a fault takes away.
+
+    Attributes:
+        kind: a whole rack, or one broker.
+        name: of the rack, or of the broker's node.
+        site: the rack, or where the broker stands.
+        nodes: its nodes, controllers included.
+    """
+
+    kind: Literal["rack", "broker"]
+    name: str
+    site: str
+    nodes: tuple[Node, ...]
+
+    @staticmethod
+    def rack(cluster: RunningCluster, name: str) -> Target:
+        """A rack with all its nodes.
+
+        Raises:
+            RackgateError: there is no such rack.
+        """
+        racks = [site.name for site in cluster.topology.racks]
+        if name not in racks:
+            raise RackgateError(f"topology {cluster.topology.name}: no rack {name!r}; it has {', '.join(racks)}")
+        return Target("rack", name, name, tuple(cluster.members(name)))
+
+    @staticmethod
+    def broker(cluster: RunningCluster, name: str) -> Target:
+        """One broker, by its id or by the name of its node.
+
+        Raises:
+            RackgateError: there is no such broker.
+        """
+        brokers = cluster.topology.brokers
+        for node in brokers:
+            if name in (node.name, str(node.node_id)):
+                return Target("broker", node.name, node.site, (node,))
+        known = ", ".join(str(node.node_id) for node in brokers)
+        raise RackgateError(f"topology {cluster.topology.name}: no broker {name!r}; it has {known}")
+
+    @property
+    def brokers(self) -> tuple[Node, ...]:
+        """Its brokers."""
+        return tuple(node for node in self.nodes if node.is_broker)
+
+    def __str__(self) -> str:
+        return f"rack {self.name}" if self.kind == "rack" else self.name
+
+
+class Fault(Protocol):
+    """What an ``Injection`` needs to know of a kind of fault."""
+
+    @property
+    def kind(self) -> str:
+        """Its name, as in ``rackgate rack kill``."""
+
+    @property
+    def cluster(self) -> RunningCluster:
+        """Where."""
+
+    @property
+    def target(self) -> Target:
+        """What it takes away."""
+
+    def probes(self) -> dict[str, Question]:
+        """Questions about how things are right now, by what they ask."""
+
+    def expects(self, probe: str, *, during: bool) -> bool:
+        """The answer of a probe under the fault, or without it, if all is as it should be."""
+
+    def inject(self) -> Mapping[str, Any]:
+        """Takes the target away; returns what ``heal`` will have to know, plain JSON."""
+
+    def heal(self, facts: Mapping[str, Any]) -> None:
+        """Gives it back; doing so twice is the same as once."""
+
+
+def _all_at_once(questions: dict[str, Question]) -> dict[str, bool]:
+    with ThreadPoolExecutor(max(1, len(questions))) as pool:
+        futures = {name: pool.submit(ask) for name, ask in questions.items()}
+        return {name: future.result() for name, future in futures.items()}
+
+
+class Injection:
+    """One use of a fault, from the first proof to the last.
+
+    Args:
+        fault: the fault.
+        history: where its steps go.
+        facts: of an injection that another process has made, to be healed here.
+    """
+
+    def __init__(self, fault: Fault, history: History, facts: Mapping[str, Any] | None = None) -> None:
+        self.fault = fault
+        self.history = history
+        self.facts: Mapping[str, Any] = facts or {}
+
+    @property
+    def op(self) -> str:
+        """Its name in the history."""
+        return f"{self.fault.kind}-{self.fault.target.kind}"
+
+    def _note(self, step: str, outcome: Literal["info", "ok", "unknown"] = "info", **more: Any) -> None:
+        target = self.fault.target
+        self.history.note(PROCESS, self.op, outcome, rack=target.site, target=str(target), step=step, **more)
+
+    def _prove(self, step: str, *, during: bool) -> None:
+        try:
+            found = _all_at_once(self.fault.probes())
+        except RackgateError as error:
+            self._note(step, "unknown", probes={}, error=str(error))
+            raise RackgateError(
+                f"{self.op} {self.fault.target}: {step!r} is not proved, so results are unknown: {error}"
+            ) from error
+        wrong = [name for name, answer in found.items() if answer is not self.fault.expects(name, during=during)]
+        good = bool(found) and not wrong
+        self._note(step, "ok" if good else "unknown", probes=found)
+        if not good:
+            raise RackgateError(
+                f"{self.op} {self.fault.target}: {step!r} is not proved, so results are unknown; contrary to what was"
+                f" expected: {'; '.join(f'{name} = {found[name]}' for name in wrong) or 'nothing could be probed'}"
+            )
+
+    def inject(self) -> None:
+        """Takes the target away, with proof; heals at once what does not take hold.
+
+        Raises:
+            RackgateError: a probe failed before the fault, or the fault did not take hold.
+        """
+        self._prove("before", during=False)
+        self._note("inject")
+        try:
+            self.facts = self.fault.inject()
+            self._prove("proved", during=True)
+        except BaseException as error:
+            self.abandon(error)
+            raise
+
+    def heal(self) -> None:
+        """Gives the target back, with proof that it was away until now and is back afterwards.
+
+        Raises:
+            RackgateError: it was not, or is not; it is healed in any case as far as that goes.
+        """
+        try:
+            # A rack that came back by itself would void the whole outage.
+            self._prove("held", during=True)
+        except BaseException as error:
+            self.abandon(error)
+            raise
+        self.give_back()
+        self._prove("healed", during=False)
+
+    def abandon(self, error: BaseException) -> None:
+        """Heals after ``error``; a person who interrupts does not want to wait for the cluster."""
+        if isinstance(error, KeyboardInterrupt):
+            self._note("heal")
+            self.fault.heal(self.facts)
+        else:
+            self.give_back()
+
+    def give_back(self) -> None:
+        """Heals without proof, and waits until the cluster has its brokers again, or not any longer."""
+        fault = self.fault
+        self._note("heal")
+        fault.heal(self.facts)
+        fault.cluster.wait_unfenced(fault.target.brokers, HEAL_TIMEOUT_S)
+        # A broker is unfenced a moment before its port serves; what stays wrong is told by the proof that follows.
+        with suppress(RackgateError):
+            wait_for(
+                lambda: all(
+                    answer is fault.expects(name, during=False) for name, answer in _all_at_once(fault.probes()).items()
+                ),
+                what=f"{fault.target} to answer as before",
+                timeout_s=PORT_TIMEOUT_S,
+            )
+
+
+@contextmanager
+def applied(faults: Fault | Sequence[Fault], history: History) -> Iterator[None]:
+    """Runs the body under a fault, or under several at a time, injected in order and healed in the opposite one.
+
+    Raises:
+        RackgateError: a probe failed before the fault, or the fault did not take hold, last or heal.
+    """
+    first, *others = faults if isinstance(faults, Sequence) else (faults,)
+    injection = Injection(first, history)
+    injection.inject()
+    try:
+        if others:
+            with applied(others, history):
+                yield
+        else:
+            yield
+    except BaseException as error:
+        injection.abandon(error)
+        raise
+    injection.heal()

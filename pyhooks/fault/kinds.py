@@ -1,0 +1,345 @@
+"""The kinds of faults, each for a rack or for one broker: killed, cut off, paused, slow, destroyed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from pyhooks.cluster.running import RunningCluster, reachable, serves
+from pyhooks.cluster.topology import Node, Quality
+from pyhooks.errors import RackgateError
+from pyhooks.fault.injection import Fault, Question, Target, applied
+from pyhooks.history import History
+
+INSIDE = "inside the rack: "
+# A slowed path is believed from this share of the asked round trip on; the paths are faster than that without it.
+BELIEVED = 0.8
+PINGS = 5
+
+
+def _at_once(work: Callable[[Node], Any], nodes: Sequence[Node]) -> dict[str, Any]:
+    """Does something to many nodes at the same time; returns the results by the nodes' names."""
+    if not nodes:
+        return {}
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        return dict(zip([node.name for node in nodes], pool.map(work, nodes), strict=True))
+
+
+@dataclass(frozen=True)
+class Kill:
+    """SIGKILL to every Kafka process of the target; healed by starting them again on the same disks."""
+
+    cluster: RunningCluster
+    target: Target
+    kind: str = "kill"
+
+    def probes(self) -> dict[str, Question]:
+        """Can a client connect to each node?"""
+        return {f"connect {node.name}": partial(reachable, node) for node in self.target.nodes}
+
+    def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
+        """Connects without the fault, never under it."""
+        return not during
+
+    def inject(self) -> Mapping[str, Any]:
+        """Kills all at the same time."""
+        _at_once(self.cluster.kill_kafka, self.target.nodes)
+        return {}
+
+    def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
+        """Starts what does not run."""
+        for node in self.target.nodes:
+            self.cluster.start_kafka(node)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Silent loss of every packet between the target and all others; its processes run on.
+
+    Attributes:
+        cluster: where.
+        target: a rack, whose nodes still see each other, or a broker.
+        peers: the sites from which a rack is cut off; none stands for all.
+    """
+
+    cluster: RunningCluster
+    target: Target
+    peers: tuple[str, ...] = ()
+    kind: str = "cut"
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be cut.
+
+        Raises:
+            RackgateError: a broker from some sites alone, or a rack from itself or from nowhere.
+        """
+        if self.peers and self.target.kind == "broker":
+            raise RackgateError(f"{self.target}: a broker can be cut off from all others only")
+        others = [site.name for site in self.cluster.topology.sites if site.name != self.target.site]
+        if wrong := [peer for peer in self.peers if peer not in others]:
+            raise RackgateError(
+                f"{self.target}: can't be cut off from {wrong[0]!r}; there are {', '.join(others) or 'no other sites'}"
+            )
+        if not others and self.target.kind == "rack":
+            raise RackgateError(f"{self.target}: there is no other site from which it could be cut off")
+
+    def probes(self) -> dict[str, Question]:
+        """Do echoes pass from each other site and back, from the clients, and between the target's own nodes?"""
+        answers, members, topology = self.cluster.answers, self.target.nodes, self.cluster.topology
+        alone = self.target.kind == "broker"
+        outsiders = [
+            node
+            for site in topology.sites
+            for node in site.nodes[:1]
+            if site.name != self.target.site or (alone and node not in members)
+        ]
+        questions: dict[str, Question] = {}
+        for node in members:
+            if topology.client_site.name != self.target.site or alone:
+                questions[f"{self._way(topology.client_site.name)}clients to {node.name}"] = partial(answers, node)
+            for outsider in outsiders:
+                way = self._way(outsider.site)
+                questions[f"{way}{outsider.name} to {node.name}"] = partial(answers, node, outsider)
+                questions[f"{way}{node.name} to {outsider.name}"] = partial(answers, outsider, node)
+        for left, right in pairwise(members):
+            questions[f"{INSIDE}{left.name} to {right.name}"] = partial(answers, right, left)
+        return questions
+
+    def _way(self, site: str) -> str:
+        return "" if not self.peers or site in self.peers else "not cut: "
+
+    def expects(self, probe: str, *, during: bool) -> bool:
+        """Everything answers without the fault; under it only what stays inside the rack, or was not to be cut."""
+        return not during or probe.startswith((INSIDE, "not cut: "))
+
+    def inject(self) -> Mapping[str, Any]:
+        """Cuts."""
+        if self.target.kind == "rack":
+            self.cluster.cut(self.target.name, self.peers)
+        else:
+            self.cluster.unplug(self.target.nodes[0])
+        return {}
+
+    def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
+        """Joins."""
+        if self.target.kind == "rack":
+            self.cluster.join(self.target.name)
+        else:
+            self.cluster.plug(self.target.nodes[0])
+
+
+@dataclass(frozen=True)
+class Pause:
+    """SIGSTOP to every Kafka process of the target: connections stay open and nobody answers."""
+
+    cluster: RunningCluster
+    target: Target
+    kind: str = "pause"
+
+    def probes(self) -> dict[str, Question]:
+        """Does each process run, and does it answer a client?"""
+        questions: dict[str, Question] = {}
+        for node in self.target.nodes:
+            questions[f"{node.name} runs"] = partial(self._runs, node)
+            questions[f"{node.name} answers"] = partial(serves, node)
+        return questions
+
+    def _runs(self, node: Node) -> bool:
+        return self.cluster.process_state(node) == "up"
+
+    def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
+        """Runs and answers without the fault, never under it."""
+        return not during
+
+    def inject(self) -> Mapping[str, Any]:
+        """Stops all at the same time."""
+        _at_once(self.cluster.pause_kafka, self.target.nodes)
+        return {}
+
+    def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
+        """Lets them go on."""
+        for node in self.target.nodes:
+            self.cluster.resume_kafka(node)
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Delay, jitter and loss on all ways into the target; a rack's own nodes stay close to each other.
+
+    Attributes:
+        cluster: where.
+        target: a rack or a broker.
+        added: on top of what the links do already.
+    """
+
+    cluster: RunningCluster
+    target: Target
+    added: Quality
+    kind: str = "slow"
+
+    def __post_init__(self) -> None:
+        """Refuses what could not be proved.
+
+        Raises:
+            RackgateError: no delay is asked, or there is no way to slow.
+        """
+        if self.added.rtt_ms <= 0:
+            raise RackgateError(f"{self.target}: slow needs a round trip above 0 ms: with less nobody could tell")
+        if self.added.jitter_ms > self.added.rtt_ms:
+            raise RackgateError(f"{self.target}: a jitter of more than the round trip can't be given")
+        if self.target.kind == "rack" and not self.cluster.topology.links_of(self.target.site):
+            raise RackgateError(f"{self.target}: there is no other site to which it could be slow")
+
+    def probes(self) -> dict[str, Question]:
+        """Is the way from a node elsewhere to each node of the target as slow as asked?"""
+        topology = self.cluster.topology
+        questions: dict[str, Question] = {}
+        for node in self.target.nodes:
+            for site in topology.sites:
+                if site.name == self.target.site:
+                    continue
+                base = next(link for link in topology.links_of(site.name) if link.peer(site.name) == self.target.site)
+                source = site.nodes[0] if site.nodes else None
+                if source is None and not site.client:
+                    continue
+                name = source.name if source else "clients"
+                believed_ms = base.rtt_ms + BELIEVED * (self.added.rtt_ms - self.added.jitter_ms)
+                questions[f"{name} to {node.name} takes {believed_ms:g} ms"] = partial(
+                    self._takes, node, source, believed_ms
+                )
+        return questions
+
+    def _takes(self, node: Node, source: Node | None, at_least_ms: float) -> bool:
+        return self.cluster.rtt(node, source, PINGS).p50_ms >= at_least_ms
+
+    def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
+        """Slow under the fault, not without it."""
+        return during
+
+    def inject(self) -> Mapping[str, Any]:
+        """Slows."""
+        if self.target.kind == "rack":
+            self.cluster.slow(self.target.name, self.added)
+        else:
+            self.cluster.slow_node(self.target.nodes[0], self.added)
+        return {}
+
+    def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
+        """Gives the links back what the topology says."""
+        if self.target.kind == "rack":
+            self.cluster.restore_links(self.target.name)
+        else:
+            self.cluster.restore_node(self.target.nodes[0])
+
+
+@dataclass(frozen=True)
+class Wipe:
+    """The target is destroyed: its processes are killed and its disks deleted; healed, it comes back empty.
+
+    Attributes:
+        cluster: where.
+        target: a rack or a broker.
+        controllers: whether the disks of controllers go too; they are then put out of the quorum and into it again.
+            Without it controllers of a rack are killed, and keep their disks.
+    """
+
+    cluster: RunningCluster
+    target: Target
+    controllers: bool = False
+    kind: str = "wipe"
+
+    def __post_init__(self) -> None:
+        """Refuses what could not be healed.
+
+        Raises:
+            RackgateError: the disk of a controller would go unasked, or the quorum would not outlive it.
+        """
+        voters = self.cluster.topology.controllers
+        gone = [node for node in self.target.nodes if node.is_controller]
+        if both := [node.name for node in gone if node.is_broker and not self.controllers]:
+            raise RackgateError(
+                f"{self.target}: {both[0]} keeps records and metadata on one disk: ask for --controllers too"
+            )
+        if 2 * (len(voters) - len(gone)) <= len(voters) and gone:
+            raise RackgateError(
+                f"{self.target}: {len(gone)} of {len(voters)} controllers are in it; without a majority nobody could"
+                " take the lost voters out of the quorum, and nothing would come back"
+            )
+
+    @property
+    def _wiped(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.target.nodes if node.is_broker or self.controllers)
+
+    def probes(self) -> dict[str, Question]:
+        """Can a client connect to each node, and is there a formatted disk?"""
+        questions: dict[str, Question] = {
+            f"connect {node.name}": partial(reachable, node) for node in self.target.nodes
+        }
+        return questions | {f"disk of {node.name}": partial(self.cluster.formatted, node) for node in self._wiped}
+
+    def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
+        """Both without the fault, neither under it."""
+        return not during
+
+    def inject(self) -> Mapping[str, Any]:
+        """Kills all at the same time, then deletes; tells the ids that the directories had."""
+        _at_once(self.cluster.kill_kafka, self.target.nodes)
+        return {"directories": _at_once(self.cluster.wipe, self._wiped)}
+
+    def heal(self, facts: Mapping[str, Any]) -> None:
+        """Formats and starts; every directory has another id then.
+
+        Raises:
+            RackgateError: a disk is the one that it was.
+        """
+        lost = dict(facts.get("directories", {}))
+        empty = [node for node in self._wiped if not self.cluster.formatted(node)]
+        for node in self.target.nodes:
+            if node not in empty:
+                self.cluster.start_kafka(node)
+        voters = {node.node_id: str(lost[node.name]) for node in empty if node.is_controller and node.name in lost}
+        self.cluster.replace_disks(empty, voters)
+        for node in empty:
+            if self.cluster.directory_id(node) == lost.get(node.name):
+                raise RackgateError(f"{node.name}: its disk has the id that it had, so it was not deleted")
+
+
+def kill_rack(cluster: RunningCluster, rack: str, history: History) -> AbstractContextManager[None]:
+    """All nodes of ``rack`` are dead within the context; see ``applied``."""
+    return applied(Kill(cluster, Target.rack(cluster, rack)), history)
+
+
+def cut_rack(cluster: RunningCluster, rack: str, history: History) -> AbstractContextManager[None]:
+    """``rack`` is cut off from all other sites within the context; see ``applied``."""
+    return applied(Cut(cluster, Target.rack(cluster, rack)), history)
+
+
+def build(cluster: RunningCluster, kind: str, target: Target, settings: Mapping[str, Any]) -> Fault:
+    """A fault from its plain description.
+
+    Args:
+        cluster: where.
+        kind: as in ``rackgate rack KIND``.
+        target: what it takes away.
+        settings: ``peers`` of cut, ``rtt_ms``, ``jitter_ms`` and ``loss_percent`` of slow, ``controllers`` of wipe.
+
+    Raises:
+        RackgateError: it cannot be done to this target.
+        ValueError: no such kind.
+    """
+    if kind == "kill":
+        return Kill(cluster, target)
+    if kind == "cut":
+        return Cut(cluster, target, tuple(settings.get("peers", ())))
+    if kind == "pause":
+        return Pause(cluster, target)
+    if kind == "slow":
+        return Slow(cluster, target, Quality(**settings))
+    if kind == "wipe":
+        return Wipe(cluster, target, bool(settings.get("controllers", False)))
+    raise ValueError(f"no kind of fault: {kind}")
