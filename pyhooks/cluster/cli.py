@@ -32,6 +32,7 @@ PROGRAMS = {
     "wirefilter": "vde2",
 }
 UNKNOWN = "fenced or unknown"
+GOOD = ("up", "no Kafka")
 TAKES_WORDS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 TopologyOption = Annotated[str, typer.Option("--topology", help="A topology file, or the name of a shipped one.")]
@@ -237,7 +238,10 @@ def logs_command(
 
 @lab_app.command("status", epilog="Examples: rackgate lab status · rackgate lab status --json")
 def status_command(lab_name: LabOption = None, as_json: JsonOption = False) -> None:
-    """Tells what runs: the labs, and of one lab the nodes, links and faults; exit status 1 if something is down."""
+    """Tells what runs: the labs, and of one lab the nodes, links and faults.
+
+    Exit status 1 if something is down or a fault is in force.
+    """
     if not in_lab():
         found = labs.known()
         running = [lab for lab in found if lab.runs]
@@ -294,7 +298,8 @@ def _status(lab: Lab) -> dict[str, Any]:
         "links": lab.emulations,
         "nodes": nodes,
         "faults": [{"kind": one.kind, one.target_kind: one.target, "text": one.text} for one in faults],
-        "ok": bare or all(row["process"] == "up" and row.get("registered") != UNKNOWN for row in nodes),
+        "ok": not faults
+        and (bare or all(row["process"] == "up" and row.get("registered") != UNKNOWN for row in nodes)),
     }
 
 
@@ -306,7 +311,7 @@ def _show(status: dict[str, Any]) -> None:
     for head in ("site", "node", "address", "process", "registered"):
         table.add_column(head)
     for row in status["nodes"]:
-        good = row["process"] in ("up", "no Kafka")
+        good = row["process"] in GOOD
         state = f"[green]{row['process']}[/green]" if good else f"[bold red]{row['process']}[/bold red]"
         said = row.get("registered", "")
         table.add_row(

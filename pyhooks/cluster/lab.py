@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
@@ -33,8 +32,6 @@ BOOTSTRAP_VARIABLE = "RACKGATE_BOOTSTRAP"
 RUN_DIR_VARIABLE = "RACKGATE_RUN_DIR"
 BOOT_TIMEOUT_S = 120.0
 ACTIVE_CONTROLLER = "Becoming the active controller"
-# What is started here outlives the call that started it; the objects are kept so that nothing warns of them.
-_KEPT: list[subprocess.Popen[bytes]] = []
 
 
 def in_lab() -> bool:
@@ -208,18 +205,15 @@ class Lab:
             classpath=self.classpath, heap_mb=heap_mb, properties=NODE_DISK / "server.properties"
         )
         self.log(node).parent.mkdir(parents=True, exist_ok=True)
-        # the shell writes its PID and becomes Java
-        words = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(NODE_DISK / "kafka.pid"), *command]
+        # The shell ends at once and leaves Java to the node's first process. A parent outside of the node would stop
+        # with a Java that is paused and not go on with it, and so never collect a killed one.
+        script = 'pid="$0"; setsid "$@" & echo $! > "$pid"'
         pid_file = Path(self.disks[node.name]) / "kafka.pid"
         pid_file.unlink(missing_ok=True)
+        words = ["sh", "-c", script, str(NODE_DISK / "kafka.pid"), *command]
         started = self.machine(node).popen(words, log=self.log(node))
-        _KEPT.append(started)
-        wait_for(
-            lambda: self.kafka_pid(node) is not None or started.poll() is not None,
-            what=f"a process on {node.name}",
-            timeout_s=20,
-            interval_s=0.01,
-        )
+        if started.wait(timeout=20):
+            raise RackgateError(f"{node.name}: no process could be started in it, see {self.log(node)}")
 
     def kafka_pid(self, node: Node) -> int | None:
         """PID of the node's Kafka process inside the node, or None if it does not run."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyhooks import process
-from pyhooks.cluster.kafka import LOG4J
+from pyhooks import paths, process
 from pyhooks.errors import RackgateError
 
 # A tool that needs more than this is asked for by hand.
@@ -26,6 +25,8 @@ class Tool:
     bootstrap: str = "--bootstrap-server"
 
 
+# warnings only, on standard error
+_QUIET = paths.REPO / "pyhooks" / "jvm" / "log4j2.properties"
 _TOOLS = "org.apache.kafka.tools"
 # the name is that of Kafka's script without "kafka-" and ".sh", the class the one that the script starts
 TOOLS = {
@@ -77,7 +78,7 @@ def command(classpath: str, name: str, arguments: Sequence[str], bootstrap: str)
     if tool is None:
         raise RackgateError(f"no tool {name!r} of Kafka; there are: {', '.join(TOOLS)}")
     words = ["java", f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
-    words += [f"-Dlog4j2.configurationFile={LOG4J}", "-cp", classpath, tool.java_class]
+    words += [f"-Dlog4j2.configurationFile={_QUIET}", "-cp", classpath, tool.java_class]
     named = any(word.startswith(("--bootstrap", "--broker-list")) for word in arguments)
     if tool.bootstrap and not named and not {"--help", "--version"} & set(arguments):
         # some tools have a sub-command, and take this option before it only

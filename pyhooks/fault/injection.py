@@ -183,12 +183,19 @@ class Injection:
         self._prove("healed", during=False)
 
     def abandon(self, error: BaseException) -> None:
-        """Heals after ``error``; a person who interrupts does not want to wait for the cluster."""
+        """Heals after ``error``; a person who interrupts does not want to wait for the cluster.
+
+        Raises:
+            RackgateError: it does not heal; the message has both.
+        """
         if isinstance(error, KeyboardInterrupt):
             self._note("heal")
             self.fault.heal(self.facts)
-        else:
+            return
+        try:
             self.give_back()
+        except RackgateError as second:
+            raise RackgateError(f"{error}; and then it does not heal: {second}", detail=second.detail) from error
 
     def give_back(self) -> None:
         """Heals without proof, and waits until the cluster has its brokers again, or not any longer."""

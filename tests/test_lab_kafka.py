@@ -1,0 +1,112 @@
+"""Faults on a lab with Kafka in it: a rack with a broker and a voter goes in every way there is, and comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyhooks.checker.faults import check_faults
+from pyhooks.history import History
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+RACKGATE = Path(sys.executable).with_name("rackgate")
+TOPOLOGY = """
+name = "three"
+[[site]]
+name = "a"
+brokers = [1]
+controllers = [101]
+[[site]]
+name = "b"
+brokers = [2]
+controllers = [102]
+[[site]]
+name = "c"
+controllers = [103]
+client = true
+[links]
+rtt_ms = 1
+"""
+FAULTS = (
+    ("rack", "kill", "b"),
+    ("rack", "pause", "b"),
+    ("rack", "cut", "b"),
+    ("rack", "slow", "b", "--rtt-ms", "40"),
+    ("rack", "wipe", "b", "--controllers"),
+    ("broker", "kill", "2"),
+    ("broker", "wipe", "2"),
+)
+
+
+class Person:
+    """Somebody at a terminal whose only lab is this one."""
+
+    def __init__(self, state: Path) -> None:
+        self.run_dir = state / "run"
+        self._env = os.environ | {"XDG_RUNTIME_DIR": str(state)}
+
+    def tries(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(RACKGATE), *words], capture_output=True, text=True, check=False, env=self._env, timeout=300
+        )
+
+    def does(self, *words: str) -> str:
+        done = self.tries(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    state = tmp_path_factory.mktemp("state")
+    file = state / "three.toml"
+    file.write_text(TOPOLOGY, encoding="utf-8")
+    made = Person(state)
+    made.does("lab", "up", "--topology", str(file), "--run-dir", str(made.run_dir))
+    yield made
+    made.does("lab", "down", "--all")
+
+
+def voters(person: Person) -> dict[int, str]:
+    """Directory ids of the voters, by id."""
+    text = person.does("lab", "kafka", "metadata-quorum", "describe", "--status")
+    line = next(line for line in text.splitlines() if line.startswith("CurrentVoters:"))
+    return {voter["id"]: voter["directoryId"] for voter in json.loads(line.partition(":")[2])}
+
+
+def test_a_rack_goes_and_comes_back_in_every_way(person: Person) -> None:
+    before = voters(person)
+    assert set(before) == {101, 102, 103}
+    for words in FAULTS:
+        assert "away, proved" in person.does(*words), words
+        status = person.tries("lab", "status", "--json")
+        assert (status.returncode, json.loads(status.stdout)["faults"][0]["kind"]) == (1, words[1])
+        assert "is back, proved" in person.does(words[0], "heal", words[2])
+        assert json.loads(person.does("lab", "status", "--json"))["ok"] is True, words
+    events = tuple(History(person.run_dir / "history.jsonl").events())
+    assert check_faults(events).valid == "true"
+    after = voters(person)
+    assert set(after) == {101, 102, 103}
+    # the wiped voter came back with another disk, and nobody else did
+    assert [voter for voter in after if after[voter] != before[voter]] == [102]
+
+
+def test_tools_of_kafka_know_the_brokers(person: Person) -> None:
+    person.does("lab", "kafka", "topics", "--create", "--topic", "t", "--replica-assignment", "1:2")
+    described = person.does("lab", "kafka", "kafka-topics.sh", "--describe", "--topic", "t")
+    assert "Replicas: 1,2" in described
+    unknown = person.tries("lab", "kafka", "topic")
+    assert unknown.returncode == 2
+    assert "no tool 'topic' of Kafka; there are: acls, " in unknown.stderr
+
+
+def test_logs_of_a_node(person: Person) -> None:
+    assert "Kafka Server started" in person.does("lab", "logs", "broker-1", "-n", "10000")
+    unknown = person.tries("lab", "logs", "broker-9")
+    assert (unknown.returncode, "there are logs of broker-1, broker-2" in unknown.stderr) == (2, True)
