@@ -1,0 +1,316 @@
+"""What of a cluster's placements an operator should know, each with what it means and what to do. Pure functions.
+
+How bad something is decides the exit status of ``rackgate check``:
+
+- ``error``: wrong now, or as it is configured it can't work. Writes are refused, a placement can't reach its R.
+- ``unknown``: it could not be found out, so it may be wrong.
+- ``risk``: right now all is well, but one more fault (a broker, a rack) stops writes, or lets a rack that is lost take
+  acknowledged records along, *and this cluster could do better* by a placement or once all replicas are in sync.
+- ``notice``: the same, but it is what the topic asks for. Not counted unless ``--strict``.
+
+Which of the two is meant follows from the settings. That a rack alone can acknowledge is a risk if more than one
+acknowledgement was asked for (M above 1) and the cluster has more than one rack: somebody wanted copies that survive
+something, and a rack's loss is not among it although racks are there. With M=1 a single replica is what was asked, and
+with one replica there is nothing else; both are the default of many topics, and a check that fails for them everywhere
+would soon be ignored. That the loss of a rack stops writes is a risk if another placement of as many replicas would
+survive it; where none would, as with R equal to the number of racks, it is the price of what was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pyhooks.check.placement import (
+    UNNAMED,
+    Cluster,
+    Gate,
+    Need,
+    Room,
+    State,
+    Topic,
+    gate_of,
+    needed_racks,
+    rack_name,
+    states_of,
+)
+
+Severity = Literal["error", "unknown", "risk", "notice"]
+SEVERITIES: tuple[Severity, ...] = ("error", "unknown", "risk", "notice")
+MANY = 8  # more names than this are not read
+_BACK = "bring {brokers} back in sync"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know.
+
+    Attributes:
+        severity: how bad it is.
+        code: stable name of the kind of finding, for programs.
+        means: what it means, in a sentence.
+        remedy: what to do about it.
+        topic: which topic it is about; empty if about the cluster.
+        partitions: numbers of the partitions, sorted; empty if about the whole topic or the cluster.
+    """
+
+    severity: Severity
+    code: str
+    means: str
+    remedy: str
+    topic: str = ""
+    partitions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Note:
+    """A finding about one partition; those that differ in names and brokers alone become one finding of the topic."""
+
+    severity: Severity
+    code: str
+    means: str
+    remedy: str
+    thing: str = ""
+    names: tuple[str, ...] = ()
+    brokers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class TopicReport:
+    """A topic and what the gate says of its partitions.
+
+    Attributes:
+        topic: the topic.
+        states: one a partition; none if nobody told what the topic asks.
+        findings: about it, worst first.
+    """
+
+    topic: Topic
+    states: tuple[State, ...]
+    findings: tuple[Finding, ...]
+
+
+def at_risk(findings: Iterable[Finding], *, strict: bool) -> bool:
+    """Whether there is anything that the exit status should tell of."""
+    return any(strict or finding.severity != "notice" for finding in findings)
+
+
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings in the order of their severity; equal ones stay in order."""
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+
+def topic_reports(cluster: Cluster, topics: Sequence[Topic]) -> tuple[TopicReport, ...]:
+    """What there is to know of topics."""
+    racks, room = cluster.racks, Room.of(cluster)
+    reports = []
+    for topic in topics:
+        states = states_of(topic, cluster, racks)
+        found = [*_untold(topic, states), *_of_states(topic, states, cluster, room)]
+        reports.append(TopicReport(topic, states, worst_first(found)))
+    return tuple(reports)
+
+
+def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, ...]:
+    """What there is to know of racks and brokers, whatever the topics.
+
+    Args:
+        cluster: as it was seen.
+        default: what brokers ask of topics without settings of their own; None if no broker told.
+    """
+    found = []
+    named = {broker.rack for broker in cluster.brokers.values() if broker.rack != UNNAMED}
+    without = sorted(broker.broker_id for broker in cluster.brokers.values() if broker.rack == UNNAMED)
+    asked = max([default.min_racks if default else 1, *(t.need.min_racks for t in cluster.topics if t.need)])
+    if without:
+        serious = asked > 1 or bool(named)
+        found.append(
+            Finding(
+                "risk" if serious else "notice",
+                "brokers-without-rack",
+                f"{_brokers(without)} without a rack: all of them count as one rack together, wherever they stand",
+                "set broker.rack on them and restart them one after another",
+            )
+        )
+    if len(named) == 1 and not without:
+        means = f"all brokers are in rack {min(named)}, so no placement survives its loss"
+        found.append(Finding("notice", "one-rack", means, "add brokers in another rack"))
+    if default is not None and default.min_racks > max(1, len(named)):
+        found.append(
+            Finding(
+                "error",
+                "default-above-racks",
+                f"brokers ask for {default.min_racks} racks by default, and there are {len(named)}: a new topic with"
+                " that many replicas would refuse every write with acks=all",
+                "add brokers in other racks, or lower min.insync.racks of the cluster",
+            )
+        )
+    return tuple(found)
+
+
+def _untold(topic: Topic, states: Sequence[State]) -> Iterable[Finding]:
+    if len(states) < len(topic.partitions):
+        yield Finding(
+            "unknown",
+            "settings-unknown",
+            "no broker told min.insync.replicas of this topic",
+            "let the principal of --command-config describe configs of topics, or start the brokers that have it",
+            topic.name,
+        )
+
+
+def _of_states(topic: Topic, states: Sequence[State], cluster: Cluster, room: Room) -> Iterable[Finding]:
+    if topic.need is None:
+        return
+    numbers: dict[_Note, list[int]] = {}
+    names: dict[_Note, set[str]] = {}
+    brokers: dict[_Note, set[int]] = {}
+    for state in states:
+        for note in _of_state(state, topic.need, cluster, room):
+            kind = replace(note, names=(), brokers=())
+            numbers.setdefault(kind, []).append(state.partition.number)
+            names.setdefault(kind, set()).update(note.names)
+            brokers.setdefault(kind, set()).update(note.brokers)
+    for kind, found in numbers.items():
+        who, whose = _any(kind.thing, names[kind]), _brokers(brokers[kind])
+        # not str.format: a rack may have braces in its name
+        means, remedy = (text.replace("{names}", who).replace("{brokers}", whose) for text in (kind.means, kind.remedy))
+        yield Finding(kind.severity, kind.code, means, remedy, topic.name, tuple(found))
+    yield from _capped(topic, topic.need)
+
+
+def _capped(topic: Topic, need: Need) -> Iterable[Finding]:
+    fewest = min((len(partition.target) for partition in topic.partitions), default=0)
+    several = fewest > 1
+    if several and need.min_racks > fewest:
+        means = f"min.insync.racks={need.min_racks} is above the number of replicas and counts as {fewest}"
+        yield Finding("notice", "racks-capped", means, f"set it to {fewest}, or add replicas", topic.name)
+    if several and need.replicas.value > fewest:
+        means = (
+            f"min.insync.replicas={need.replicas.value} is above the number of replicas: Kafka 3.7 and later take it as"
+            f" {fewest}, earlier ones refuse every write with acks=all"
+        )
+        yield Finding("notice", "replicas-capped", means, f"set it to {fewest}, or add replicas", topic.name)
+
+
+def _of_state(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
+    yield from _now(state)
+    yield from _reach(state, need, cluster)
+    if state.reachable:
+        # where the placement can't reach R nothing else matters before it is mended
+        yield from _losses(state, need, cluster, room)
+        yield from _alone(state, cluster)
+    if state.partition.adding or state.partition.removing:
+        means = "a reassignment is under way; replicas that it adds count as replicas until it ends"
+        yield _Note("notice", "reassigning", means, "ask again when it has ended")
+
+
+def _now(state: State) -> Iterable[_Note]:
+    partition, gate = state.partition, state.gate
+    if partition.leader < 0:
+        who = partition.elr or partition.isr or partition.replicas
+        yield _Note("error", "offline", "no leader: nothing can be written or read", "start {brokers}", brokers=who)
+        return
+    behind = _behind(state)
+    if len(partition.isr) < gate.replicas:
+        means = f"refuses acks=all now: {len(partition.isr)} in sync, min.insync.replicas asks for {gate.replicas}"
+        yield _Note("error", "too-few-replicas", means, _BACK, brokers=behind)
+    if len(state.isr_racks) < gate.racks and state.reachable:
+        spanned = ", ".join(map(rack_name, state.isr_racks)) or "none"
+        means = f"refuses acks=all now: in sync in rack {spanned}, min.insync.racks asks for {gate.racks}"
+        yield _Note("error", "too-few-racks", means, _BACK, brokers=behind)
+
+
+def _reach(state: State, need: Need, cluster: Cluster) -> Iterable[_Note]:
+    if state.strangers:
+        means = "has replicas on {brokers}, which the cluster does not know: their racks can't be told"
+        remedy = "start {brokers}, or reassign the partitions"
+        yield _Note("unknown", "unknown-brokers", means, remedy, brokers=state.strangers)
+    needed = needed_racks(need.min_racks, len(state.partition.target))
+    named = len({broker.rack for broker in cluster.brokers.values()} - {UNNAMED})
+    if not state.reachable:
+        if not cluster.enforced:
+            effect = "would refuse acks=all as soon as min.insync.racks is enforced"
+        elif state.writable:
+            effect = "refuses acks=all as soon as its reassignment has ended"
+        else:
+            effect = "never takes a write with acks=all"
+        held = ", ".join(map(rack_name, state.racks)) or "none"
+        means = f"{effect}: replicas in rack {held}, min.insync.racks asks for {needed}"
+        remedy = "move replicas: rackgate check --plan tells which"
+        if named < needed:
+            remedy = f"the cluster has {named} named racks: add brokers in another one, or lower min.insync.racks"
+        yield _Note("error", "racks-out-of-reach", means, remedy)
+    elif needed > 1 and len(set(state.racks) - {UNNAMED}) < needed:
+        means = f"reaches {needed} racks only because brokers without a rack count as one"
+        yield _Note("risk", "unnamed-rack-counts", means, "set broker.rack on them")
+
+
+def _losses(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
+    now, whole = state.stopped_by, state.stopped_when_whole
+    replicas = len(state.partition.target)
+    gate = gate_of(need, replicas, enforced=cluster.enforced)
+    broker_now, broker_whole = tuple(map(str, now.brokers)), tuple(map(str, whole.brokers))
+    kinds = (
+        ("rack", now.racks, whole.racks, room.survives_a_rack(replicas, gate)),
+        ("broker", broker_now, broker_whole, room.survives_a_broker(replicas, gate)),
+    )
+    for kind, stops_now, stops_whole, better in kinds:
+        if extra := tuple(name for name in stops_now if name not in stops_whole):
+            means = "the loss of {names} stops acks=all as long as not all replicas are in sync"
+            yield _Note("risk", f"{kind}-loss-stops-now", means, _BACK, kind, extra, _behind(state))
+        if not stops_whole:
+            continue
+        means = "the loss of {names} stops acks=all"
+        if better:
+            remedy = f"spread the {replicas} replicas more evenly over the racks: another placement would survive it"
+            yield _Note("risk", f"{kind}-loss-stops", means, remedy, kind, stops_whole)
+        else:
+            remedy = f"no placement of {replicas} here would survive it: it is what {_asks(gate)} asks for"
+            yield _Note("notice", f"{kind}-loss-stops-by-choice", means, remedy, kind, stops_whole)
+
+
+def _alone(state: State, cluster: Cluster) -> Iterable[_Note]:
+    known = {broker.rack for broker in cluster.brokers.values()}
+    if not state.lone_racks or len(state.partition.target) < 2 or len(known) < 2:
+        # one replica, or one rack in all: there is nothing that could be promised, see also the finding one-rack
+        return
+    gate, names = state.gate, tuple(rack_name(rack) for rack in state.lone_racks)
+    remedy = f"require racks (min.insync.racks=2), or place fewer than {gate.replicas} replicas in a rack"
+    if len(state.racks) == 1:
+        means = "all replicas are in {names}: what they acknowledge is lost with it"
+        severity: Severity = "risk" if gate.replicas > 1 else "notice"
+        yield _Note(severity, "all-in-one-rack", means, "place replicas in other racks too", "rack", names)
+    elif gate.replicas == 1:
+        means = "a single replica can acknowledge, as min.insync.replicas=1 allows"
+        yield _Note("notice", "one-replica-acknowledges", means, "set min.insync.replicas=2 and min.insync.racks=2")
+    elif state.lone_now:
+        means = "{names} alone acknowledges now: what is acknowledged is lost with it"
+        yield _Note("risk", "one-rack-acknowledges-now", means, remedy, "rack", tuple(map(rack_name, state.isr_racks)))
+    else:
+        means = f"{{names}} can acknowledge alone, since {gate.replicas} replicas are enough"
+        yield _Note("risk", "one-rack-can-acknowledge", means, remedy, "rack", names)
+
+
+def _behind(state: State) -> tuple[int, ...]:
+    return tuple(replica for replica in state.partition.replicas if replica not in state.partition.isr)
+
+
+def _asks(gate: Gate) -> str:
+    return f"M={gate.replicas}" + (f" and R={gate.racks}" if gate.racks > 1 else "")
+
+
+def _any(thing: str, names: Collection[str]) -> str:
+    if len(names) <= 1:
+        return f"{thing} {''.join(names)}"
+    return f"any of the {thing}s {_some(sorted(names, key=lambda name: (len(name), name)))}"
+
+
+def _brokers(brokers: Collection[int]) -> str:
+    return f"broker{'s' * (len(brokers) > 1)} {_some(list(map(str, sorted(brokers))))}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MANY
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:MANY])} and {more} more"

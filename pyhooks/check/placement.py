@@ -1,0 +1,354 @@
+"""What the gate says of each partition: now, after a loss, and in the worst shrink of the ISR. Pure functions.
+
+The gate is that of the patch series (patches 8, 10, 14 and 25; kip/README.md):
+
+- min.insync.replicas (M) and min.insync.racks (R) are both capped by the number of replicas, those included that a
+  reassignment is adding. For M this holds since Kafka 3.7 (KAFKA-15583).
+- R above 1 is in force only while min.insync.racks.version and eligible.leader.replicas.version are at level 1.
+- Only the ISR counts. All brokers without a rack, or with a blank one, are in one unnamed rack together; a broker that
+  the cluster does not know is in none.
+- A partition without a leader takes nothing.
+
+A loss is looked at the moment after it: who is lost has left the ISR, nobody has joined it. So a replica that is not in
+sync does not count, nor does one that is only eligible to lead: while there is such a one the ISR is short of M or R.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+UNNAMED = ""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A registered broker.
+
+    Attributes:
+        broker_id: its id.
+        rack: value of ``broker.rack``, ``UNNAMED`` if it has none.
+        fenced: the controller does not hear of it, so it leads nothing.
+        address: ``host:port`` of the listener that clients use.
+    """
+
+    broker_id: int
+    rack: str
+    fenced: bool = False
+    address: str = ""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A configuration value and where it comes from.
+
+    Attributes:
+        value: as configured, not capped.
+        source: ``topic``, ``cluster``, ``broker`` (set for one broker), ``file`` (its properties), ``default``.
+    """
+
+    value: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a broker says that a topic asks of its ISR.
+
+    Attributes:
+        replicas: ``min.insync.replicas``.
+        racks: ``min.insync.racks``; None if the broker does not know this config.
+    """
+
+    replicas: Setting
+    racks: Setting | None
+
+    @property
+    def min_racks(self) -> int:
+        """R as configured; 1 where nobody knows of it."""
+        return 1 if self.racks is None else self.racks.value
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition as the cluster tells it.
+
+    Attributes:
+        topic: name of its topic.
+        number: its number.
+        leader: broker id, or -1.
+        replicas: broker ids in the order of the assignment.
+        isr: broker ids.
+        elr: ids of the eligible leader replicas.
+        adding: replicas that a reassignment adds.
+        removing: replicas that a reassignment takes away.
+    """
+
+    topic: str
+    number: int
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas when a reassignment that is under way has ended."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic.
+
+    Attributes:
+        name: its name.
+        internal: it is one of Kafka's own.
+        partitions: sorted by number.
+        need: what it asks; of several answers the one with the highest R; None if no broker told.
+        by_broker: what each broker says, where it was asked; the leader's word is what is done.
+    """
+
+    name: str
+    internal: bool
+    partitions: tuple[Partition, ...]
+    need: Need | None
+    by_broker: Mapping[int, Need] = field(default_factory=dict)
+
+    def need_of(self, partition: Partition) -> Need | None:
+        """What the leader of a partition goes by; the topic's need if it has none or did not tell."""
+        return self.by_broker.get(partition.leader, self.need)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """All that was seen of a cluster.
+
+    Attributes:
+        cluster_id: as Kafka tells it.
+        brokers: by id, fenced ones included where the cluster tells of them.
+        topics: sorted by name.
+        enforced: an R above 1 is in force.
+    """
+
+    cluster_id: str
+    brokers: Mapping[int, Broker]
+    topics: tuple[Topic, ...]
+    enforced: bool
+
+    @property
+    def racks(self) -> Mapping[int, str]:
+        """Rack of each broker, by id."""
+        return {broker.broker_id: broker.rack for broker in self.brokers.values()}
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What has to be in an ISR before it takes a record with acks=all; both numbers are capped.
+
+    Attributes:
+        replicas: at least so many members.
+        racks: in at least so many racks.
+    """
+
+    replicas: int
+    racks: int
+
+    def passes(self, isr: Collection[int], racks: Mapping[int, str]) -> bool:
+        """Whether an ISR, which may be empty, has enough members in enough racks."""
+        if not isr or len(isr) < self.replicas:
+            return False
+        return spans(racks_of(isr, racks), self.racks)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What, if it went away alone, would leave an ISR that the gate refuses.
+
+    Attributes:
+        brokers: ids, sorted.
+        racks: names, sorted; never the unnamed one, whose brokers may stand anywhere.
+    """
+
+    brokers: tuple[int, ...] = ()
+    racks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class State:
+    """What the gate says of one partition.
+
+    Attributes:
+        partition: of which.
+        gate: what is in force for it, as its leader goes by it.
+        racks: racks of the placement, the unnamed one included, sorted; of a reassignment's result if one is under way.
+        isr_racks: racks of the ISR, sorted.
+        writable: it takes records with acks=all now.
+        stopped_by: losses that would end that, given the ISR of now; none if it is not writable.
+        stopped_when_whole: losses that would end it even if all replicas of the placement were in sync.
+        lone_racks: racks with enough replicas of the placement to acknowledge alone, once the others have left the ISR.
+        reachable: the placement has at least ``min(R, replicas)`` racks, whether R is in force or not.
+        strangers: replicas on brokers that the cluster does not know.
+    """
+
+    partition: Partition
+    gate: Gate
+    racks: tuple[str, ...]
+    isr_racks: tuple[str, ...]
+    writable: bool
+    stopped_by: Losses
+    stopped_when_whole: Losses
+    lone_racks: tuple[str, ...]
+    reachable: bool
+    strangers: tuple[int, ...]
+
+    @property
+    def lone_now(self) -> bool:
+        """All that acknowledge now are in one rack."""
+        return self.writable and len(self.isr_racks) == 1
+
+
+def racks_of(members: Iterable[int], racks: Mapping[int, str]) -> frozenset[str]:
+    """The distinct racks of brokers as the gate counts them."""
+    return frozenset(racks[member] for member in members if member in racks)
+
+
+def rack_name(rack: str) -> str:
+    """A rack in words."""
+    return rack or "(no rack)"
+
+
+def needed_racks(min_racks: int, replicas: int) -> int:
+    """R as the gate takes it: capped by the number of replicas, so that one value can serve all topics."""
+    return max(1, min(min_racks, replicas))
+
+
+def spans(racks: Collection[str], needed: int) -> bool:
+    """Whether these racks are enough; where one is, none is looked at."""
+    return needed <= 1 or len(racks) >= needed
+
+
+def gate_of(need: Need, replicas: int, *, enforced: bool) -> Gate:
+    """The gate of a partition.
+
+    Args:
+        need: of its topic.
+        replicas: how many replicas it has now.
+        enforced: an R above 1 is in force.
+    """
+    racks = needed_racks(need.min_racks, replicas) if enforced else 1
+    return Gate(replicas=max(1, min(need.replicas.value, replicas)), racks=racks)
+
+
+def stopped_by(isr: Sequence[int], gate: Gate, racks: Mapping[int, str]) -> Losses:
+    """Which brokers and named racks an ISR that passes the gate can't lose; nothing if it does not pass now."""
+    if not gate.passes(isr, racks):
+        return Losses()
+    members = set(isr)
+    return Losses(
+        brokers=tuple(broker for broker in sorted(members) if not gate.passes(members - {broker}, racks)),
+        racks=tuple(
+            rack
+            for rack in sorted(racks_of(members, racks) - {UNNAMED})
+            if not gate.passes({member for member in members if racks.get(member) != rack}, racks)
+        ),
+    )
+
+
+def lone_racks(placement: Sequence[int], gate: Gate, racks: Mapping[int, str]) -> tuple[str, ...]:
+    """Racks in which an ISR could come to stand alone that the gate would still let through."""
+    if gate.racks > 1:
+        return ()
+    replicas = Counter(racks[replica] for replica in placement if replica in racks)
+    return tuple(sorted(rack for rack, number in replicas.items() if number >= gate.replicas))
+
+
+def state_of(partition: Partition, need: Need, asked: int, cluster: Cluster, racks: Mapping[int, str]) -> State:
+    """What the gate says of a partition.
+
+    Args:
+        partition: which.
+        need: what its leader goes by.
+        asked: the R of its topic, which a leader may not know.
+        cluster: where it is.
+        racks: ``cluster.racks``, made once for many partitions.
+    """
+    gate = gate_of(need, len(partition.replicas), enforced=cluster.enforced)
+    target = partition.target
+    # a reassignment under way is judged by what it ends in, and the cap with it
+    whole = gate if target == partition.replicas else gate_of(need, len(target), enforced=cluster.enforced)
+    found = racks_of(target, racks)
+    writable = partition.leader >= 0 and gate.passes(partition.isr, racks)
+    return State(
+        partition=partition,
+        gate=gate,
+        racks=tuple(sorted(found)),
+        isr_racks=tuple(sorted(racks_of(partition.isr, racks))),
+        writable=writable,
+        stopped_by=stopped_by(partition.isr, gate, racks) if writable else Losses(),
+        stopped_when_whole=stopped_by(target, whole, racks),
+        lone_racks=lone_racks(target, whole, racks),
+        reachable=spans(found, needed_racks(asked, len(target))),
+        strangers=tuple(replica for replica in target if replica not in racks),
+    )
+
+
+def states_of(topic: Topic, cluster: Cluster, racks: Mapping[int, str]) -> tuple[State, ...]:
+    """What the gate says of the partitions of a topic; of none where nobody told what it asks."""
+    states = []
+    for partition in topic.partitions:
+        need = topic.need_of(partition)
+        if need is not None and topic.need is not None:
+            states.append(state_of(partition, need, topic.need.min_racks, cluster, racks))
+    return tuple(states)
+
+
+@dataclass(frozen=True)
+class Room:
+    """How many brokers each named rack has: what a placement could be, at best.
+
+    Attributes:
+        sizes: brokers of each rack, fenced ones too since they come back, largest first.
+    """
+
+    sizes: tuple[int, ...]
+
+    @staticmethod
+    def of(cluster: Cluster) -> Room:
+        """The room of a cluster."""
+        counted = Counter(broker.rack for broker in cluster.brokers.values() if broker.rack != UNNAMED)
+        return Room(tuple(sorted(counted.values(), reverse=True)))
+
+    def survives_a_rack(self, replicas: int, gate: Gate) -> bool:
+        """Whether some placement, all in sync, would stay writable whichever rack is lost."""
+        spread = _even(self.sizes, replicas)
+        if len(spread) < 2:
+            return False
+        return replicas - max(spread) >= gate.replicas and len(spread) - 1 >= gate.racks
+
+    def survives_a_broker(self, replicas: int, gate: Gate) -> bool:
+        """Whether some placement, all in sync, would stay writable whichever broker is lost."""
+        spread = _even(self.sizes, replicas)
+        if not spread:
+            return False
+        left = len(spread) - (1 if min(spread) == 1 else 0)
+        return replicas - 1 >= gate.replicas and left >= gate.racks
+
+
+@lru_cache(maxsize=256)
+def _even(sizes: tuple[int, ...], replicas: int) -> tuple[int, ...]:
+    """Replicas of each rack used when they are spread as evenly as there is room; empty if there is not enough.
+
+    No placement uses more racks, has a smaller share in its largest or a larger one in its smallest of as many.
+    """
+    if sum(sizes) < replicas:
+        return ()
+    spread = [0] * len(sizes)
+    for _ in range(replicas):
+        fewest = min((i for i in range(len(sizes)) if spread[i] < sizes[i]), key=lambda i: spread[i])
+        spread[fewest] += 1
+    return tuple(number for number in spread if number)

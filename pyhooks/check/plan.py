@@ -1,0 +1,151 @@
+"""A reassignment that lets placements reach their R: as few replicas as possible move, and preferred leaders stay.
+
+A replica that moves brings at most one new rack, so the least number of moves is the number of racks that are missing.
+It suffices: what moves is always a replica whose rack has another one, or that is on a broker which the cluster does
+not know. Among those the first of the assignment, the preferred leader, moves only if there is no other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyhooks.check.placement import UNNAMED, Cluster, Partition, needed_racks, rack_name, racks_of, spans
+
+
+@dataclass(frozen=True)
+class Move:
+    """A partition that gets another assignment.
+
+    Attributes:
+        partition: as it is.
+        replicas: the new assignment; as long as the old one, and in its order but for the replicas that move.
+    """
+
+    partition: Partition
+    replicas: tuple[int, ...]
+
+    @property
+    def moved(self) -> int:
+        """How many replicas move."""
+        return len(set(self.replicas) - set(self.partition.target))
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A partition that can't be mended by moving its replicas.
+
+    Attributes:
+        partition: as it is.
+        because: why, in a sentence.
+    """
+
+    partition: Partition
+    because: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to move.
+
+    Attributes:
+        moves: in the order of topics and partitions.
+        refusals: partitions that are short of racks and stay so.
+    """
+
+    moves: tuple[Move, ...]
+    refusals: tuple[Refusal, ...]
+
+    def to_json(self) -> str:
+        """The file that ``kafka-reassign-partitions --reassignment-json-file`` takes."""
+        partitions = [
+            {"topic": move.partition.topic, "partition": move.partition.number, "replicas": list(move.replicas)}
+            for move in self.moves
+        ]
+        return json.dumps({"version": 1, "partitions": partitions}, indent=1)
+
+
+def plan(cluster: Cluster, topics: frozenset[str] | None = None) -> Plan:
+    """What to move so that each placement reaches its R.
+
+    Replicas go to brokers that are not fenced and have a rack, to the ones with the fewest replicas first. Racks are
+    counted as the gate counts them: where a broker without a rack fills a place, naming its rack is the remedy and not
+    a copy of data.
+
+    Args:
+        cluster: as it was seen. Topics that nobody told the needs of are left alone.
+        topics: which ones to mend; all if None. The others count for the balance.
+    """
+    racks = cluster.racks
+    load = Counter(
+        replica for topic in cluster.topics for partition in topic.partitions for replica in partition.target
+    )
+    moves: list[Move] = []
+    refusals: list[Refusal] = []
+    for topic in cluster.topics:
+        if topic.need is None or (topics is not None and topic.name not in topics):
+            continue
+        for partition in topic.partitions:
+            needed = needed_racks(topic.need.min_racks, len(partition.target))
+            if spans(racks_of(partition.target, racks), needed):
+                continue
+            if partition.adding or partition.removing:
+                because = "it is being reassigned: wait for the end or cancel that, then ask again"
+                refusals.append(Refusal(partition, because))
+                continue
+            replicas = _spread(partition, needed, cluster, racks, load)
+            if replicas is None:
+                refusals.append(Refusal(partition, _why_not(partition, needed, cluster, racks)))
+            else:
+                load.subtract(partition.target)
+                load.update(replicas)
+                moves.append(Move(partition, replicas))
+    return Plan(tuple(moves), tuple(refusals))
+
+
+def _spread(
+    partition: Partition, needed: int, cluster: Cluster, racks: Mapping[int, str], load: Mapping[int, int]
+) -> tuple[int, ...] | None:
+    """The new assignment, or None if there are too few racks to move to."""
+    replicas = list(partition.replicas)
+    while len(held := racks_of(replicas, racks)) < needed:
+        free = [
+            broker.broker_id
+            for broker in cluster.brokers.values()
+            if not broker.fenced and broker.rack != UNNAMED and broker.rack not in held
+        ]
+        if not free:
+            return None
+        per_rack = Counter(racks[replica] for replica in replicas if replica in racks)
+        spare = [
+            position
+            for position, replica in enumerate(replicas)
+            if replica not in racks or per_rack[racks[replica]] > 1
+        ]
+        # Whoever is preferred as the leader stays if it can. What is gone or behind has to be copied anyway.
+        leaving = min(
+            spare,
+            key=lambda position: (
+                position == 0,
+                replicas[position] in racks,
+                replicas[position] in partition.isr,
+                -load[replicas[position]],
+                -position,
+            ),
+        )
+        replicas[leaving] = min(free, key=lambda broker: (load[broker], broker))
+    return tuple(replicas)
+
+
+def _why_not(partition: Partition, needed: int, cluster: Cluster, racks: Mapping[int, str]) -> str:
+    live = {broker.rack for broker in cluster.brokers.values() if not broker.fenced and broker.rack != UNNAMED}
+    known = {broker.rack for broker in cluster.brokers.values() if broker.rack != UNNAMED}
+    held = racks_of(partition.target, racks)
+    away = sorted(known - live - held)
+    usable = ", ".join(rack_name(rack) for rack in sorted(live | held))
+    text = f"{needed} racks are needed, and brokers that are up or have a replica are in {len(live | held)} ({usable})"
+    if away:
+        return f"{text}; start the brokers of {', '.join(away)}, or lower min.insync.racks"
+    return f"{text}; add brokers in another rack, or lower min.insync.racks"

@@ -1,0 +1,333 @@
+"""What the gate says of partitions, against a simulation that tries every set of brokers."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyhooks.check.findings import TopicReport, at_risk, cluster_findings, topic_reports
+from pyhooks.check.placement import (
+    Broker,
+    Cluster,
+    Need,
+    Partition,
+    Room,
+    Setting,
+    State,
+    Topic,
+    gate_of,
+    state_of,
+)
+
+RACKS = ("", "a", "b", "c")
+
+
+def need(replicas: int, racks: int | None) -> Need:
+    return Need(Setting(replicas, "topic"), None if racks is None else Setting(racks, "topic"))
+
+
+def cluster(racks: Mapping[int, str], topics: Iterable[Topic] = (), *, enforced: bool = True) -> Cluster:
+    return Cluster("id", {broker: Broker(broker, rack) for broker, rack in racks.items()}, tuple(topics), enforced)
+
+
+def topic(name: str, asked: Need | None, *placements: tuple[int, ...], isr: tuple[int, ...] | None = None) -> Topic:
+    partitions = tuple(
+        Partition(name, number, leader=replicas[0], replicas=replicas, isr=replicas if isr is None else isr)
+        for number, replicas in enumerate(placements)
+    )
+    return Topic(name, False, partitions, asked)
+
+
+def report(racks: Mapping[int, str], one: Topic, *, enforced: bool = True) -> TopicReport:
+    seen = cluster(racks, [one], enforced=enforced)
+    (found,) = topic_reports(seen, seen.topics)
+    return found
+
+
+def codes(found: TopicReport) -> set[tuple[str, str]]:
+    return {(finding.severity, finding.code) for finding in found.findings}
+
+
+# The simulation: the patch's gate, written again from its words, on every set of brokers.
+
+
+def open_(isr: frozenset[int], placed: int, minimum: int, racks: int, where: Mapping[int, str]) -> bool:
+    """``racks`` is 1 where R is not in force; ``placed`` is the number of replicas."""
+    if not isr or len(isr) < min(minimum, placed):
+        return False
+    if min(racks, placed) <= 1:
+        return True
+    return len({where[broker] for broker in isr if broker in where}) >= min(racks, placed)
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> tuple[Cluster, Partition, Need]:
+    brokers = draw(st.integers(1, 6))
+    where = {broker: draw(st.sampled_from(RACKS)) for broker in range(1, brokers + 1)}
+    # one more broker may hold a replica and not be known
+    everyone = [*where, 9]
+    replicas = tuple(draw(st.permutations(everyone))[: draw(st.integers(1, min(5, len(everyone))))])
+    isr = tuple(sorted(draw(st.sets(st.sampled_from(replicas), min_size=1))))
+    leader = draw(st.sampled_from([*isr, -1]))
+    asked = need(draw(st.integers(1, 6)), draw(st.sampled_from([None, 1, 2, 3, 4])))
+    partition = Partition("t", 0, leader, replicas, isr)
+    return cluster(where, enforced=draw(st.booleans())), partition, asked
+
+
+@settings(max_examples=1500, deadline=None)
+@given(scenes())
+def test_each_answer_is_what_the_simulation_finds(scene: tuple[Cluster, Partition, Need]) -> None:
+    seen, partition, asked = scene
+    where = {broker.broker_id: broker.rack for broker in seen.brokers.values()}
+    racks = asked.racks.value if asked.racks and seen.enforced else 1
+    placed = len(partition.replicas)
+
+    def lets_through(isr: Iterable[int]) -> bool:
+        return open_(frozenset(isr), placed, asked.replicas.value, racks, where)
+
+    state = state_of(partition, asked, asked.min_racks, seen, seen.racks)
+    assert state.writable == (partition.leader >= 0 and lets_through(partition.isr))
+    for isr, losses, asks in (
+        (partition.isr, state.stopped_by, state.writable),
+        (partition.replicas, state.stopped_when_whole, lets_through(partition.replicas)),
+    ):
+        assert set(losses.brokers) == {b for b in isr if asks and not lets_through(set(isr) - {b})}
+        named = {rack for rack in where.values() if rack}
+        assert set(losses.racks) == {
+            rack for rack in named if asks and not lets_through([b for b in isr if where.get(b) != rack])
+        }
+    # every ISR that could be left over, and whether all of it is in one rack
+    subsets = [
+        frozenset(members)
+        for size in range(1, placed + 1)
+        for members in itertools.combinations(partition.replicas, size)
+    ]
+    alone = {
+        next(iter({where[b] for b in members}))
+        for members in subsets
+        if all(b in where for b in members) and len({where[b] for b in members}) == 1 and lets_through(members)
+    }
+    assert set(state.lone_racks) == alone
+    # reachable: with the feature on and M=1, some ISR would be let through
+    assert state.reachable == any(open_(members, placed, 1, asked.min_racks, where) for members in subsets)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(1, 5), st.integers(1, 4), st.integers(1, 4))
+def test_room_finds_a_placement_that_survives_exactly_if_there_is_one(
+    sizes: list[int], replicas: int, minimum: int, racks: int
+) -> None:
+    where = {10 * rack + number: f"r{rack}" for rack, brokers in enumerate(sizes, 1) for number in range(brokers)}
+    gate = gate_of(need(minimum, racks), replicas, enforced=True)
+    placements = [frozenset(chosen) for chosen in itertools.combinations(where, replicas)]
+    survives_rack = any(
+        all(gate.passes({b for b in placed if where[b] != rack}, where) for rack in set(where.values()))
+        for placed in placements
+    )
+    survives_broker = any(all(gate.passes(placed - {b}, where) for b in placed) for placed in placements)
+    room = Room.of(cluster(where))
+    assert room.survives_a_rack(replicas, gate) == survives_rack
+    assert room.survives_a_broker(replicas, gate) == survives_broker
+
+
+AAB = {1: "a", 2: "a", 3: "b"}
+AABBC = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
+STATES: list[tuple[str, Mapping[int, str], Topic, set[tuple[str, str]]]] = [
+    ("three racks, two required", AABBC, topic("t", need(2, 2), (1, 3, 5)), set()),
+    (
+        "two of three in one rack, none required",
+        AABBC,
+        topic("t", need(2, 1), (1, 2, 3)),
+        {("risk", "one-rack-can-acknowledge"), ("risk", "rack-loss-stops")},
+    ),
+    (
+        "the same on a stock cluster",
+        AABBC,
+        topic("t", need(2, None), (1, 2, 3)),
+        {("risk", "one-rack-can-acknowledge"), ("risk", "rack-loss-stops")},
+    ),
+    (
+        "the same, two required: a better placement would survive",
+        AABBC,
+        topic("t", need(2, 2), (1, 2, 3)),
+        {("risk", "rack-loss-stops"), ("risk", "broker-loss-stops")},
+    ),
+    (
+        "the same in a cluster of two racks: it is what R asks for",
+        AAB,
+        topic("t", need(2, 2), (1, 2, 3)),
+        {("notice", "rack-loss-stops-by-choice"), ("notice", "broker-loss-stops-by-choice")},
+    ),
+    (
+        "only the rack with two replicas is in sync",
+        AABBC,
+        topic("t", need(2, 1), (1, 2, 3), isr=(1, 2)),
+        {
+            ("risk", "one-rack-acknowledges-now"),
+            ("risk", "rack-loss-stops"),
+            ("risk", "broker-loss-stops-now"),
+        },
+    ),
+    (
+        "all in one rack",
+        AABBC,
+        topic("t", need(2, 2), (1, 2)),
+        {("error", "racks-out-of-reach")},
+    ),
+    (
+        "all in one rack, none required",
+        AABBC,
+        topic("t", need(2, 1), (1, 2)),
+        {
+            ("risk", "all-in-one-rack"),
+            ("notice", "rack-loss-stops-by-choice"),
+            ("notice", "broker-loss-stops-by-choice"),
+        },
+    ),
+    (
+        "one replica",
+        AABBC,
+        topic("t", need(1, 2), (1,)),
+        {("notice", "rack-loss-stops-by-choice"), ("notice", "broker-loss-stops-by-choice")},
+    ),
+    ("Kafka's defaults", AABBC, topic("t", need(1, 1), (1, 3, 5)), {("notice", "one-replica-acknowledges")}),
+    (
+        "one of three racks is out of sync",
+        AABBC,
+        topic("t", need(2, 2), (1, 3, 5), isr=(1, 3)),
+        {("risk", "rack-loss-stops-now"), ("risk", "broker-loss-stops-now")},
+    ),
+    (
+        "too few racks in sync",
+        AABBC,
+        topic("t", need(2, 2), (1, 2, 3), isr=(1, 2)),
+        {("error", "too-few-racks"), ("risk", "rack-loss-stops"), ("risk", "broker-loss-stops")},
+    ),
+    (
+        "too few replicas in sync",
+        AABBC,
+        topic("t", need(2, 1), (1, 3, 5), isr=(1,)),
+        {("error", "too-few-replicas")},
+    ),
+    (
+        "a broker without a rack fills in",
+        {1: "a", 2: "", 3: "b"},
+        topic("t", need(1, 2), (1, 2)),
+        {
+            ("risk", "unnamed-rack-counts"),
+            ("notice", "rack-loss-stops-by-choice"),
+            ("notice", "broker-loss-stops-by-choice"),
+        },
+    ),
+    (
+        "more than there are replicas",
+        AAB,
+        topic("t", need(3, 3), (1, 3)),
+        {
+            ("notice", "racks-capped"),
+            ("notice", "replicas-capped"),
+            ("notice", "rack-loss-stops-by-choice"),
+            ("notice", "broker-loss-stops-by-choice"),
+        },
+    ),
+    ("nobody told", AAB, topic("t", None, (1, 3)), {("unknown", "settings-unknown")}),
+    (
+        "a replica on a broker that nobody knows",
+        AABBC,
+        topic("t", need(1, 1), (1, 3, 8)),
+        {("unknown", "unknown-brokers"), ("notice", "one-replica-acknowledges")},
+    ),
+]
+
+
+@pytest.mark.parametrize(("racks", "one", "expected"), [s[1:] for s in STATES], ids=[s[0] for s in STATES])
+def test_what_an_operator_is_told(racks: Mapping[int, str], one: Topic, expected: set[tuple[str, str]]) -> None:
+    found = report(racks, one)
+    assert codes(found) == expected, found.findings
+    severe = any(severity != "notice" for severity, _ in expected)
+    assert at_risk(found.findings, strict=False) == severe
+    assert at_risk(found.findings, strict=True) == bool(expected)
+
+
+def test_an_offline_partition_names_who_may_lead() -> None:
+    partition = Partition("t", 0, -1, (1, 2, 3), (), elr=(3,))
+    (finding, *_) = report(AAB, Topic("t", False, (partition,), need(2, 2))).findings
+    assert (finding.code, finding.remedy) == ("offline", "start broker 3")
+
+
+def test_without_the_feature_r_is_not_in_force_and_the_placement_is_told() -> None:
+    found = report(AAB, topic("t", need(1, 2), (1, 2)), enforced=False)
+    (state,) = found.states
+    assert state.writable
+    assert not state.reachable
+    (finding,) = [f for f in found.findings if f.code == "racks-out-of-reach"]
+    assert finding.means.startswith("would refuse acks=all as soon as min.insync.racks is enforced")
+
+
+def test_a_reassignment_is_judged_by_its_end() -> None:
+    partition = Partition("t", 0, 1, (1, 3, 2), (1, 3), adding=(2,), removing=(3,))
+    found = report(AAB, Topic("t", False, (partition,), need(1, 2)))
+    (state,) = found.states
+    assert state.writable
+    assert not state.reachable
+    assert state.racks == ("a",)
+    assert {"racks-out-of-reach", "reassigning"} == {finding.code for finding in found.findings}
+    assert "as soon as its reassignment has ended" in found.findings[0].means
+
+
+def test_the_leader_s_word_counts() -> None:
+    one = topic("t", need(1, 2), (1, 2))
+    told = Topic("t", False, one.partitions, one.need, {1: need(1, None), 2: need(1, 2)})
+    (state,) = report(AAB, told).states
+    assert state.writable, "the leader does not know of racks, so it refuses nothing"
+    assert not state.reachable
+
+
+def test_like_findings_of_many_partitions_are_one() -> None:
+    placements = [(1, 2, 3), (3, 4, 1), (2, 1, 4)]
+    found = report(AABBC, topic("t", need(2, 1), *placements))
+    (alone,) = [finding for finding in found.findings if finding.code == "one-rack-can-acknowledge"]
+    assert alone.partitions == (0, 1, 2)
+    assert alone.means == "any of the racks a, b can acknowledge alone, since 2 replicas are enough"
+
+
+@pytest.mark.parametrize(
+    ("racks", "default", "expected"),
+    [
+        (AABBC, need(1, 1), set()),
+        (AABBC, None, set()),
+        (AAB, need(1, 3), {("error", "default-above-racks")}),
+        ({1: "a", 2: "a"}, need(1, 1), {("notice", "one-rack")}),
+        ({1: "", 2: ""}, need(1, 1), {("notice", "brokers-without-rack")}),
+        ({1: "", 2: "a"}, need(1, 1), {("risk", "brokers-without-rack")}),
+        ({1: "", 2: ""}, need(1, 2), {("risk", "brokers-without-rack"), ("error", "default-above-racks")}),
+    ],
+)
+def test_what_is_told_of_the_cluster(racks: Mapping[int, str], default: Need | None, expected: set[object]) -> None:
+    found = cluster_findings(cluster(racks), default)
+    assert {(finding.severity, finding.code) for finding in found} == expected
+
+
+def test_ten_thousand_partitions_take_seconds() -> None:
+    racks = {broker: "abc"[broker % 3] for broker in range(30)}
+    topics = [
+        topic(f"t{n}", need(2, 2), *((b % 30, (b + 1) % 30, (b + 3 * (n % 2)) % 30) for b in range(n, n + 10)))
+        for n in range(1000)
+    ]
+    seen = cluster(racks, topics)
+    started = time.monotonic()
+    reports = topic_reports(seen, seen.topics)
+    took_s = time.monotonic() - started
+    assert sum(len(found.states) for found in reports) == 10_000
+    assert took_s < 5, took_s
+
+
+def test_states_are_kept_for_each_partition() -> None:
+    found = report(AAB, topic("t", need(1, 2), (1, 3), (3, 2)))
+    assert [state.partition.number for state in found.states] == [0, 1]
+    assert all(isinstance(state, State) and state.writable for state in found.states)

@@ -1,0 +1,126 @@
+"""The plan of a reassignment against every assignment that there could be."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Mapping
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic, needed_racks, racks_of, spans
+from pyhooks.check.plan import plan
+
+Scene = tuple[Cluster, Topic]
+
+
+def scene(
+    brokers: Mapping[int, str], racks: int, *partitions: Partition, fenced: frozenset[int] = frozenset()
+) -> Cluster:
+    need = Need(Setting(1, "topic"), Setting(racks, "topic"))
+    registered = {number: Broker(number, rack, number in fenced) for number, rack in brokers.items()}
+    return Cluster("id", registered, (Topic("t", False, partitions, need),), enforced=True)
+
+
+def partition(*replicas: int, number: int = 0) -> Partition:
+    return Partition("t", number, replicas[0], replicas, replicas)
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Cluster:
+    brokers = {number: draw(st.sampled_from(["", "a", "b", "c"])) for number in range(1, draw(st.integers(1, 6)) + 1)}
+    fenced = frozenset(draw(st.sets(st.sampled_from(sorted(brokers)), max_size=2)))
+    everyone = [*brokers, 9]  # 9 is not known
+    partitions = []
+    for number in range(draw(st.integers(1, 3))):
+        replicas = tuple(draw(st.permutations(everyone))[: draw(st.integers(1, min(4, len(everyone))))])
+        isr = tuple(sorted(draw(st.sets(st.sampled_from(replicas), min_size=1))))
+        partitions.append(Partition("t", number, isr[0], replicas, isr))
+    return scene(brokers, draw(st.integers(1, 4)), *partitions, fenced=fenced)
+
+
+def least_moves(cluster: Cluster, one: Partition, needed: int) -> int | None:
+    """By trying every assignment of as many replicas that adds only brokers that are up and have a rack."""
+    usable = {b.broker_id for b in cluster.brokers.values() if not b.fenced and b.rack}
+    best = None
+    for chosen in itertools.combinations(sorted(usable | set(one.replicas)), len(one.replicas)):
+        if spans(racks_of(chosen, cluster.racks), needed) and set(chosen) - set(one.replicas) <= usable:
+            moved = len(set(chosen) - set(one.replicas))
+            best = moved if best is None else min(best, moved)
+    return best
+
+
+@settings(max_examples=1000, deadline=None)
+@given(scenes())
+def test_the_plan_reaches_r_with_the_least_moves_wherever_it_can_be_reached(cluster: Cluster) -> None:
+    (topic,) = cluster.topics
+    made = plan(cluster)
+    moves = {move.partition.number: move for move in made.moves}
+    refusals = {refusal.partition.number for refusal in made.refusals}
+    assert topic.need is not None
+    for one in topic.partitions:
+        needed = needed_racks(topic.need.min_racks, len(one.replicas))
+        least = least_moves(cluster, one, needed)
+        if least is None:
+            assert one.number in refusals
+            assert one.number not in moves
+        elif least == 0:
+            assert one.number not in moves
+            assert one.number not in refusals
+        else:
+            move = moves[one.number]
+            assert spans(racks_of(move.replicas, cluster.racks), needed)
+            assert len(set(move.replicas)) == len(one.replicas)
+            assert move.moved == least
+            # those that stay keep their places, so the order of preferred leaders stays too
+            kept = [(at, replica) for at, replica in enumerate(one.replicas) if replica in move.replicas]
+            assert all(move.replicas[at] == replica for at, replica in kept)
+            if one.replicas[0] in cluster.racks:
+                assert move.replicas[0] == one.replicas[0], "the preferred leader stays"
+            for new in set(move.replicas) - set(one.replicas):
+                assert cluster.brokers[new].rack
+                assert not cluster.brokers[new].fenced
+
+
+def test_replicas_go_where_the_fewest_are_and_leave_where_the_most_are() -> None:
+    brokers = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
+    partitions = [partition(1, 2, number=number) for number in range(40)]
+    made = plan(scene(brokers, 2, *partitions))
+    load = Counter(replica for move in made.moves for replica in move.replicas)
+    assert load == {1: 40, 3: 10, 4: 10, 5: 10, 6: 10}
+
+
+def test_whoever_is_behind_moves_first() -> None:
+    one = Partition("t", 0, 1, (1, 2, 3), (1, 3))
+    (move,) = plan(scene({1: "a", 2: "a", 3: "a", 4: "b"}, 2, one)).moves
+    assert move.replicas == (1, 4, 3)
+
+
+def test_why_it_can_not_be_mended() -> None:
+    two = scene({1: "a", 2: "a", 3: "b", 4: ""}, 3, partition(1, 2, 3))
+    (refusal,) = plan(two).refusals
+    assert refusal.because == (
+        "3 racks are needed, and brokers that are up or have a replica are in 2 (a, b); add brokers in another rack, or"
+        " lower min.insync.racks"
+    )
+    away = scene({1: "a", 2: "a", 3: "b"}, 2, partition(1, 2), fenced=frozenset({3}))
+    (refusal,) = plan(away).refusals
+    assert "start the brokers of b" in refusal.because
+    moving = Partition("t", 0, 1, (1, 3, 2), (1, 3), adding=(2,), removing=(3,))
+    (refusal,) = plan(scene({1: "a", 2: "a", 3: "b"}, 2, moving)).refusals
+    assert "being reassigned" in refusal.because
+
+
+def test_only_chosen_topics_are_mended_and_the_others_count_for_the_balance() -> None:
+    brokers = {1: "a", 2: "a", 3: "b", 4: "b"}
+    base = scene(brokers, 2, partition(1, 2))
+    other = Topic("other", False, (Partition("other", 0, 3, (3, 1), (3, 1)),), base.topics[0].need)
+    third = Topic("third", False, (Partition("third", 0, 1, (1, 2), (1, 2)),), base.topics[0].need)
+    seen = Cluster("id", base.brokers, (other, *base.topics, third), enforced=True)
+    made = plan(seen, frozenset({"t"}))
+    assert json.loads(made.to_json()) == {
+        "version": 1,
+        "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 4]}],
+    }
