@@ -10,6 +10,7 @@ from rich.console import Console
 from bench.cli import bench_app
 from pyhooks import __version__
 from pyhooks.build.cli import build_command, patch_app
+from pyhooks.check.cli import EPILOG, check_command
 from pyhooks.cluster.cli import lab_app
 from pyhooks.errors import RackgateError
 from pyhooks.fault.cli import broker_app, rack_app
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 app.command("build")(build_command)
 app.add_typer(patch_app, name="patch")
+app.command("check", epilog=EPILOG)(check_command)
 app.add_typer(lab_app, name="lab")
 app.add_typer(rack_app, name="rack")
 app.add_typer(broker_app, name="broker")

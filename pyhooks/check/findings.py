@@ -129,7 +129,7 @@ def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, .
             Finding(
                 "risk" if serious else "notice",
                 "brokers-without-rack",
-                f"{_brokers(without)} without a rack: all of them count as one rack together, wherever they stand",
+                f"{brokers_in_words(without)} without a rack: they count as one rack together, wherever they stand",
                 "set broker.rack on them and restart them one after another",
             )
         )
@@ -173,7 +173,7 @@ def _of_states(topic: Topic, states: Sequence[State], cluster: Cluster, room: Ro
             names.setdefault(kind, set()).update(note.names)
             brokers.setdefault(kind, set()).update(note.brokers)
     for kind, found in numbers.items():
-        who, whose = _any(kind.thing, names[kind]), _brokers(brokers[kind])
+        who, whose = _any(kind.thing, names[kind]), brokers_in_words(brokers[kind])
         # not str.format: a rack may have braces in its name
         means, remedy = (text.replace("{names}", who).replace("{brokers}", whose) for text in (kind.means, kind.remedy))
         yield Finding(kind.severity, kind.code, means, remedy, topic.name, tuple(found))
@@ -307,7 +307,8 @@ def _any(thing: str, names: Collection[str]) -> str:
     return f"any of the {thing}s {_some(sorted(names, key=lambda name: (len(name), name)))}"
 
 
-def _brokers(brokers: Collection[int]) -> str:
+def brokers_in_words(brokers: Collection[int]) -> str:
+    """Brokers as a sentence names them, the first ones if there are many."""
     return f"broker{'s' * (len(brokers) > 1)} {_some(list(map(str, sorted(brokers))))}"
 
 

@@ -13,6 +13,7 @@ from pyhooks.jvm.failure import JavaError
 
 UNKNOWN_TOPIC = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException"
 TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
+UNSUPPORTED = "org.apache.kafka.common.errors.UnsupportedVersionException"
 
 
 @dataclass(frozen=True)
@@ -45,19 +46,71 @@ class Finalized:
     epoch: int
 
 
+@dataclass(frozen=True)
+class ClusterNode:
+    """A registered broker.
+
+    Attributes:
+        broker_id: its id.
+        host: of the listener that this client uses.
+        port: of the same.
+        rack: value of ``broker.rack``; empty if it has none or a blank one.
+        fenced: the controller does not hear of it.
+    """
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str
+    fenced: bool
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """A topic as the cluster's metadata tells it.
+
+    Attributes:
+        internal: it is one of Kafka's own.
+        partitions: by number.
+    """
+
+    internal: bool
+    partitions: Mapping[int, PartitionState]
+
+
+@dataclass(frozen=True)
+class Reassignment:
+    """What a reassignment under way changes of a partition.
+
+    Attributes:
+        adding: broker ids.
+        removing: broker ids.
+    """
+
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
 class Admin(Client):
     """org.apache.kafka.clients.admin.Admin of the built distribution.
 
     Args:
         bootstrap: brokers.
         timeout_s: bound for each request.
+        config: further properties of the client, such as those of its security; they do not outdo the bound.
 
     Raises:
+        JavaError: the configuration is refused.
         RackgateError: no distribution, or no Java.
     """
 
-    def __init__(self, bootstrap: str, *, timeout_s: float = 15.0) -> None:
-        config = {"default.api.timeout.ms": str(round(timeout_s * 1000)), "request.timeout.ms": "5000"}
+    def __init__(self, bootstrap: str, *, timeout_s: float = 15.0, config: Mapping[str, str] | None = None) -> None:
+        bounds = {
+            "default.api.timeout.ms": str(round(timeout_s * 1000)),
+            # below the bound, so that another broker can be asked if one that hangs was asked first
+            "request.timeout.ms": str(round(min(5.0, timeout_s / 3) * 1000)),
+        }
+        config = {**(config or {}), **bounds}
         name = "org.apache.kafka.clients.admin.Admin"
         super().__init__(java_of(name, lambda kind, p: kind.create(p), bootstrap, config), close_timeout_s=2.0)
         self._timeout_s = timeout_s
@@ -89,14 +142,59 @@ class Admin(Client):
             JavaError: no such topic, or not answered in time.
         """
         answer = self._get(self._java.describeTopics(jpype.java.util.List.of(topic)).allTopicNames())
-        info = answer.get(topic).partitions().get(partition)
-        leader = info.leader()
-        return PartitionState(
-            leader=-1 if leader is None else int(leader.id()),
-            replicas=tuple(int(node.id()) for node in info.replicas()),
-            isr=_ids(info.isr()),
-            elr=_ids(info.elr()),
-        )
+        return _partition_state(answer.get(topic).partitions().get(partition))
+
+    def cluster(self) -> tuple[str, tuple[ClusterNode, ...]]:
+        """The cluster's id and its brokers, sorted by id; fenced ones too if it can tell them (Kafka 4.0 and later).
+
+        Raises:
+            JavaError: not answered in time.
+        """
+        options = jpype.JClass("org.apache.kafka.clients.admin.DescribeClusterOptions")
+        answer = self._java.describeCluster(options().includeFencedBrokers(True))
+        try:
+            nodes = self._get(answer.nodes())
+        except JavaError as error:
+            if error.java_class != UNSUPPORTED:
+                raise
+            answer = self._java.describeCluster(options())
+            nodes = self._get(answer.nodes())
+        return str(self._get(answer.clusterId())), tuple(sorted(map(_cluster_node, nodes), key=lambda n: n.broker_id))
+
+    def topics(self) -> dict[str, TopicState]:
+        """All topics, Kafka's own included, in order of their names. A topic that is deleted meanwhile is left out.
+
+        Raises:
+            JavaError: not answered in time, or not allowed.
+        """
+        options = jpype.JClass("org.apache.kafka.clients.admin.ListTopicsOptions")
+        names = self._get(self._java.listTopics(options().listInternal(True)).names())
+        answer = self._java.describeTopics(jpype.java.util.ArrayList(names)).topicNameValues()
+        found: dict[str, TopicState] = {}
+        for entry in answer.entrySet():
+            try:
+                told = self._get(entry.getValue())
+            except JavaError as error:
+                if error.java_class != UNKNOWN_TOPIC:
+                    raise
+                continue
+            found[str(entry.getKey())] = topic_state(told)
+        return dict(sorted(found.items()))
+
+    def reassignments(self) -> dict[tuple[str, int], Reassignment]:
+        """The reassignments under way, by topic and partition.
+
+        Raises:
+            JavaError: not answered in time, or not allowed.
+        """
+        answer = self._get(self._java.listPartitionReassignments().reassignments())
+        return {
+            (str(entry.getKey().topic()), int(entry.getKey().partition())): Reassignment(
+                adding=tuple(int(broker) for broker in entry.getValue().addingReplicas()),
+                removing=tuple(int(broker) for broker in entry.getValue().removingReplicas()),
+            )
+            for entry in answer.entrySet()
+        }
 
     def in_sync(self, topic: str, replicas: Sequence[int], partition: int = 0) -> bool:
         """Whether exactly these replicas are in sync, as the broker that is asked knows.
@@ -166,6 +264,35 @@ class Admin(Client):
 
 def _ids(nodes: Any) -> tuple[int, ...]:
     return tuple(sorted(int(node.id()) for node in nodes or ()))
+
+
+def topic_state(described: Any) -> TopicState:
+    """An org.apache.kafka.clients.admin.TopicDescription as Python's own."""
+    return TopicState(
+        internal=bool(described.isInternal()),
+        partitions={int(info.partition()): _partition_state(info) for info in described.partitions()},
+    )
+
+
+def _partition_state(info: Any) -> PartitionState:
+    leader = info.leader()
+    return PartitionState(
+        leader=-1 if leader is None else int(leader.id()),
+        replicas=tuple(int(node.id()) for node in info.replicas()),
+        isr=_ids(info.isr()),
+        elr=_ids(info.elr()),
+    )
+
+
+def _cluster_node(node: Any) -> ClusterNode:
+    rack = node.rack()
+    return ClusterNode(
+        broker_id=int(node.id()),
+        host=str(node.host()),
+        port=int(node.port()),
+        rack="" if rack is None or not str(rack).strip() else str(rack),
+        fenced=bool(node.isFenced()),
+    )
 
 
 def _java_map(values: Mapping[str, str]) -> Any:

@@ -1,0 +1,171 @@
+"""``rackgate check``: what M and R mean where a cluster has its replicas, who enforces them, what to move."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from pyhooks.errors import RackgateError
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from pyhooks.check.ask import Seen
+    from pyhooks.check.placement import Topic
+    from pyhooks.check.plan import Plan
+    from pyhooks.check.show import Report
+
+WIDTH = 100  # columns, where there is no terminal
+
+EPILOG = (
+    "Examples: rackgate check --bootstrap kafka1:9092 · rackgate check --topic 'orders*' --json ·"
+    " rackgate check --plan >plan.json && kafka-reassign-partitions.sh --bootstrap-server … --execute"
+    " --reassignment-json-file plan.json. In a lab RACKGATE_BOOTSTRAP is the default."
+)
+
+
+def check_command(
+    bootstrap: Annotated[
+        str,
+        typer.Option(envvar="RACKGATE_BOOTSTRAP", help="Brokers to ask first, host:port,host:port.", metavar="ADDR"),
+    ] = "",
+    command_config: Annotated[
+        Path | None,
+        typer.Option(help="Properties of Kafka's Admin client, as for Kafka's own tools: security and so on."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="Only topics of this name, * and ? allowed; can be given more than once.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="All that was found, for programs.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Show notices too, and count them as risks.")] = False,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Print the reassignment that mends placements which can't reach R, and no table."),
+    ] = False,
+    plan_to: Annotated[Path | None, typer.Option(help="Write that reassignment to a file, beside all else.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds that each question may take.", min=1.0, max=600.0)] = 15.0,
+) -> None:
+    """Tells for each topic what min.insync.replicas (M) and min.insync.racks (R) mean where its replicas are.
+
+    Is it writable now; would it still be without a broker, without a rack; can one rack alone acknowledge; can R be
+    reached. And who enforces it: each broker is asked itself. Works on any Kafka, with the overlay or without.
+
+    A row shows M and R as configured, "=n" where the gate counts another number, and where the value is from.
+
+    Exit status: 0 nothing is at risk, 1 something is, 2 the cluster could not be asked. With --plan: 0 all that can't
+    reach R is in the plan (or nothing is), 1 some of it can't be mended.
+    """
+    if not bootstrap:
+        raise RackgateError("no cluster: say which with --bootstrap host:port, or set RACKGATE_BOOTSTRAP")
+    if plan and (json_ or plan_to):
+        raise RackgateError("--plan prints the plan alone: leave out --json, or use --plan-to FILE beside it")
+    seen = _look(bootstrap, command_config, timeout)
+    chosen = _chosen(seen.cluster.topics, topic or [])
+    if plan or plan_to is not None:
+        complete = _plan(seen, chosen, plan_to)
+        if plan:
+            raise typer.Exit(0 if complete else 1)
+    report = make_report(seen, chosen, strict=strict)
+    from pyhooks.check import show
+
+    if json_:
+        sys.stdout.write(show.as_json(report) + "\n")
+    else:
+        show.print_report(_console(stderr=False), report, strict=strict)
+    raise typer.Exit(1 if report.at_risk else 0)
+
+
+def make_report(seen: Seen, topics: Sequence[Topic], *, strict: bool) -> Report:
+    """Everything there is to say.
+
+    Args:
+        seen: the whole cluster.
+        topics: those to report on.
+        strict: notices count as risks.
+    """
+    from pyhooks.check.enforce import enforcement_findings
+    from pyhooks.check.findings import at_risk, cluster_findings, topic_reports, worst_first
+    from pyhooks.check.show import Report
+
+    reports = topic_reports(seen.cluster, topics)
+    names = {one.name for one in topics}
+    about_brokers = enforcement_findings(seen.enforcement, seen.cluster.brokers, seen.cluster.topics)
+    found = worst_first(
+        [
+            *(finding for finding in about_brokers if not finding.topic or finding.topic in names),
+            *cluster_findings(seen.cluster, seen.enforcement.default),
+            *(finding for one in reports for finding in one.findings),
+        ]
+    )
+    return Report(seen, reports, found, at_risk(found, strict=strict))
+
+
+def _look(bootstrap: str, command_config: Path | None, timeout_s: float) -> Seen:
+    with _progress() as status:
+        # the JVM takes a second
+        from pyhooks.check import ask
+
+        ask.hush()
+        return ask.look(bootstrap, ask.client_config(command_config), timeout_s=timeout_s, say=status.update)
+
+
+@contextmanager
+def _progress() -> Iterator[Status]:
+    """Says on a terminal what is being done, and nothing elsewhere."""
+    console = _console(stderr=True)
+    with console.status("starting Java") as status:
+        yield status
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=WIDTH)
+
+
+def _chosen(topics: Sequence[Topic], patterns: Sequence[str]) -> tuple[Topic, ...]:
+    for pattern in patterns:
+        if not any(fnmatchcase(one.name, pattern) for one in topics):
+            raise RackgateError(
+                f"--topic {pattern}: the cluster has no such topic, or does not show it to this principal"
+            )
+    return tuple(one for one in topics if not patterns or any(fnmatchcase(one.name, pattern) for pattern in patterns))
+
+
+def _plan(seen: Seen, topics: Sequence[Topic], file: Path | None) -> bool:
+    """Prints or writes the plan, tells on standard error what is in it; returns whether nothing is left out."""
+    from pyhooks.check.plan import plan as make_plan
+
+    made = make_plan(seen.cluster, frozenset(one.name for one in topics))
+    text = made.to_json() + "\n"
+    if file is None:
+        sys.stdout.write(text)
+    else:
+        try:
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise RackgateError(f"--plan-to {file}: {error.strerror}") from error
+    _tell(made, file)
+    return not made.refusals
+
+
+def _tell(made: Plan, file: Path | None) -> None:
+    console = _console(stderr=True)
+    moved = sum(move.moved for move in made.moves)
+    if made.moves:
+        where = f", written to {file}" if file else ""
+        console.print(f"{len(made.moves)} partitions to mend, {moved} replicas to move{where}", markup=False)
+    else:
+        console.print("nothing to move: no placement can be mended, or none needs it", markup=False)
+    reasons: dict[str, list[str]] = {}
+    for refusal in made.refusals:
+        reasons.setdefault(refusal.because, []).append(f"{refusal.partition.topic}-{refusal.partition.number}")
+    for because, names in reasons.items():
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        console.print(f"not mended: {', '.join(names[:5])}{more}: {because}", markup=False)

@@ -1,0 +1,328 @@
+"""What the check found, as a table and sentences for people, and as JSON for programs.
+
+The JSON is one object. Keys are stable: later versions may add some.
+
+- ``cluster``: ``{id, racks, brokers_without_rack, enforced}``. ``racks`` maps names to broker ids, ``enforced`` tells
+  whether an R above 1 is in force.
+- ``at_risk``: what the exit status tells.
+- ``brokers``: a list of ``{id, rack, address, fenced, answered, because, enforces, knows, produce_version,
+  feature_supported, features, min_insync_replicas, min_insync_racks}``; what a broker did not tell is null.
+- ``topics``: a list of ``{name, internal, min_insync_replicas, min_insync_racks, partitions}``; a setting is ``{value,
+  source}``.
+- ``partitions`` of a topic: a list of ``{partition, leader, replicas, isr, elr, adding, removing, racks, isr_racks, needs,
+  writable, stopped_by, stopped_when_whole, lone_racks, lone_now, reachable}``. ``needs`` is ``{replicas, racks}`` as the
+  gate counts them, the two losses are ``{brokers, racks}``. All from ``racks`` on is as in
+  ``pyhooks.check.placement.State``, and missing where no broker told the topic's settings.
+- ``findings``: a list of ``{severity, code, topic, partitions, means, remedy}``, worst first; ``topic`` is null for what is
+  about the cluster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from pyhooks.check.ask import Seen
+from pyhooks.check.enforce import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.check.findings import SEVERITIES, Finding, Severity, TopicReport
+from pyhooks.check.placement import UNNAMED, Broker, Need, Setting, State, rack_name
+
+STYLES: dict[Severity, str] = {"error": "bold red", "unknown": "magenta", "risk": "yellow", "notice": "dim"}
+TOPICS_SHOWN = 40
+FINDINGS_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that was found.
+
+    Attributes:
+        seen: the cluster.
+        topics: reports of the topics that were asked for.
+        findings: of those topics and of the cluster, worst first.
+        at_risk: what the exit status tells.
+    """
+
+    seen: Seen
+    topics: tuple[TopicReport, ...]
+    findings: tuple[Finding, ...]
+    at_risk: bool
+
+
+def as_json(report: Report) -> str:
+    """See the module."""
+    cluster, enforcement = report.seen.cluster, report.seen.enforcement
+    racks: dict[str, list[int]] = {}
+    for broker in sorted(cluster.brokers.values(), key=lambda broker: broker.broker_id):
+        if broker.rack != UNNAMED:
+            racks.setdefault(broker.rack, []).append(broker.broker_id)
+    told = {
+        "cluster": {
+            "id": cluster.cluster_id,
+            "racks": racks,
+            "brokers_without_rack": sorted(b.broker_id for b in cluster.brokers.values() if b.rack == UNNAMED),
+            "enforced": enforcement.enforced,
+        },
+        "at_risk": report.at_risk,
+        "brokers": [_broker_json(report.seen, broker) for _, broker in sorted(cluster.brokers.items())],
+        "topics": [_topic_json(topic) for topic in report.topics],
+        "findings": [{**asdict(finding), "topic": finding.topic or None} for finding in report.findings],
+    }
+    return json.dumps(told, indent=1)
+
+
+def _setting(setting: Setting | None) -> dict[str, Any] | None:
+    return None if setting is None else asdict(setting)
+
+
+def _broker_json(seen: Seen, broker: Broker) -> dict[str, Any]:
+    answer = seen.enforcement.answers.get(broker.broker_id)
+    default = answer.default if answer else None
+    return {
+        "id": broker.broker_id,
+        "rack": broker.rack or None,
+        "address": broker.address,
+        "fenced": broker.fenced,
+        "answered": answer is not None,
+        "because": seen.enforcement.silent.get(broker.broker_id),
+        "enforces": seen.enforcement.words(broker),
+        "knows": answer.knows if answer else None,
+        "produce_version": answer.produce if answer else None,
+        "feature_supported": answer.supports if answer else None,
+        "features": {name: answer.levels.get(name, 0) for name in (RACKS_FEATURE, ELR_FEATURE)} if answer else None,
+        "min_insync_replicas": _setting(default.replicas if default else None),
+        "min_insync_racks": _setting(default.racks if default else None),
+    }
+
+
+def _topic_json(report: TopicReport) -> dict[str, Any]:
+    topic = report.topic
+    states = {state.partition.number: state for state in report.states}
+    partitions = []
+    for partition in topic.partitions:
+        told = asdict(partition)
+        del told["topic"]
+        told = {"partition": told.pop("number"), **told}
+        if partition.number in states:
+            state = states[partition.number]
+            told |= {
+                "racks": list(state.racks),
+                "isr_racks": list(state.isr_racks),
+                "needs": {"replicas": state.gate.replicas, "racks": state.gate.racks},
+                "writable": state.writable,
+                "stopped_by": asdict(state.stopped_by),
+                "stopped_when_whole": asdict(state.stopped_when_whole),
+                "lone_racks": list(state.lone_racks),
+                "lone_now": state.lone_now,
+                "reachable": state.reachable,
+            }
+        partitions.append(told)
+    return {
+        "name": topic.name,
+        "internal": topic.internal,
+        "min_insync_replicas": _setting(topic.need.replicas if topic.need else None),
+        "min_insync_racks": _setting(topic.need.racks if topic.need else None),
+        "partitions": partitions,
+    }
+
+
+def print_report(console: Console, report: Report, *, strict: bool) -> None:
+    """Prints tables and findings, made to be read in 100 columns.
+
+    Args:
+        console: where to.
+        report: what was found.
+        strict: notices are told too.
+    """
+    for part in _parts(report, strict=strict):
+        console.print(part)
+
+
+def _parts(report: Report, *, strict: bool) -> Iterable[RenderableType]:
+    worst = {finding.topic: finding.severity for finding in reversed(report.findings)}
+    ranked = sorted(report.topics, key=lambda r: SEVERITIES.index(worst.get(r.topic.name, "notice")))
+    yield _topic_table(ranked[:TOPICS_SHOWN], worst)
+    if len(ranked) > TOPICS_SHOWN:
+        yield Text(f"and {len(ranked) - TOPICS_SHOWN} more topics: see --json, or choose with --topic", style="dim")
+    if any(report.topic.internal for report in ranked[:TOPICS_SHOWN]):
+        yield Text("* a topic of Kafka's own", style="dim")
+    yield _broker_table(report.seen)
+    shown = [finding for finding in report.findings if strict or finding.severity != "notice"]
+    if shown:
+        yield _finding_table(shown[:FINDINGS_SHOWN])
+    if len(shown) > FINDINGS_SHOWN:
+        yield Text(f"and {len(shown) - FINDINGS_SHOWN} more findings: see --json, or choose with --topic", style="dim")
+    yield _summary(report, strict=strict)
+
+
+def _summary(report: Report, *, strict: bool) -> RenderableType:
+    counts = {severity: sum(f.severity == severity for f in report.findings) for severity in SEVERITIES}
+    partitions = sum(len(topic.topic.partitions) for topic in report.topics)
+    looked = f"{_count(len(report.topics), 'topic')}, {_count(partitions, 'partition')}"
+    names = {"error": "error", "unknown": "unknown", "risk": "risk", "notice": "notice"}
+    told = ", ".join(_count(counts[s], names[s]) for s in SEVERITIES if counts[s] and (strict or s != "notice"))
+    verdict = f"[bold red]at risk[/]: {told}" if report.at_risk else "[bold green]nothing at risk[/]"
+    quiet = ""
+    if counts["notice"] and not strict:
+        quiet = (
+            f"\n[dim]{_count(counts['notice'], 'notice')} not shown: what settings ask for; see them with --strict[/]"
+        )
+    return Text.from_markup(f"\n{looked}: {verdict}{quiet}")
+
+
+def _count(number: int, what: str) -> str:
+    plural = what if number == 1 or what == "unknown" else f"{what}s"
+    return f"{number} {plural}"
+
+
+def _topic_table(reports: Sequence[TopicReport], worst: dict[str, Severity]) -> RenderableType:
+    table = Table(title="what the settings mean where the replicas are", title_justify="left", title_style="bold")
+    table.add_column("topic", overflow="fold", max_width=30)
+    for name in ("parts", "RF"):
+        table.add_column(name, justify="right")
+    for name in ("M", "R"):
+        table.add_column(name)
+    table.add_column("racks", overflow="fold", max_width=14)
+    table.add_column("acks=all\nnow", overflow="fold")
+    table.add_column("stopped by\nloss of rack", overflow="fold", max_width=16)
+    table.add_column("one rack alone\nacknowledges", overflow="fold", max_width=16)
+    for report in reports:
+        topic = report.topic
+        style = STYLES[worst[topic.name]] if worst.get(topic.name, "notice") != "notice" else ""
+        states = report.states
+        table.add_row(
+            Text(topic.name + "*" * topic.internal, style=style),
+            str(len(topic.partitions)),
+            _range(len(partition.target) for partition in topic.partitions),
+            _needs(topic.need, "replicas", states),
+            _needs(topic.need, "racks", states),
+            _racks(states),
+            _writable(states, len(topic.partitions)),
+            _losses(states),
+            _alone(states),
+        )
+    return table
+
+
+def _range(numbers: Iterable[int]) -> str:
+    found = sorted(set(numbers))
+    return "-" if not found else str(found[0]) if len(found) == 1 else f"{found[0]}-{found[-1]}"
+
+
+def _needs(need: Need | None, what: str, states: Sequence[State]) -> Text:
+    if need is None:
+        return Text("?", style=STYLES["unknown"])
+    setting = need.replicas if what == "replicas" else need.racks
+    if setting is None:
+        return Text("-", style="dim")
+    effective = {getattr(state.gate, what) for state in states}
+    capped = "" if effective <= {setting.value} else f"={_range(effective)}"
+    # the value as configured, what the gate makes of it where that differs, and where it comes from
+    return Text.assemble(f"{setting.value}{capped}", (f" {setting.source}", "dim"))
+
+
+def _racks(states: Sequence[State]) -> str:
+    kinds = {state.racks for state in states}
+    if len(kinds) == 1:
+        return " ".join(map(rack_name, kinds.pop())) or "?"
+    return f"{_range(map(len, kinds))} of {len({rack for kind in kinds for rack in kind})}" if kinds else "?"
+
+
+def _writable(states: Sequence[State], partitions: int) -> Text:
+    if len(states) < partitions:
+        return Text("?", style=STYLES["unknown"])
+    refused = [state for state in states if not state.writable]
+    if not refused:
+        return Text("yes", style="green")
+    if len(refused) == partitions:
+        return Text("no", style=STYLES["error"])
+    return Text(f"no: {len(refused)}", style=STYLES["error"])
+
+
+def _losses(states: Sequence[State]) -> Text:
+    racks = {rack: sum(rack in state.stopped_by.racks for state in states) for state in states for rack in state.racks}
+    stops = {rack: number for rack, number in sorted(racks.items()) if number}
+    if not states or not any(state.writable for state in states):
+        return Text("-", style="dim")
+    if not stops:
+        return Text("none", style="green")
+    return Text(_tally(stops, len(states)), style="yellow")
+
+
+def _alone(states: Sequence[State]) -> Text:
+    if not states:
+        return Text("?", style=STYLES["unknown"])
+    racks = {rack: sum(rack in state.lone_racks for state in states) for state in states for rack in state.lone_racks}
+    now = sum(state.lone_now and len(state.racks) > 1 for state in states)
+    if not racks:
+        return Text("no", style="green")
+    text = Text(_tally(dict(sorted(racks.items())), len(states)), style="yellow")
+    return Text.assemble(text, (f" now: {now}", STYLES["error"])) if now else text
+
+
+def _tally(racks: dict[str, int], partitions: int) -> str:
+    """Racks, with the number of partitions where it is not all of them."""
+    if len(racks) > 4:
+        return f"any of {len(racks)}"
+    return " ".join(rack_name(rack) + ("" if number == partitions else f":{number}") for rack, number in racks.items())
+
+
+def _broker_table(seen: Seen) -> RenderableType:
+    table = Table(title="\nwho enforces racks", title_justify="left", title_style="bold")
+    table.add_column("broker", justify="right")
+    table.add_column("rack")
+    table.add_column("Produce", justify="right")
+    table.add_column("feature", justify="right")
+    table.add_column("M default")
+    table.add_column("R default")
+    table.add_column("enforces racks", overflow="fold")
+    for broker_id, broker in sorted(seen.cluster.brokers.items()):
+        answer = seen.enforcement.answers.get(broker_id)
+        words = seen.enforcement.words(broker)
+        style = "green" if words == "yes" else STYLES["unknown"] if words.startswith("unknown") else "yellow"
+        level = "?" if answer is None else f"{answer.levels.get(RACKS_FEATURE, 0)} of {answer.supports}"
+        default = answer.default if answer else None
+        table.add_row(
+            str(broker_id),
+            escape(rack_name(broker.rack)),
+            str(answer.produce) if answer else "?",
+            level if answer is None or answer.supports else "-",
+            _needs(default, "replicas", ()),
+            _needs(default, "racks", ()),
+            Text(words, style=style),
+        )
+    return table
+
+
+def _finding_table(findings: Sequence[Finding]) -> RenderableType:
+    lines: list[RenderableType] = [Text("\nfindings", style="bold italic")]
+    for finding in findings:
+        where = finding.topic or "cluster"
+        if finding.partitions:
+            where += f" {_numbers(finding.partitions)}"
+        head = Text.assemble((f"{finding.severity:8}", STYLES[finding.severity]), (where, "bold"), f": {finding.means}")
+        grid = Table.grid(padding=(0, 0))
+        grid.add_column(width=8)
+        grid.add_column()
+        grid.add_row(head[:8], Text.assemble(head[8:], "\n", ("→ " + finding.remedy, "dim")))
+        lines.append(grid)
+    return Group(*lines)
+
+
+def _numbers(partitions: Sequence[int]) -> str:
+    """Partition numbers, runs as ranges: ``0-4, 7``; cut short when there are many runs."""
+    runs: list[list[int]] = []
+    for number in partitions:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    told = ", ".join("-".join(map(str, run)) for run in runs[:6])
+    return f"[{told}]" if len(runs) <= 6 else f"[{told} and more, {len(partitions)} in all]"

@@ -1,0 +1,181 @@
+"""``rackgate check`` on brokers in three racks: what it says, and its plan, carried out by Kafka's own tool."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from features import ELR_FEATURE, RACKS, RACKS_FEATURE, tool
+from loopback import Brokers, free_ports
+
+from pyhooks import paths
+from pyhooks.build.distribution import Distribution
+from pyhooks.jvm.admin import Admin
+from pyhooks.wait import wait_for
+
+pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+RACKGATE = Path(sys.executable).with_name("rackgate")
+
+
+def check(bootstrap: str, *more: str) -> subprocess.CompletedProcess[str]:
+    words = [RACKGATE, "check", "--bootstrap", bootstrap, *more]
+    env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=env)
+
+
+def found(bootstrap: str, *more: str) -> tuple[int, dict[str, Any], set[tuple[str, str]]]:
+    """Exit status, the JSON, and the codes of findings above notices with what they are about."""
+    done = check(bootstrap, "--json", *more)
+    assert done.stdout, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    codes = {
+        (finding["topic"] or "", finding["code"]) for finding in told["findings"] if finding["severity"] != "notice"
+    }
+    assert (done.returncode == 1) == told["at_risk"] == bool(codes), codes
+    return done.returncode, told, codes
+
+
+@pytest.fixture(scope="module")
+def classpath() -> str:
+    return Distribution.load().classpath()
+
+
+@pytest.fixture(scope="module")
+def patched(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """Brokers in racks a, a, b, c with topics that are placed well, badly and so that one rack is enough."""
+    brokers = Brokers(tmp_path_factory.mktemp("patched"), {1: "a", 2: "a", 3: "b", 4: "c"}, controller=1)
+    brokers.format(classpath)
+    with brokers.running(classpath):
+        with Admin(brokers.bootstrap) as admin:
+            two = {"min.insync.replicas": "2", RACKS: "2"}
+            wait_for(partial(unfenced, admin, 4), what="four brokers", timeout_s=60)
+            admin.create_topic("good", [[1, 3, 4], [3, 4, 2]], two)
+            admin.create_topic("bad", [[1, 2], [2, 1], [1, 4]], two)
+            admin.create_topic("lone", [[1, 2, 3]], {"min.insync.replicas": "2"})
+            for topic, placed in (("good", (1, 3, 4)), ("bad", (1, 2)), ("lone", (1, 2, 3))):
+                wait_for(partial(admin.in_sync, topic, placed), what=f"{topic} in sync", timeout_s=60)
+        yield brokers
+
+
+def unfenced(admin: Admin, number: int) -> bool:
+    return sum(not node.fenced for node in admin.cluster()[1]) == number
+
+
+def test_a_bad_placement_is_told_mended_and_fine_then(classpath: str, patched: Brokers, tmp_path: Path) -> None:
+    status, told, codes = found(patched.bootstrap)
+    assert status == 1
+    assert codes == {("bad", "racks-out-of-reach"), ("lone", "one-rack-can-acknowledge"), ("lone", "rack-loss-stops")}
+    assert told["cluster"]["racks"] == {"a": [1, 2], "b": [3], "c": [4]}
+    assert told["cluster"]["enforced"] is True
+    assert {broker["enforces"] for broker in told["brokers"]} == {"yes"}
+    assert {broker["produce_version"] for broker in told["brokers"]} == {14}
+    topics = {topic["name"]: topic for topic in told["topics"]}
+    assert topics["bad"]["min_insync_racks"] == {"value": 2, "source": "topic"}
+    assert topics["lone"]["min_insync_racks"] == {"value": 1, "source": "default"}
+    assert [partition["writable"] for partition in topics["bad"]["partitions"]] == [False, False, True]
+    assert topics["lone"]["partitions"][0]["lone_racks"] == ["a"]
+
+    made = check(patched.bootstrap, "--plan")
+    assert made.returncode == 0, made.stderr
+    moves = json.loads(made.stdout)["partitions"]
+    assert [(move["topic"], move["partition"], move["replicas"][0]) for move in moves] == [("bad", 0, 1), ("bad", 1, 2)]
+    assert "2 partitions to mend, 2 replicas to move" in made.stderr
+    plan = tmp_path / "plan.json"
+    plan.write_text(made.stdout, encoding="utf-8")
+    words = ["--bootstrap-server", patched.bootstrap, "--reassignment-json-file", str(plan)]
+    executed = tool(classpath, REASSIGN, *words, "--execute")
+    assert executed.status == 0, executed.text
+    assert "Successfully started partition reassignments for bad-0,bad-1" in executed.line
+
+    def verified() -> bool:
+        said = tool(classpath, REASSIGN, *words, "--verify")
+        assert said.status == 0, said.text
+        return len(said.about("is completed.")) == 2
+
+    wait_for(verified, what="the reassignment", timeout_s=60, interval_s=0.5)
+    status, told, codes = found(patched.bootstrap, "--topic", "bad", "--topic", "goo?")
+    assert (status, codes) == (0, set())
+    assert [topic["name"] for topic in told["topics"]] == ["bad", "good"]
+    again = check(patched.bootstrap, "--plan")
+    assert again.returncode == 0
+    assert json.loads(again.stdout)["partitions"] == []
+
+
+def test_the_table_is_read_in_100_columns(patched: Brokers) -> None:
+    done = check(patched.bootstrap)
+    assert done.returncode == 1
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    assert "rack a can acknowledge alone, since 2 replicas are enough" in " ".join(done.stdout.split())
+    assert "at risk" in done.stdout
+    assert not done.stderr
+
+
+def test_what_can_not_be_asked_ends_with_one_line_in_time(patched: Brokers, tmp_path: Path) -> None:
+    (nobody,) = free_ports(1)
+    started = time.monotonic()
+    done = check(f"127.0.0.1:{nobody}", "--timeout", "3")
+    assert time.monotonic() - started < 20
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: cluster 127.0.0.1:{nobody}: no answer within 3 s; see --bootstrap and --command-config\n"
+    )
+    for words, reason in (
+        (("--bootstrap", "no port"), "Invalid url"),
+        (("--command-config", str(tmp_path / "absent")), "No such file"),
+        (("--topic", "absent"), "the cluster has no such topic"),
+        (("--plan", "--json"), "--plan prints the plan alone"),
+    ):
+        done = check(patched.bootstrap, *words)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert reason in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_silent_broker_is_unknown(patched: Brokers) -> None:
+    patched.pause(3)
+    try:
+        status, told, codes = found(patched.bootstrap, "--topic", "good", "--timeout", "4")
+    finally:
+        patched.resume(3)
+    assert status == 1
+    assert ("", "broker-silent") in codes or ("", "broker-fenced") in codes
+    (silent,) = [broker for broker in told["brokers"] if broker["id"] == 3]
+    assert silent["answered"] is False
+    assert silent["produce_version"] is None
+    assert silent["enforces"].startswith("unknown")
+
+
+def test_a_stock_broker_among_patched_ones_is_told(classpath: str, tmp_path: Path) -> None:
+    stock = Distribution.load().classpath(overlay=False)
+    # a stock broker can't register while the feature is on, so it is off
+    brokers = Brokers(tmp_path, {1: "a", 2: "b", 3: "c"}, controller=1, extra={RACKS: "2"})
+    brokers.format(classpath, "--feature", f"{RACKS_FEATURE}=0")
+    with brokers.running(classpath), Admin(brokers.bootstrap) as admin:
+        brokers.stop(3)
+        brokers.start(3, stock)
+        wait_for(partial(brokers.serves, 3), what="the stock broker", timeout_s=60)
+        wait_for(partial(unfenced, admin, 3), what="three brokers", timeout_s=60)
+        admin.create_topic("orders", [[3, 1, 2], [1, 2, 3]], {"min.insync.replicas": "2"})
+        wait_for(partial(admin.in_sync, "orders", (1, 2, 3)), what="orders in sync", timeout_s=60)
+        status, told, codes = found(brokers.bootstrap)
+    assert status == 1
+    assert codes == {("orders", "would-not-enforce"), ("", "mixed-brokers"), ("", "not-enforced")}
+    (leads,) = [finding for finding in told["findings"] if finding["code"] == "would-not-enforce"]
+    assert leads["partitions"] == [0]
+    assert leads["means"] == "broker 3 without the overlay leads and checks no racks"
+    by_id = {broker["id"]: broker for broker in told["brokers"]}
+    assert (by_id[1]["produce_version"], by_id[3]["produce_version"]) == (14, 13)
+    assert by_id[1]["min_insync_racks"] == {"value": 2, "source": "file"}
+    assert by_id[3]["min_insync_racks"] is None
+    assert by_id[3]["enforces"] == "no (no overlay)"
+    assert by_id[1]["features"] == {RACKS_FEATURE: 0, ELR_FEATURE: 1}
+    assert told["cluster"]["enforced"] is False
