@@ -27,7 +27,7 @@ RACKGATE = Path(sys.executable).with_name("rackgate")
 
 
 def check(bootstrap: str, *more: str) -> subprocess.CompletedProcess[str]:
-    words = [RACKGATE, "check", "--bootstrap", bootstrap, *more]
+    words = [str(RACKGATE), "check", "--bootstrap", bootstrap, *more]
     env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=env)
 

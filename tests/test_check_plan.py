@@ -52,7 +52,7 @@ def least_moves(cluster: Cluster, one: Partition, needed: int) -> int | None:
     return best
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(scenes())
 def test_the_plan_reaches_r_with_the_least_moves_wherever_it_can_be_reached(cluster: Cluster) -> None:
     (topic,) = cluster.topics

@@ -96,7 +96,7 @@ def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Ca
             say("asking for reassignments")
             moving = _reassignments(admin)
     except JavaError as error:
-        why = f"no answer within {timeout_s:.0f} s" if error.java_class == TIMEOUT else error.text or error.java_class
+        why = f"no answer within {timeout_s:.0f} s" if error.java_class == TIMEOUT else _deepest(error)
         raise RackgateError(f"cluster {bootstrap}: {why}; see --bootstrap and --command-config") from error
     brokers = {
         node.broker_id: Broker(node.broker_id, node.rack, node.fenced, f"{node.host}:{node.port}") for node in nodes
@@ -338,6 +338,15 @@ def _take(talk: _Talk, broker: int, response: Any) -> str:
         else:
             talk.default = need
     return ""
+
+
+def _deepest(error: JavaError) -> str:
+    """The message at the root of a failure: a client that can't be made says why only there."""
+    text, thrown = _why(error), error.__cause__
+    while thrown is not None:
+        text = str(thrown.getMessage() or text) if isinstance(thrown, jpype.JException) else text
+        thrown = thrown.getCause() if isinstance(thrown, jpype.JException) else None
+    return text
 
 
 def _why(error: JavaError) -> str:

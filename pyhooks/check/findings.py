@@ -304,7 +304,10 @@ def _asks(gate: Gate) -> str:
 def _any(thing: str, names: Collection[str]) -> str:
     if len(names) <= 1:
         return f"{thing} {''.join(names)}"
-    return f"any of the {thing}s {_some(sorted(names, key=lambda name: (len(name), name)))}"
+    first, *rest = sorted(names, key=lambda name: (len(name), name))
+    if len(rest) >= MANY:
+        return f"{thing} {first}, {', '.join(rest[: MANY - 1])} or one of {len(rest) - MANY + 1} more"
+    return f"{thing} {', '.join([first, *rest[:-1]])} or {rest[-1]}"
 
 
 def brokers_in_words(brokers: Collection[int]) -> str:

@@ -9,21 +9,22 @@ The JSON is one object. Keys are stable: later versions may add some.
   feature_supported, features, min_insync_replicas, min_insync_racks}``; what a broker did not tell is null.
 - ``topics``: a list of ``{name, internal, min_insync_replicas, min_insync_racks, partitions}``; a setting is ``{value,
   source}``.
-- ``partitions`` of a topic: a list of ``{partition, leader, replicas, isr, elr, adding, removing, racks, isr_racks, needs,
-  writable, stopped_by, stopped_when_whole, lone_racks, lone_now, reachable}``. ``needs`` is ``{replicas, racks}`` as the
-  gate counts them, the two losses are ``{brokers, racks}``. All from ``racks`` on is as in
+- ``partitions`` of a topic: a list of ``{partition, leader, replicas, isr, elr, adding, removing, racks, isr_racks,
+  needs, writable, stopped_by, stopped_when_whole, lone_racks, lone_now, reachable}``. ``needs`` is ``{replicas,
+  racks}`` as the gate counts them, the two losses are ``{brokers, racks}``. All from ``racks`` on is as in
   ``pyhooks.check.placement.State``, and missing where no broker told the topic's settings.
-- ``findings``: a list of ``{severity, code, topic, partitions, means, remedy}``, worst first; ``topic`` is null for what is
-  about the cluster.
+- ``findings``: a list of ``{severity, code, topic, partitions, means, remedy}``, worst first; ``topic`` is null for
+  what is about the cluster.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
@@ -156,7 +157,8 @@ def _parts(report: Report, *, strict: bool) -> Iterable[RenderableType]:
     yield _broker_table(report.seen)
     shown = [finding for finding in report.findings if strict or finding.severity != "notice"]
     if shown:
-        yield _finding_table(shown[:FINDINGS_SHOWN])
+        sizes = {one.topic.name: len(one.topic.partitions) for one in report.topics}
+        yield _finding_table(shown[:FINDINGS_SHOWN], sizes)
     if len(shown) > FINDINGS_SHOWN:
         yield Text(f"and {len(shown) - FINDINGS_SHOWN} more findings: see --json, or choose with --topic", style="dim")
     yield _summary(report, strict=strict)
@@ -166,8 +168,7 @@ def _summary(report: Report, *, strict: bool) -> RenderableType:
     counts = {severity: sum(f.severity == severity for f in report.findings) for severity in SEVERITIES}
     partitions = sum(len(topic.topic.partitions) for topic in report.topics)
     looked = f"{_count(len(report.topics), 'topic')}, {_count(partitions, 'partition')}"
-    names = {"error": "error", "unknown": "unknown", "risk": "risk", "notice": "notice"}
-    told = ", ".join(_count(counts[s], names[s]) for s in SEVERITIES if counts[s] and (strict or s != "notice"))
+    told = ", ".join(_count(counts[s], s) for s in SEVERITIES if counts[s] and (strict or s != "notice"))
     verdict = f"[bold red]at risk[/]: {told}" if report.at_risk else "[bold green]nothing at risk[/]"
     quiet = ""
     if counts["notice"] and not strict:
@@ -182,17 +183,23 @@ def _count(number: int, what: str) -> str:
     return f"{number} {plural}"
 
 
+def _table(title: str) -> Table:
+    return Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
+
+
 def _topic_table(reports: Sequence[TopicReport], worst: dict[str, Severity]) -> RenderableType:
-    table = Table(title="what the settings mean where the replicas are", title_justify="left", title_style="bold")
-    table.add_column("topic", overflow="fold", max_width=30)
+    table = _table("what the settings mean where the replicas are")
+    table.add_column("topic", overflow="fold", min_width=16)
     for name in ("parts", "RF"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for name in ("M", "R"):
-        table.add_column(name)
+        table.add_column(name, min_width=7, max_width=11)
     table.add_column("racks", overflow="fold", max_width=14)
-    table.add_column("acks=all\nnow", overflow="fold")
-    table.add_column("stopped by\nloss of rack", overflow="fold", max_width=16)
-    table.add_column("one rack alone\nacknowledges", overflow="fold", max_width=16)
+    table.add_column("acks=all\nnow", min_width=8)
+    table.add_column("rack loss\nstops it", min_width=9)
+    table.add_column("one rack\nsuffices", min_width=8)
     for report in reports:
         topic = report.topic
         style = STYLES[worst[topic.name]] if worst.get(topic.name, "notice") != "notice" else ""
@@ -205,7 +212,7 @@ def _topic_table(reports: Sequence[TopicReport], worst: dict[str, Severity]) -> 
             _needs(topic.need, "racks", states),
             _racks(states),
             _writable(states, len(topic.partitions)),
-            _losses(states),
+            _losses(report),
             _alone(states),
         )
     return table
@@ -229,10 +236,13 @@ def _needs(need: Need | None, what: str, states: Sequence[State]) -> Text:
 
 
 def _racks(states: Sequence[State]) -> str:
+    """The racks of all partitions, and if these have different ones, how many each of them has."""
     kinds = {state.racks for state in states}
-    if len(kinds) == 1:
-        return " ".join(map(rack_name, kinds.pop())) or "?"
-    return f"{_range(map(len, kinds))} of {len({rack for kind in kinds for rack in kind})}" if kinds else "?"
+    racks = sorted({rack for kind in kinds for rack in kind})
+    if not racks:
+        return "?"
+    names = " ".join(map(rack_name, racks)) if len(racks) <= 4 else str(len(racks))
+    return names if len(kinds) == 1 else f"{_range(map(len, kinds))} of {names}"
 
 
 def _writable(states: Sequence[State], partitions: int) -> Text:
@@ -246,14 +256,16 @@ def _writable(states: Sequence[State], partitions: int) -> Text:
     return Text(f"no: {len(refused)}", style=STYLES["error"])
 
 
-def _losses(states: Sequence[State]) -> Text:
+def _losses(report: TopicReport) -> Text:
+    states = report.states
     racks = {rack: sum(rack in state.stopped_by.racks for state in states) for state in states for rack in state.racks}
     stops = {rack: number for rack, number in sorted(racks.items()) if number}
     if not states or not any(state.writable for state in states):
         return Text("-", style="dim")
     if not stops:
         return Text("none", style="green")
-    return Text(_tally(stops, len(states)), style="yellow")
+    risk = any(finding.severity == "risk" and finding.code.startswith("rack-loss") for finding in report.findings)
+    return Text(_tally(stops, len(states)), style=STYLES["risk" if risk else "notice"])
 
 
 def _alone(states: Sequence[State]) -> Text:
@@ -263,6 +275,8 @@ def _alone(states: Sequence[State]) -> Text:
     now = sum(state.lone_now and len(state.racks) > 1 for state in states)
     if not racks:
         return Text("no", style="green")
+    if all(state.gate.replicas == 1 for state in states):
+        return Text("one replica", style=STYLES["notice"])
     text = Text(_tally(dict(sorted(racks.items())), len(states)), style="yellow")
     return Text.assemble(text, (f" now: {now}", STYLES["error"])) if now else text
 
@@ -275,7 +289,7 @@ def _tally(racks: dict[str, int], partitions: int) -> str:
 
 
 def _broker_table(seen: Seen) -> RenderableType:
-    table = Table(title="\nwho enforces racks", title_justify="left", title_style="bold")
+    table = _table("who enforces racks")
     table.add_column("broker", justify="right")
     table.add_column("rack")
     table.add_column("Produce", justify="right")
@@ -301,12 +315,14 @@ def _broker_table(seen: Seen) -> RenderableType:
     return table
 
 
-def _finding_table(findings: Sequence[Finding]) -> RenderableType:
-    lines: list[RenderableType] = [Text("\nfindings", style="bold italic")]
+def _finding_table(findings: Sequence[Finding], sizes: Mapping[str, int]) -> RenderableType:
+    """``sizes`` are the numbers of partitions, by topic."""
+    lines: list[RenderableType] = [Text("findings", style="bold")]
     for finding in findings:
         where = finding.topic or "cluster"
         if finding.partitions:
-            where += f" {_numbers(finding.partitions)}"
+            everything = len(finding.partitions) == sizes.get(finding.topic)
+            where += ", all partitions" if everything and len(finding.partitions) > 1 else _numbers(finding.partitions)
         head = Text.assemble((f"{finding.severity:8}", STYLES[finding.severity]), (where, "bold"), f": {finding.means}")
         grid = Table.grid(padding=(0, 0))
         grid.add_column(width=8)
@@ -317,7 +333,7 @@ def _finding_table(findings: Sequence[Finding]) -> RenderableType:
 
 
 def _numbers(partitions: Sequence[int]) -> str:
-    """Partition numbers, runs as ranges: ``0-4, 7``; cut short when there are many runs."""
+    """Partition numbers, runs as ranges: ``, partitions 0-4, 7``; cut short when there are many runs."""
     runs: list[list[int]] = []
     for number in partitions:
         if runs and number == runs[-1][-1] + 1:
@@ -325,4 +341,5 @@ def _numbers(partitions: Sequence[int]) -> str:
         else:
             runs.append([number])
     told = ", ".join("-".join(map(str, run)) for run in runs[:6])
-    return f"[{told}]" if len(runs) <= 6 else f"[{told} and more, {len(partitions)} in all]"
+    more = "" if len(runs) <= 6 else f" and more, {len(partitions)} in all"
+    return f", partition{'s' * (len(partitions) > 1)} {told}{more}"

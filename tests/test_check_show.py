@@ -1,0 +1,227 @@
+"""Table, sentences and JSON of the check, and who enforces, on clusters that are written down."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+
+import pytest
+from rich.console import Console
+
+from pyhooks.check.ask import Seen
+from pyhooks.check.cli import make_report
+from pyhooks.check.enforce import ELR_FEATURE, RACKS_FEATURE, Answer, Enforcement
+from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic
+from pyhooks.check.show import Report, as_json, print_report
+
+ON = {RACKS_FEATURE: 1, ELR_FEATURE: 1}
+RACKS = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
+
+
+def need(replicas: int, racks: int | None, source: str = "default") -> Need:
+    return Need(Setting(replicas, source), None if racks is None else Setting(racks, source))
+
+
+PATCHED = Answer(produce=14, supports=1, levels=ON, epoch=7, default=need(1, 1))
+STOCK = Answer(produce=13, supports=0, levels={ELR_FEATURE: 1}, epoch=7, default=need(1, None))
+OFF = Answer(produce=14, supports=1, levels={ELR_FEATURE: 1}, epoch=7, default=need(1, 1))
+
+
+def answer(base: Answer, default: Need | None) -> Answer:
+    return Answer(base.produce, base.supports, base.levels, base.epoch, default)
+
+
+def seen(
+    answers: Mapping[int, Answer],
+    topics: tuple[Topic, ...] = (),
+    *,
+    racks: Mapping[int, str] = RACKS,
+    silent: Mapping[int, str] | None = None,
+    fenced: tuple[int, ...] = (),
+) -> Seen:
+    enforcement = Enforcement(answers, silent or {})
+    brokers = {number: Broker(number, rack, number in fenced, f"h{number}:9092") for number, rack in racks.items()}
+    return Seen(Cluster("id", brokers, topics, enforcement.enforced), enforcement)
+
+
+def topic(name: str, asked: Need | None, *placements: tuple[int, ...], said: Mapping[int, Need] | None = None) -> Topic:
+    partitions = tuple(Partition(name, number, r[0], r, r) for number, r in enumerate(placements))
+    return Topic(name, name.startswith("__"), partitions, asked, said or {})
+
+
+def report(cluster: Seen, *, strict: bool = False) -> Report:
+    return make_report(cluster, cluster.cluster.topics, strict=strict)
+
+
+def codes(cluster: Seen) -> set[tuple[str, str]]:
+    """Those about the cluster, without what is told of its racks."""
+    return {(f.severity, f.code) for f in report(cluster).findings if f.code not in ("one-rack", "rack-loss-stops")}
+
+
+FINE = topic("t", need(2, 2, "topic"), (1, 3, 5))
+BARE = topic("t", need(2, None), (1, 3, 5))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [
+        (seen(dict.fromkeys(RACKS, PATCHED), (FINE,)), set()),
+        (seen(dict.fromkeys(RACKS, STOCK), (BARE,)), set()),
+        (seen({**dict.fromkeys(RACKS, OFF), 2: STOCK}, (BARE,)), {("notice", "mixed-brokers")}),
+        (
+            seen({**dict.fromkeys(RACKS, OFF), 3: STOCK}, (FINE,)),
+            {("error", "mixed-brokers"), ("error", "would-not-enforce"), ("error", "not-enforced")},
+        ),
+        (seen(dict.fromkeys(RACKS, OFF), (FINE,)), {("error", "not-enforced")}),
+        (
+            seen({**dict.fromkeys(RACKS, PATCHED), 4: OFF}, (FINE,)),
+            {("error", "levels-differ"), ("error", "not-enforced")},
+        ),
+        (
+            seen(dict.fromkeys((1, 2, 3, 4), PATCHED), (FINE,), silent={5: "no connection"}),
+            {("unknown", "broker-silent")},
+        ),
+        (
+            seen(dict.fromkeys((1, 2, 3, 4), PATCHED), (FINE,), silent={5: "fenced"}, fenced=(5,)),
+            {("unknown", "broker-fenced")},
+        ),
+        (
+            seen(dict.fromkeys((1, 2, 3, 4), STOCK), (BARE,), silent={5: "fenced"}, fenced=(5,)),
+            {("notice", "broker-fenced")},
+        ),
+        (
+            seen({**dict.fromkeys(RACKS, PATCHED), 2: answer(PATCHED, need(2, 1))}, (FINE,)),
+            {("error", "defaults-differ")},
+        ),
+        (
+            seen({**dict.fromkeys(RACKS, PATCHED), 2: answer(PATCHED, need(1, 2, "cluster"))}, (FINE,)),
+            {("error", "defaults-differ")},
+        ),
+        (seen(dict.fromkeys(RACKS, answer(PATCHED, need(1, 2, "file"))), (FINE,)), {("risk", "racks-not-in-metadata")}),
+        (seen(dict.fromkeys(RACKS, answer(PATCHED, need(1, 2, "cluster"))), (FINE,)), set()),
+        (
+            seen({**dict.fromkeys(RACKS, PATCHED), 1: Answer(13, 1, ON, 7, need(1, 1))}, (FINE,)),
+            {("error", "overlay-not-whole")},
+        ),
+        # a later Kafka may take Produce 14 for a reason of its own
+        (
+            seen({**dict.fromkeys(RACKS, PATCHED), 1: Answer(14, 0, ON, 7, need(1, None))}, (FINE,)),
+            {("error", "overlay-not-whole")},
+        ),
+        (
+            seen(
+                dict.fromkeys(RACKS, PATCHED),
+                (topic("t", need(2, 2, "topic"), (1, 3, 5), said={1: need(2, 1, "topic"), 3: need(2, 2, "topic")}),),
+            ),
+            {("error", "topics-differ"), ("risk", "broker-loss-stops")} - {("risk", "broker-loss-stops")},
+        ),
+        (
+            seen(
+                {**dict.fromkeys(RACKS, PATCHED), 1: Answer(14, 1, ON, 7, None, refused={"": "not authorized"})},
+                (FINE,),
+            ),
+            {("unknown", "settings-refused")},
+        ),
+        (
+            seen({**dict.fromkeys(RACKS, Answer(14, 1, {RACKS_FEATURE: 1}, 7, need(1, 1)))}, (FINE,)),
+            {("error", "elr-off")},
+        ),
+    ],
+)
+def test_who_enforces(cluster: Seen, expected: set[tuple[str, str]]) -> None:
+    assert codes(cluster) == expected, report(cluster).findings
+    assert report(cluster).at_risk == any(severity != "notice" for severity, _ in expected)
+
+
+def test_a_finding_about_another_topic_is_left_out() -> None:
+    cluster = seen({**dict.fromkeys(RACKS, OFF), 3: STOCK}, (FINE, topic("u", need(1, 2, "topic"), (3, 1))))
+    made = make_report(cluster, [FINE], strict=False)
+    assert {finding.topic for finding in made.findings} == {"", "t"}
+
+
+def printed(made: Report, *, strict: bool = False) -> str:
+    console = Console(file=io.StringIO(), width=100, highlight=False)
+    print_report(console, made, strict=strict)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def mixed() -> Seen:
+    many = [((b % 4) + 1, ((b + 1) % 4) + 1, 5) for b in range(24)]
+    topics = (
+        topic("__consumer_offsets", need(1, 1), *many),
+        topic("audit", need(2, 2, "topic"), (1, 2), (3, 1)),
+        topic("orders", need(2, 2, "topic"), (1, 3, 5), (3, 5, 1)),
+        topic("payments.settled.by-region.and-[currency]", need(2, 1), (1, 2, 3), (3, 4, 5), (1, 3, 5)),
+        topic("wide", need(3, 3, "cluster"), (1, 3)),
+        topic("untold", None, (1, 3)),
+        Topic(
+            "shrunk",
+            False,
+            (Partition("shrunk", 0, 1, (1, 2, 3), (1, 2)), Partition("shrunk", 1, -1, (3, 4, 1), (), elr=(3,))),
+            need(2, 1),
+        ),
+    )
+    answers = {1: PATCHED, 2: PATCHED, 3: PATCHED, 4: answer(PATCHED, need(2, 1, "broker"))}
+    return seen(answers, topics, silent={5: "h5:9092: does not answer within 15 s"})
+
+
+def test_the_table_says_it_in_100_columns() -> None:
+    text = printed(report(mixed()))
+    assert max(map(len, text.splitlines())) <= 100
+    line = " ".join(text.split())
+    assert "rack a alone acknowledges now: what is acknowledged is lost with it" in line
+    assert (
+        "audit, partition 0: never takes a write with acks=all: replicas in rack a, min.insync.racks asks for 2" in line
+    )
+    assert "[currency]" in line.replace(" ", ""), "names are no markup"
+    assert "broker 5 did not answer: h5:9092: does not answer within 15 s" in line
+    assert "at risk" in line
+    assert "not shown: what settings ask for" in line
+    assert "min.insync.replicas=3 is above the number of replicas" not in line
+    assert "min.insync.replicas=3 is above the number of replicas" in " ".join(
+        printed(report(mixed()), strict=True).split()
+    )
+
+
+def test_a_quiet_cluster_is_told_in_a_line() -> None:
+    made = report(seen(dict.fromkeys(RACKS, PATCHED), (FINE,)))
+    assert not made.at_risk
+    text = printed(made)
+    assert "findings" not in text
+    assert "1 topic, 1 partition: nothing at risk" in text
+
+
+def test_many_topics_are_cut_short_worst_first() -> None:
+    topics = tuple(topic(f"t{n:03}", need(2, 2, "topic"), (1, 3, 5)) for n in range(100))
+    bad = topic("zz", need(2, 2, "topic"), (1, 2))
+    text = printed(report(seen(dict.fromkeys(RACKS, PATCHED), (*topics, bad))))
+    assert "and 61 more topics" in text
+    assert "zz" in text
+
+
+def test_the_json_has_all_that_its_description_names() -> None:
+    told = json.loads(as_json(report(mixed())))
+    assert set(told) == {"cluster", "at_risk", "brokers", "topics", "findings"}
+    assert told["cluster"] == {
+        "id": "id",
+        "racks": {"a": [1, 2], "b": [3, 4], "c": [5]},
+        "brokers_without_rack": [],
+        "enforced": True,
+    }
+    from pyhooks.check import show
+
+    described = show.__doc__ or ""
+    for part in (told["cluster"], told["brokers"][0], told["topics"][0], told["findings"][0]):
+        assert [key for key in part if key not in described] == []
+    by_name = {one["name"]: one for one in told["topics"]}
+    assert "writable" not in by_name["untold"]["partitions"][0]
+    partition = by_name["shrunk"]["partitions"][0]
+    assert [key for key in partition if key not in described] == []
+    assert partition["stopped_by"] == {"brokers": [1, 2], "racks": ["a"]}
+    assert partition["lone_now"] is True
+    assert by_name["__consumer_offsets"]["internal"] is True
+    assert by_name["wide"]["partitions"][0]["needs"] == {"replicas": 2, "racks": 2}
+    silent = told["brokers"][4]
+    assert (silent["answered"], silent["because"]) == (False, "h5:9092: does not answer within 15 s")
