@@ -179,3 +179,26 @@ def test_a_stock_broker_among_patched_ones_is_told(classpath: str, tmp_path: Pat
     assert by_id[3]["enforces"] == "no (no overlay)"
     assert by_id[1]["features"] == {RACKS_FEATURE: 0, ELR_FEATURE: 1}
     assert told["cluster"]["enforced"] is False
+
+
+def test_it_comes_in_with_the_settings_of_a_command_config(classpath: str, tmp_path: Path) -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    extra = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,PEER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": f'{module} user_ops="secret";',
+    }
+    brokers = Brokers(tmp_path, {1: "a"}, controller=1, extra=extra)
+    brokers.format(classpath)
+    lines = "bootstrap.servers=elsewhere:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+    for name, password in (("right", "secret"), ("wrong", "guessed")):
+        jaas = f'sasl.jaas.config={module} \\\n  username="ops" password="{password}";\n'
+        (tmp_path / name).write_text(lines + jaas, encoding="utf-8")
+    with brokers.running(classpath):
+        status, told, _ = found(brokers.bootstrap, "--command-config", str(tmp_path / "right"))
+        refused = check(brokers.bootstrap, "--command-config", str(tmp_path / "wrong"))
+    assert status == 0
+    assert [broker["answered"] for broker in told["brokers"]] == [True]
+    assert refused.returncode == 2
+    assert "Authentication failed: Invalid username or password" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1

@@ -191,15 +191,15 @@ def _table(title: str) -> Table:
 
 def _topic_table(reports: Sequence[TopicReport], worst: dict[str, Severity]) -> RenderableType:
     table = _table("what the settings mean where the replicas are")
-    table.add_column("topic", overflow="fold", min_width=16)
+    table.add_column("topic", overflow="fold", min_width=16, max_width=34)
     for name in ("parts", "RF"):
         table.add_column(name, justify="right", no_wrap=True)
     for name in ("M", "R"):
-        table.add_column(name, min_width=7, max_width=11)
-    table.add_column("racks", overflow="fold", max_width=14)
+        table.add_column(name, max_width=9)
+    table.add_column("racks", overflow="fold", max_width=12)
     table.add_column("acks=all\nnow", min_width=8)
-    table.add_column("rack loss\nstops it", min_width=9)
-    table.add_column("one rack\nsuffices", min_width=8)
+    table.add_column("rack loss\nstops it", min_width=9, max_width=11)
+    table.add_column("one rack\nsuffices", min_width=9, max_width=11)
     for report in reports:
         topic = report.topic
         style = STYLES[worst[topic.name]] if worst.get(topic.name, "notice") != "notice" else ""
@@ -276,7 +276,7 @@ def _alone(states: Sequence[State]) -> Text:
     if not racks:
         return Text("no", style="green")
     if all(state.gate.replicas == 1 for state in states):
-        return Text("one replica", style=STYLES["notice"])
+        return Text("1 replica", style=STYLES["notice"])
     text = Text(_tally(dict(sorted(racks.items())), len(states)), style="yellow")
     return Text.assemble(text, (f" now: {now}", STYLES["error"])) if now else text
 
