@@ -181,6 +181,32 @@ def test_a_stock_broker_among_patched_ones_is_told(classpath: str, tmp_path: Pat
     assert told["cluster"]["enforced"] is False
 
 
+def test_a_stock_cluster_is_asked_as_well(tmp_path: Path) -> None:
+    stock = Distribution.load().classpath(overlay=False)
+    brokers = Brokers(tmp_path, {1: "a", 2: "a", 3: "b"}, controller=1)
+    brokers.format(stock)
+    with brokers.running(stock), Admin(brokers.bootstrap) as admin:
+        wait_for(partial(unfenced, admin, 3), what="three brokers", timeout_s=60)
+        admin.create_topic("spread", [[1, 3]], {"min.insync.replicas": "2"})
+        wait_for(partial(admin.in_sync, "spread", (1, 3)), what="spread in sync", timeout_s=60)
+        assert found(brokers.bootstrap)[::2] == (0, set())
+        admin.create_topic("lone", [[1, 2, 3]], {"min.insync.replicas": "2"})
+        wait_for(partial(admin.in_sync, "lone", (1, 2, 3)), what="lone in sync", timeout_s=60)
+        brokers.kill(3)
+        wait_for(partial(admin.in_sync, "lone", (1, 2)), what="lone without broker 3", timeout_s=60)
+        status, told, codes = found(brokers.bootstrap)
+    assert status == 1
+    assert codes == {
+        ("spread", "too-few-replicas"),
+        ("lone", "one-rack-acknowledges-now"),
+        ("lone", "broker-loss-stops-now"),
+    }
+    topics = {topic["name"]: topic for topic in told["topics"]}
+    assert topics["lone"]["min_insync_racks"] is None
+    assert topics["lone"]["partitions"][0]["lone_now"] is True
+    assert {broker["enforces"] for broker in told["brokers"]} == {"no (no overlay)", "unknown (fenced)"}
+
+
 def test_it_comes_in_with_the_settings_of_a_command_config(classpath: str, tmp_path: Path) -> None:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     extra = {

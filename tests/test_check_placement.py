@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -32,7 +33,8 @@ def need(replicas: int, racks: int | None) -> Need:
 
 
 def cluster(racks: Mapping[int, str], topics: Iterable[Topic] = (), *, enforced: bool = True) -> Cluster:
-    return Cluster("id", {broker: Broker(broker, rack) for broker, rack in racks.items()}, tuple(topics), enforced)
+    brokers = {broker: Broker(broker, rack) for broker, rack in racks.items()}
+    return Cluster("id", brokers, tuple(topics), enforced, voters=(1, 3, 5) if 5 in racks else ())
 
 
 def topic(name: str, asked: Need | None, *placements: tuple[int, ...], isr: tuple[int, ...] | None = None) -> Topic:
@@ -310,6 +312,23 @@ def test_like_findings_of_many_partitions_are_one() -> None:
 )
 def test_what_is_told_of_the_cluster(racks: Mapping[int, str], default: Need | None, expected: set[object]) -> None:
     found = cluster_findings(cluster(racks), default)
+    assert {(finding.severity, finding.code) for finding in found} == expected
+
+
+@pytest.mark.parametrize(
+    ("voters", "expected"),
+    [
+        ((1, 3, 5), set()),
+        ((1, 2, 3), {("risk", "quorum-loss")}),
+        ((1, 2, 3, 5), {("risk", "quorum-loss")}),
+        ((1, 2, 3, 4, 5), set()),
+        ((1,), {("notice", "quorum-loss")}),
+        ((101, 102, 103), {("notice", "quorum-racks-unknown")}),
+        (None, {("notice", "quorum-unknown")}),
+    ],
+)
+def test_racks_that_hold_the_controllers(voters: tuple[int, ...] | None, expected: set[object]) -> None:
+    found = cluster_findings(replace(cluster(AABBC), voters=voters), need(1, 1))
     assert {(finding.severity, finding.code) for finding in found} == expected
 
 

@@ -42,7 +42,7 @@ def seen(
 ) -> Seen:
     enforcement = Enforcement(answers, silent or {})
     brokers = {number: Broker(number, rack, number in fenced, f"h{number}:9092") for number, rack in racks.items()}
-    return Seen(Cluster("id", brokers, topics, enforcement.enforced), enforcement)
+    return Seen(Cluster("id", brokers, topics, enforcement.enforced, (1, 3, 5)), enforcement)
 
 
 def topic(name: str, asked: Need | None, *placements: tuple[int, ...], said: Mapping[int, Need] | None = None) -> Topic:

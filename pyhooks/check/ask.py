@@ -81,7 +81,7 @@ def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Ca
     Args:
         bootstrap: brokers, ``host:port,…``.
         config: further properties of Kafka's clients.
-        timeout_s: bound for each of the questions; there are five.
+        timeout_s: bound for each of the questions; there are six.
         say: told what is being asked.
 
     Raises:
@@ -95,6 +95,7 @@ def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Ca
             topics = admin.topics()
             say("asking for reassignments")
             moving = _reassignments(admin)
+            voters = admin.voters()
     except JavaError as error:
         why = f"no answer within {timeout_s:.0f} s" if error.java_class == TIMEOUT else _deepest(error)
         raise RackgateError(f"cluster {bootstrap}: {why}; see --bootstrap and --command-config") from error
@@ -116,7 +117,7 @@ def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Ca
         again = ask_brokers({one: questions[one]}, {one: rest}, config, timeout_s=timeout_s)
         elsewhere = again.answers[one].topics if one in again.answers else {}
     made = tuple(_topic(name, state, moving, found.answers, elsewhere) for name, state in topics.items())
-    return Seen(Cluster(cluster_id, brokers, made, enforcement.enforced), enforcement)
+    return Seen(Cluster(cluster_id, brokers, made, enforcement.enforced, voters), enforcement)
 
 
 def _reassignments(admin: Admin) -> Mapping[tuple[str, int], Reassignment]:

@@ -18,6 +18,7 @@ survive it; where none would, as with R equal to the number of racks, it is the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -146,7 +147,34 @@ def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, .
                 "add brokers in other racks, or lower min.insync.racks of the cluster",
             )
         )
-    return tuple(found)
+    return (*found, *_quorum(cluster, len(named)))
+
+
+def _quorum(cluster: Cluster, racks: int) -> Iterable[Finding]:
+    """Kafka knows the rack of a controller only if the same process is a broker."""
+    if cluster.voters is None:
+        means = (
+            "the cluster does not tell who its controllers are, so it is open whether they survive the loss of a rack"
+        )
+        yield Finding("notice", "quorum-unknown", means, "see that no rack has half of the controllers or more")
+        return
+    elsewhere = [voter for voter in cluster.voters if voter not in cluster.brokers]
+    if elsewhere:
+        means = f"controllers {_some(list(map(str, elsewhere)))} are no brokers: Kafka does not know their racks"
+        yield Finding("notice", "quorum-racks-unknown", means, "see that no rack has half of the controllers or more")
+    placed = Counter(cluster.brokers[voter].rack for voter in cluster.voters if voter in cluster.brokers)
+    total = len(cluster.voters)
+    stops = sorted(rack for rack, number in placed.items() if rack != UNNAMED and 2 * (total - number) <= total)
+    if stops:
+        means = (
+            f"the loss of {_any('rack', stops)} takes the majority of the {total} controllers: no leader is elected and"
+            " no ISR shrinks any more, so that writes with acks=all wait wherever a replica is lost"
+            if total > 1
+            else f"there is one controller, in rack {stops[0]}: without it nobody elects leaders or shrinks an ISR"
+        )
+        # a controller alone, or in two racks, is what was asked for
+        severity: Severity = "risk" if total > 2 and racks > 2 else "notice"
+        yield Finding(severity, "quorum-loss", means, "place controllers in three racks, or outside of them")
 
 
 def _untold(topic: Topic, states: Sequence[State]) -> Iterable[Finding]:

@@ -133,12 +133,14 @@ class Cluster:
         brokers: by id, fenced ones included where the cluster tells of them.
         topics: sorted by name.
         enforced: an R above 1 is in force.
+        voters: ids of the controllers that vote; None if not told.
     """
 
     cluster_id: str
     brokers: Mapping[int, Broker]
     topics: tuple[Topic, ...]
     enforced: bool
+    voters: tuple[int, ...] | None = None
 
     @property
     def racks(self) -> Mapping[int, str]:

@@ -13,6 +13,7 @@ from pyhooks.jvm.failure import JavaError
 
 UNKNOWN_TOPIC = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException"
 TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
+NOT_ALLOWED = "org.apache.kafka.common.errors.ClusterAuthorizationException"
 UNSUPPORTED = "org.apache.kafka.common.errors.UnsupportedVersionException"
 
 
@@ -211,6 +212,20 @@ class Admin(Client):
             if error.java_class in {UNKNOWN_TOPIC, TIMEOUT}:
                 return False
             raise
+
+    def voters(self) -> tuple[int, ...] | None:
+        """Ids of the controllers that vote, sorted; None if the cluster has no such quorum or may not tell us.
+
+        Raises:
+            JavaError: not answered in time.
+        """
+        try:
+            quorum = self._get(self._java.describeMetadataQuorum().quorumInfo())
+        except JavaError as error:
+            if error.java_class not in {UNSUPPORTED, NOT_ALLOWED}:
+                raise
+            return None
+        return tuple(sorted(int(voter.replicaId()) for voter in quorum.voters()))
 
     def finalized(self, feature: str) -> Finalized:
         """The finalized level of a feature.
