@@ -193,6 +193,12 @@ def test_a_quiet_cluster_is_told_in_a_line() -> None:
     assert "1 topic, 1 partition: nothing at risk" in text
 
 
+def test_a_cluster_without_topics_has_no_table_of_them() -> None:
+    text = printed(report(seen(dict.fromkeys(RACKS, PATCHED))))
+    assert "one rack" not in text
+    assert "0 topics, 0 partitions: nothing at risk" in text
+
+
 def test_many_topics_are_cut_short_worst_first() -> None:
     topics = tuple(topic(f"t{n:03}", need(2, 2, "topic"), (1, 3, 5)) for n in range(100))
     bad = topic("zz", need(2, 2, "topic"), (1, 2))

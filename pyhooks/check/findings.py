@@ -228,7 +228,7 @@ def _of_state(state: State, need: Need, cluster: Cluster, room: Room) -> Iterabl
     if state.reachable:
         # where the placement can't reach R nothing else matters before it is mended
         yield from _losses(state, need, cluster, room)
-        yield from _alone(state, cluster)
+        yield from _alone(state, need, cluster)
     if state.partition.adding or state.partition.removing:
         means = "a reassignment is under way; replicas that it adds count as replicas until it ends"
         yield _Note("notice", "reassigning", means, "ask again when it has ended")
@@ -299,20 +299,22 @@ def _losses(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[
             yield _Note("notice", f"{kind}-loss-stops-by-choice", means, remedy, kind, stops_whole)
 
 
-def _alone(state: State, cluster: Cluster) -> Iterable[_Note]:
+def _alone(state: State, need: Need, cluster: Cluster) -> Iterable[_Note]:
     known = {broker.rack for broker in cluster.brokers.values()}
     if not state.lone_racks or len(state.partition.target) < 2 or len(known) < 2:
         # one replica, or one rack in all: there is nothing that could be promised, see also the finding one-rack
         return
     gate, names = state.gate, tuple(rack_name(rack) for rack in state.lone_racks)
-    remedy = f"require racks (min.insync.racks=2), or place fewer than {gate.replicas} replicas in a rack"
+    # where no broker knows racks they can't be required as yet
+    require = "require racks (min.insync.racks=2)" if need.racks else "put the overlay in front and require racks"
+    remedy = f"{require}, or place fewer than {gate.replicas} replicas in a rack"
     if len(state.racks) == 1:
         means = "all replicas are in {names}: what they acknowledge is lost with it"
         severity: Severity = "risk" if gate.replicas > 1 else "notice"
         yield _Note(severity, "all-in-one-rack", means, "place replicas in other racks too", "rack", names)
     elif gate.replicas == 1:
         means = "a single replica can acknowledge, as min.insync.replicas=1 allows"
-        yield _Note("notice", "one-replica-acknowledges", means, "set min.insync.replicas=2 and min.insync.racks=2")
+        yield _Note("notice", "one-replica-acknowledges", means, f"set min.insync.replicas=2; {require}")
     elif state.lone_now:
         means = "{names} alone acknowledges now: what is acknowledged is lost with it"
         yield _Note("risk", "one-rack-acknowledges-now", means, remedy, "rack", tuple(map(rack_name, state.isr_racks)))

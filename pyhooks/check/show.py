@@ -149,7 +149,8 @@ def print_report(console: Console, report: Report, *, strict: bool) -> None:
 def _parts(report: Report, *, strict: bool) -> Iterable[RenderableType]:
     worst = {finding.topic: finding.severity for finding in reversed(report.findings)}
     ranked = sorted(report.topics, key=lambda r: SEVERITIES.index(worst.get(r.topic.name, "notice")))
-    yield _topic_table(ranked[:TOPICS_SHOWN], worst)
+    if ranked:
+        yield _topic_table(ranked[:TOPICS_SHOWN], worst)
     if len(ranked) > TOPICS_SHOWN:
         yield Text(f"and {len(ranked) - TOPICS_SHOWN} more topics: see --json, or choose with --topic", style="dim")
     if any(report.topic.internal for report in ranked[:TOPICS_SHOWN]):
