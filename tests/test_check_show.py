@@ -10,10 +10,11 @@ import pytest
 from rich.console import Console
 
 from pyhooks.check.ask import Seen
-from pyhooks.check.cli import make_report
+from pyhooks.check.cli import check_command, make_report
 from pyhooks.check.enforce import ELR_FEATURE, RACKS_FEATURE, Answer, Enforcement
 from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic
 from pyhooks.check.show import Report, as_json, print_report
+from pyhooks.errors import RackgateError
 
 ON = {RACKS_FEATURE: 1, ELR_FEATURE: 1}
 RACKS = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
@@ -205,6 +206,20 @@ def test_many_topics_are_cut_short_worst_first() -> None:
     text = printed(report(seen(dict.fromkeys(RACKS, PATCHED), (*topics, bad))))
     assert "and 61 more topics" in text
     assert "zz" in text
+
+
+def test_of_many_brokers_those_that_differ_come_first() -> None:
+    racks = {number: "abc"[number % 3] for number in range(100)}
+    text = printed(report(seen({**dict.fromkeys(racks, PATCHED), 77: STOCK}, racks=racks)))
+    assert "and 60 more brokers" in text
+    assert "77  c" in text.replace("│", "")
+
+
+def test_what_is_asked_for_must_make_sense() -> None:
+    with pytest.raises(RackgateError, match="--bootstrap host:port"):
+        check_command()
+    with pytest.raises(RackgateError, match="--plan prints the plan alone"):
+        check_command(bootstrap="localhost:9092", plan=True, json_=True)
 
 
 def test_the_json_has_all_that_its_description_names() -> None:

@@ -20,6 +20,7 @@ The JSON is one object. Keys are stable: later versions may add some.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -37,6 +38,7 @@ from pyhooks.check.placement import UNNAMED, Broker, Need, Setting, State, rack_
 
 STYLES: dict[Severity, str] = {"error": "bold red", "unknown": "magenta", "risk": "yellow", "notice": "dim"}
 TOPICS_SHOWN = 40
+BROKERS_SHOWN = 40
 FINDINGS_SHOWN = 60
 
 
@@ -155,7 +157,10 @@ def _parts(report: Report, *, strict: bool) -> Iterable[RenderableType]:
         yield Text(f"and {len(ranked) - TOPICS_SHOWN} more topics: see --json, or choose with --topic", style="dim")
     if any(report.topic.internal for report in ranked[:TOPICS_SHOWN]):
         yield Text("* a topic of Kafka's own", style="dim")
-    yield _broker_table(report.seen)
+    brokers = _brokers_shown(report.seen)
+    yield _broker_table(report.seen, brokers)
+    if more := len(report.seen.cluster.brokers) - len(brokers):
+        yield Text(f"and {more} more brokers: see --json", style="dim")
     shown = [finding for finding in report.findings if strict or finding.severity != "notice"]
     if shown:
         sizes = {one.topic.name: len(one.topic.partitions) for one in report.topics}
@@ -289,7 +294,17 @@ def _tally(racks: dict[str, int], partitions: int) -> str:
     return " ".join(rack_name(rack) + ("" if number == partitions else f":{number}") for rack, number in racks.items())
 
 
-def _broker_table(seen: Seen) -> RenderableType:
+def _brokers_shown(seen: Seen) -> list[Broker]:
+    """All of them, or of many those first that differ from what the most say, by id."""
+    brokers = sorted(seen.cluster.brokers.values(), key=lambda broker: broker.broker_id)
+    if len(brokers) <= BROKERS_SHOWN:
+        return brokers
+    usual = Counter(seen.enforcement.words(broker) for broker in brokers).most_common(1)[0][0]
+    brokers.sort(key=lambda broker: seen.enforcement.words(broker) == usual)
+    return brokers[:BROKERS_SHOWN]
+
+
+def _broker_table(seen: Seen, brokers: Sequence[Broker]) -> RenderableType:
     table = _table("who enforces racks")
     table.add_column("broker", justify="right")
     table.add_column("rack")
@@ -298,14 +313,14 @@ def _broker_table(seen: Seen) -> RenderableType:
     table.add_column("M default")
     table.add_column("R default")
     table.add_column("enforces racks", overflow="fold")
-    for broker_id, broker in sorted(seen.cluster.brokers.items()):
-        answer = seen.enforcement.answers.get(broker_id)
+    for broker in brokers:
+        answer = seen.enforcement.answers.get(broker.broker_id)
         words = seen.enforcement.words(broker)
         style = "green" if words == "yes" else STYLES["unknown"] if words.startswith("unknown") else "yellow"
         level = "?" if answer is None else f"{answer.levels.get(RACKS_FEATURE, 0)} of {answer.supports}"
         default = answer.default if answer else None
         table.add_row(
-            str(broker_id),
+            str(broker.broker_id),
             escape(rack_name(broker.rack)),
             str(answer.produce) if answer else "?",
             level if answer is None or answer.supports else "-",
