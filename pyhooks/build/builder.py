@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pyhooks.build import git, layout, maven, overlay, recipe, series
+from pyhooks.build import git, hooks, layout, maven, overlay, recipe, series
 from pyhooks.build.compiling import Compiler, Sources, read_jar
-from pyhooks.build.distribution import FOLDERS, MANIFEST, Distribution
+from pyhooks.build.distribution import FOLDERS, HOOKS, MANIFEST, Distribution
 from pyhooks.build.fetch import link, sha256
 from pyhooks.build.progress import Stages
 from pyhooks.build.recipe import Module, Recipe
@@ -119,6 +119,13 @@ def _build(
             (fresh / folder).mkdir()
             for artifact in plan.with_role(role):
                 link(space.store.path(artifact), fresh / folder / artifact.file_name)
+        if plan.hooks:
+            (work / "hooks").mkdir()
+            hooks.make_jar(
+                plan, plan.hooks,
+                overlay=sorted((fresh / "overlay").iterdir()), libs=sorted((fresh / "libs").iterdir()),
+                cache=space.cache / "hooks", work=work / "hooks", target=fresh / HOOKS,
+            )  # fmt: skip
         manifest = _manifest(plan, patches, patched, files, jars, key, fresh)
         (fresh / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         space.publish(fresh, key, target)

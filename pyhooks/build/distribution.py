@@ -14,7 +14,8 @@ from pyhooks.build.fetch import sha256
 from pyhooks.errors import RackgateError
 
 MANIFEST = "manifest.json"
-FOLDERS = ("overlay", "libs", "spark")
+FOLDERS = ("overlay", "libs", "spark", "hooks")
+HOOKS = "hooks/rackgate-hooks.jar"
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Distribution:
     """A built Kafka.
 
     Attributes:
-        root: its folder, with ``libs/``, ``overlay/``, ``spark/`` and ``manifest.json``.
+        root: its folder, with ``libs/``, ``overlay/``, ``spark/``, ``hooks/`` and ``manifest.json``.
     """
 
     root: Path
@@ -51,6 +52,18 @@ class Distribution:
     def overlay_classpath(self) -> str:
         """What a person puts into CLASSPATH for Kafka's own start scripts."""
         return f"{self.root}/overlay/*"
+
+    @property
+    def hooks(self) -> Path:
+        """The jar of the project's own Java helpers; it is on no class path unless somebody puts it there.
+
+        Raises:
+            RackgateError: this build has none.
+        """
+        path = self.root / HOOKS
+        if not path.is_file():
+            raise RackgateError(f"{path} is missing: run `rackgate build`")
+        return path
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:

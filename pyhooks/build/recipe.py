@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-
 from pyhooks import paths, toml
 from pyhooks.errors import RackgateError
 
@@ -127,6 +126,23 @@ class Roots:
 
 
 @dataclass(frozen=True)
+class Hooks:
+    """The project's own Java helpers.
+
+    Attributes:
+        sources: folder that their packages are in.
+        package: the package that is compiled, with what is below it.
+        release: the Java release they are compiled for.
+        agent: the class whose ``premain`` a JVM calls that takes their jar as an agent, or empty.
+    """
+
+    sources: Path
+    package: str
+    release: int
+    agent: str = ""
+
+
+@dataclass(frozen=True)
 class Recipe:
     """All of ``kafka.toml``.
 
@@ -141,6 +157,7 @@ class Recipe:
         roots: what each role is resolved from.
         modules: in an order in which they can be compiled.
         artifacts: every pinned jar.
+        hooks: the Java helpers, if any are built.
     """
 
     path: Path
@@ -153,6 +170,7 @@ class Recipe:
     roots: Mapping[str, Roots]
     modules: tuple[Module, ...]
     artifacts: tuple[Artifact, ...]
+    hooks: Hooks | None = None
 
     def module(self, name: str) -> Module:
         """The module of that name.
@@ -221,6 +239,7 @@ def load(path: Path | None = None) -> Recipe:
             roots={role: _roots(entry) for role, entry in raw["resolve"].items() if isinstance(entry, dict)},
             modules=tuple(_module(entry) for entry in raw["module"]),
             artifacts=tuple(_artifact(entry, path) for entry in raw.get("artifact", ())),
+            hooks=_hooks(raw["hooks"]) if "hooks" in raw else None,
         )
     except (KeyError, TypeError) as error:
         raise RackgateError(f"{path}: key {error} is missing or not of this file's form") from error
@@ -239,6 +258,10 @@ def _module(raw: Mapping[str, Any]) -> Module:
         messages["path"], messages["package"], tuple(messages.get("types", ())), tuple(messages["classes"])
     )
     return Module(**rest)
+
+
+def _hooks(raw: Mapping[str, Any]) -> Hooks:
+    return Hooks(paths.REPO / raw["sources"], raw["package"], raw["release"], raw.get("agent", ""))
 
 
 def _artifact(raw: Mapping[str, Any], path: Path) -> Artifact:

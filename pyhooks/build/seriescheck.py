@@ -25,7 +25,7 @@ from pyhooks.build.upstream import REPEATS, methods_of, series_tests
 from pyhooks.build.upstream_cases import PATCHED, STOCK, ClassResult, Runs, totals
 from pyhooks.build.upstream_run import Bench, compile_changed, run_classes
 from pyhooks.build.verdict import Verdict
-from pyhooks.build.workspace import Workspace, build_key, home
+from pyhooks.build.workspace import Workspace, home, overlay_key
 from pyhooks.errors import RackgateError
 
 _FORMAT = 2
@@ -90,7 +90,7 @@ def prefix_key(plan: Recipe, prefix: tuple[Patch, ...], *, whole: bool) -> str:
         whole: whether they are all, so that all tests are run.
     """
     template = (maven.TEMPLATES / "upstream.xml.j2").read_text(encoding="utf-8")
-    parts = [_FORMAT, build_key(plan, prefix), template, whole]
+    parts = [_FORMAT, overlay_key(plan, prefix), template, whole]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyhooks import paths
-from pyhooks.build import layout, maven, series
+from pyhooks.build import hooks, layout, maven, series
 from pyhooks.build.fetch import Store
 from pyhooks.build.git import git
 from pyhooks.build.recipe import Module, Recipe
@@ -26,9 +26,10 @@ _KEPT_DISTRIBUTIONS = 3
 _KEPT_SOURCES = 2
 _STALE_TESTS_S = 86_400.0
 _KEPT_CLASS_JARS = 150
+_KEPT_HOOKS = 10
 _BUILDING_POMS = frozenset({"fetch.xml", "reactor.xml", "module.xml"})
 _NOT_BUILDING = frozenset(
-    {"archive", "classfile", "cli", "controllerscript", "distribution", "jmh", "jmhstats", "jvmtest", "mutantbench", "mutants", "mutate", "pin", "progress", "seriescheck", "upstream", "upstream_cases", "upstream_run", "upstream_suite"}
+    {"archive", "classfile", "cli", "controllerscript", "distribution", "hooks", "jmh", "jmhstats", "jvmtest", "mutantbench", "mutants", "mutate", "pin", "progress", "seriescheck", "upstream", "upstream_cases", "upstream_run", "upstream_suite"}
 )
 
 
@@ -162,8 +163,9 @@ class Workspace:
             layout.remove(folder)
         for folder in self._newest_first(self.root / "sources")[_KEPT_SOURCES:]:
             layout.remove(folder)
-        for jar in self._newest_first(self.cache / "classes")[_KEPT_CLASS_JARS:]:
-            layout.remove(jar)
+        for name, kept in (("classes", _KEPT_CLASS_JARS), ("hooks", _KEPT_HOOKS)):
+            for jar in self._newest_first(self.cache / name)[kept:]:
+                layout.remove(jar)
 
     @staticmethod
     def _newest_first(folder: Path) -> list[Path]:
@@ -172,7 +174,12 @@ class Workspace:
 
 
 def build_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
-    """A hash of everything that decides what a build makes: recipe, patches, poms, this package, the compiler."""
+    """A hash of everything that decides what a build makes: what ``overlay_key`` covers, and the Java helpers."""
+    return hashlib.sha256(f"{overlay_key(recipe, patches)} {hooks.source_hash(recipe.hooks)}".encode()).hexdigest()
+
+
+def overlay_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
+    """A hash of everything that decides what the overlay is: recipe, patches, poms, this package, the compiler."""
     digest = hashlib.sha256(series.series_hash(patches).encode())
     digest.update(recipe.path.read_bytes())
     poms = [path for path in maven.TEMPLATES.glob("*.j2") if path.stem in _BUILDING_POMS]
