@@ -22,8 +22,6 @@ def surface(content: bytes) -> frozenset[str]:
     Raises:
         ValueError: not a class file.
     """
-    if content[:4] != b"\xca\xfe\xba\xbe":
-        raise ValueError("not a class file")
     pool, at = _pool(content)
     flags, _, parent, count = struct.unpack_from(">4H", content, at)
     at += 8
@@ -53,8 +51,24 @@ def surface(content: bytes) -> frozenset[str]:
     return frozenset(found)
 
 
+def parent(content: bytes) -> str:
+    """The full name of a class's superclass, with dots; empty for java.lang.Object, which has none.
+
+    Args:
+        content: a class file.
+
+    Raises:
+        ValueError: not a class file.
+    """
+    pool, at = _pool(content)
+    (index,) = struct.unpack_from(">H", content, at + 4)
+    return _class(pool, index).replace("/", ".")
+
+
 def _pool(content: bytes) -> tuple[dict[int, bytes | int], int]:
     """The constant pool (index to bytes, or for a reference to the index it points at) and where it ends."""
+    if content[:4] != b"\xca\xfe\xba\xbe":
+        raise ValueError("not a class file")
     (count,) = struct.unpack_from(">H", content, 8)
     pool: dict[int, bytes | int] = {}
     at, index = 10, 1
