@@ -24,7 +24,6 @@ from pyhooks.cluster.format import format_disks
 from pyhooks.cluster.kafka import java_command, new_id, render
 from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.gateway import Gateway
-from pyhooks.jvm.producer import STRINGS
 from pyhooks.process import DIES_WITH_PARENT
 from pyhooks.wait import wait_for
 
@@ -32,6 +31,10 @@ HOST = "127.0.0.1"
 PRODUCE = 0
 API_VERSIONS = 18
 STOP_S = 30.0
+STRINGS = {
+    "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+    "value.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+}
 
 
 def free_ports(number: int) -> list[int]:

@@ -1,18 +1,47 @@
-"""What Kafka's Java clients in this process have in common: how one is made, and closed within a bound."""
+"""What Kafka's Java clients have in common: the JVM they live in, how one is made, and closed within a bound."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import jpype
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from pyhooks.build.distribution import Distribution
+from pyhooks.errors import RackgateError
 from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.machine import ensure_started
+
+
+class Home(Protocol):
+    """A JVM that clients can live in: this process's own, or a ``pyhooks.jvm.gateway.Gateway``."""
+
+    def make(self, name: str, config: Mapping[str, str], *more: int) -> Any:
+        """A new Java object.
+
+        Args:
+            name: its class.
+            config: passed on as java.util.Properties.
+            more: passed on as they are.
+
+        Raises:
+            JavaError: the constructor threw.
+            RackgateError: no JVM.
+        """
+
+
+class InProcess:
+    """The JVM of this process, with the class path of the built distribution and the project's own Java helpers."""
+
+    def make(self, name: str, config: Mapping[str, str], *more: int) -> Any:
+        """See ``Home.make``."""
+        ensure_started(_classpath())
+        with java_errors():
+            return jpype.JClass(name)(_properties(config), *more)
 
 
 class Client(AbstractContextManager[Any]):
@@ -33,14 +62,33 @@ class Client(AbstractContextManager[Any]):
         self.close()
 
 
+@contextmanager
+def java_errors() -> Iterator[None]:
+    """What Java throws within the block is raised as Python's exception.
+
+    Raises:
+        JavaError: thrown by Java.
+        RackgateError: the JVM of a gateway does not answer any more.
+    """
+    try:
+        yield
+    except jpype.JException as error:
+        raise JavaError.of(error) from error
+    except Py4JJavaError as error:
+        raise JavaError.of(error.java_exception) from error
+    except Py4JError as error:
+        raise RackgateError(f"the JVM of a gateway does not answer: {error}") from error
+
+
 @lru_cache(maxsize=1)
 def _classpath() -> str:
     """Found once: a build that ends while we run must not look like another class path."""
-    return Distribution.load().classpath()
+    built = Distribution.load()
+    return f"{built.classpath()}:{built.hooks}"
 
 
 def java_of(name: str, make: Callable[[Any, Any], Any], bootstrap: str, config: Mapping[str, str]) -> Any:
-    """The Java object of a client.
+    """The Java object of a client in this process.
 
     Args:
         name: its class.
@@ -53,10 +101,12 @@ def java_of(name: str, make: Callable[[Any, Any], Any], bootstrap: str, config: 
         RackgateError: no distribution, or no Java.
     """
     ensure_started(_classpath())
+    with java_errors():
+        return make(jpype.JClass(name), _properties({"bootstrap.servers": bootstrap, **config}))
+
+
+def _properties(config: Mapping[str, str]) -> Any:
     properties = jpype.JClass("java.util.Properties")()
-    for key, value in {"bootstrap.servers": bootstrap, **config}.items():
+    for key, value in config.items():
         properties.setProperty(key, value)
-    try:
-        return make(jpype.JClass(name), properties)
-    except jpype.JException as error:
-        raise JavaError.of(error) from error
+    return properties

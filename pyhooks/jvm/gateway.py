@@ -6,17 +6,19 @@ import selectors
 import subprocess
 import tempfile
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path
-from py4j.protocol import Py4JJavaError
+from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway, find_jar_path
 
+from pyhooks.cluster.netns import network_of
+from pyhooks.cluster.node import NamespaceMachine
 from pyhooks.errors import RackgateError
-from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.client import java_errors
 from pyhooks.jvm.machine import LOG4J
 from pyhooks.process import DIES_WITH_PARENT
 
@@ -38,17 +40,42 @@ class Versions:
     latest: int
 
 
-class Gateway(AbstractContextManager["Gateway"]):
-    """A JVM that Python talks to through py4j.
+class _Connections(GatewayClient):  # type: ignore[misc]  # py4j has no types
+    """Makes connections to a JVM in a node's network without anything going over that network.
 
-    It listens on loopback only, answers only to who has its token, and ends with this process, however this process
+    Args:
+        parameters: where the JVM listens, and its token.
+        node_pid: a process in the node's namespaces, or None for our own network.
+    """
+
+    def __init__(self, parameters: GatewayParameters, node_pid: int | None) -> None:
+        self._node_pid = node_pid
+        super().__init__(gateway_parameters=parameters)
+
+    def _create_connection(self) -> Any:
+        # py4j makes the socket in here, in the thread that calls Java.
+        with network_of(self._node_pid) if self._node_pid is not None else nullcontext():
+            return super()._create_connection()
+
+    def _should_retry(self, *_: object) -> bool:
+        # A call that may have been made must not be made again: it may have sent records.
+        return False
+
+
+class Gateway(AbstractContextManager["Gateway"]):
+    """A JVM that Python talks to through py4j, here or in a node of a lab.
+
+    It listens on loopback only, in a node on that node's, so that control does not go over the lab's network. It
+    answers only to who has its token, and ends with this process, however this process
     ends: it reads its standard input to the end, which comes when we are gone, and the kernel kills it when the
     thread that made it ends. So make it in a thread that lives as long as the gateway is needed. Its standard output
     is not read after the start: Java code that is called must not print much there. Java objects that Python has
     seen live until the JVM ends.
 
     Args:
-        classpath: as for ``java -cp``; entries may end in ``/*``.
+        classpath: as for ``java -cp``; entries may end in ``/*``. With the project's own Java helpers in it, as
+            ``pyhooks.build.clients.client_classpath`` has it, it is a home for ``Producer`` and ``Consumer``.
+        machine: the node in which it shall run, by default where we run.
         heap_mb: the most heap it may take, in MiB.
         timeout_s: how long its start may take.
 
@@ -56,7 +83,10 @@ class Gateway(AbstractContextManager["Gateway"]):
         RackgateError: it did not start.
     """
 
-    def __init__(self, classpath: str, *, heap_mb: int = 128, timeout_s: float = START_S) -> None:
+    def __init__(
+        self, classpath: str, *, machine: NamespaceMachine | None = None, heap_mb: int = 128, timeout_s: float = START_S
+    ) -> None:
+        self._machine = machine
         # What the JVM writes goes to a file without a name: nobody has to read along or to clean up.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process = self._start(classpath, heap_mb)
@@ -71,7 +101,8 @@ class Gateway(AbstractContextManager["Gateway"]):
                 # Else the garbage collector connects anew, and in vain, for each object that outlives the gateway.
                 enable_memory_management=False,
             )
-            self._gateway = JavaGateway(gateway_parameters=parameters)
+            connections = _Connections(parameters, machine.pid if machine else None)
+            self._gateway = JavaGateway(gateway_client=connections, gateway_parameters=parameters)
         except BaseException:
             self._end()
             raise
@@ -82,10 +113,13 @@ class Gateway(AbstractContextManager["Gateway"]):
             raise RackgateError("py4j's jar is not where its package puts it: install py4j again")
         words = ["java", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         words += [f"-Dlog4j2.configurationFile={LOG4J}", "-cp", f"{jar}:{classpath}"]
-        words += ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
+        words = [*DIES_WITH_PARENT, *words, "py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
+        if self._machine is not None:
+            # Entering a node takes a process of its own, which must not leave the JVM behind either.
+            words = [*DIES_WITH_PARENT, *self._machine.enter(words)]
         try:
             return subprocess.Popen(
-                [*DIES_WITH_PARENT, *words],
+                words,
                 bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -114,8 +148,11 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     @property
     def pid(self) -> int:
-        """Process id of the JVM."""
-        return self._process.pid
+        """Process id of the JVM, as seen from here."""
+        if self._machine is None:
+            return self._process.pid
+        own = self._process.pid
+        return int(Path(f"/proc/{own}/task/{own}/children").read_text(encoding="ascii").split()[0])
 
     @property
     def jvm(self) -> Any:
@@ -128,11 +165,27 @@ class Gateway(AbstractContextManager["Gateway"]):
         Raises:
             JavaError: its class path holds no usable Kafka client.
         """
-        try:
+        with java_errors():
             produce = self.jvm.org.apache.kafka.common.protocol.ApiKeys.PRODUCE
             return Versions(int(produce.oldestVersion()), int(produce.latestVersion()))
-        except Py4JJavaError as error:
-            raise JavaError.of(error.java_exception) from error
+
+    def make(self, name: str, config: Mapping[str, str], *more: int) -> Any:
+        """A new Java object, see ``pyhooks.jvm.client.Home``.
+
+        Raises:
+            JavaError: the constructor threw.
+            RackgateError: the class path has no such class.
+        """
+        with java_errors():
+            properties = self.jvm.java.util.Properties()
+            for key, value in config.items():
+                properties.setProperty(key, value)
+            place = self.jvm
+            for word in name.split("."):
+                place = getattr(place, word)
+            if not callable(place):
+                raise RackgateError(f"class {name} is not on the class path of this gateway")
+            return place(properties, *more)
 
     def close(self) -> None:
         """Ends the JVM and waits for its end."""
