@@ -24,6 +24,8 @@ from pyhooks.process import run
 # Raise it when this module or a template changes what is compiled in a way that the keys below do not see.
 FORMAT = 1
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+# Roles whose jars have a part in a compilation; one more client to test with changes nothing about it.
+_COMPILED_WITH = frozenset({"runtime", "compile", "generator", "sources"})
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,8 @@ class Compiler:
         recipe = self.recipe
         parts = [
             FORMAT, maven.javac_version(), recipe.version, recipe.scala, sorted(recipe.plugins.items()),
-            recipe.javac_options, recipe.scalac_options, [[a.id, a.sha256] for a in recipe.artifacts],
+            recipe.javac_options, recipe.scalac_options,
+            [[a.id, a.sha256] for a in recipe.artifacts if _COMPILED_WITH.intersection(a.roles)],
             [(maven.TEMPLATES / name).read_text(encoding="utf-8") for name in ("module.xml.j2", "reactor.xml.j2")],
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -11,7 +11,7 @@ from typing import Any
 from pyhooks import paths, toml
 from pyhooks.errors import RackgateError
 
-CLIENT_ROLES = frozenset({"client-3.9", "client-4.4"})
+CLIENT_ROLES = frozenset({"client-2.8", "client-3.9", "client-4.4"})
 ROLES = CLIENT_ROLES | {"runtime", "sources", "test", "test-sources", "compile", "generator", "spark", "testrun", "jmh"}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COORDINATES = re.compile(r"[^:\s]+:[^:\s]+:[^:\s]+(:[^:\s]+)?")

@@ -22,13 +22,14 @@ WRAPPERS = frozenset({"java.util.concurrent.ExecutionException", "java.util.conc
 ERRORS = "org.apache.kafka.common.errors"
 RETRIABLE = f"{ERRORS}.RetriableException"
 ROOT = "java.lang.Throwable"
-# Java's own classes that Kafka's exceptions extend; the distribution has no class files of them.
+# Java's own classes that Kafka's exceptions extend, or that we ask for; the distribution has no class files of them.
 _JAVA = {
     "java.lang.Exception": ROOT,
     "java.lang.Error": ROOT,
     "java.lang.RuntimeException": "java.lang.Exception",
     "java.lang.IllegalStateException": "java.lang.RuntimeException",
     "java.io.IOException": "java.lang.Exception",
+    "java.util.concurrent.TimeoutException": "java.lang.Exception",
 }
 # Where the modules of pyhooks find the classes of Kafka's errors, and so where pickle does.
 _HOME = "pyhooks.jvm.errors"

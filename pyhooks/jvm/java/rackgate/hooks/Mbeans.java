@@ -1,6 +1,7 @@
 package rackgate.hooks;
 
 import java.io.IOException;
+import java.math.BigDecimal;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -14,12 +15,10 @@ import javax.management.MBeanServerConnection;
 import javax.management.ObjectName;
 import javax.management.openmbean.CompositeData;
 
-/** Reads MBeans as flat columns, so that a whole query crosses into Python with one call. */
-public final class Mbeans {
+/** MBeans as lines of text, so that a whole query is one answer. */
+final class Mbeans {
 
-    private final List<String> objects = new ArrayList<>();
-    private final List<String> attributes = new ArrayList<>();
-    private final List<Object> values = new ArrayList<>();
+    private final StringBuilder lines = new StringBuilder();
 
     private Mbeans() {
     }
@@ -29,8 +28,12 @@ public final class Mbeans {
      *
      * @param server where to read.
      * @param pattern an object name, with wildcards or without.
+     * @return one line an attribute, sorted by object name: object name, attribute, kind and value with tabs between them.
+     *     A part of a composite attribute is named {@code attribute.part}. The kind is {@code i} for a whole number,
+     *     {@code d} for any other, {@code b} for a truth value, {@code s} for everything else as text, and {@code -} for
+     *     what could not be read. Backslash, tab and line ends are escaped with a backslash.
      */
-    public static Mbeans query(MBeanServerConnection server, String pattern) throws IOException, JMException {
+    static String query(MBeanServerConnection server, String pattern) throws IOException, JMException {
         Mbeans found = new Mbeans();
         for (ObjectName name : new TreeSet<>(server.queryNames(new ObjectName(pattern), null))) {
             try {
@@ -40,50 +43,7 @@ public final class Mbeans {
                 continue;
             }
         }
-        return found;
-    }
-
-    /** Object name of each row. */
-    public String[] objects() {
-        return objects.toArray(new String[0]);
-    }
-
-    /** Attribute of each row; a part of a composite one is named {@code attribute.part}. */
-    public String[] attributes() {
-        return attributes.toArray(new String[0]);
-    }
-
-    /** What each row's value is: {@code n} a number, {@code b} a truth value, {@code s} a text, {@code -} unreadable. */
-    public String kinds() {
-        StringBuilder kinds = new StringBuilder(values.size());
-        for (Object value : values) {
-            kinds.append(value == null ? '-' : value instanceof Number ? 'n' : value instanceof Boolean ? 'b' : 's');
-        }
-        return kinds.toString();
-    }
-
-    /** The rows' numbers; a truth value is 1 or 0, anything else is NaN. */
-    public double[] numbers() {
-        double[] numbers = new double[values.size()];
-        for (int row = 0; row < numbers.length; row++) {
-            Object value = values.get(row);
-            if (value instanceof Number number) {
-                numbers[row] = number.doubleValue();
-            } else {
-                numbers[row] = value instanceof Boolean truth ? (truth ? 1 : 0) : Double.NaN;
-            }
-        }
-        return numbers;
-    }
-
-    /** The rows' values as text; empty if they could not be read. */
-    public String[] texts() {
-        String[] texts = new String[values.size()];
-        for (int row = 0; row < texts.length; row++) {
-            Object value = values.get(row);
-            texts[row] = value == null ? "" : String.valueOf(value);
-        }
-        return texts;
+        return found.lines.toString();
     }
 
     private void read(MBeanServerConnection server, ObjectName name) throws IOException, JMException {
@@ -110,8 +70,21 @@ public final class Mbeans {
             }
             return;
         }
-        objects.add(object);
-        attributes.add(attribute);
-        values.add(value);
+        lines.append(escaped(object)).append('\t').append(escaped(attribute)).append('\t').append(kind(value));
+        lines.append('\t').append(value == null ? "" : escaped(String.valueOf(value))).append('\n');
+    }
+
+    private static char kind(Object value) {
+        if (value == null) {
+            return '-';
+        }
+        if (value instanceof Number) {
+            return value instanceof Double || value instanceof Float || value instanceof BigDecimal ? 'd' : 'i';
+        }
+        return value instanceof Boolean ? 'b' : 's';
+    }
+
+    private static String escaped(String text) {
+        return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r");
     }
 }

@@ -147,6 +147,7 @@ public final class Receiver {
         consumer.wakeup();
     }
 
+    @SuppressWarnings("deprecation") // what came after it is not in 2.8
     public void close(long timeoutMs) {
         consumer.close(Duration.ofMillis(timeoutMs));
     }
