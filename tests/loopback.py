@@ -48,6 +48,13 @@ def free_ports(number: int) -> list[int]:
     return ports
 
 
+def jmx_options(port: int) -> list[str]:
+    """What lets a JVM serve JMX on loopback alone."""
+    at = "com.sun.management.jmxremote"
+    told = {"port": port, "rmi.port": port, "host": HOST, "authenticate": "false", "ssl": "false"}
+    return [f"-Djava.rmi.server.hostname={HOST}", *(f"-D{at}.{key}={value}" for key, value in told.items())]
+
+
 class Brokers:
     """Brokers in racks, and one controller: the first broker itself, or a node of its own.
 
@@ -57,6 +64,7 @@ class Brokers:
         controller: id of the node that is the controller.
         advertised: ports that clients are sent to instead of the brokers' own, or none.
         extra: further properties of all nodes.
+        jmx: give each node a JMX port on loopback.
     """
 
     def __init__(
@@ -67,6 +75,7 @@ class Brokers:
         *,
         advertised: Sequence[int] = (),
         extra: Mapping[str, str] | None = None,
+        jmx: bool = False,
     ) -> None:
         self.folder = folder
         self.racks = dict(racks)
@@ -77,6 +86,7 @@ class Brokers:
         self._client = dict(zip(racks, self.ports, strict=True))
         self._peer = dict(zip(racks, ports[len(racks) :], strict=False))
         self._control = ports[-1]
+        self.jmx_ports = dict(zip(self.nodes, free_ports(len(self.nodes)), strict=True)) if jmx else {}
         self._extra = dict(extra or {})
         self._advertised = dict(zip(racks, tuple(advertised) or self.ports, strict=True))
         self._identity = new_id()
@@ -142,6 +152,8 @@ class Brokers:
     def start(self, node: int, classpath: str) -> None:
         """Starts a node, within the block of ``running``, and does not wait for it."""
         words = java_command(classpath=classpath, heap_mb=256, properties=self.file(node))
+        if node in self.jmx_ports:
+            words[1:1] = jmx_options(self.jmx_ports[node])
         with (self.folder / f"{node}.log").open("wb") as log:
             self._running[node] = subprocess.Popen([*DIES_WITH_PARENT, *words], stdout=log, stderr=subprocess.STDOUT)
 

@@ -1,8 +1,26 @@
+"""Java exceptions as Python exceptions: by name, by throwable, and by what a helper tells; one class each."""
+
 from __future__ import annotations
 
+import concurrent.futures
+import pickle
+import subprocess
+import sys
+import zipfile
 from dataclasses import dataclass
+from pathlib import Path
 
-from pyhooks.jvm.failure import RETRIABLE, JavaError
+import pytest
+
+from pyhooks import paths
+from pyhooks.build import recipe
+from pyhooks.build.classfile import parent
+from pyhooks.build.clients import client_classpath
+from pyhooks.build.distribution import Distribution
+from pyhooks.errors import RackgateError
+from pyhooks.jvm import errors, failure
+from pyhooks.jvm.errors import JavaError
+from pyhooks.jvm.failure import ERRORS, RETRIABLE
 
 
 @dataclass(frozen=True)
@@ -37,8 +55,11 @@ class Throwable:
         return self.cause
 
 
-API = Kind("org.apache.kafka.common.errors.ApiException", Kind("java.lang.Exception"))
-RACKS = Kind("org.apache.kafka.common.errors.NotEnoughRacksException", Kind(RETRIABLE, API))
+THROWABLE = Kind("java.lang.Throwable", Kind("java.lang.Object"))
+EXCEPTION = Kind("java.lang.Exception", THROWABLE)
+RUNTIME = Kind("java.lang.RuntimeException", EXCEPTION)
+API = Kind(f"{ERRORS}.ApiException", Kind("org.apache.kafka.common.KafkaException", RUNTIME))
+RACKS = Kind(f"{ERRORS}.NotEnoughRacksException", Kind(RETRIABLE, API))
 
 
 def test_class_text_and_retriable() -> None:
@@ -53,11 +74,139 @@ def test_an_error_that_kafka_does_not_retry() -> None:
 
 
 def test_wrappers_are_taken_off() -> None:
-    execution = Kind("java.util.concurrent.ExecutionException", Kind("java.lang.Exception"))
-    completion = Kind("java.util.concurrent.CompletionException", Kind("java.lang.RuntimeException"))
+    execution = Kind("java.util.concurrent.ExecutionException", EXCEPTION)
+    completion = Kind("java.util.concurrent.CompletionException", RUNTIME)
     inner = Throwable(RACKS, "inner")
     assert JavaError.of(Throwable(execution, "o", Throwable(completion, "m", inner))).java_class == RACKS.name
     # a wrapper around nothing is all there is to tell
     assert JavaError.of(Throwable(execution, "alone")).java_class == execution.name
     # any other exception is told as itself, whatever caused it
     assert JavaError.of(Throwable(API, "outer", inner)).java_class == API.name
+
+
+def test_what_the_distribution_lacks_is_as_its_throwable_says() -> None:
+    base = Kind("org.example.StoreException", RUNTIME)
+    error = JavaError.of(Throwable(Kind("org.example.FullException", base), "disk full"))
+    assert [kind.__name__ for kind in type(error).__mro__[:5]] == [
+        "FullException", "StoreException", "RuntimeException", "Exception", "JavaError",
+    ]  # fmt: skip
+    assert isinstance(JavaError.of(Throwable(base)), type(error).__mro__[1])
+    assert type(JavaError.of(Throwable(Kind("org.example.FullException", base)))) is type(error)
+
+
+def test_a_throwable_without_a_known_parent_is_a_java_error() -> None:
+    error = JavaError.told(["org.example.Odd"], "")
+    assert type(error).__mro__[1] is JavaError
+    assert not error.retriable
+
+
+@pytest.mark.build
+def test_the_same_class_by_name_and_by_throwable() -> None:
+    assert type(JavaError.of(Throwable(RACKS, "1 rack"))) is errors.NotEnoughRacksException
+    assert issubclass(errors.NotEnoughRacksException, errors.RetriableException)
+    assert issubclass(errors.RetriableException, errors.ApiException)
+    assert not issubclass(errors.InvalidTopicException, errors.RetriableException)
+    with pytest.raises(errors.RetriableException) as caught:
+        raise JavaError.of(Throwable(RACKS, "1 rack"))
+    assert isinstance(caught.value, JavaError)
+    config = errors.named("org.apache.kafka.common.config.ConfigException")
+    assert issubclass(config, errors.named("org.apache.kafka.common.KafkaException"))
+
+
+@pytest.mark.build
+def test_order_does_not_matter() -> None:
+    """An earlier Kafka's throwable comes first, in a new process: the class is the distribution's all the same."""
+    script = (
+        "from pyhooks.jvm.failure import JavaError\n"
+        f"old = JavaError.told(['{RACKS.name}', 'java.lang.RuntimeException', 'java.lang.Throwable'], '')\n"
+        "from pyhooks.jvm import errors\n"
+        "assert type(old) is errors.NotEnoughRacksException\n"
+        "assert isinstance(old, errors.RetriableException)\n"
+        # whether to retry is what the Kafka that threw it thinks
+        "assert not old.retriable\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], cwd=paths.REPO, check=False).returncode == 0
+
+
+@pytest.mark.build
+def test_names_that_are_none() -> None:
+    with pytest.raises(AttributeError, match="NoSuchException is no exception of Kafka's clients"):
+        _ = errors.NoSuchException
+    # an enum in the same package is no exception either
+    with pytest.raises(RackgateError, match="is no exception"):
+        errors.named("org.apache.kafka.common.protocol.Errors")
+    assert not hasattr(errors, "__path__")
+
+
+@pytest.mark.build
+def test_every_error_of_kafka_is_there_without_a_jvm() -> None:
+    names = [name for name in dir(errors) if name.endswith("Exception")]
+    assert len(names) > 140
+    for name in names:
+        found = getattr(errors, name)
+        assert issubclass(found, JavaError)
+        assert found.__name__ == name
+    assert "NotEnoughRacksException" in names
+
+
+@pytest.mark.build
+def test_an_error_goes_through_pickle() -> None:
+    error = JavaError.of(Throwable(RACKS, "1 rack"))
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert type(again) is errors.NotEnoughRacksException
+    assert (again.java_class, again.text, again.retriable) == (RACKS.name, "1 rack", True)
+
+
+@pytest.mark.build
+def test_threads_that_ask_at_once_get_one_class() -> None:
+    names = [f"org.example.Many{number}Exception" for number in range(50)] * 4
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        kinds = list(pool.map(lambda name: type(JavaError.told([name, RACKS.name], "")), names))
+    assert len(set(kinds)) == 50
+
+
+def hierarchy(jars: list[Path]) -> dict[str, str]:
+    """Class to parent of what a client's jars have in Kafka's package of errors."""
+    found: dict[str, str] = {}
+    for jar in jars:
+        with zipfile.ZipFile(jar) as archive:
+            for name in archive.namelist():
+                if name.startswith(f"{ERRORS.replace('.', '/')}/") and name.endswith(".class"):
+                    found.setdefault(name.removesuffix(".class").replace("/", "."), parent(archive.read(name)))
+    return found
+
+
+def retriable(name: str, above: dict[str, str]) -> bool:
+    while name in above:
+        if name == RETRIABLE:
+            return True
+        name = above[name]
+    return False
+
+
+@pytest.mark.build
+def test_releases_agree_about_what_can_be_retried() -> None:
+    """So that ``except errors.RetriableException`` means the same for the exceptions of other releases' clients."""
+    root = Distribution.load().root
+    own = hierarchy([*root.glob("overlay/clients-*.jar"), *root.glob("libs/kafka-clients-*.jar")])
+    differing = set()
+    for role in sorted(recipe.CLIENT_ROLES):
+        jars = [Path(path) for path in client_classpath(role.removeprefix("client-")).split(":")]
+        above = hierarchy([jar for jar in jars if jar.name.startswith("kafka-clients-")])
+        assert len(above) > 100
+        differing |= {(role, name) for name in set(above) & set(own) if retriable(name, above) != retriable(name, own)}
+    # the one that errors.py tells of
+    assert differing == {("client-2.8", f"{ERRORS}.ConcurrentTransactionsException")}
+
+
+def test_without_a_distribution_the_throwable_alone_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def none() -> tuple[zipfile.ZipFile, ...]:
+        raise RackgateError(f"no built Kafka in {tmp_path}")
+
+    monkeypatch.setattr(failure, "_jars", none)
+    monkeypatch.setattr(failure, "_kinds", {failure.ROOT: JavaError})
+    error = JavaError.of(Throwable(RACKS, "1 rack"))
+    assert [kind.__name__ for kind in type(error).__mro__[:3]] == [
+        "NotEnoughRacksException", "RetriableException", "ApiException",
+    ]  # fmt: skip
+    assert error.retriable

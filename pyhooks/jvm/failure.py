@@ -1,7 +1,7 @@
 """A Java exception as a Python exception, in a Python class of the same name below the classes of its Java parents.
 
-The hierarchy is that of the built distribution, read from its class files without a JVM; of a class that is not in it the
-throwable itself tells. So a class is the same one whoever asks for it first: ``pyhooks.jvm.errors`` by name, a
+The hierarchy is that of the built distribution, read from its class files without a JVM; of a class that is not in it
+the throwable itself tells. So a class is the same one whoever asks for it first: ``pyhooks.jvm.errors`` by name, a
 throwable of jpype, or one that a gateway's JVM with another release of Kafka threw.
 """
 
@@ -71,7 +71,7 @@ class JavaError(Exception):
         """The failure by names alone.
 
         Args:
-            classes: full names of its class and of all superclasses up to java.lang.Throwable or further, in that order.
+            classes: full names of its class and of its superclasses up to java.lang.Throwable or further, in order.
             text: its message, or empty.
         """
         return kind(classes)(classes[0], text, retriable=RETRIABLE in classes)
@@ -108,7 +108,7 @@ def named(name: str) -> type[JavaError]:
     chain = _chain(name)
     if ROOT not in chain:
         where = Distribution.load().root
-        raise RackgateError(f"{name} is no exception of Kafka's clients in {where}: see pyhooks.jvm.errors for the names")
+        raise RackgateError(f"{name} is no exception of Kafka's clients in {where}; dir(pyhooks.jvm.errors) has them all")
     return kind(chain)
 
 

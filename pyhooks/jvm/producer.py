@@ -109,8 +109,8 @@ class Producer(Client):
     def send(self, topic: str, key: str, value: str, done: Done) -> None:
         """Sends one record; ``done`` hears of its end exactly once.
 
-        It waits for at most ``max.block.ms`` if the topic's leader is not known yet. For more than a few hundred records
-        a second use ``send_batch``.
+        It waits for at most ``max.block.ms`` if the topic's leader is not known yet. For more than a few hundred
+        records a second use ``send_batch``.
 
         Args:
             topic: where to.

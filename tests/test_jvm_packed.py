@@ -1,0 +1,232 @@
+"""How records cross between Python and Java, and what a producer makes of their ends, without a JVM."""
+
+from __future__ import annotations
+
+import queue
+import struct
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyhooks.errors import RackgateError
+from pyhooks.jvm.consumer import Partition, _lines, _offsets
+from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.jmx import Row, parse
+from pyhooks.jvm.packed import Unpacker, column, joined, lengths_of
+from pyhooks.jvm.producer import Acknowledged, Producer, Sent
+
+STRINGS = st.lists(st.none() | st.binary(max_size=40), max_size=30)
+TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
+RETRIABLE = "org.apache.kafka.common.errors.RetriableException"
+
+
+@given(STRINGS)
+def test_byte_strings_come_back_as_they_were(strings: list[bytes | None]) -> None:
+    packed = column(lengths_of(strings), len(strings), ">i4") + joined(strings) + b"rest"
+    unpacker = Unpacker(packed)
+    assert unpacker.strings(unpacker.ints(len(strings))) == strings
+    assert unpacker.rest() == "rest"
+    assert not unpacker.more
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), st.lists(st.integers(-(2**31), 2**31 - 1), max_size=20))
+def test_numbers_come_back_as_they_were(longs: list[int], ints: list[int]) -> None:
+    unpacker = Unpacker(column(longs, len(longs), ">i8") + column(ints, len(ints), ">i4"))
+    assert unpacker.longs(len(longs)).tolist() == longs
+    assert unpacker.ints(len(ints)).tolist() == ints
+
+
+def test_a_column_of_another_length_is_refused() -> None:
+    assert column(7, 2, ">i4") == struct.pack(">2i", 7, 7)
+    with pytest.raises(ValueError, match="for 2 records"):
+        column([1, 2, 3], 2, ">i4")
+
+
+@given(st.dictionaries(st.tuples(st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True), st.integers(0, 999)),
+                       st.integers(0, 2**62)))  # fmt: skip
+def test_offsets_of_partitions_as_lines(offsets: dict[tuple[str, int], int]) -> None:
+    wanted = {Partition(*key): offset for key, offset in offsets.items()}
+    assert _offsets(_lines(wanted)) == wanted
+    assert _offsets(_lines(wanted.keys())) == dict.fromkeys(wanted, -1)
+
+
+@pytest.mark.parametrize(
+    ("line", "row"),
+    [
+        ("kafka.server:type=A\tValue\ti\t12", Row("kafka.server:type=A", "Value", 12)),
+        ("a:b=c\tHeap.used\td\tNaN", None),
+        ("a:b=c\tRate\td\t1.5E-3", Row("a:b=c", "Rate", 0.0015)),
+        ("a:b=c\tUp\tb\tfalse", Row("a:b=c", "Up", False)),
+        ("a:b=c\tName\ts\tx\\ty\\\\n\\n", Row("a:b=c", "Name", "x\ty\\n\n")),
+        ("a:b=c\tHidden\t-\t", Row("a:b=c", "Hidden", None)),
+    ],
+)
+def test_lines_of_mbeans(line: str, row: Row | None) -> None:
+    found = parse(line)
+    if row is None:
+        assert isinstance(found.value, float)
+        assert np.isnan(found.value)
+    else:
+        assert found == row
+        assert type(found.value) is type(row.value)
+
+
+@pytest.mark.parametrize("line", ["", "a\tb\ti", "a\tb\tx\t1", "a\tb\ti\t1\t2"])
+def test_what_is_no_line_of_an_mbean(line: str) -> None:
+    with pytest.raises(RackgateError, match="is no line"):
+        parse(line)
+
+
+@dataclass
+class FakeSender:
+    """Stands for rackgate.hooks.Sender; ends are told when the test says so."""
+
+    ends: queue.Queue[bytes] = field(default_factory=queue.Queue)
+    sent: list[tuple[int, str, bytes]] = field(default_factory=list)
+    closed: int = 0
+    dead: bool = False
+
+    def make(self, name: str, config: Mapping[str, str], *more: int) -> FakeSender:
+        assert name == "rackgate.hooks.Sender"
+        assert config["bootstrap.servers"] == "b"
+        assert more == ()
+        return self
+
+    def send(self, ticket: int, topic: str, packed: bytes) -> None:
+        self.sent.append((ticket, topic, packed))
+
+    def take(self, wait_ms: int) -> bytes:
+        if self.dead:
+            raise RackgateError("the JVM has ended")
+        try:
+            return self.ends.get(timeout=wait_ms / 1000) if wait_ms else self.ends.get_nowait()
+        except queue.Empty:
+            return b""
+
+    def close(self, _timeout_ms: int) -> None:
+        self.closed += 1
+
+    def end(self, ticket: int, offsets: list[int], errors: list[int], kinds: list[tuple[str, str]]) -> None:
+        size = len(offsets)
+        head = struct.pack(">qii", ticket, size, len(kinds))
+        columns = column(3, size, ">i4") + column(offsets, size, ">i8") + column(1, size, ">i8")
+        columns += column(5, size, ">i8") + column(errors, size, ">i4")
+        texts = b"".join(struct.pack(">i", len(t.encode())) + t.encode() for kind in kinds for t in kind)
+        self.ends.put(head + columns + texts)
+
+
+@pytest.fixture
+def java() -> FakeSender:
+    return FakeSender()
+
+
+def test_a_batch_is_packed_as_java_reads_it(java: FakeSender) -> None:
+    with Producer("b", {}, home=java) as producer:
+        future = producer.send_batch("t", [b"ab", None], keys=[None, b"k"], partitions=[4, -1], timestamps_ms=9)
+        ((ticket, topic, packed),) = java.sent
+        assert topic == "t"
+        assert packed == struct.pack(">iii qq ii ii", 2, 4, -1, 9, 9, -1, 1, 2, -1) + b"k" + b"ab"
+        assert not future.done()
+        java.end(ticket, [10, 11], [-1, -1], [])
+        assert future.result(5).acked.all()
+    assert java.closed == 1
+
+
+def test_ends_come_in_any_order_and_errors_once_each(java: FakeSender) -> None:
+    with Producer("b", {}, home=java) as producer:
+        first, second = (producer.send_batch("t", [b""] * 3) for _ in range(2))
+        java.end(1, [7, 8, 9], [-1, -1, -1], [])
+        assert second.result(5).offset.tolist() == [7, 8, 9]
+        assert not first.done()
+        java.end(0, [5, -1, -1], [-1, 0, 0], [(f"{TIMEOUT}\n{RETRIABLE}\njava.lang.Throwable", "späť")])
+        sent = first.result(5)
+    assert sent.acked.tolist() == [True, False, False]
+    assert sent.answer(0) == Acknowledged("t", 3, 5)
+    failure = sent.answer(2)
+    assert isinstance(failure, JavaError)
+    assert failure is sent.answer(1)
+    assert (failure.java_class, failure.text, failure.retriable) == (TIMEOUT, "späť", True)
+
+
+def test_a_slow_listener_holds_nobody_up_but_listeners(java: FakeSender) -> None:
+    heard: list[object] = []
+    go = threading.Event()
+
+    def slow(answer: object) -> None:
+        go.wait(10)
+        heard.append((threading.current_thread().name, answer))
+
+    with Producer("b", {}, home=java) as producer:
+        for number in range(3):
+            producer.send("t", "k", str(number), slow)
+            java.end(number, [number], [-1], [])
+        assert heard == []
+        assert len(java.sent) == 3
+        go.set()
+    assert heard == [("producer-ends", Acknowledged("t", 3, number)) for number in range(3)]
+
+
+def test_errors_of_a_listener_are_raised_by_close(java: FakeSender) -> None:
+    def broken(_answer: object) -> None:
+        raise ValueError("disk full")
+
+    producer = Producer("b", {}, home=java)
+    producer.send("t", "k", "v", broken)
+    java.end(0, [1], [-1], [])
+    with pytest.raises(ValueError, match="disk full"):
+        producer.close()
+
+
+def test_what_java_never_told_is_an_error_and_no_hang(java: FakeSender) -> None:
+    producer = Producer("b", {}, home=java)
+    future = producer.send_batch("t", [b""])
+    producer.close()
+    with pytest.raises(RackgateError, match="ended before it told"):
+        future.result(0)
+    with pytest.raises(RackgateError, match="is closed"):
+        producer.send_batch("t", [b""])
+
+
+def test_a_jvm_that_ends_is_told_to_who_waits(java: FakeSender) -> None:
+    producer = Producer("b", {}, home=java)
+    future = producer.send_batch("t", [b""])
+    java.dead = True
+    with pytest.raises(RackgateError, match="ended before it told"):
+        future.result(5)
+    with pytest.raises(RackgateError, match="the JVM has ended"):
+        producer.close()
+
+
+def test_who_is_not_waited_for_is_not_looked_for(java: FakeSender) -> None:
+    """A send that raised has nobody waiting; should Java tell of it all the same, the others must not suffer."""
+    with Producer("b", {}, home=java) as producer:
+        java.end(77, [1], [-1], [])
+        future = producer.send_batch("t", [b""])
+        java.end(0, [2], [-1], [])
+        assert future.result(5).offset.tolist() == [2]
+
+
+def test_a_wait_is_bounded(java: FakeSender) -> None:
+    with Producer("b", {}, home=java) as producer:
+        future = producer.send_batch("t", [b""])
+        begun = time.monotonic()
+        with pytest.raises(TimeoutError):
+            future.result(0.05)
+        assert time.monotonic() - begun < 2
+        java.end(0, [2], [-1], [])
+        assert isinstance(future.result(5), Sent)
+
+
+def test_keys_and_values_must_be_as_many(java: FakeSender) -> None:
+    with Producer("b", {}, home=java) as producer:
+        with pytest.raises(ValueError, match="1 keys for 2 records"):
+            producer.send_batch("t", [b"", b""], keys=[b""])
+        with pytest.raises(ValueError, match="for 2 records"):
+            producer.send_batch("t", [b"", b""], partitions=[1])
+    assert java.sent == []
