@@ -89,6 +89,7 @@ class FakeSender:
 
     ends: queue.Queue[bytes] = field(default_factory=queue.Queue)
     sent: list[tuple[int, str, bytes]] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     closed: int = 0
     dead: bool = False
 
@@ -108,6 +109,15 @@ class FakeSender:
             return self.ends.get(timeout=wait_ms / 1000) if wait_ms else self.ends.get_nowait()
         except queue.Empty:
             return b""
+
+    def beginTransaction(self) -> None:  # noqa: N802 - Java's name
+        self.calls.append("begin")
+
+    def commitTransaction(self) -> None:  # noqa: N802
+        self.calls.append("commit")
+
+    def abortTransaction(self) -> None:  # noqa: N802
+        self.calls.append("abort")
 
     def close(self, _timeout_ms: int) -> None:
         self.closed += 1
@@ -230,3 +240,15 @@ def test_keys_and_values_must_be_as_many(java: FakeSender) -> None:
         with pytest.raises(ValueError, match="for 2 records"):
             producer.send_batch("t", [b"", b""], partitions=[1])
     assert java.sent == []
+
+
+def test_a_transaction_ends_as_its_block_does(java: FakeSender) -> None:
+    def boom() -> None:
+        raise ValueError("boom")
+
+    with Producer("b", {}, home=java) as producer:
+        with producer.transaction():
+            pass
+        with pytest.raises(ValueError, match="boom"), producer.transaction():
+            boom()
+    assert java.calls == ["begin", "commit", "begin", "abort"]

@@ -51,8 +51,8 @@ class Polled:
 class Consumer(Client):
     """org.apache.kafka.clients.consumer.KafkaConsumer. Only one thread at a time may use it; ``wakeup`` is for any.
 
-    It starts at the first offset and commits nothing by itself, unless the configuration says otherwise. To subscribe or
-    commit it needs ``group.id``, to read committed transactions alone ``isolation.level=read_committed``.
+    It starts at the first offset and commits nothing by itself, unless the configuration says otherwise. To subscribe
+    or commit it needs ``group.id``, to read committed transactions alone ``isolation.level=read_committed``.
 
     Args:
         bootstrap: brokers.

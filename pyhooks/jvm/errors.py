@@ -1,12 +1,12 @@
 """Kafka's exceptions as Python exceptions of the same hierarchy, by the names that Java has for them.
 
 ``except errors.NotEnoughRacksException``, ``except errors.RetriableException`` and ``except errors.JavaError`` catch
-what Java's own clauses would. All of ``org.apache.kafka.common.errors`` is here under its simple name; the class of another
-exception of Kafka's clients is ``errors.named("org.apache.kafka.common.config.ConfigException")``.
+what Java's own clauses would. All of ``org.apache.kafka.common.errors`` is here under its simple name; the class of
+another exception of Kafka's clients is ``errors.named("org.apache.kafka.common.config.ConfigException")``.
 
 The hierarchy is the built distribution's, for exceptions of other releases' clients too. What their own Kafka says
-about retrying is in ``retriable``; of 2.8, 3.9 and 4.4 it differs for 2.8's ConcurrentTransactionsException alone, which
-became retriable later.
+about retrying is in ``retriable``; of 2.8, 3.9 and 4.4 it differs for 2.8's ConcurrentTransactionsException alone,
+which became retriable later.
 
 A class is made when it is first asked for, from the built distribution, without a JVM.
 """

@@ -108,7 +108,7 @@ def named(name: str) -> type[JavaError]:
     chain = _chain(name)
     if ROOT not in chain:
         where = Distribution.load().root
-        raise RackgateError(f"{name} is no exception of Kafka's clients in {where}; dir(pyhooks.jvm.errors) has them all")
+        raise RackgateError(f"{name} is no exception of Kafka's clients in {where}; see dir(pyhooks.jvm.errors)")
     return kind(chain)
 
 

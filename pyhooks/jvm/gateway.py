@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import selectors
+import signal
 import subprocess
 import tempfile
 import time
@@ -186,6 +188,11 @@ class Gateway(AbstractContextManager["Gateway"]):
             if not callable(place):
                 raise RackgateError(f"class {name} is not on the class path of this gateway")
             return place(properties, *more)
+
+    def kill(self) -> None:
+        """Ends the JVM at once, as a crash does; the gateway still has to be closed."""
+        os.kill(self.pid, signal.SIGKILL)
+        self._process.wait()
 
     def close(self) -> None:
         """Ends the JVM and waits for its end."""

@@ -77,7 +77,7 @@ class Jmx(Client):
             self._java.close(self._timeout_ms)
 
     def _late(self) -> RackgateError:
-        return RackgateError(f"JMX of {self._address}: no answer in {self._timeout_ms / 1000:g} s; does a JVM serve it?")
+        return RackgateError(f"JMX of {self._address}: no answer in {self._timeout_ms / 1000:g} s; is that a JVM?")
 
 
 def parse(line: str) -> Row:

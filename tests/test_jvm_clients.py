@@ -1,0 +1,321 @@
+"""Producer, consumer and JMX of this process, and stock clients in gateways, against one patched broker."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from loopback import HOST, Brokers
+
+from pyhooks import paths
+from pyhooks.build.clients import client_classpath
+from pyhooks.build.distribution import Distribution
+from pyhooks.errors import RackgateError
+from pyhooks.jvm import errors
+from pyhooks.jvm.admin import Admin
+from pyhooks.jvm.consumer import Consumer, Partition
+from pyhooks.jvm.gateway import Gateway
+from pyhooks.jvm.jmx import Jmx
+from pyhooks.jvm.producer import Producer
+from pyhooks.process import run
+from pyhooks.wait import wait_for
+
+pytestmark = pytest.mark.build
+EXTRA = {
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+ONE_ATTEMPT = {"acks": "all", "retries": "0", "enable.idempotence": "false"}
+CPU_S_PER_50000 = 1.0
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """One broker, which is the controller too."""
+    classpath = Distribution.load().classpath()
+    made = Brokers(tmp_path_factory.mktemp("clients"), {1: "a"}, controller=1, extra=EXTRA, jmx=True)
+    made.format(classpath)
+    with made.running(classpath):
+        yield made
+
+
+@pytest.fixture
+def topic(brokers: Brokers, request: pytest.FixtureRequest) -> str:
+    """A topic of the test's own, with two partitions."""
+    name = request.node.name.replace("[", "-").replace("]", "")
+    with Admin(brokers.bootstrap) as admin:
+        admin.create_topic(name, [[1], [1]], {})
+        wait_for(lambda: admin.in_sync(name, (1,), 1), what="a new topic", timeout_s=30)
+    return name
+
+
+def read(consumer: Consumer, count: int) -> list[tuple[int, int, bytes | None, bytes | None]]:
+    """Polls until that many records came: partition, offset, key, value of each."""
+    found: list[tuple[int, int, bytes | None, bytes | None]] = []
+
+    def enough() -> bool:
+        polled = consumer.poll(0.5)
+        numbers = [polled.partitions[index].number for index in polled.partition]
+        found.extend(zip(numbers, polled.offset.tolist(), polled.keys, polled.values, strict=True))
+        return len(found) >= count
+
+    wait_for(enough, what=f"{count} records", timeout_s=30, interval_s=0)
+    return found
+
+
+def test_a_batch_tells_of_each_record(brokers: Brokers, topic: str) -> None:
+    values = [b"%d" % number for number in range(1000)]
+    before = time.monotonic_ns()
+    with Producer(brokers.bootstrap, {"acks": "all", "linger.ms": "5"}) as producer:
+        sent = producer.send_batch(
+            topic, [*values, None], keys=[None, *values], partitions=[0, 1] * 500 + [1], timestamps_ms=12345
+        ).result(30)
+    after = time.monotonic_ns()
+    assert sent.acked.all()
+    assert sent.errors == ()
+    assert sent.partition.tolist() == [0, 1] * 500 + [1]
+    assert sorted(sent.offset[sent.partition == 0].tolist()) == list(range(500))
+    # Java's clock is ours
+    assert (sent.sent_ns >= before).all()
+    assert (sent.done_ns >= sent.sent_ns).all()
+    assert (sent.done_ns <= after).all()
+    with Consumer(brokers.bootstrap) as consumer:
+        consumer.assign([Partition(topic, 0), Partition(topic, 1)])
+        found = read(consumer, 1001)
+    told = {
+        (int(p), int(o)): (key, value)
+        for p, o, key, value in zip(sent.partition, sent.offset, [None, *values], [*values, None], strict=True)
+    }
+    assert {(partition, offset): (key, value) for partition, offset, key, value in found} == told
+
+
+def test_a_refused_batch_says_why_once(brokers: Brokers, topic: str) -> None:
+    with Admin(brokers.bootstrap) as admin:
+        admin.set_topic_config(topic, "max.message.bytes", "300")
+    with Producer(brokers.bootstrap, {**ONE_ATTEMPT, "batch.size": "0", "linger.ms": "0"}) as producer:
+        wait_for(
+            lambda: not producer.send_batch(topic, [b"x" * 2000]).result(10).acked.any(),
+            what="the new config",
+            timeout_s=20,
+        )
+        # The large ones last: 4.3.1 without batches splits "large, small" into just that again, until its stack ends.
+        sent = producer.send_batch(topic, [b"x", b"x", b"x" * 2000, b"x" * 2000], partitions=0).result(10)
+    assert sent.acked.tolist() == [True, True, False, False]
+    assert sent.error.tolist() == [-1, -1, 0, 0]
+    (error,) = sent.errors
+    assert isinstance(error, errors.RecordTooLargeException)
+    assert not error.retriable
+
+
+def test_a_batch_to_a_topic_that_is_not_there_takes_one_bound(brokers: Brokers) -> None:
+    with Producer(brokers.bootstrap, {"max.block.ms": "700"}) as producer:
+        begun = time.monotonic()
+        sent = producer.send_batch("absent", [b"x"] * 100).result(5)
+        took_s = time.monotonic() - begun
+    assert 0.6 < took_s < 3
+    assert not sent.acked.any()
+    assert all(isinstance(error, errors.TimeoutException) for error in sent.errors)
+
+
+def test_what_the_producer_itself_refuses_is_told_of_the_record(brokers: Brokers, topic: str) -> None:
+    with Producer(brokers.bootstrap, {"max.block.ms": "700"}) as producer:
+        sent = producer.send_batch(topic, [b"x", b"x"], partitions=[-1, 99]).result(5)
+        assert sent.acked.tolist() == [True, False]
+        assert isinstance(sent.errors[0], errors.TimeoutException), "a partition may yet be added"
+        too_large = producer.send_batch(topic, [b"x" * 2_000_000]).result(5)
+    assert isinstance(too_large.errors[0], errors.RecordTooLargeException)
+
+
+def test_a_listener_that_blocks_holds_no_acknowledgement_up(brokers: Brokers, topic: str) -> None:
+    go = threading.Event()
+    with Producer(brokers.bootstrap, {"acks": "all", "linger.ms": "0", "batch.size": "0"}) as producer:
+        producer.send(topic, "key", "first", lambda _answer: (go.wait(20), None)[1])
+        later = producer.send_batch(topic, [b"second"])
+        with Consumer(brokers.bootstrap) as consumer:
+            consumer.assign([Partition(topic, 0), Partition(topic, 1)])
+            # acknowledged and readable, though Python still sits in the first one's listener
+            assert {value for *_, value in read(consumer, 2)} == {b"first", b"second"}
+        assert not later.done()
+        go.set()
+        sent = later.result(10)
+    assert sent.done_ns[0] < time.monotonic_ns()
+    assert sent.acked.all()
+
+
+def test_transactions(brokers: Brokers, topic: str) -> None:
+    here = Partition(topic, 0)
+    with Producer(brokers.bootstrap, {"transactional.id": topic}) as producer:
+        with pytest.raises(errors.named("java.lang.IllegalStateException")):
+            producer.begin()
+        producer.init_transactions()
+        with producer.transaction():
+            kept = producer.send_batch(topic, [b"kept"], partitions=0)
+        producer.begin()
+        producer.send_batch(topic, [b"aborted"], partitions=0).result(10)
+        producer.abort()
+        producer.begin()
+        open_ = producer.send_batch(topic, [b"open"], partitions=0)
+        assert open_.result(10).acked.all()
+        levels = {"read_uncommitted": {b"kept", b"aborted", b"open"}, "read_committed": {b"kept"}}
+        for level, values in levels.items():
+            with Consumer(brokers.bootstrap, {"isolation.level": level}) as consumer:
+                consumer.assign([here])
+                assert {value for *_, value in read(consumer, len(values))} == values
+                assert consumer.ends([here])[here] == (5 if level == "read_uncommitted" else 4)
+        assert kept.result(0).offset.tolist() == [0]
+        producer.commit()
+
+
+def test_a_fenced_producer_is_told_by_its_class(brokers: Brokers, topic: str) -> None:
+    config = {"transactional.id": topic}
+    with Producer(brokers.bootstrap, config) as first:
+        first.init_transactions()
+        first.begin()
+        with Producer(brokers.bootstrap, config) as second:
+            second.init_transactions()
+        sent = first.send_batch(topic, [b"x"], partitions=0).result(10)
+        assert not sent.acked.any()
+        with pytest.raises(errors.ApiException) as caught:
+            first.commit()
+        assert not caught.value.retriable
+
+
+def test_a_group_has_positions_and_commits(brokers: Brokers, topic: str) -> None:
+    with Producer(brokers.bootstrap, {}) as producer:
+        producer.send_batch(topic, [b"x"] * 10, partitions=[0] * 4 + [1] * 6).result(10)
+    left, right = Partition(topic, 0), Partition(topic, 1)
+    with Consumer(brokers.bootstrap, {"group.id": topic}) as consumer:
+        consumer.subscribe([topic])
+        assert len(read(consumer, 10)) == 10
+        assert consumer.positions() == {left: 4, right: 6}
+        assert consumer.committed([left, right]) == {}
+        consumer.commit({left: 2})
+        assert consumer.committed([left, right]) == {left: 2}
+        consumer.commit()
+        assert consumer.committed([left, right]) == {left: 4, right: 6}
+        assert consumer.beginnings([left]) == {left: 0}
+    with Consumer(brokers.bootstrap, {"group.id": topic}) as consumer:
+        consumer.assign({left: 3})
+        assert read(consumer, 1) == [(0, 3, None, b"x")]
+        assert len(consumer.poll(0.2)) == 0
+
+
+def test_wakeup_ends_a_poll_and_close_is_bounded(brokers: Brokers, topic: str) -> None:
+    with Consumer(brokers.bootstrap) as consumer:
+        consumer.assign([Partition(topic, 0)])
+        timer = threading.Timer(0.3, consumer.wakeup)
+        begun = time.monotonic()
+        timer.start()
+        with pytest.raises(errors.WakeupException):
+            consumer.poll(20)
+        assert time.monotonic() - begun < 5
+        timer.join()
+    # a group whose coordinator never answers
+    with socket.create_server((HOST, 0)) as mute:
+        lost = Consumer(f"{HOST}:{mute.getsockname()[1]}", {"group.id": "g"}, timeout_s=1, close_timeout_s=1)
+        lost.subscribe([topic])
+        assert len(lost.poll(0.2)) == 0
+        with pytest.raises(errors.TimeoutException):
+            lost.ends([Partition(topic, 0)])
+        begun = time.monotonic()
+        lost.close()
+        assert time.monotonic() - begun < 5
+    with (
+        pytest.raises(errors.named("java.lang.IllegalStateException"), match="not subscribed"),
+        Consumer(brokers.bootstrap) as nothing,
+    ):
+        nothing.poll(0.1)
+
+
+def test_mbeans_of_a_broker(brokers: Brokers, topic: str) -> None:
+    with Jmx(HOST, brokers.jmx_ports[1]) as jmx:
+        (count,) = jmx.query("kafka.server:type=ReplicaManager,name=LeaderCount")
+        assert (count.attribute, type(count.value)) == ("Value", int)
+        assert isinstance(count.value, int)
+        assert count.value >= 2
+        rows = jmx.query(f"kafka.cluster:type=Partition,topic={topic},*")
+        assert {"0", "1"} == {row.object_name.split("partition=")[1].split(",")[0] for row in rows}
+        memory = {row.attribute: row.value for row in jmx.query("java.lang:type=Memory")}
+        assert isinstance(memory["HeapMemoryUsage.used"], int)
+        assert memory["Verbose"] is False
+        # what a JVM does not support is unknown, not left out: no usage threshold for this pool
+        pools = {row.value for row in jmx.query("java.lang:type=MemoryPool,*") if row.attribute == "UsageThreshold"}
+        assert None in pools
+        assert jmx.query("no.such:type=Thing") == ()
+        with pytest.raises(errors.JavaError, match="MalformedObjectNameException"):
+            jmx.query("not a name")
+        jmx.close()
+
+
+def test_a_jmx_port_that_says_nothing_takes_one_bound() -> None:
+    with socket.create_server((HOST, 0)) as mute:
+        begun = time.monotonic()
+        with pytest.raises(RackgateError, match="no answer in"):
+            Jmx(HOST, mute.getsockname()[1], timeout_s=0.5)
+        assert time.monotonic() - begun < 5
+        port = mute.getsockname()[1]
+    with pytest.raises(errors.JavaError, match="Connection refused"):
+        Jmx(HOST, port)
+
+
+@pytest.mark.parametrize("release", ["patched", "4.3.1", "4.4", "3.9", "2.8"])
+def test_clients_of_other_releases_in_a_jvm_of_their_own(brokers: Brokers, topic: str, release: str) -> None:
+    here = Partition(topic, 0)
+    with Gateway(client_classpath(release)) as home:
+        with Producer(brokers.bootstrap, {"acks": "all"}, home=home) as producer:
+            values = [b"%d" % number for number in range(500)]
+            sent = producer.send_batch(topic, values, partitions=0).result(30)
+            assert sent.offset.tolist() == list(range(500))
+            heard: list[object] = []
+            producer.send(topic, "key", "text", heard.append)
+        assert len(heard) == 1
+        with Producer(brokers.bootstrap, {"max.block.ms": "500"}, home=home) as producer:
+            (error,) = producer.send_batch("absent", [b""]).result(10).errors
+            assert isinstance(error, errors.RetriableException)
+        with Consumer(brokers.bootstrap, home=home) as consumer:
+            consumer.assign([here])
+            assert [value for *_, value in read(consumer, 500)][:500] == values
+            consumer.wakeup()
+            with pytest.raises(errors.WakeupException):
+                consumer.poll(5)
+        with pytest.raises(errors.named("org.apache.kafka.common.config.ConfigException")):
+            Producer(brokers.bootstrap, {"acks": "some"}, home=home)
+
+
+def test_a_jvm_that_dies_is_no_silence(brokers: Brokers, topic: str) -> None:
+    with Gateway(client_classpath("4.3.1")) as home:
+        producer = Producer(brokers.bootstrap, {"linger.ms": "60000"}, home=home)
+        future = producer.send_batch(topic, [b"waits"])
+        home.kill()
+        with pytest.raises(RackgateError, match="ended before it told"):
+            future.result(20)
+        with pytest.raises(RackgateError):
+            producer.close()
+
+
+def test_a_producer_that_nobody_closed_does_not_keep_the_process(brokers: Brokers, topic: str) -> None:
+    script = (
+        "from pyhooks.jvm.producer import Producer\n"
+        f"producer = Producer({brokers.bootstrap!r}, {{}})\n"
+        f"print(producer.send_batch({topic!r}, [b'x']).result(20).acked.all())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=paths.REPO, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_fifty_thousand_records_take_little_of_a_core(brokers: Brokers, topic: str) -> None:
+    # CPU time, not time: other work on the machine slows the clock, not the count.
+    words = ["taskset", "-c", "0", sys.executable, str(Path(__file__).with_name("crossing.py"))]
+    told = json.loads(run([*words, brokers.bootstrap, topic, "50000"], what="crossing", cwd=paths.REPO, timeout_s=200))
+    assert told["send"]["cpu_s_per_50000"] < CPU_S_PER_50000, told
+    assert told["poll"]["cpu_s_per_50000"] < CPU_S_PER_50000, told
