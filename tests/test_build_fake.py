@@ -15,6 +15,7 @@ import pytest
 
 from pyhooks import paths
 from pyhooks.build import builder, git, layout, recipe, series
+from pyhooks.build.archive import make_archive
 from pyhooks.build.compiling import read_jar, write_jar
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.fetch import Store, sha256
@@ -94,12 +95,19 @@ def make_fake(folder: Path) -> Fake:
                 f'[[artifact]]\nid = "fake:fake-{module}:{VERSION}{tail}"\nsha256 = "{sha256(jar)}"\n'
                 f'roles = ["{role}"]\n'
             )
+    (folder / "helpers/h/deep").mkdir(parents=True)
+    (folder / "helpers/h/Helper.java").write_text("package h;\n\nclass Helper { }\n")
+    (folder / "helpers/h/deep/Agent.java").write_text("package h.deep;\n\npublic class Agent { }\n")
+    # outside of the package: compiled where it is used
+    (folder / "helpers/Loose.java").write_text("class Loose { Missing m; }\n")
     real = recipe.load()
     plugins = "".join(f'{name} = "{version}"\n' for name, version in real.plugins.items())
     fake.toml.parent.mkdir(parents=True)
     fake.toml.write_text(
         f'[kafka]\nversion = "{VERSION}"\nscala = "{real.scala}"\n\n[plugins]\n{plugins}\n'
-        f'[compile]\njavac = ["-g"]\nscalac = []\n\n[resolve]\n\n' + "\n".join([*tables, *artifacts])
+        f'[compile]\njavac = ["-g"]\nscalac = []\n\n[resolve]\n\n'
+        f'[hooks]\nsources = "{folder / "helpers"}"\npackage = "h"\nrelease = 17\nagent = "h.deep.Agent"\n\n'
+        + "\n".join([*tables, *artifacts])
     )
     return fake
 
@@ -147,8 +155,9 @@ def test_two_builds_give_the_same_bytes(tmp_path: Path) -> None:
             "".join("Date: Fri, 20 Nov 2026 00:00:00 +0000\n" if w.startswith("Date:") else w for w in lines)
         )
         fake.build()
-        contents.append({p.name: p.read_bytes() for p in (fake.root / "dist/overlay").iterdir()})
-    assert contents[0]
+        jars = [*(fake.root / "dist/overlay").iterdir(), fake.load().hooks]
+        contents.append({p.name: p.read_bytes() for p in jars})
+    assert len(contents[0]) == 3
     assert contents[0] == contents[1]
 
 
@@ -224,6 +233,56 @@ def test_a_damaged_distribution_is_built_again(fake: Fake) -> None:
     jar.unlink()
     assert "missing" in fake.load().damage()
     assert fake.build().fresh
+
+
+def test_helpers_are_compiled_against_the_overlay_and_kept_apart_from_it(fake: Fake) -> None:
+    # only the overlay has this class: the published jars of this Kafka are empty
+    helper = fake.toml.parent.parent / "helpers/h/Helper.java"
+    helper.write_text("package h;\n\nclass Helper {\n    int max = p.Limits.MAX;\n}\n")
+    fake.build()
+    jar = fake.load().hooks
+    files = read_jar(jar)
+    assert sorted(files) == ["META-INF/MANIFEST.MF", "h/Helper.class", "h/deep/Agent.class"]
+    assert b"Premain-Class: h.deep.Agent\r\n" in files["META-INF/MANIFEST.MF"]
+    assert jar.name not in {
+        path.name for folder in ("overlay", "libs") for path in (fake.root / "dist" / folder).iterdir()
+    }
+    assert not any("hooks" in name for name in make_archive(fake.load(), fake.base / "packed").names)
+    jar.write_bytes(b"half a jar")
+    assert fake.load().damage() == "hooks/rackgate-hooks.jar has changed"
+    assert fake.build().fresh
+    assert read_jar(fake.load().hooks) == files
+
+
+def test_a_changed_helper_is_compiled_again_and_nothing_else(fake: Fake) -> None:
+    fake.build()
+    before = {path: path.stat().st_mtime_ns for path in (fake.root / "cache/classes").iterdir()}
+    overlay = {path.name: path.read_bytes() for path in (fake.root / "dist/overlay").iterdir()}
+    helper = fake.toml.parent.parent / "helpers/h/Helper.java"
+    helper.write_text("package h;\n\nclass Helper {\n    Missing m;\n}\n")
+    with pytest.raises(RackgateError, match=r"compile the hooks: .*helpers/h/Helper\.java:4: cannot find symbol"):
+        fake.build()
+    helper.write_text("package h;\n\nclass Helper { }\n")
+    assert fake.build().fresh
+    assert set(before) == set((fake.root / "cache/classes").iterdir())
+    assert overlay == {path.name: path.read_bytes() for path in (fake.root / "dist/overlay").iterdir()}
+    assert not fake.build().fresh
+
+
+def test_a_recipe_without_helpers_has_none(fake: Fake) -> None:
+    text = fake.toml.read_text()
+    start = text.index("[hooks]")
+    fake.toml.write_text(text[:start] + text[text.index("[[module]]", start) :])
+    built = fake.build().distribution
+    assert not built.damage()
+    with pytest.raises(RackgateError, match="is missing: run `rackgate build`"):
+        _ = built.hooks
+
+
+def test_a_package_without_sources_is_named(fake: Fake) -> None:
+    fake.toml.write_text(fake.toml.read_text().replace('package = "h"', 'package = "i"'))
+    with pytest.raises(RackgateError, match=r"no source of i, the package that \[hooks\]"):
+        fake.build()
 
 
 def test_a_jar_of_the_cache_is_whole_or_absent(fake: Fake) -> None:

@@ -149,7 +149,7 @@ def test_a_template_that_lacks_a_value_is_an_error(tmp_path: Path) -> None:
 def test_distribution(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="run `rackgate build`"):
         Distribution.load(tmp_path)
-    for folder, name in (("libs", "l.jar"), ("overlay", "o.jar"), ("spark", "s.jar")):
+    for folder, name in (("libs", "l.jar"), ("overlay", "o.jar"), ("spark", "s.jar"), ("hooks", "rackgate-hooks.jar")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text(name)
     files = {str(p.relative_to(tmp_path)): sha256(p) for p in tmp_path.rglob("*.jar")}
@@ -157,9 +157,13 @@ def test_distribution(tmp_path: Path) -> None:
     made = Distribution.load(tmp_path)
     assert made.damage() == ""
     assert made.classpath() == f"{tmp_path}/overlay/*:{tmp_path}/libs/*"
+    assert made.hooks == tmp_path / "hooks/rackgate-hooks.jar"
     assert made.spark_jars == (tmp_path / "spark/s.jar",)
     (tmp_path / "libs/l.jar").write_text("other")
     assert made.damage() == "libs/l.jar has changed"
+    (tmp_path / "libs/l.jar").write_text("l.jar")
+    (tmp_path / "hooks/other.jar").write_text("")
+    assert made.damage() == "hooks/other.jar is not of this build"
 
 
 REPORT = """<testsuite name="T" tests="3">

@@ -15,8 +15,10 @@ from loopback import Exchange, Pair, Wire, produce_error, refused_attempt
 
 from pyhooks import paths
 from pyhooks.build import recipe
+from pyhooks.build.clients import client_classpath, releases
 from pyhooks.build.distribution import Distribution
-from pyhooks.build.workspace import Workspace
+from pyhooks.errors import RackgateError
+from pyhooks.jvm import errors
 from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.gateway import Gateway
@@ -27,15 +29,6 @@ NOT_ENOUGH_REPLICAS = 19
 NOT_ENOUGH_RACKS = 137
 ONE_ATTEMPT = {"acks": "all", "retries": "0", "enable.idempotence": "false", "max.block.ms": "20000"}
 MATRIX = paths.OUT / "clients" / "matrix.json"
-
-
-def client_classpath(role: str, work: Path) -> str:
-    """The class path of a client of another release, fetched and verified."""
-    plan = recipe.load()
-    space = Workspace.of(plan)
-    with space.lock(print):
-        space.store.fetch(plan, plan.with_role(role), work)
-    return ":".join(str(space.store.path(artifact)) for artifact in plan.with_role(role))
 
 
 @pytest.fixture(scope="module")
@@ -84,18 +77,23 @@ def note(rows: dict[str, Any], name: str, exchange: Exchange, exception: str, la
 # what an earlier client speaks best, and so what is negotiated, since the brokers speak 3 to 14
 @pytest.mark.build
 @pytest.mark.parametrize(
-    ("role", "software", "version"),
-    [("client-3.9", "apache-kafka-java 3.9.2", 11), ("client-4.4", "apache-kafka-java 4.4.0", 13)],
+    ("release", "software", "version"),
+    [
+        ("2.8", "apache-kafka-java 2.8.2", 9),
+        ("3.9", "apache-kafka-java 3.9.2", 11),
+        ("4.4", "apache-kafka-java 4.4.0", 13),
+    ],
 )
 def test_a_stock_client_of_another_release(
-    wire: Wire, pair: Pair, rows: dict[str, Any], tmp_path: Path, role: str, software: str, version: int
+    wire: Wire, pair: Pair, rows: dict[str, Any], release: str, software: str, version: int
 ) -> None:
-    exchange, error, latest = refused(wire, pair, client_classpath(role, tmp_path))
-    note(rows, role, exchange, error.java_class, latest)
+    exchange, error, latest = refused(wire, pair, client_classpath(release))
+    note(rows, f"client-{release}", exchange, error.java_class, latest)
     assert exchange.software == software
     assert (exchange.version, exchange.error) == (version, NOT_ENOUGH_REPLICAS)
     assert latest == version
     assert error.java_class == f"{ERRORS}.NotEnoughReplicasException"
+    assert isinstance(error, errors.NotEnoughReplicasException)
     assert error.retriable
     # the message is the broker's and says what is really missing
     assert "min.insync.racks" in exchange.message
@@ -175,7 +173,26 @@ def test_a_version_that_is_not_known_is_not_guessed() -> None:
 def test_each_release_has_a_class_path_of_its_own() -> None:
     plan = recipe.load()
     versions = {role: plan.find("kafka-clients", role).version for role in sorted(recipe.CLIENT_ROLES)}
-    assert versions == {"client-3.9": "3.9.2", "client-4.4": "4.4.0"}
+    assert versions == {"client-2.8": "2.8.2", "client-3.9": "3.9.2", "client-4.4": "4.4.0"}
+    assert releases() == ("patched", "4.3.1", "2.8", "3.9", "4.4")
     for role in versions:
         clients = [artifact for artifact in plan.with_role(role) if artifact.name == "kafka-clients"]
         assert [artifact.version for artifact in clients] == [versions[role]]
+
+
+def test_a_release_that_is_not_pinned_is_named_with_those_that_are() -> None:
+    with pytest.raises(RackgateError, match=r"'3\.7' is known: patched, 4\.3\.1, 2\.8, 3\.9, 4\.4"):
+        client_classpath("3.7")
+
+
+@pytest.mark.build
+def test_the_class_paths_differ_in_the_client_alone() -> None:
+    built = Distribution.load()
+    paths_of = {release: client_classpath(release).split(":") for release in releases()}
+    assert all(words[-1] == str(built.hooks) for words in paths_of.values())
+    assert paths_of["patched"][:-1] == built.classpath().split(":")
+    assert paths_of["4.3.1"][:-1] == built.classpath(overlay=False).split(":")
+    for release in ("2.8", "3.9", "4.4"):
+        names = [Path(word).name for word in paths_of[release]]
+        client = recipe.load().find("kafka-clients", f"client-{release}")
+        assert [name for name in names if name.startswith("kafka")] == [client.file_name]
