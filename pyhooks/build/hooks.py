@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from pyhooks.build import maven
 from pyhooks.build.compiling import write_jar
-from pyhooks.build.fetch import link, sha256
+from pyhooks.build.fetch import sha256
 from pyhooks.build.recipe import Hooks, Module, Recipe
 from pyhooks.errors import RackgateError
 
@@ -71,7 +72,9 @@ def make_jar(
         kept.touch()  # what is in use is pruned last
     else:
         _compile(recipe, hooks, texts, [*overlay, *libs], kept, work)
-    link(kept, target)
+    # A copy and no link: whatever happens to the distribution must not happen to what is kept.
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(kept, target)
 
 
 def _key(recipe: Recipe, hooks: Hooks, texts: dict[str, bytes], classpath: Sequence[Path]) -> str:
