@@ -50,7 +50,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 @pytest.fixture
 def topic(brokers: Brokers, request: pytest.FixtureRequest) -> str:
     """A topic of the test's own, with two partitions."""
-    name = request.node.name.replace("[", "-").replace("]", "")
+    name = str(request.node.name).replace("[", "-").replace("]", "")
     with Admin(brokers.bootstrap) as admin:
         admin.create_topic(name, [[1], [1]], {})
         wait_for(lambda: admin.in_sync(name, (1,), 1), what="a new topic", timeout_s=30)

@@ -114,7 +114,8 @@ class Gateway(AbstractContextManager["Gateway"]):
         if not jar or not Path(jar).is_file():
             raise RackgateError("py4j's jar is not where its package puts it: install py4j again")
         words = ["java", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        words += [f"-Dlog4j2.configurationFile={LOG4J}", "-cp", f"{jar}:{classpath}"]
+        # nodes share /tmp, where a JVM keeps a file by its PID, and PIDs of nodes are alike
+        words += ["-XX:-UsePerfData", f"-Dlog4j2.configurationFile={LOG4J}", "-cp", f"{jar}:{classpath}"]
         words = [*DIES_WITH_PARENT, *words, "py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
         if self._machine is not None:
             # Entering a node takes a process of its own, which must not leave the JVM behind either.

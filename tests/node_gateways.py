@@ -1,0 +1,87 @@
+"""Run inside a lab: clients in JVMs within nodes, and what of them the lab's network and processes show.
+
+``python tests/node_gateways.py`` prints one line of JSON; with ``hold`` it prints the JVM's PID and waits to be killed.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+from pyhooks.build.clients import client_classpath
+from pyhooks.cluster.lab import Lab
+from pyhooks.cluster.netns import network_of
+from pyhooks.errors import RackgateError
+from pyhooks.jvm.gateway import LOOPBACK, Gateway
+
+
+def namespace(pid: int | str, kind: str) -> str:
+    return str(Path(f"/proc/{pid}/ns/{kind}").readlink())
+
+
+def listening(pid: int) -> list[str]:
+    """Addresses on which anything listens in the network of a process, in hexadecimal."""
+    tables = (
+        Path(f"/proc/{pid}/net/{table}").read_text(encoding="utf-8").splitlines()[1:] for table in ("tcp", "tcp6")
+    )
+    return sorted({line.split()[1].split(":")[0] for table in tables for line in table if line.split()[3] == "0A"})
+
+
+def reachable(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def look() -> None:
+    lab = Lab.attach()
+    own = namespace("thread-self", "net")
+    first, second = lab.brokers("a")[0], lab.brokers("b")[0]
+    machines = [lab.machine(first), lab.machine(second)]
+    with (
+        Gateway(client_classpath("patched"), machine=machines[0]) as patched,
+        Gateway(client_classpath("2.8"), machine=machines[1]) as old,
+        Gateway(client_classpath("4.3.1")) as here,
+    ):
+        versions = [gateway.produce_versions().latest for gateway in (patched, old, here)]
+        # both nodes cut off from everything: control goes on
+        for site in ("a", "b"):
+            lab.cut(site)
+        during_cut = [int(gateway.jvm.java.lang.Math.abs(-number)) for number, gateway in ((5, patched), (6, old))]
+        told = {
+            "versions": versions,
+            "during_cut": during_cut,
+            "in_node": [
+                [namespace(gateway.pid, kind) == namespace(machine.pid, kind) for kind in ("net", "mnt", "pid", "uts")]
+                for gateway, machine in zip((patched, old), machines, strict=True)
+            ],
+            "listening": [listening(gateway.pid) for gateway in (patched, old)],
+            "from_the_lab": [reachable(gateway.port) for gateway in (patched, old)],
+            "here": reachable(here.port),
+            "back": namespace("thread-self", "net") == own,
+        }
+        pids = [patched.pid, old.pid, here.pid]
+    told["left"] = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    try:
+        with network_of(4_000_000):
+            pass
+    except RackgateError as error:
+        told["no_node"] = str(error)
+    told["still_own"] = namespace("thread-self", "net") == own
+    sys.stdout.write(json.dumps(told) + "\n")
+
+
+def hold() -> None:
+    lab = Lab.attach()
+    with Gateway(client_classpath("4.3.1"), machine=lab.machine(lab.brokers("a")[0])) as gateway:
+        sys.stdout.write(f"{gateway.pid}\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    hold() if "hold" in sys.argv[1:] else look()
