@@ -131,7 +131,11 @@ def test_what_the_producer_itself_refuses_is_told_of_the_record(brokers: Brokers
         assert sent.acked.tolist() == [True, False]
         assert isinstance(sent.errors[0], errors.TimeoutException), "a partition may yet be added"
         too_large = producer.send_batch(topic, [b"x" * 2_000_000]).result(5)
+        # one that cannot even be a record is no harm to the others
+        odd = producer.send_batch(topic, [b"x"] * 3, timestamps_ms=[-1, -7, -1]).result(5)
     assert isinstance(too_large.errors[0], errors.RecordTooLargeException)
+    assert odd.acked.tolist() == [True, False, True]
+    assert odd.errors[0].java_class == "java.lang.IllegalArgumentException"
 
 
 def test_a_listener_that_blocks_holds_no_acknowledgement_up(brokers: Brokers, topic: str) -> None:

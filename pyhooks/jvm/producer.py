@@ -156,6 +156,7 @@ class Producer(Client):
             RackgateError only if the producer was closed, or its JVM ended, before it told of them.
 
         Raises:
+            JavaError: an error of the JVM itself, such as too little memory; what became of the records is not known.
             RackgateError: the producer is closed, or its JVM has ended.
             ValueError: the numbers of keys, partitions or timestamps are not that of values.
         """

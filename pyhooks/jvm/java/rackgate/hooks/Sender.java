@@ -57,31 +57,24 @@ public final class Sender {
         Batch batch = new Batch(ticket, size, finished::add);
         Throwable late = null;
         for (int index = 0; index < size; index++) {
-            ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(
-                topic,
-                partitions[index] < 0 ? null : (Integer) partitions[index],
-                timestamps[index] == NO_TIMESTAMP ? null : (Long) timestamps[index],
-                Columns.bytes(buffer, keyLengths[index]),
-                Columns.bytes(values, valueLengths[index]));
+            Integer partition = partitions[index] < 0 ? null : (Integer) partitions[index];
+            Long timestamp = timestamps[index] == NO_TIMESTAMP ? null : (Long) timestamps[index];
+            byte[] key = Columns.bytes(buffer, keyLengths[index]);
+            byte[] value = Columns.bytes(values, valueLengths[index]);
             Batch.Slot slot = batch.new Slot(index);
             if (late != null) {
                 slot.end(null, late);
                 continue;
             }
-            late = send(record, slot);
+            Taking taking = new Taking(slot);
+            try {
+                producer.send(new ProducerRecord<>(topic, partition, timestamp, key, value), taking);
+            } catch (RuntimeException e) {
+                slot.end(null, e);
+            }
+            late = taking.failure instanceof TimeoutException ? taking.failure : null;
         }
         batch.close();
-    }
-
-    /** Returns the error with which the producer did not take the record in time, else null. */
-    private Throwable send(ProducerRecord<byte[], byte[]> record, Batch.Slot slot) {
-        Taking taking = new Taking(slot);
-        try {
-            producer.send(record, taking);
-        } catch (RuntimeException e) {
-            slot.end(null, e);
-        }
-        return taking.failure instanceof TimeoutException ? taking.failure : null;
     }
 
     /** Tells whether a record ended while the producer was still about to take it. */
