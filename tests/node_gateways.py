@@ -14,7 +14,11 @@ from pyhooks.build.clients import client_classpath
 from pyhooks.cluster.lab import Lab
 from pyhooks.cluster.netns import network_of
 from pyhooks.errors import RackgateError
+from pyhooks.jvm.client import java_errors
+from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.gateway import LOOPBACK, Gateway
+
+DATA_PORT = 7777
 
 
 def namespace(pid: int | str, kind: str) -> str:
@@ -37,6 +41,19 @@ def reachable(port: int) -> bool:
     return True
 
 
+def connected(source: Gateway, host: str) -> bool:
+    """Whether a JVM reaches the port that another one serves in its node."""
+    try:
+        with java_errors():
+            java = source.jvm.java.net
+            java.Socket().connect(java.InetSocketAddress(host, DATA_PORT), 2000)
+    except JavaError as error:
+        if error.java_class == "java.net.SocketTimeoutException":
+            return False
+        raise
+    return True
+
+
 def look() -> None:
     lab = Lab.attach()
     own = namespace("thread-self", "net")
@@ -47,19 +64,24 @@ def look() -> None:
         Gateway(client_classpath("2.8"), machine=machines[1]) as old,
         Gateway(client_classpath("4.3.1")) as here,
     ):
+        told: dict[str, object] = {"listening": [listening(gateway.pid) for gateway in (patched, old)]}
         versions = [gateway.produce_versions().latest for gateway in (patched, old, here)]
-        # both nodes cut off from everything: control goes on
+        # data goes over the lab's network; with both nodes cut off from everything control goes on
+        server = patched.jvm.java.net.ServerSocket(DATA_PORT)
+        data = [connected(old, first.ip)]
         for site in ("a", "b"):
             lab.cut(site)
         during_cut = [int(gateway.jvm.java.lang.Math.abs(-number)) for number, gateway in ((5, patched), (6, old))]
-        told = {
+        data.append(connected(old, first.ip))
+        server.close()
+        told |= {
             "versions": versions,
+            "data": data,
             "during_cut": during_cut,
             "in_node": [
                 [namespace(gateway.pid, kind) == namespace(machine.pid, kind) for kind in ("net", "mnt", "pid", "uts")]
                 for gateway, machine in zip((patched, old), machines, strict=True)
             ],
-            "listening": [listening(gateway.pid) for gateway in (patched, old)],
             "from_the_lab": [reachable(gateway.port) for gateway in (patched, old)],
             "here": reachable(here.port),
             "back": namespace("thread-self", "net") == own,

@@ -34,6 +34,7 @@ def test_clients_in_nodes_are_controlled_without_the_lab_s_network(tmp_path: Pat
     told = json.loads(done.stdout)
     assert told["versions"] == [14, 9, 13]
     assert told["in_node"] == [[True] * 4] * 2
+    assert told["data"] == [True, False]
     assert told["during_cut"] == [5, 6]
     # 127.0.0.1 of the node, alone or as an IPv6 address; nothing of it on the lab's own
     for addresses in told["listening"]:
