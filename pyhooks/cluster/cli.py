@@ -17,6 +17,7 @@ from rich.table import Table
 
 from pyhooks.cluster import labs, tools, topology
 from pyhooks.cluster.lab import Lab, in_lab
+from pyhooks.cluster.labs import Plan
 from pyhooks.errors import RackgateError
 
 lab_app = typer.Typer(no_args_is_help=True, help="Private clusters of namespaces on this machine.")
@@ -55,15 +56,23 @@ def check_programs() -> None:
         raise RackgateError(f"a lab needs {', '.join(sorted(missing))}: install with 'apt-get install {packages}'")
 
 
-def _prepared(topology_name: str, *, bare: bool, stock: bool) -> tuple[Path, str]:
-    """The topology's file and the class path, both checked before anything is made."""
+def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, stock: bool) -> Plan:
+    """What is to be made, checked before anything is made."""
     from pyhooks.build.distribution import Distribution
 
     check_programs()
     source = topology.find(topology_name)
     topology.load(source)
     # a bare lab starts no Kafka, so it needs none
-    return source, "" if bare else Distribution.load().classpath(overlay=not stock)
+    built = None if bare else Distribution.load()
+    return Plan(
+        name=name,
+        topology=source,
+        run_dir=run_dir or labs.default_run_dir(name),
+        classpath=built.classpath(overlay=not stock) if built else "",
+        agent=str(built.hooks) if built else "",
+        stock=stock,
+    )
 
 
 def become(topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool) -> NoReturn:
@@ -79,9 +88,9 @@ def become(topology_name: str, run_dir: Path, command: list[str], *, bare: bool,
     Raises:
         RackgateError: something needed is missing.
     """
-    source, classpath = _prepared(topology_name, bare=bare, stock=stock)
+    plan = _plan("run", topology_name, run_dir, bare=bare, stock=stock)
     run_dir.mkdir(parents=True, exist_ok=True)
-    words = [*labs.way().words, *labs.first_process("run", source, run_dir, classpath, bare=bare), "--", *command]
+    words = [*labs.way().words, *plan.words, "--", *command]
     sys.stdout.flush()
     sys.stderr.flush()
     os.execvp(words[0], words)  # noqa: S606 - no shell is wanted
@@ -119,21 +128,13 @@ def up_command(
     stock: StockOption = False,
 ) -> None:
     """Starts a lab that stays in the background until 'rackgate lab down'."""
-    source, classpath = _prepared(topology_name, bare=bare, stock=stock)
-    called = name or source.stem
+    called = name or topology.find(topology_name).stem
     labs.check_name(called)
+    plan = _plan(called, topology_name, run_dir, bare=bare, stock=stock)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    count = len(topology.load(source).nodes)
+    count = len(topology.load(plan.topology).nodes)
     with console.status(f"lab {called}: {count} nodes come up, which takes about 15 s …"):
-        lab = labs.up(
-            called,
-            source,
-            run_dir or labs.default_run_dir(called),
-            classpath,
-            bare=bare,
-            stock=stock,
-            tell=lambda text, seconds: console.print(f"  {text} [dim]{seconds:.1f} s[/dim]"),
-        )
+        lab = labs.up(plan, lambda text, seconds: console.print(f"  {text} [dim]{seconds:.1f} s[/dim]"))
     console.print(f"  as {lab.way}; results go to {lab.run_dir}")
     which = "" if len([one for one in labs.known() if one.runs]) == 1 else f" --lab {called}"
     console.print(

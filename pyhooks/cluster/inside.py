@@ -165,6 +165,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--topology", type=Path, required=True)
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--classpath", required=True)
+    parser.add_argument("--agent", required=True)
     parser.add_argument("--bare", action="store_true")
     parser.add_argument("--serve", type=int, metavar="FD", help="the pipe to who started it; no command is run")
     parser.add_argument("command", nargs="*")
@@ -178,7 +179,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     audience: Audience = pipe or Terminal()
     try:
         with _step(audience, f"lab {args.name}: nodes and network"):
-            lab, holders = making.make(args.name, args.topology, args.run_dir, args.classpath)
+            lab, holders = making.make(
+                args.name, args.topology, args.run_dir, classpath=args.classpath, agent=args.agent
+            )
         if not args.bare:
             count = f"{len(lab.topology.controllers)} controllers, {len(lab.topology.brokers)} brokers"
             with _step(audience, f"lab {args.name}: {count} registered and unfenced"):

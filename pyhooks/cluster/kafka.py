@@ -90,7 +90,9 @@ def render(properties: Mapping[str, str]) -> str:
     return "".join(f"{key}={value}\n" for key, value in properties.items())
 
 
-def java_command(*, classpath: str, heap_mb: int, properties: Path | str, log4j: Path | str = LOG4J) -> list[str]:
+def java_command(
+    *, classpath: str, heap_mb: int, properties: Path | str, log4j: Path | str = LOG4J, agent: str = ""
+) -> list[str]:
     """The words that start Kafka with a configuration file.
 
     Args:
@@ -98,9 +100,11 @@ def java_command(*, classpath: str, heap_mb: int, properties: Path | str, log4j:
         heap_mb: maximal heap in MiB.
         properties: the configuration.
         log4j: the logging configuration.
+        agent: a Java agent with its argument, or none.
     """
     return [
         "java",
+        *([f"-javaagent:{agent}"] if agent else []),
         f"-Xmx{heap_mb}m",
         f"-Xms{heap_mb}m",
         # as Kafka's own start scripts

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 DESCRIPTION = paths.LAB_HOME / "lab.json"
+METRICS_SOCKET = "metrics.sock"
 LAB_VARIABLE = "RACKGATE_LAB"
 BOOTSTRAP_VARIABLE = "RACKGATE_BOOTSTRAP"
 RUN_DIR_VARIABLE = "RACKGATE_RUN_DIR"
@@ -51,6 +52,7 @@ class Lab:
         disks: node name to the folder that the node sees as /mnt.
         run_dir: folder of the run: logs, history, results; it outlives the lab.
         classpath: of the Kafka that runs in it.
+        agent: jar of the agent by which brokers tell their metrics, or empty.
         cluster_id: Kafka's.
         directory_ids: controller id to directory id.
         emulations: "left-right" to how the link is made.
@@ -63,6 +65,7 @@ class Lab:
     disks: dict[str, str]
     run_dir: Path
     classpath: str
+    agent: str
     cluster_id: str
     directory_ids: dict[str, str]
     emulations: dict[str, str]
@@ -202,7 +205,11 @@ class Lab:
         topology = self.topology
         heap_mb = topology.broker_heap_mb if node.is_broker else topology.controller_heap_mb
         command = kafka.java_command(
-            classpath=self.classpath, heap_mb=heap_mb, properties=NODE_DISK / "server.properties"
+            classpath=self.classpath,
+            heap_mb=heap_mb,
+            properties=NODE_DISK / "server.properties",
+            # a socket on the node's disk: what is asked over it does not go over the network under fault
+            agent=f"{self.agent}={NODE_DISK / METRICS_SOCKET}" if self.agent else "",
         )
         self.log(node).parent.mkdir(parents=True, exist_ok=True)
         # The shell ends at once and leaves Java to the node's first process. A parent outside of the node would stop

@@ -192,11 +192,33 @@ def check_name(name: str) -> None:
         raise RackgateError(f"lab {name!r}: a name has 1 to {MAX_NAME} small letters, digits and dashes")
 
 
-def first_process(name: str, topology: Path, run_dir: Path, classpath: str, *, bare: bool) -> list[str]:
-    """The words of a lab's first process, to follow those of ``way``."""
-    words = [sys.executable, "-m", "pyhooks.cluster.inside", "--name", name, "--topology", str(topology.resolve())]
-    words += ["--run-dir", str(run_dir.resolve()), "--classpath", classpath]
-    return words + (["--bare"] if bare else [])
+@dataclass(frozen=True)
+class Plan:
+    """A lab to be made.
+
+    Attributes:
+        name: its name.
+        topology: its file.
+        run_dir: folder for logs and history.
+        classpath: of its Kafka; empty if it has none.
+        agent: jar of the agent by which brokers tell their metrics; empty if there are none.
+        stock: whether the class path is without the overlay.
+    """
+
+    name: str
+    topology: Path
+    run_dir: Path
+    classpath: str
+    agent: str
+    stock: bool
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the lab's first process, to follow those of ``way``."""
+        words = [sys.executable, "-m", "pyhooks.cluster.inside", "--name", self.name]
+        words += ["--topology", str(self.topology.resolve()), "--run-dir", str(self.run_dir.resolve())]
+        words += ["--classpath", self.classpath, "--agent", self.agent]
+        return words + ([] if self.classpath else ["--bare"])
 
 
 @contextmanager
@@ -220,36 +242,27 @@ def _taken(name: str) -> Iterator[int]:
             os.close(descriptor)
 
 
-def up(
-    name: str,
-    topology: Path,
-    run_dir: Path,
-    classpath: str,
-    *,
-    bare: bool,
-    stock: bool,
-    tell: Callable[[str, float], None],
-) -> Known:
+def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
     """Starts a lab that stays until it is taken down; if we end before it is up, it ends as well.
 
     Args:
-        name: its name.
-        topology: its file.
-        run_dir: folder for logs and history.
-        classpath: of its Kafka.
-        bare: nodes and network only.
-        stock: for what is told of the lab; the class path decides.
+        plan: what to make.
         tell: hears of each step that is done, with its seconds.
 
     Raises:
         RackgateError: a lab of that name runs, or this one did not come up.
     """
-    check_name(name)
+    check_name(plan.name)
     chosen = way()
+    run_dir = plan.run_dir
     run_dir.mkdir(parents=True, exist_ok=True)
     reading, writing = os.pipe()
-    with _taken(name) as lock, (run_dir / "lab.log").open("ab") as log, os.fdopen(reading, "rb", buffering=0) as said:
-        words = [*chosen.words, *first_process(name, topology, run_dir, classpath, bare=bare), "--serve", str(writing)]
+    with (
+        _taken(plan.name) as lock,
+        (run_dir / "lab.log").open("ab") as log,
+        os.fdopen(reading, "rb", buffering=0) as said,
+    ):
+        words = [*chosen.words, *plan.words, "--serve", str(writing)]
         starter = subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
@@ -261,22 +274,22 @@ def up(
         os.close(writing)
         try:
             lab = Known(
-                name=name,
+                name=plan.name,
                 pid=_first_child(starter),
                 user=chosen.user,
                 way=chosen.text,
-                topology=str(topology),
-                stock=stock,
+                topology=str(plan.topology),
+                stock=plan.stock,
                 run_dir=str(run_dir.resolve()),
                 started_at=time.time(),
             )
-            file = _state() / f"{name}.json"
+            file = _state() / f"{plan.name}.json"
             file.write_text(json.dumps(asdict(lab)) + "\n", encoding="utf-8")
             _listen(said.fileno(), lab, tell)
         except BaseException:
             starter.kill()
             starter.wait()
-            (_state() / f"{name}.json").unlink(missing_ok=True)
+            (_state() / f"{plan.name}.json").unlink(missing_ok=True)
             raise
         # It lives on without us; nobody shall warn of that.
         starter.returncode = 0

@@ -20,7 +20,9 @@ def _own_world() -> None:
     paths.LAB_HOME.mkdir()
 
 
-def make(name: str, source: Path, run_dir: Path, classpath: str) -> tuple[Lab, list[subprocess.Popen[bytes]]]:
+def make(
+    name: str, source: Path, run_dir: Path, *, classpath: str, agent: str
+) -> tuple[Lab, list[subprocess.Popen[bytes]]]:
     """Makes nodes and network of the topology in ``source``; Kafka is not started.
 
     Returns:
@@ -47,6 +49,7 @@ def make(name: str, source: Path, run_dir: Path, classpath: str) -> tuple[Lab, l
         disks=disks,
         run_dir=run_dir,
         classpath=classpath,
+        agent=agent,
         cluster_id=kafka.new_id(),
         directory_ids={str(item.node_id): kafka.new_id() for item in wanted.controllers},
         emulations=dict(network.build(wanted, pids)),
