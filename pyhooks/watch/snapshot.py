@@ -1,0 +1,472 @@
+"""From two successive observations to what is shown: states, rates, what moves and what is frozen. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pyhooks.watch.observation import (
+    ANY_PARTITION,
+    BrokerMetrics,
+    BrokerSeen,
+    FaultSeen,
+    Observation,
+    PartitionSeen,
+    Produced,
+)
+from pyhooks.watch.verdict import Facts, Level, Motion, judge
+
+State = Literal["up", "mute", "fenced", "paused", "dead", "gone", "unknown"]
+FaultState = Literal["before", "unproved", "active", "healing", "healed"]
+PRODUCE_ERRORS = "ErrorsPerSec.Produce."
+RACK_FAILURES = "RackCheckFailureRate.Count"
+MESSAGES_IN = "MessagesInPerSec.Count"
+FAILED_PRODUCE = "FailedProduceRequestsPerSec.Count"
+# A fault that is over is shown for that long.
+HEALED_SHOWN_S = 10.0
+LEVELS: tuple[Level, ...] = ("down", "unknown", "risk", "warn", "ok")
+
+
+@dataclass(frozen=True)
+class BrokerState:
+    """One broker.
+
+    Attributes:
+        broker: its id.
+        rack: its rack, empty without one, None if not known.
+        state: ``up``; ``mute``: listed, but does not answer clients; ``fenced``: runs, but is not listed;
+            ``gone``: not listed, fenced or dead; ``paused``, ``dead``: its process is.
+        leads: partitions that it leads by the metadata.
+        messages_in_per_s: records appended.
+        rack_failures: RackCheckFailureRate's count since its start.
+        rack_failures_per_s: how fast it grows.
+        under_min_racks: partitions that it leads and refuses for their racks.
+        at_min_racks: partitions that it leads with no rack to spare.
+        under_replicated: partitions that it leads with replicas out of sync.
+        produce_errors_per_s: by Kafka's error code, without those that are 0.
+    """
+
+    broker: int
+    rack: str | None
+    state: State
+    leads: int | None
+    messages_in_per_s: float | None = None
+    rack_failures: int | None = None
+    rack_failures_per_s: float | None = None
+    under_min_racks: int | None = None
+    at_min_racks: int | None = None
+    under_replicated: int | None = None
+    produce_errors_per_s: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Produce attempts per second as clients see them.
+
+    Attributes:
+        ok_per_s: acknowledged.
+        refused_per_s: surely refused.
+        unknown_per_s: neither.
+        whole_topic: they are the topic's: a refusal does not tell its partition.
+    """
+
+    ok_per_s: float
+    refused_per_s: float
+    unknown_per_s: float
+    whole_topic: bool = False
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """One partition.
+
+    Attributes:
+        seen: as observed.
+        isr_racks: racks in the ISR; the one unnamed rack of brokers without a rack counts.
+        min_racks: effective R, or None if not known or not to be had.
+        min_replicas: effective M.
+        short_looks: at how many observations in a row the ISR was too small.
+        motion: of the high watermark: ``moving``, ``back``; ``frozen``: it stays behind the log's end, or writes are
+            refused; ``still``: nothing is there to commit.
+        hw_per_s: offsets per second between the two latest answers.
+        still_s: for how long it has not moved.
+        last_hw: the latest that is known.
+        last_asked_ns: when that was asked.
+        moved_ns: when it was first seen there.
+        log_end: the leader's.
+        leader_racks: racks in the ISR as the leader's own metric counts them.
+        outcomes: of clients, or None without a history.
+        failed_per_s: failed produce requests of its topic on all brokers, by their metrics.
+        level: how bad it is.
+        verdict: the same in words.
+    """
+
+    seen: PartitionSeen
+    isr_racks: int | None
+    min_racks: int | None
+    min_replicas: int | None
+    short_looks: int
+    motion: Motion
+    hw_per_s: float | None
+    still_s: float | None
+    last_hw: int | None
+    last_asked_ns: int
+    moved_ns: int
+    log_end: int | None
+    leader_racks: int | None
+    outcomes: Outcomes | None
+    failed_per_s: float | None
+    level: Level
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that is on, or was a moment ago.
+
+    Attributes:
+        op: such as ``kill-rack``.
+        rack: where.
+        target: what in it, or empty.
+        state: ``unproved`` until its probes say that it took hold.
+        for_s: since it was injected; of a healed one, since it was healed.
+    """
+
+    op: str
+    rack: str
+    target: str
+    state: FaultState
+    for_s: float
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The gate's metrics over all brokers that answered.
+
+    Attributes:
+        nodes_known: how many brokers' metrics are known.
+        rack_failures_per_s: RackCheckFailureRate.
+        under_min_racks: UnderMinRackIsrPartitionCount.
+        at_min_racks: AtMinRackIsrPartitionCount.
+        under_min_replicas: UnderMinIsrPartitionCount.
+        under_replicated: UnderReplicatedPartitions.
+        offline: OfflinePartitionsCount of the active controller.
+        produce_errors_per_s: by Kafka's error code, without those that are 0.
+    """
+
+    nodes_known: int
+    rack_failures_per_s: float | None
+    under_min_racks: int | None
+    at_min_racks: int | None
+    under_min_replicas: int | None
+    under_replicated: int | None
+    offline: int | None
+    produce_errors_per_s: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The answers before the latest ones, to which rates refer.
+
+    Not simply those of the observation before: it may hold the same answers, since they come at a pace of their own.
+
+    Attributes:
+        metrics: by node id.
+        produced: counts of the history.
+        produced_ns: up to when it was read.
+    """
+
+    metrics: Mapping[int, BrokerMetrics] = field(default_factory=dict)
+    produced: Mapping[tuple[str, int], Produced] | None = None
+    produced_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What is shown of one moment.
+
+    Attributes:
+        observation: what it was made from.
+        interval_s: since the observation before, or None for a first one.
+        racks: names in order; empty for the unnamed one.
+        brokers: by id.
+        partitions: the worst first.
+        faults: now.
+        gate: metrics.
+        earlier: what rates refer to.
+    """
+
+    observation: Observation
+    interval_s: float | None
+    racks: tuple[str, ...]
+    brokers: tuple[BrokerState, ...]
+    partitions: tuple[PartitionState, ...]
+    faults: tuple[Fault, ...]
+    gate: Gate
+    earlier: Earlier
+
+    def count(self, level: Level) -> int:
+        """How many partitions are as bad as ``level``."""
+        return sum(partition.level == level for partition in self.partitions)
+
+
+def snapshot(now: Observation, before: Snapshot | None = None) -> Snapshot:
+    """What ``now`` shows, with rates since ``before``."""
+    old = _earlier(now, before)
+    racks = {seen.broker: seen.rack for seen in now.brokers}
+    brokers = tuple(
+        _broker(seen, now, old) for seen in sorted(now.brokers, key=lambda one: (one.rack or "~", one.broker))
+    )
+    states = {one.broker: one.state for one in brokers}
+    sizes = Counter(seen.topic for seen in now.partitions)
+    history = {state.seen.key: state for state in before.partitions} if before is not None else {}
+    partitions = [
+        _partition(seen, now, old, history.get(seen.key), racks, states, single=sizes[seen.topic] == 1)
+        for seen in now.partitions
+    ]
+    partitions.sort(key=lambda one: (LEVELS.index(one.level), one.seen.topic.startswith("__"), one.seen.key))
+    return Snapshot(
+        observation=now,
+        interval_s=(now.mono_ns - before.observation.mono_ns) / 1e9 if before is not None else None,
+        racks=tuple(sorted({rack for rack in racks.values() if rack is not None})),
+        brokers=brokers,
+        partitions=tuple(partitions),
+        faults=tuple(_faults(now)),
+        gate=_gate(now, brokers),
+        earlier=old,
+    )
+
+
+def _earlier(now: Observation, before: Snapshot | None) -> Earlier:
+    if before is None:
+        return Earlier()
+    last = before.observation
+    metrics: dict[int, BrokerMetrics] = {}
+    for broker, new in now.metrics.items():
+        known = last.metrics.get(broker)
+        if known is not None and known.asked_ns >= new.asked_ns:
+            known = before.earlier.metrics.get(broker)
+        if known is not None:
+            metrics[broker] = known
+    if now.produced_ns > last.produced_ns:
+        return Earlier(metrics, last.produced, last.produced_ns)
+    return Earlier(metrics, before.earlier.produced, before.earlier.produced_ns)
+
+
+def _state(seen: BrokerSeen) -> State:
+    if seen.process in ("dead", "paused"):
+        return seen.process
+    if seen.listed is None:
+        return "unknown"
+    if not seen.listed:
+        return "fenced" if seen.process == "runs" else "gone"
+    return "mute" if seen.answers is False else "up"
+
+
+def _rate(new: float | None, old: float | None, seconds: float) -> float | None:
+    """Growth per second; None for a counter that is not known, or began again."""
+    if new is None or old is None or seconds <= 0 or new < old:
+        return None
+    return (new - old) / seconds
+
+
+def _metric_rate(name: str, new: BrokerMetrics | None, old: BrokerMetrics | None) -> float | None:
+    if new is None or old is None:
+        return None
+    return _rate(new.values.get(name), old.values.get(name), (new.asked_ns - old.asked_ns) / 1e9)
+
+
+def _whole(value: float | None) -> int | None:
+    return int(value) if value is not None else None
+
+
+def _broker(seen: BrokerSeen, now: Observation, old: Earlier) -> BrokerState:
+    metrics = now.metrics.get(seen.broker)
+    earlier = old.metrics.get(seen.broker)
+    known = [one for one in now.partitions if one.leader is not None]
+    values: Mapping[str, float] = metrics.values if metrics is not None else {}
+    return BrokerState(
+        broker=seen.broker,
+        rack=seen.rack,
+        state=_state(seen),
+        leads=sum(one.leader == seen.broker for one in known) if known or not now.partitions else None,
+        messages_in_per_s=_metric_rate(MESSAGES_IN, metrics, earlier),
+        rack_failures=_whole(values.get(RACK_FAILURES)),
+        rack_failures_per_s=_metric_rate(RACK_FAILURES, metrics, earlier),
+        under_min_racks=_whole(values.get("UnderMinRackIsrPartitionCount")),
+        at_min_racks=_whole(values.get("AtMinRackIsrPartitionCount")),
+        under_replicated=_whole(values.get("UnderReplicatedPartitions")),
+        produce_errors_per_s=_errors(metrics, earlier),
+    )
+
+
+def _errors(new: BrokerMetrics | None, old: BrokerMetrics | None) -> Mapping[str, float]:
+    """Produce errors a second by Kafka's code, those that happen."""
+    if new is None or old is None:
+        return {}
+    found = {}
+    for name, value in new.values.items():
+        if name.startswith(PRODUCE_ERRORS) and not name.startswith(f"{PRODUCE_ERRORS}NONE."):
+            # An error's meter appears with its first occurrence.
+            rate = _rate(value, old.values.get(name, 0), (new.asked_ns - old.asked_ns) / 1e9)
+            if rate:
+                found[name.removeprefix(PRODUCE_ERRORS).removesuffix(".Count")] = rate
+    return found
+
+
+def _partition(
+    seen: PartitionSeen,
+    now: Observation,
+    old: Earlier,
+    before: PartitionState | None,
+    racks: Mapping[int, str | None],
+    states: Mapping[int, State],
+    *,
+    single: bool,
+) -> PartitionState:
+    rules = now.rules.get(seen.topic)
+    told = now.metrics[seen.leader] if seen.leader is not None and seen.leader in now.metrics else None
+    gauges = told.partitions.get(seen.key, {}) if told is not None else {}
+    log_end, leader_racks = _whole(gauges.get("LogEndOffset")), _whole(gauges.get("IsrRackCount"))
+    min_racks = min(rules.min_racks, len(seen.replicas)) if rules and rules.min_racks is not None else None
+    min_replicas = min(rules.min_replicas, len(seen.replicas)) if rules else None
+    isr_racks = _count(seen.isr, racks)
+    short = seen.isr is not None and (
+        (min_racks is not None and isr_racks is not None and isr_racks < min_racks)
+        or (min_replicas is not None and len(seen.isr) < min_replicas)
+    )
+    short_looks = (before.short_looks if before is not None else 0) + 1 if short else 0
+    walked = _walk(seen, before, log_end, short=short)
+    outcomes = _outcomes(seen, now, old, single=single)
+    facts = Facts(
+        leader=seen.leader,
+        leader_state=states.get(seen.leader, "gone") if seen.leader is not None else "unknown",
+        isr=seen.isr,
+        replicas=seen.replicas,
+        isr_racks=isr_racks,
+        placed_racks=_count(seen.replicas, racks),
+        isr_rack_names=tuple(sorted({racks.get(one) or "" for one in seen.isr or ()})),
+        rules=rules,
+        motion=walked[0],
+        still_s=walked[2],
+        waiting=log_end - seen.high_watermark if log_end is not None and seen.high_watermark is not None else None,
+        acked_while_short=short_looks > 2 and before is not None and bool(before.outcomes and before.outcomes.ok_per_s),
+        leader_racks=leader_racks,
+    )
+    level, verdict = judge(facts)
+    return PartitionState(
+        seen, isr_racks, min_racks, min_replicas, short_looks, *walked, log_end, leader_racks, outcomes,
+        _failed(seen.topic, now, old), level, verdict,
+    )  # fmt: skip
+
+
+def _count(brokers: Iterable[int] | None, racks: Mapping[int, str | None]) -> int | None:
+    """How many racks they stand in, None if one is not known."""
+    if brokers is None:
+        return None
+    found = {racks.get(broker) for broker in brokers}
+    return None if None in found else len(found)
+
+
+Walk = tuple[Motion, float | None, float | None, int | None, int, int]
+
+
+def _walk(seen: PartitionSeen, before: PartitionState | None, log_end: int | None, *, short: bool) -> Walk:
+    """Motion, offsets per second, seconds without a move, latest offset, when it was asked, and when it came there."""
+    offset, asked_ns = seen.high_watermark, seen.asked_ns
+    if offset is None:
+        if before is None:
+            return "unknown", None, None, None, 0, 0
+        return "unknown", None, None, before.last_hw, before.last_asked_ns, before.moved_ns
+    if before is None or before.last_hw is None:
+        return "unknown", None, None, offset, asked_ns, asked_ns
+    if asked_ns <= before.last_asked_ns and before.motion != "unknown":
+        # No answer since: what was said of it still holds.
+        return before.motion, before.hw_per_s, before.still_s, offset, before.last_asked_ns, before.moved_ns
+    per_s = _rate(offset, before.last_hw, (asked_ns - before.last_asked_ns) / 1e9)
+    if offset != before.last_hw:
+        return "moving" if offset > before.last_hw else "back", per_s, 0.0, offset, asked_ns, asked_ns
+    frozen = short or (log_end is not None and log_end > offset)
+    still_s = (asked_ns - before.moved_ns) / 1e9
+    return "frozen" if frozen else "still", per_s, still_s, offset, asked_ns, before.moved_ns
+
+
+def _outcomes(seen: PartitionSeen, now: Observation, old: Earlier, *, single: bool) -> Outcomes | None:
+    if now.produced is None or old.produced is None:
+        return None
+    seconds = (now.produced_ns - old.produced_ns) / 1e9
+    any_key = (seen.topic, ANY_PARTITION)
+    shared, shared_last = _produced(now.produced, any_key), _produced(old.produced, any_key)
+    new = _produced(now.produced, seen.key) + shared
+    last = _produced(old.produced, seen.key) + shared_last
+    return Outcomes(
+        ok_per_s=_rate(new.ok, last.ok, seconds) or 0.0,
+        refused_per_s=_rate(new.refused, last.refused, seconds) or 0.0,
+        unknown_per_s=_rate(new.unknown, last.unknown, seconds) or 0.0,
+        whole_topic=not single and shared != shared_last,
+    )
+
+
+def _produced(counts: Mapping[tuple[str, int], Produced], key: tuple[str, int]) -> Produced:
+    return counts.get(key, Produced())
+
+
+def _failed(topic: str, now: Observation, old: Earlier) -> float | None:
+    """Failed produce requests a second of a topic, over all brokers that were asked twice."""
+    total = None
+    for broker, metrics in now.metrics.items():
+        earlier = old.metrics.get(broker)
+        if earlier is None:
+            continue
+        key = (topic, FAILED_PRODUCE)
+        # The broker makes the meter at the topic's first failure.
+        seconds = (metrics.asked_ns - earlier.asked_ns) / 1e9
+        rate = _rate(metrics.topics.get(key, 0), earlier.topics.get(key, 0), seconds)
+        if rate is not None:
+            total = (total or 0.0) + rate
+    return total
+
+
+def _faults(now: Observation) -> Iterable[Fault]:
+    for seen in now.faults:
+        state = _fault_state(seen)
+        since_ns = seen.step_ns if state == "healed" else seen.injected_ns
+        for_s = (now.mono_ns - since_ns) / 1e9
+        if state == "before" or (state == "healed" and for_s > HEALED_SHOWN_S):
+            continue
+        yield Fault(seen.op, seen.rack, seen.target, state, for_s)
+
+
+def _fault_state(seen: FaultSeen) -> FaultState:
+    if seen.step in ("inject", "proved", "held"):
+        return "active" if seen.step != "inject" and seen.proved else "unproved"
+    if seen.step == "healed":
+        return "healed" if seen.proved else "unproved"
+    return "healing" if seen.step == "heal" else "before"
+
+
+def _gate(now: Observation, brokers: tuple[BrokerState, ...]) -> Gate:
+    told = [now.metrics[one.broker] for one in brokers if one.broker in now.metrics]
+
+    def total(name: str) -> int | None:
+        found = [metrics.values[name] for metrics in told if name in metrics.values]
+        return int(sum(found)) if found else None
+
+    rates = [one.rack_failures_per_s for one in brokers if one.rack_failures_per_s is not None]
+    errors: dict[str, float] = {}
+    for one in brokers:
+        for name, rate in one.produce_errors_per_s.items():
+            errors[name] = errors.get(name, 0.0) + rate
+    active = [one for one in now.metrics.values() if one.values.get("ActiveControllerCount") == 1]
+    return Gate(
+        nodes_known=len(told),
+        rack_failures_per_s=sum(rates) if rates else None,
+        under_min_racks=total("UnderMinRackIsrPartitionCount"),
+        at_min_racks=total("AtMinRackIsrPartitionCount"),
+        under_min_replicas=total("UnderMinIsrPartitionCount"),
+        under_replicated=total("UnderReplicatedPartitions"),
+        offline=_whole(active[0].values.get("OfflinePartitionsCount")) if len(active) == 1 else None,
+        produce_errors_per_s=dict(sorted(errors.items())),
+    )
