@@ -79,17 +79,14 @@ class Produced:
         ok: acknowledged.
         refused: surely refused.
         unknown: neither.
-        errors: short class name of the exception to how often.
     """
 
     ok: int = 0
     refused: int = 0
     unknown: int = 0
-    errors: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: Produced) -> Produced:
-        errors = {name: self.errors.get(name, 0) + other.errors.get(name, 0) for name in {*self.errors, *other.errors}}
-        return Produced(self.ok + other.ok, self.refused + other.refused, self.unknown + other.unknown, errors)
+        return Produced(self.ok + other.ok, self.refused + other.refused, self.unknown + other.unknown)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,397 @@
+"""A snapshot as something that rich can print. Pure; every state has a letter or word besides its colour."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from pyhooks.watch.states import LEVELS, BrokerState, Fault, PartitionState, Snapshot
+from pyhooks.watch.verdict import Level
+
+# Red, green and yellow say how good things are, so racks have other colours.
+RACK_STYLES = ("cyan", "magenta", "blue", "bright_cyan", "bright_magenta", "bright_blue")
+LEVEL_STYLES: Mapping[Level, str] = {
+    "down": "bold red",
+    "unknown": "bold magenta",
+    "risk": "bold yellow",
+    "warn": "yellow",
+    "ok": "green",
+}
+MARKS: Mapping[Level, str] = {"down": "!", "unknown": "?", "risk": "~", "warn": "-", "ok": " "}
+LEVEL_WORDS: Mapping[Level, str] = {
+    "down": "not writable",
+    "unknown": "unknown",
+    "risk": "at risk",
+    "warn": "degraded",
+    "ok": "ok",
+}
+STATE_STYLES = {
+    "up": "green",
+    "mute": "bold yellow",
+    "fenced": "bold yellow",
+    "paused": "bold yellow",
+    "unknown": "bold magenta",
+    "gone": "bold red",
+    "dead": "bold red",
+}
+FAULT_STYLE = "bold white on red"
+BOX_STYLE_FAULT = "on grey19"
+WIDE = 110
+RACK_WIDTH_MIN = 24
+BROKERS_SHOWN_MAX = 6
+PROBLEMS_SHOWN_MAX = 2
+HEIGHT_MIN = 12
+
+
+def render(snapshot: Snapshot, width: int, height: int | None) -> RenderableType:
+    """The whole view.
+
+    Args:
+        snapshot: what to show.
+        width: in columns.
+        height: in lines, which it does not exceed from 12 up; None for no bound.
+    """
+    tags = rack_tags(snapshot.racks)
+    styles = dict(zip(snapshot.racks, cycle(RACK_STYLES)))
+    top: list[RenderableType] = [_title(snapshot, width)]
+    if snapshot.faults:
+        top.append(_faults(snapshot.faults, width))
+    boxes, box_lines = _racks(snapshot, styles, tags, width, height)
+    top += boxes
+    top += _gate(snapshot, width)
+    problems = [Text(f"? {text}", style="magenta") for text in snapshot.observation.problems]
+    if len(problems) > PROBLEMS_SHOWN_MAX and height is not None:
+        more = len(problems) - PROBLEMS_SHOWN_MAX
+        problems = problems[:PROBLEMS_SHOWN_MAX]
+        problems[-1].append(f"  (+{more} more)")
+    for text in problems:
+        text.truncate(width, overflow="ellipsis")
+    fixed = len(top) - len(boxes) + box_lines + len(problems) + 1
+    shown, rest = snapshot.partitions, Text()
+    if height is not None and fixed + len(shown) > height:
+        shown = shown[: max(0, height - fixed - 1)]
+        rest = _rest(snapshot.partitions[len(shown) :], width)
+    lines: list[RenderableType] = [*top, _partitions(shown, snapshot, styles, tags, width)]
+    return Group(*lines, *([rest] if rest else []), *problems)
+
+
+def rack_tags(racks: Sequence[str]) -> dict[str, str]:
+    """Short names of racks: the shortest endings that tell them apart, such as ``a`` for ``us-east-1a``."""
+    for size in range(1, max(map(len, racks), default=0) + 1):
+        tags = {rack: rack[-size:] for rack in racks}
+        # an ending that begins with a digit would run into the broker's number
+        if len(set(tags.values())) == len(racks) and not any(tag[:1].isdigit() for tag in tags.values()):
+            return tags
+    return {rack: f":{rack}" if rack else "" for rack in racks}
+
+
+def number(value: float | None) -> str:
+    """A rate or count in at most five characters; ``?`` if not known."""
+    if value is None:
+        return "?"
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            scaled = value / {"G": 1e9, "M": 1e6, "k": 1e3}[unit]
+            return f"{scaled:.0f}{unit}" if scaled >= 100 else f"{scaled:.1f}{unit}"
+    return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def span(seconds: float | None) -> str:
+    """A duration in at most four characters."""
+    if seconds is None:
+        return "?"
+    for limit, divisor, unit in ((100.0, 1, "s"), (6000.0, 60, "m"), (360_000.0, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / divisor:.0f}{unit}"
+    return f"{seconds / 86400:.0f}d"
+
+
+def _title(snapshot: Snapshot, width: int) -> Text:
+    seen = snapshot.observation
+    clock = time.strftime("%H:%M:%S", time.localtime(seen.wall_ms / 1000))
+    line = Text(f"{seen.cluster}  {clock}  ", style="bold")
+    line.append_text(_levels(snapshot.partitions))
+    # the end of a long name is worth less than the counts
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def _levels(partitions: Iterable[PartitionState]) -> Text:
+    found = [one.level for one in partitions]
+    parts = [
+        Text(f"{found.count(level)} {LEVEL_WORDS[level]}", style=LEVEL_STYLES[level])
+        for level in LEVELS
+        if level in found
+    ]
+    return Text(", ", style="").join(parts) if parts else Text("no partitions", style="dim")
+
+
+def _fault_words(one: Fault) -> str:
+    where = f" {one.target}" if one.target else ""
+    state = "" if one.state == "active" else f" {one.state.upper()}"
+    return f"{one.op}{where}{state} {span(one.for_s)}"
+
+
+def _faults(faults: Sequence[Fault], width: int) -> Text:
+    words = ", ".join(f"{_fault_words(one)} (rack {one.rack})" for one in faults)
+    line = Text(f" FAULT {words} ", style=FAULT_STYLE)
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def _racks(
+    snapshot: Snapshot, styles: Mapping[str, str], tags: Mapping[str, str], width: int, height: int | None
+) -> tuple[list[RenderableType], int]:
+    """The boxes of the racks, in as many rows as needed, and how many lines they take."""
+    groups: dict[str | None, list[BrokerState]] = {rack: [] for rack in snapshot.racks}
+    for one in snapshot.brokers:
+        groups.setdefault(one.rack, []).append(one)
+    if not groups:
+        return [Text("no brokers are known", style="bold magenta")], 1
+    per_row = max(1, min(len(groups), width // RACK_WIDTH_MIN))
+    bound = None if height is None else max(1, min(BROKERS_SHOWN_MAX, (height - HEIGHT_MIN) // 2))
+    items = list(groups.items())
+    rows: list[RenderableType] = []
+    lines = 0
+    for start in range(0, len(items), per_row):
+        row = items[start : start + per_row]
+        shown = [_brokers(found, width // per_row - 4, bound) for _, found in row]
+        box_height = 2 + max(len(one) for one in shown)
+        grid = Table.grid(padding=0)
+        for index in range(len(row)):
+            # the first ones take what the division leaves
+            grid.add_column(width=width // per_row + (index < width % per_row), no_wrap=True)
+        panels = []
+        for (rack, _), body in zip(row, shown, strict=True):
+            faults = [one for one in snapshot.faults if one.rack == rack and one.state != "healed"]
+            panels.append(_box(rack, body, faults, styles, tags, box_height))
+        grid.add_row(*panels)
+        rows.append(grid)
+        lines += box_height
+    return rows, lines
+
+
+def _box(
+    rack: str | None,
+    body: Sequence[Text],
+    faults: Sequence[Fault],
+    styles: Mapping[str, str],
+    tags: Mapping[str, str],
+    height: int,
+) -> Panel:
+    if rack is None:
+        name = Text("rack ?", style="bold magenta")
+    else:
+        tag = tags[rack].lstrip(":")
+        words = f"rack {rack}" if tag == rack else f"rack {rack} ({tag})"
+        name = Text(words if rack else "no rack", style=f"bold {styles[rack]}")
+    for one in faults:
+        name.append(" ")
+        name.append(f" {_fault_words(one)} ", style=FAULT_STYLE)
+    return Panel(
+        Group(*body),
+        title=name,
+        title_align="left",
+        border_style="red" if faults else "dim",
+        style=BOX_STYLE_FAULT if faults else "",
+        height=height,
+    )
+
+
+def _brokers(brokers: Sequence[BrokerState], width: int, bound: int | None) -> list[Text]:
+    """One line a broker, those that are not up first if there are too many."""
+    shown = list(brokers)
+    if bound is not None and len(shown) > bound:
+        shown = sorted(brokers, key=lambda one: one.state == "up")[: bound - 1]
+    lines = [_broker(one, width) for one in shown]
+    if len(shown) < len(brokers):
+        rest = [one.state for one in brokers if one not in shown]
+        words = ", ".join(f"{rest.count(state)} {state}" for state in STATE_STYLES if state in rest)
+        lines.append(Text(f"  + {words}", style="dim"))
+    return lines
+
+
+def _broker(one: BrokerState, width: int) -> Text:
+    word = one.state if one.state == "up" else one.state.upper()
+    line = Text(f"{one.broker:>3} ", style="bold")
+    line.append(f"{word:<7}", style=STATE_STYLES[one.state])
+    # in the order of what is worth most, as far as there is space
+    parts = [(f" leads {number(one.leads)}", "")]
+    if one.rack_failures_per_s:
+        parts.insert(0, (f" gate {number(one.rack_failures_per_s)}/s", "bold red"))
+    parts.append((f" in {number(one.messages_in_per_s)}/s", "dim"))
+    for text, style in parts:
+        if len(line) + len(text) <= width:
+            line.append(text, style=style)
+    return line
+
+
+def _gate(snapshot: Snapshot, width: int) -> list[Text]:
+    """The gate's metrics in Kafka's names, and the produce errors of all brokers if there are any."""
+    gate = snapshot.gate
+    wide = width >= WIDE
+    parts = [
+        ("RackCheckFailureRate" if wide else "RackCheckFail", gate.rack_failures_per_s, "/s"),
+        ("UnderMinRackIsr" if wide else "UnderMinRack", gate.under_min_racks, ""),
+        ("AtMinRackIsr" if wide else "AtMinRack", gate.at_min_racks, ""),
+        ("UnderMinIsr", gate.under_min_replicas, ""),
+        ("UnderReplicated" if wide else "URP", gate.under_replicated, ""),
+        ("Offline" if wide else "Off", gate.offline, ""),
+    ]
+    line = Text()
+    for name, value, unit in parts:
+        bad = bool(value) and name != "AtMinRackIsr" and name != "AtMinRack"
+        line.append(f"{name} ", style="dim")
+        line.append(f"{number(value)}{unit}", style="bold red" if bad else "bold")
+        line.append("  " if wide else " ")
+    brokers = len(snapshot.brokers)
+    if gate.nodes_known < brokers:
+        line.append(f"of {gate.nodes_known}/{brokers}{' brokers' if wide else ''}", style="magenta")
+    lines = [line]
+    if gate.produce_errors_per_s:
+        words = "  ".join(f"{name} {number(rate)}/s" for name, rate in gate.produce_errors_per_s.items())
+        lines.append(Text.assemble(("produce errors  ", "dim"), (words, "red")))
+    for one in lines:
+        one.truncate(width, overflow="ellipsis")
+    return lines
+
+
+def _rest(partitions: Sequence[PartitionState], width: int) -> Text:
+    line = Text(f"  + {len(partitions)} more: ", style="dim")
+    line.append_text(_levels(partitions))
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def _partitions(
+    partitions: Sequence[PartitionState],
+    snapshot: Snapshot,
+    styles: Mapping[str, str],
+    tags: Mapping[str, str],
+    width: int,
+) -> Table:
+    wide = width >= WIDE
+    racks = {one.broker: one.rack for one in snapshot.brokers}
+    clients = snapshot.observation.produced is not None
+    replicas = [_replicas(one, racks, styles, tags) for one in partitions]
+    replicas_width = max(8, min(width // 4, max((len(text) for text in replicas), default=0)))
+    name_width = max(9, min(max((len(_name(one)) for one in partitions), default=0), width // 4 if wide else 12))
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", width=width)
+    table.add_column("", width=1, no_wrap=True)
+    table.add_column("partition", width=name_width, no_wrap=True)
+    id_width = max((len(str(one.broker)) for one in snapshot.brokers), default=1)
+    table.add_column("L", width=id_width, justify="right", no_wrap=True)
+    table.add_column("replicas (out)" if replicas_width > 13 else "replicas", width=replicas_width, no_wrap=True)
+    table.add_column("racks/R" if wide else "R", width=7 if wide else 3, no_wrap=True)
+    table.add_column("ISR/M" if wide else "M", width=5 if wide else 3, no_wrap=True)
+    table.add_column("high watermark" if wide else "high wm", width=24 if wide else 11, no_wrap=True)
+    heads = ("ok/refused/? per s", "failed/s") if wide else ("ok/no/?", "fail/s")
+    if clients:
+        table.add_column(heads[0], width=18 if wide else 7, no_wrap=True)
+    if wide or not clients:
+        table.add_column(heads[1], width=8 if wide else 6, justify="right", no_wrap=True)
+    table.add_column("verdict", ratio=1, no_wrap=True, overflow="ellipsis")
+    for one, shown in zip(partitions, replicas, strict=True):
+        style = LEVEL_STYLES[one.level]
+        shown.truncate(replicas_width, overflow="ellipsis")
+        cells = [
+            Text(MARKS[one.level], style=style),
+            Text(_elided(one, name_width), style="dim" if one.seen.topic.startswith("__") else ""),
+            _leader(one, racks, styles),
+            shown,
+            _against(one.isr_racks, one.min_racks),
+            _against(len(one.seen.isr) if one.seen.isr is not None else None, one.min_replicas),
+            _watermark(one, wide=wide),
+        ]
+        if clients:
+            cells.append(_outcomes(one))
+        if wide or not clients:
+            cells.append(Text(number(one.failed_per_s), style="red" if one.failed_per_s else "dim"))
+        table.add_row(*cells, Text(one.verdict, style=style))
+    return table
+
+
+def _name(one: PartitionState) -> str:
+    return f"{one.seen.topic}-{one.seen.partition}"
+
+
+def _elided(one: PartitionState, width: int) -> str:
+    """The name in ``width`` columns; the partition's number is always there."""
+    name, tail = _name(one), f"-{one.seen.partition}"
+    return name if len(name) <= width else f"{one.seen.topic[: max(0, width - len(tail) - 1)]}…{tail}"
+
+
+def _leader(one: PartitionState, racks: Mapping[int, str | None], styles: Mapping[str, str]) -> Text:
+    if one.seen.leader is None:
+        return Text("?", style="bold magenta")
+    if one.seen.leader < 0:
+        return Text("-", style="bold red")
+    return Text(str(one.seen.leader), style=styles.get(racks.get(one.seen.leader) or "", ""))
+
+
+def _replicas(
+    one: PartitionState, racks: Mapping[int, str | None], styles: Mapping[str, str], tags: Mapping[str, str]
+) -> Text:
+    """Members of the ISR in their rack's colour, the others dim and in brackets."""
+    words = []
+    for replica in one.seen.replicas:
+        rack = racks.get(replica)
+        word = f"{replica}{tags.get(rack, '?') if rack is not None else '?'}"
+        if one.seen.isr is None:
+            words.append(Text(f"{word}?", style="magenta"))
+        elif replica in one.seen.isr:
+            words.append(Text(word, style=f"bold {styles.get(rack or '', '')}"))
+        else:
+            words.append(Text(f"({word})", style="dim"))
+    return Text(" ").join(words)
+
+
+def _against(value: int | None, wanted: int | None) -> Text:
+    text = f"{'?' if value is None else value}/{'-' if wanted is None else wanted}"
+    if value is None:
+        return Text(text, style="bold magenta")
+    if wanted is None:
+        return Text(text, style="dim")
+    return Text(text, style="bold red" if value < wanted else "green")
+
+
+def _watermark(one: PartitionState, *, wide: bool) -> Text:
+    """The offset, and an arrow with its rate, a square or a dot with how long it has not moved."""
+    offset = one.seen.high_watermark
+    line = Text("?" if offset is None else str(offset) if offset < 1_000_000 else number(offset))
+    line.append(" ")
+    if one.motion == "moving":
+        line.append(f"▲ {number(one.hw_per_s)}/s" if wide else f"▲{number(one.hw_per_s)}/s", style="green")
+    elif one.motion == "back":
+        line.append("▼ went back" if wide else "▼ back", style="bold red")
+    elif one.motion == "frozen":
+        line.append(f"■ frozen {span(one.still_s)}" if wide else f"■{span(one.still_s)}", style="bold red")
+        waiting = one.log_end - offset if one.log_end is not None and offset is not None else 0
+        if wide and waiting > 0:
+            line.append(f" +{number(waiting)}", style="red")
+    elif one.motion == "still":
+        line.append(f"· still {span(one.still_s)}" if wide else f"·{span(one.still_s)}", style="dim")
+    elif offset is None and one.last_hw is not None:
+        line.append(f"was {one.last_hw}", style="dim")
+    return line
+
+
+def _outcomes(one: PartitionState) -> Text:
+    """Attempts per second as clients see them; ``Σ`` if they are the whole topic's."""
+    found = one.outcomes
+    if found is None:
+        return Text("?", style="magenta")
+    values = (found.ok_per_s, found.refused_per_s, found.unknown_per_s)
+    if not any(values):
+        return Text("-", style="dim")
+    line = Text("Σ" if found.whole_topic else "")
+    for index, (value, style) in enumerate(zip(values, ("green", "bold red", "bold yellow"), strict=True)):
+        line.append("/" if index else "", style="dim")
+        line.append(number(value), style=style if value else "dim")
+    return line
