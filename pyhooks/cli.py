@@ -14,6 +14,7 @@ from pyhooks.check.cli import EPILOG, check_command
 from pyhooks.cluster.cli import lab_app
 from pyhooks.errors import RackgateError
 from pyhooks.fault.cli import broker_app, rack_app
+from pyhooks.watch.cli import WATCH_EPILOG, watch_command
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,6 +31,7 @@ app.add_typer(lab_app, name="lab")
 app.add_typer(rack_app, name="rack")
 app.add_typer(broker_app, name="broker")
 app.add_typer(bench_app, name="bench")
+app.command("watch", epilog=WATCH_EPILOG)(watch_command)
 
 
 @app.command("version")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,39 +31,42 @@ class Record:
         self.behind_bytes = 0
         self._offset = 0
         self._rest = b""
+        self._bad = 0
+        self._first_bad = ""
         # by topic and partition: ok, refused, unknown
         self._counts: dict[tuple[str, int], list[int]] = {}
         self._faults: dict[tuple[str, str, str], FaultSeen] = {}
 
-    def step(self) -> int:
-        """Reads what has come since, up to a bound; returns until when it has been read, monotonic nanoseconds.
+    def step(self) -> None:
+        """Reads what has come since, up to a bound.
 
         Raises:
-            RackgateError: the file can't be read, or a line of it is none of a history.
+            RackgateError: the file can't be read.
         """
-        until_ns = time.monotonic_ns()
         try:
             with self.path.open("rb") as file:
                 size = file.seek(0, 2)
                 file.seek(self._offset)
                 text = file.read(min(STEP_BYTES, max(0, size - self._offset)))
         except FileNotFoundError:
-            return until_ns
+            return
         except OSError as error:
             raise RackgateError(f"{self.path}: can't be read: {error.strerror}") from error
         self._offset += len(text)
         self.behind_bytes = max(0, size - self._offset)
         lines = (self._rest + text).split(b"\n")
         self._rest = lines.pop()
-        wrong = ""
         for line in lines:
             try:
                 self._take(line.decode())
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                wrong = wrong or f"{self.path}: not a line of a history: {line[:60]!r}: {error}"
-        if wrong:
-            raise RackgateError(wrong)
-        return until_ns
+                self._bad += 1
+                self._first_bad = self._first_bad or f"{line[:60]!r}: {error}"
+
+    @property
+    def unreadable(self) -> str:
+        """Which lines were none of a history, in words, or empty."""
+        return f"{self.path}: {self._bad} lines can't be read, first {self._first_bad}" if self._bad else ""
 
     @property
     def produced(self) -> Mapping[tuple[str, int], Produced]:

@@ -15,7 +15,7 @@ from pyhooks.watch.states import LEVELS, BrokerState, Fault, PartitionState, Sna
 from pyhooks.watch.verdict import Level
 
 # Red, green and yellow say how good things are, so racks have other colours.
-RACK_STYLES = ("cyan", "magenta", "blue", "bright_cyan", "bright_magenta", "bright_blue")
+RACK_STYLES = ("cyan", "magenta", "bright_blue", "bright_white", "bright_cyan", "bright_magenta")
 LEVEL_STYLES: Mapping[Level, str] = {
     "down": "bold red",
     "unknown": "bold magenta",
@@ -40,7 +40,7 @@ STATE_STYLES = {
     "gone": "bold red",
     "dead": "bold red",
 }
-FAULT_STYLE = "bold white on red"
+FAULT_STYLE = "not dim bold bright_white on red"
 BOX_STYLE_FAULT = "on grey19"
 WIDE = 110
 RACK_WIDTH_MIN = 24
@@ -157,6 +157,11 @@ def _racks(
     per_row = max(1, min(len(groups), width // RACK_WIDTH_MIN))
     bound = None if height is None else max(1, min(BROKERS_SHOWN_MAX, (height - HEIGHT_MIN) // 2))
     items = list(groups.items())
+    tallest = max(len(found) for found in groups.values())
+    box_lines = 2 + (tallest if bound is None else min(bound, tallest))
+    if height is not None and box_lines * -(-len(items) // per_row) > height // 2:
+        compact = _compact(items, snapshot, styles, width, height // 3)
+        return list(compact), len(compact)
     rows: list[RenderableType] = []
     lines = 0
     for start in range(0, len(items), per_row):
@@ -177,6 +182,41 @@ def _racks(
     return rows, lines
 
 
+def _compact(
+    items: Sequence[tuple[str | None, Sequence[BrokerState]]],
+    snapshot: Snapshot,
+    styles: Mapping[str, str],
+    width: int,
+    bound: int,
+) -> list[Text]:
+    """One line a rack where boxes would leave no space for partitions; those that are well are counted."""
+
+    def faults(rack: str | None) -> list[Fault]:
+        return [one for one in snapshot.faults if one.rack == rack and one.state != "healed"]
+
+    ill = [item for item in items if faults(item[0]) or any(one.state != "up" for one in item[1])]
+    chosen = [*ill, *(item for item in items if item not in ill)]
+    shown = chosen if len(chosen) <= bound else chosen[: bound - 1]
+    lines = []
+    for rack, brokers in shown:
+        line = Text(f"rack {'?' if rack is None else rack}", style=f"bold {styles.get(rack or '', '')}")
+        for state, style in STATE_STYLES.items():
+            ids = [str(one.broker) for one in brokers if one.state == state]
+            if ids:
+                words = f"{len(ids)} up" if state == "up" else f"{state.upper()} {' '.join(ids)}"
+                line.append(f"  {words}", style=f"not bold {style}")
+        for one in faults(rack):
+            line.append("  ")
+            line.append(f" {_fault_words(one)} ", style=FAULT_STYLE)
+        line.truncate(width, overflow="ellipsis")
+        lines.append(line)
+    if len(shown) < len(chosen):
+        rest = chosen[len(shown) :]
+        well = sum(item not in ill for item in rest)
+        lines.append(Text(f"+ {len(rest)} racks, {well} of them all up", style="dim"))
+    return lines
+
+
 def _box(
     rack: str | None,
     body: Sequence[Text],
@@ -185,12 +225,13 @@ def _box(
     tags: Mapping[str, str],
     height: int,
 ) -> Panel:
+    name = Text()
     if rack is None:
-        name = Text("rack ?", style="bold magenta")
+        name.append("rack ?", style="not dim bold magenta")
     else:
         tag = tags[rack].lstrip(":")
         words = f"rack {rack}" if tag == rack else f"rack {rack} ({tag})"
-        name = Text(words if rack else "no rack", style=f"bold {styles[rack]}")
+        name.append(words if rack else "no rack", style=f"not dim bold {styles[rack]}")
     for one in faults:
         name.append(" ")
         name.append(f" {_fault_words(one)} ", style=FAULT_STYLE)

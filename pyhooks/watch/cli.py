@@ -1,0 +1,201 @@
+"""``rackgate watch``: the live view in a terminal, plain frames in a pipe, or JSON lines."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from pyhooks.cluster.lab import Lab, in_lab
+from pyhooks.cluster.metrics import lab_sources
+from pyhooks.cluster.topology import Node
+from pyhooks.errors import RackgateError
+from pyhooks.wait import wait_for
+from pyhooks.watch.collect import Collector, Member, Target
+from pyhooks.watch.document import as_json
+from pyhooks.watch.observation import Process
+from pyhooks.watch.snapshot import snapshot
+from pyhooks.watch.states import Snapshot
+from pyhooks.watch.view import render
+
+WATCH_EPILOG = (
+    "Examples: rackgate watch (in a lab) · rackgate watch --bootstrap localhost:9092 --interval 2s ·"
+    " rackgate watch --json --for 30s | jq '.counts' · rackgate watch --once"
+)
+FIRST_S = 10.0
+INTERVAL_MIN_S = 0.1
+PIPE_WIDTH = 160
+SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+
+
+def seconds(text: str, option: str) -> float:
+    """A duration such as ``500ms``, ``30s``, ``2m`` or ``1.5`` (seconds), above 0.
+
+    Raises:
+        RackgateError: none of these; it names the option.
+    """
+    found = SPAN.fullmatch(text.strip())
+    value = float(found[1]) * UNITS_S[found[2]] if found else 0.0
+    if value <= 0:
+        raise RackgateError(f"{option} {text}: expected a duration above 0, such as 500ms, 30s or 2m")
+    return value
+
+
+def process_of(lab: Lab, node: Node) -> Process | None:
+    """How the Kafka process of a lab's node is, looked at past the network; None if the machine does not tell."""
+    pid = lab.kafka_pid(node)
+    if pid is None:
+        return "dead"
+    try:
+        status = Path(f"/proc/{lab.pids[node.name]}/root/proc/{pid}/stat").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return "dead"
+    except OSError:
+        return None
+    # the state comes after the name in brackets, which may hold anything
+    return "paused" if status.rpartition(")")[2].split()[0] in ("T", "t") else "runs"
+
+
+def target_of(bootstrap: str | None, history: Path | None) -> Target:
+    """What to watch: a cluster by its addresses, or the lab in which this runs.
+
+    Raises:
+        RackgateError: neither is known.
+    """
+    if not in_lab():
+        if bootstrap is None:
+            raise RackgateError(
+                "nothing to watch: give --bootstrap host:port, or start this in a lab:"
+                " rackgate lab run --topology az3-outside -- rackgate watch"
+            )
+        return Target(bootstrap, bootstrap, history=history)
+    lab = Lab.attach()
+    if bootstrap is not None and bootstrap != lab.bootstrap:
+        return Target(bootstrap, bootstrap, history=history)
+    members = tuple(Member(node.node_id, node.site, partial(process_of, lab, node)) for node in lab.brokers())
+    return Target(lab.topology.name, lab.bootstrap, members, lab_sources(lab), history or lab.history_path)
+
+
+def watch_command(
+    bootstrap: Annotated[str | None, typer.Option(help="Brokers, host:port,… (in a lab: its own).")] = None,
+    as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per interval.")] = False,
+    interval: Annotated[str, typer.Option(help="Between two frames: 500ms, 1s, 2m.")] = "1s",
+    for_time: Annotated[str | None, typer.Option("--for", help="Ends after that time, such as 30s.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="One frame, with rates, then the end.")] = False,
+    history: Annotated[
+        Path | None, typer.Option(help="A run's history: faults and produce outcomes (in a lab: its own).")
+    ] = None,
+) -> None:
+    """Shows racks, brokers and partitions live: who can write, who refuses, what is frozen; ends with Ctrl-C.
+
+    One line a partition, the worst first: leader, replicas (those out of the ISR in brackets), racks in the ISR
+    against min.insync.racks, ISR against min.insync.replicas, high watermark (▲ moves, ■ frozen, · still), what
+    produce attempts got, and a verdict. What could not be observed is shown as "?".
+    """
+    interval_s = seconds(interval, "--interval")
+    if interval_s < INTERVAL_MIN_S:
+        raise RackgateError(f"--interval {interval}: at least {INTERVAL_MIN_S * 1000:.0f}ms")
+    limit_s = seconds(for_time, "--for") if for_time is not None else None
+    target = target_of(bootstrap, history)
+    with Collector(target, interval_s) as collector, _ends_on_signals() as stop:
+        _first_answers(collector, stop)
+        if once and not collector.seen_anything:
+            raise _silent(target, collector)
+        frames = _frames(collector, stop, interval_s, 1 if once else None, limit_s)
+        with suppress(KeyboardInterrupt):
+            _show(frames, as_lines=as_lines, once=once)
+    if not collector.seen_anything:
+        raise _silent(target, collector)
+
+
+def _silent(target: Target, collector: Collector) -> RackgateError:
+    problems = collector.observe().problems
+    return RackgateError(f"no broker of {target.bootstrap} answered: is it right?", detail="\n".join(problems))
+
+
+@contextmanager
+def _ends_on_signals() -> Iterator[threading.Event]:
+    """SIGTERM and SIGHUP end the view like Ctrl-C does, with the terminal as it was."""
+    stop = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _first_answers(collector: Collector, stop: threading.Event) -> None:
+    """Waits until there is something to show, for a while; what is missing then is shown as unknown."""
+    with suppress(RackgateError):
+        wait_for(lambda: collector.complete or stop.is_set(), what="answers", timeout_s=FIRST_S, interval_s=0.02)
+
+
+def _frames(
+    collector: Collector, stop: threading.Event, interval_s: float, count: int | None, limit_s: float | None
+) -> Iterator[Snapshot]:
+    """Snapshots at a steady rate, the first one as soon as it has rates."""
+    before = snapshot(collector.observe())
+    begin = time.monotonic()
+    end = begin + limit_s if limit_s is not None else None
+    slot = 0
+    while count is None or slot < count:
+        slot += 1
+        # a machine that slept has no need of the frames in between
+        slot = max(slot, int((time.monotonic() - begin) / interval_s)) if count is None else slot
+        if stop.wait(max(0.0, begin + slot * interval_s - time.monotonic())):
+            return
+        before = snapshot(collector.observe(), before)
+        yield before
+        if end is not None and time.monotonic() + interval_s > end:
+            return
+
+
+def _show(frames: Iterator[Snapshot], *, as_lines: bool, once: bool) -> None:
+    if as_lines:
+        _print_all(frames, lambda frame: sys.stdout.write(as_json(frame) + "\n"))
+        return
+    console = Console(highlight=False)
+    if console.is_terminal and not once:
+        with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
+            for frame in frames:
+                live.update(render(frame, console.width, console.height), refresh=True)
+        return
+    if not console.is_terminal:
+        console = Console(highlight=False, width=PIPE_WIDTH)
+
+    def show(frame: Snapshot) -> None:
+        console.print(render(frame, console.width, console.height if console.is_terminal else None))
+        if not once:
+            console.print()
+
+    _print_all(frames, show)
+
+
+def _print_all(frames: Iterator[Snapshot], show: Callable[[Snapshot], object]) -> None:
+    """Prints frame after frame; a reader that goes away (``| head``) is a normal end."""
+    try:
+        for frame in frames:
+            show(frame)
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # what is still buffered must not be tried again when the interpreter ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,268 @@
+"""What follows from two successive observations."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from watching import SECOND, at, blind
+
+from pyhooks.watch.document import as_json, document
+from pyhooks.watch.observation import ANY_PARTITION, BrokerMetrics, FaultSeen, Observation, Process, Produced, Rules
+from pyhooks.watch.snapshot import snapshot
+from pyhooks.watch.states import Outcomes, PartitionState, Snapshot
+
+
+def chain(*observations: Observation) -> Snapshot:
+    """The snapshot after several observations."""
+    last: Snapshot | None = None
+    for one in observations:
+        last = snapshot(one, last)
+    assert last is not None
+    return last
+
+
+def of(shown: Snapshot, topic: str) -> PartitionState:
+    return next(one for one in shown.partitions if one.seen.topic == topic)
+
+
+def test_a_first_look_knows_no_rates_and_no_motion() -> None:
+    shown = snapshot(at(5))
+    orders = of(shown, "orders")
+    assert (orders.motion, orders.hw_per_s, orders.still_s, orders.outcomes) == ("unknown", None, None, None)
+    assert shown.interval_s is None
+    assert shown.gate.rack_failures_per_s is None
+    assert (orders.level, orders.verdict) == ("ok", "ok, no rack to spare")
+
+
+def test_a_healthy_cluster() -> None:
+    shown = chain(at(5), at(7))
+    orders = of(shown, "orders")
+    assert orders.motion == "moving"
+    assert orders.hw_per_s == pytest.approx(100)
+    assert (orders.isr_racks, orders.min_racks, orders.min_replicas) == (2, 2, 1)
+    assert orders.outcomes is not None
+    assert orders.outcomes.ok_per_s == pytest.approx(3)
+    assert {one.level for one in shown.partitions} == {"ok"}
+    assert [one.state for one in shown.brokers] == ["up"] * 5
+    # internal topics come last
+    assert shown.partitions[-1].seen.topic == "__consumer_offsets"
+
+
+def test_a_lost_rack() -> None:
+    shown = chain(at(9), at(10), *(at(second, lost=True) for second in (11, 12, 13, 14)))
+    orders, ungated, payments = of(shown, "orders"), of(shown, "orders-ungated"), of(shown, "payments")
+    assert (orders.level, orders.verdict) == ("down", "refusing: 1 of 2 racks")
+    assert orders.motion == "frozen"
+    assert orders.still_s == pytest.approx(4)
+    assert orders.outcomes is not None
+    assert orders.outcomes.ok_per_s == 0
+    assert orders.outcomes.refused_per_s == pytest.approx(3)
+    assert orders.failed_per_s == pytest.approx(3)
+    assert (ungated.level, ungated.verdict, ungated.motion) == ("risk", "rack a alone acks", "moving")
+    assert (payments.level, payments.verdict) == ("warn", "2 of 3 in sync, no rack to spare")
+    assert {one.broker: one.state for one in shown.brokers if one.state != "up"} == {3: "dead", 4: "dead"}
+    assert shown.gate.rack_failures_per_s == pytest.approx(3)
+    assert shown.gate.produce_errors_per_s == {"NOT_ENOUGH_RACKS": pytest.approx(3)}
+    assert (shown.gate.under_min_racks, shown.gate.offline, shown.gate.nodes_known) == (2, 0, 3)
+    assert [(one.op, one.rack, one.state, one.for_s) for one in shown.faults] == [("kill-rack", "b", "active", 4.0)]
+    assert [one.level for one in shown.partitions] == ["down", "down", "risk", "warn", "warn"]
+
+
+def test_what_is_not_observed_is_unknown_and_remembered() -> None:
+    shown = chain(at(5), at(6), blind(12))
+    assert {one.level for one in shown.partitions} == {"unknown"}
+    assert {one.state for one in shown.brokers} == {"unknown"}
+    assert of(shown, "orders").isr_racks is None
+    back = chain(at(5), at(6), blind(12), at(16))
+    # the rate is over the time that nobody saw
+    assert of(back, "orders").hw_per_s == pytest.approx(100)
+
+
+def test_frozen_lasts_through_a_time_without_answers() -> None:
+    frozen = [at(second, lost=True) for second in (12, 13)]
+    hidden = replace(blind(16), mono_ns=16 * SECOND)
+    shown = chain(*frozen, hidden, at(20, lost=True))
+    assert of(shown, "orders").still_s == pytest.approx(8)
+
+
+def test_the_same_answer_twice_changes_no_rate() -> None:
+    first, second = at(5), at(6)
+    again = replace(second, mono_ns=second.mono_ns + SECOND // 2)
+    shown = chain(first, second, again)
+    assert of(shown, "orders").hw_per_s == pytest.approx(100)
+    assert of(shown, "orders").motion == "moving"
+    assert shown.brokers[0].messages_in_per_s == pytest.approx(100)
+    assert of(shown, "orders").outcomes == of(chain(first, second), "orders").outcomes
+
+
+def test_records_that_wait_are_a_stall() -> None:
+    def stuck(second: float) -> Observation:
+        seen = at(second)
+        metrics = {1: BrokerMetrics(seen.mono_ns, {}, {}, {("orders", 0): {"LogEndOffset": 507, "IsrRackCount": 2}})}
+        partitions = tuple(replace(one, high_watermark=500) for one in seen.partitions)
+        return replace(seen, metrics=metrics, partitions=partitions)
+
+    orders = of(chain(stuck(1), stuck(2)), "orders")
+    # followers fetch all the time: a moment is no stall
+    assert (orders.motion, orders.level) == ("frozen", "ok")
+    orders = of(chain(stuck(1), stuck(2), stuck(3)), "orders")
+    assert (orders.level, orders.verdict) == ("down", "stalled: 7 records wait")
+    assert of(chain(stuck(1), stuck(2)), "payments").motion == "still"
+
+
+def test_a_high_watermark_that_goes_back_is_told() -> None:
+    later = at(6)
+    later = replace(later, partitions=tuple(replace(one, high_watermark=10) for one in later.partitions))
+    orders = of(chain(at(5), later), "orders")
+    assert (orders.motion, orders.level, orders.verdict) == ("back", "risk", "high watermark went back")
+
+
+def test_acks_with_too_few_racks_are_told_if_the_isr_stayed_so() -> None:
+    def acked(second: float, ok: int) -> Observation:
+        return replace(at(second, lost=True), produced={("orders", 0): Produced(ok)})
+
+    once = chain(acked(11, 0), acked(12, 9))
+    assert of(once, "orders").verdict == "refusing: 1 of 2 racks", "the ISR may have been larger at that moment"
+    shown = chain(acked(11, 0), acked(12, 9), acked(13, 9))
+    assert (of(shown, "orders").level, of(shown, "orders").verdict) == ("risk", "ACKED with 1 of 2 racks")
+    assert of(chain(acked(11, 0), acked(12, 9), at(13)), "orders").level == "ok"
+
+
+@pytest.mark.parametrize(
+    ("rules", "replicas", "isr", "expected"),
+    [
+        (Rules(2, 2), (1, 2, 3), (1,), ("down", "refusing: 1 of 2 racks, 1 of 2 replicas")),
+        (Rules(2, 1), (1, 2, 3), (1,), ("down", "refusing: 1 of 2 replicas")),
+        (Rules(1, 2), (1, 2), (1, 2), ("down", "refusing: placed in 1 of 2 racks")),
+        (Rules(3, 3), (1,), (1,), ("ok", "ok")),
+        (Rules(1, None), (1, 3), (1,), ("risk", "rack a alone acks")),
+        (Rules(1, None), (1, 2), (1,), ("warn", "1 of 2 in sync")),
+        (Rules(1, 2), (1, 3, 5), (1, 3, 5), ("ok", "ok")),
+        (Rules(1, 2), (1, 9), (1, 9), ("unknown", "the rack of a replica is not known")),
+    ],
+)
+def test_verdicts(rules: Rules, replicas: tuple[int, ...], isr: tuple[int, ...], expected: tuple[str, str]) -> None:
+    seen = at(5)
+    partition = replace(seen.partitions[0], replicas=replicas, isr=isr, leader=1)
+    shown = snapshot(replace(seen, partitions=(partition,), rules={partition.topic: rules}, metrics={}))
+    assert (shown.partitions[0].level, shown.partitions[0].verdict) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"listed": True, "answers": True}, "up"),
+        ({"listed": True, "answers": None}, "up"),
+        ({"listed": True, "answers": False}, "mute"),
+        ({"listed": False, "process": "runs"}, "fenced"),
+        ({"listed": False, "process": None}, "gone"),
+        ({"listed": True, "process": "paused"}, "paused"),
+        ({"listed": True, "process": "dead"}, "dead"),
+        ({"listed": None, "process": "runs"}, "unknown"),
+    ],
+)
+def test_states_of_a_broker(changes: dict[str, bool | str | None], expected: str) -> None:
+    seen = at(5)
+    first = replace(seen.brokers[0], **changes)  # type: ignore[arg-type]
+    shown = snapshot(replace(seen, brokers=(first, *seen.brokers[1:])))
+    assert next(one.state for one in shown.brokers if one.broker == 1) == expected
+
+
+def test_a_leader_that_is_away_is_worse_than_what_its_isr_says() -> None:
+    seen = at(5)
+    states: tuple[Process, ...] = ("dead", "paused")
+    for state in states:
+        first = replace(seen.brokers[0], process=state)
+        shown = snapshot(replace(seen, brokers=(first, *seen.brokers[1:])))
+        assert (of(shown, "orders").level, of(shown, "orders").verdict) == ("down", f"offline: leader 1 is {state}")
+    mute = replace(seen.brokers[0], answers=False)
+    assert of(snapshot(replace(seen, brokers=(mute, *seen.brokers[1:]))), "orders").level == "unknown"
+    none = tuple(replace(one, leader=-1) for one in seen.partitions)
+    assert of(snapshot(replace(seen, partitions=none)), "orders").verdict == "offline: no leader"
+
+
+def test_the_leader_s_own_count_of_racks_is_compared() -> None:
+    seen = at(5)
+    metrics = {1: BrokerMetrics(seen.mono_ns, {}, {}, {("orders", 0): {"IsrRackCount": 1}})}
+    orders = of(snapshot(replace(seen, metrics=metrics)), "orders")
+    assert (orders.leader_racks, orders.level, orders.verdict) == (1, "warn", "leader counts 1 racks in ISR")
+
+
+def test_refusals_of_a_topic_with_several_partitions_are_the_topic_s() -> None:
+    def two(second: float) -> Observation:
+        seen = at(second)
+        more = replace(seen.partitions[0], partition=1)
+        counts = {("orders", 0): Produced(int(second)), ("orders", ANY_PARTITION): Produced(0, int(second * 2))}
+        return replace(seen, partitions=(*seen.partitions, more), produced=counts)
+
+    found = [one.outcomes for one in chain(two(5), two(6)).partitions if one.seen.topic == "orders"]
+    assert found == [Outcomes(1, 2, 0, whole_topic=True), Outcomes(0, 2, 0, whole_topic=True)]
+
+
+@pytest.mark.parametrize(
+    ("step", "proved", "expected"),
+    [
+        ("before", True, []),
+        ("inject", None, ["unproved"]),
+        ("proved", True, ["active"]),
+        ("proved", False, ["unproved"]),
+        ("held", True, ["active"]),
+        ("heal", None, ["healing"]),
+        ("healed", True, ["healed"]),
+        ("healed", False, ["unproved"]),
+    ],
+)
+def test_states_of_a_fault(step: str, proved: bool | None, expected: list[str]) -> None:
+    seen = at(20)
+    fault = FaultSeen("cut-rack", "b", "", step, proved, 10 * SECOND, 15 * SECOND)
+    assert [one.state for one in snapshot(replace(seen, faults=(fault,))).faults] == expected
+
+
+def test_faults_that_are_over_go_away() -> None:
+    seen = at(400)
+    over = FaultSeen("cut-rack", "b", "", "healed", True, 10 * SECOND, 15 * SECOND)
+    torn = FaultSeen("kill-rack", "a", "", "heal", None, 10 * SECOND, 15 * SECOND)
+    assert snapshot(replace(seen, faults=(over, torn))).faults == ()
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1000)), min_size=2, max_size=20))
+def test_rates_are_never_negative_and_counters_may_begin_again(steps: list[tuple[int, int]]) -> None:
+    shown: Snapshot | None = None
+    now_ns = 0
+    for pause, value in steps:
+        now_ns += pause * SECOND
+        seen = replace(at(1), mono_ns=now_ns)
+        metrics = {1: BrokerMetrics(now_ns, {"MessagesInPerSec.Count": value, "RackCheckFailureRate.Count": value})}
+        partitions = tuple(replace(one, high_watermark=value, asked_ns=now_ns) for one in seen.partitions)
+        shown = snapshot(replace(seen, metrics=metrics, partitions=partitions), shown)
+        rates = [shown.brokers[0].messages_in_per_s, shown.gate.rack_failures_per_s, of(shown, "orders").hw_per_s]
+        assert all(rate is None or rate >= 0 for rate in rates)
+        still_s = of(shown, "orders").still_s
+        assert still_s is None or 0 <= still_s <= now_ns / SECOND
+    assert shown is not None
+
+
+def test_json_has_the_keys_that_are_promised() -> None:
+    shown = chain(at(9), at(10), at(11, lost=True), at(12, lost=True))
+    told = json.loads(as_json(shown))
+    assert told == json.loads(json.dumps(document(shown)))
+    assert set(told) == {
+        "schema", "wall_ms", "mono_ns", "interval_s", "cluster", "racks", "counts", "faults", "gate", "brokers",
+        "partitions", "problems",
+    }  # fmt: skip
+    assert told["counts"] == {"down": 2, "unknown": 0, "risk": 1, "warn": 2, "ok": 0}
+    assert set(told["partitions"][0]) == {
+        "topic", "partition", "level", "verdict", "leader", "replicas", "isr", "isr_racks", "leader_isr_racks",
+        "min_racks", "min_replicas", "high_watermark", "log_end", "hw", "hw_per_s", "hw_still_s", "produce",
+        "failed_produce_per_s",
+    }  # fmt: skip
+    assert set(told["brokers"][0]) == {
+        "id", "rack", "state", "leads", "messages_in_per_s", "rack_check_failures", "rack_check_failures_per_s",
+        "under_min_rack_isr", "at_min_rack_isr", "under_replicated", "produce_errors_per_s",
+    }  # fmt: skip
+    assert told["partitions"][1]["verdict"] == "refusing: 1 of 2 racks"
+    assert json.loads(as_json(chain(at(5), blind(9))))["partitions"][0]["isr"] is None

@@ -1,0 +1,153 @@
+"""Rendered frames at several sizes: what stands in them, and that they fit."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+from watching import at, blind
+
+from pyhooks.watch.observation import FaultSeen, Rules
+from pyhooks.watch.snapshot import snapshot
+from pyhooks.watch.states import Snapshot
+from pyhooks.watch.view import number, rack_tags, render, span
+
+SIZES = [(80, 24), (100, 30), (160, 50), (60, 20)]
+
+
+def lines(shown: Snapshot, width: int, height: int | None) -> list[str]:
+    console = Console(width=width, height=height or 50, file=io.StringIO(), record=True, color_system=None)
+    console.print(render(shown, width, height))
+    return console.export_text().splitlines()
+
+
+def outage() -> Snapshot:
+    shown: Snapshot | None = None
+    for one in (at(9), at(10), at(11, lost=True), at(12, lost=True), at(13, lost=True), at(14, lost=True)):
+        shown = snapshot(one, shown)
+    assert shown is not None
+    return shown
+
+
+def many(partitions: int, racks: int = 3, brokers: int = 60) -> Snapshot:
+    """A large cluster in which every tenth partition refuses."""
+    seen = at(5)
+    template = seen.partitions[0]
+    found = [
+        replace(template, topic=f"topic-with-a-long-name-{index // 10}", partition=index % 10)
+        for index in range(partitions)
+    ]
+    found = [replace(one, isr=(1,)) if one.partition == 3 else one for one in found]
+    members = [
+        replace(seen.brokers[0], broker=index, rack=f"eu-west-{index % racks}{'abcdefghijkl'[index % racks]}")
+        for index in range(1, brokers + 1)
+    ]
+    rules = {one.topic: Rules(1, 2) for one in found}
+    changed = replace(seen, partitions=tuple(found), brokers=tuple(members), rules=rules, produced=None)
+    return snapshot(changed)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_frames_fit(width: int, height: int) -> None:
+    for shown in (outage(), snapshot(blind(5)), many(1000), many(1000, racks=9), snapshot(at(1))):
+        found = lines(shown, width, height)
+        assert len(found) <= height
+        assert max(map(cell_len, found)) <= width
+
+
+def test_an_outage_in_80_columns_without_colours() -> None:
+    text = "\n".join(lines(outage(), 80, 24))
+    assert "FAULT kill-rack 4s (rack b)" in text
+    assert "3 DEAD" in text
+    assert "! orders-0     1 1a 2a (3b) 1/2 2/1 1000 ■4s    0/3/0   refusing: 1 of 2 racks" in text
+    assert "~ orders-un…-0" in text
+    assert "▲100/s" in text
+    assert "RackCheckFail 3/s UnderMinRack 2" in text
+    assert "NOT_ENOUGH_RACKS 3/s" in text
+    assert "2 not writable, 1 at risk, 2 degraded" in text
+
+
+def test_an_outage_in_160_columns() -> None:
+    found = lines(outage(), 160, 50)
+    text = "\n".join(found)
+    assert "RackCheckFailureRate 3/s  UnderMinRackIsr 2  AtMinRackIsr 1" in text
+    assert "1000 ■ frozen 4s" in text
+    assert "of 3/5 brokers" in text
+    orders = next(line for line in found if "orders-0 " in line)
+    words = " ".join(orders.split())
+    assert words == "! orders-0 1 1a 2a (3b) 1/2 2/1 1000 ■ frozen 4s 0/3/0 3 refusing: 1 of 2 racks"
+
+
+def test_members_of_the_isr_have_their_rack_s_colour() -> None:
+    console = Console(width=100, file=io.StringIO(), record=True, force_terminal=True, color_system="standard")
+    console.print(render(outage(), 100, 30))
+    text = console.export_text(styles=True)
+    assert "\x1b[1;36m1a\x1b[0m" in text, "in the ISR: bold, rack a's colour"
+    assert "\x1b[2m(3b)\x1b[0m" in text, "out of it: dim"
+    assert "\x1b[1;31m1/2\x1b[0m" in text
+
+
+def test_what_is_unknown_is_a_question_mark() -> None:
+    shown = snapshot(blind(12), snapshot(at(5), snapshot(at(4))))
+    text = "\n".join(lines(shown, 80, 24))
+    assert "? orders-0     ? 1a? 2a? 3b? ?/2 ?/1 ? was 500" in text
+    assert "? metadata: no answer for 7 s" in text
+    assert "1 UNKNOWN leads ?" in text
+
+
+def test_the_worst_partitions_are_shown_and_the_rest_is_counted() -> None:
+    found = lines(many(1000), 80, 24)
+    shown = [line for line in found if "topic" in line and "-" in line]
+    assert len(shown) >= 8
+    assert all("-3 " in line and "refusing: 1 of 2 racks" in line for line in shown)
+    rest = next(line for line in found if " more: " in line)
+    assert f"+ {1000 - len(shown)} more: {100 - len(shown)} not writable, 900 ok" in rest
+    # without a bound nothing is left out
+    assert len([line for line in lines(many(1000), 160, None) if "topic-with" in line]) == 1000
+
+
+def test_many_brokers_are_counted_those_that_are_not_up_first() -> None:
+    shown = many(10)
+    brokers = tuple(
+        replace(one, listed=False, process=None) if one.broker == 31 else one for one in shown.observation.brokers
+    )
+    text = "\n".join(lines(snapshot(replace(shown.observation, brokers=brokers)), 80, 24))
+    assert "31 GONE" in text
+    assert "+ 15 up" in text
+    assert "(b)" in text, "a rack's short name is told in its title"
+
+
+def test_many_racks_are_lines_the_troubled_first() -> None:
+    shown = many(10, racks=9)
+    brokers = tuple(
+        replace(one, listed=False, process=None) if one.broker in (7, 16) else one for one in shown.observation.brokers
+    )
+    fault = FaultSeen("cut-rack", "eu-west-7h", "", "proved", True, 0, 0)
+    found = lines(snapshot(replace(shown.observation, brokers=brokers, faults=(fault,))), 60, 20)
+    assert found[2].startswith("rack eu-west-7h  4 up  GONE 7 16   cut-rack 5s")
+    assert found[7].startswith("+ 4 racks, 4 of them all up")
+
+
+@pytest.mark.parametrize(
+    ("racks", "tags"),
+    [
+        (("a", "b"), {"a": "a", "b": "b"}),
+        (("us-east-1a", "us-east-1b"), {"us-east-1a": "a", "us-east-1b": "b"}),
+        (("eu-1a", "us-1a"), {"eu-1a": "u-1a", "us-1a": "s-1a"}),
+        (("1", "2"), {"1": ":1", "2": ":2"}),
+        (("", "a"), {"": "", "a": "a"}),
+        ((), {}),
+    ],
+)
+def test_short_names_of_racks(racks: tuple[str, ...], tags: dict[str, str]) -> None:
+    assert rack_tags(racks) == tags
+
+
+def test_numbers_and_spans_are_short() -> None:
+    values = {0: "0", 3.04: "3.0", 12.4: "12", 9999: "9999", 10000: "10.0k", 123_456: "123k", 2.5e6: "2.5M"}
+    assert {value: number(value) for value in values} == values
+    assert number(None) == "?"
+    assert [span(one) for one in (0.2, 99, 150, 7200, 400_000, None)] == ["0s", "99s", "2m", "2h", "5d", "?"]
