@@ -1,0 +1,24 @@
+"""The metrics agent as a jar made from its source, so that tests need no built distribution."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyhooks import paths, process
+
+SOURCE = paths.REPO / "pyhooks" / "jvm" / "java" / "rackgate" / "hooks" / "MetricsAgent.java"
+
+
+def compile_java(source: Path, folder: Path) -> None:
+    """Compiles one source file."""
+    words = ["javac", "--release", "17", "-Xlint:all", "-Werror", "-d", str(folder), str(source)]
+    process.run(words, what=f"compile {source.name}")
+
+
+def agent_jar(folder: Path) -> Path:
+    """Makes the jar in ``folder``."""
+    classes, manifest, jar = folder / "classes", folder / "manifest", folder / "agent.jar"
+    compile_java(SOURCE, classes)
+    manifest.write_text("Premain-Class: rackgate.hooks.MetricsAgent\n", encoding="utf-8")
+    process.run(["jar", "cfm", str(jar), str(manifest), "-C", str(classes), "."], what="pack the agent")
+    return jar

@@ -1,0 +1,235 @@
+"""Metrics as rows, their events, and the poller, without a JVM."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyhooks.cluster.metrics import (
+    BEANS,
+    Metric,
+    Poll,
+    Poller,
+    QuerySource,
+    Reading,
+    SocketSource,
+    is_metric,
+    metrics_of,
+    parse,
+    poll,
+    rows,
+)
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event, History
+from pyhooks.wait import wait_for
+
+PARTITION = "kafka.cluster:type=Partition,name=IsrRackCount,topic=or-ders.x,partition=7"
+
+
+def test_beans_become_rows_with_kafka_s_names() -> None:
+    answers = (
+        (PARTITION, "Value", "2"),
+        ("kafka.server:type=ReplicaManager,name=RackCheckFailureRate", "OneMinuteRate", "0.25"),
+        ("kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=orders", "Count", "10"),
+        ("kafka.network:type=RequestMetrics,name=ErrorsPerSec,request=Produce,error=NOT_ENOUGH_RACKS", "Count", "3"),
+        ("kafka.server:type=KafkaServer,name=ClusterId", "Value", "abc"),
+        ('x:type=T,name=Quoted,topic="a,b=c"', "Value", "NaN"),
+    )
+    found = [(one.topic, one.partition, one.name, one.value) for one in metrics_of(Reading(answers), 1, 5, 6)]
+    assert found == [
+        ("or-ders.x", 7, "IsrRackCount", 2),
+        (None, None, "RackCheckFailureRate.OneMinuteRate", 0.25),
+        ("orders", None, "BytesInPerSec.Count", 10),
+        (None, None, "ErrorsPerSec.Produce.NOT_ENOUGH_RACKS.Count", 3),
+        (None, None, "ClusterId", None),
+        ('"a,b=c"', None, "Quoted", None),
+    ]
+
+
+NAMES = st.sampled_from(["IsrRackCount", "LogEndOffset", "A.Count", "ErrorsPerSec.Produce.NONE.Count"])
+TOPICS = st.sampled_from(["orders", "a-b", "a-1", "__consumer_offsets", "x.y_z"])
+KEYS = st.one_of(
+    st.tuples(st.none(), st.none(), NAMES),
+    st.tuples(TOPICS, st.none(), NAMES),
+    st.tuples(TOPICS, st.integers(0, 3), NAMES),
+)
+VALUES = st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False))
+
+
+@given(st.dictionaries(KEYS, VALUES), st.integers(0, 10**15))
+def test_a_poll_comes_back_from_its_event(cells: dict[tuple[str | None, int | None, str], float], mono_ns: int) -> None:
+    metrics = tuple(Metric(3, *key, value, mono_ns, 77) for key, value in cells.items())
+    event = Poll(3, "broker-3", "b", mono_ns, mono_ns, 77, 1.5, 99, metrics).event()
+    assert is_metric(event)
+    assert set(rows(Event.parse(event.line()))) == set(metrics)
+
+
+def test_an_unknown_poll_has_no_rows_and_says_why() -> None:
+    event = Poll(3, "broker-3", "b", 5, 6, 7, problem="broker-3: no metrics: dead").event()
+    assert (event.outcome, event.rack, event.data["problem"]) == ("unknown", "b", "broker-3: no metrics: dead")
+    assert list(rows(event)) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"", "ends early"),
+        (b"=\tx\tValue\t1\n", "ends early"),
+        (b"=\tx\tValue\t1\n.\t2\t0\n", "ends early"),
+        (b"=\tx\tValue\n.\t1\t0\n", "can't read the line"),
+        (b"!\t\tbusy: ask again\n.\t0\t1\n", "busy: ask again"),
+        (b"GET / HTTP/1.1\n", "can't read the line"),
+    ],
+)
+def test_answers_that_are_none(answer: bytes, text: str) -> None:
+    with pytest.raises(RackgateError, match=text):
+        parse(answer, "broker-1")
+
+
+def test_an_answer_may_have_gaps_that_are_told() -> None:
+    reading = parse(b"=\tx:a=1\tValue\ta\\tb\\\\\n!\ty:a=1\tgone\n.\t1\t1\n", "broker-1")
+    assert reading.rows == (("x:a=1", "Value", "a\tb\\"),)
+    assert reading.errors == ("y:a=1: gone",)
+
+
+@contextmanager
+def server(path: Path, answer: bytes, *, hang: bool = False) -> Iterator[list[bytes]]:
+    """A process that takes questions on a Unix socket and gives one answer, or none."""
+    asked: list[bytes] = []
+    done = threading.Event()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(8)
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client:
+                asked.append(client.recv(65536))
+                if hang:
+                    done.wait(10)
+                # who waited in vain has gone
+                with suppress(OSError):
+                    client.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield asked
+        done.set()
+        thread.join(5)
+
+
+def test_a_socket_is_asked_for_all_beans(tmp_path: Path) -> None:
+    path = tmp_path / "m.sock"
+    with server(path, b"=\tx:a=1\tValue\t1\n.\t1\t0\n") as asked:
+        reading = SocketSource(1, "broker-1", "a", path).read(5)
+    assert reading.rows == (("x:a=1", "Value", "1"),)
+    words = asked[0].decode().rstrip("\n").split("\t")
+    assert list(zip(words[::2], words[1::2], strict=True)) == list(BEANS)
+
+
+def test_a_jvm_that_does_not_answer_holds_nobody_up(tmp_path: Path) -> None:
+    path = tmp_path / "m.sock"
+    with server(path, b"", hang=True):
+        begun = time.monotonic()
+        found = poll(SocketSource(1, "broker-1", "a", path), 0.2)
+    assert time.monotonic() - begun < 2
+    assert found.problem == "broker-1: no metrics within 0.2 s: it is paused or busy"
+    assert poll(SocketSource(1, "broker-1", "a", tmp_path / "none"), 1).problem.startswith("broker-1: no metrics: ")
+    stale = poll(SocketSource(1, "broker-1", "a", path), 1)
+    assert "refused" in stale.problem, "a socket that a killed process left"
+
+
+def test_a_query_is_a_source_too() -> None:
+    def query(pattern: str) -> list[tuple[str, str, int]]:
+        return [(PARTITION, "Value", 2), (PARTITION, "Other", 3)] if "IsrRackCount" in pattern else []
+
+    reading = QuerySource(1, "broker-1", "a", query).read(5)
+    assert reading.rows == ((PARTITION, "Value", "2"),)
+
+
+@dataclass
+class Slow:
+    """A source whose answers take as long as written; then it has none."""
+
+    takes_s: list[float]
+    broker: int = 1
+    name: str = "broker-1"
+    rack: str | None = "a"
+    asked: int = 0
+
+    def read(self, timeout_s: float) -> Reading:
+        assert timeout_s == 5
+        self.asked += 1
+        if not self.takes_s:
+            raise RackgateError("broker-1: no metrics: dead")
+        time.sleep(self.takes_s.pop(0))
+        return Reading(((PARTITION, "Value", "2"),), (), 10)
+
+
+@dataclass
+class Kept:
+    """A sink."""
+
+    polls: list[Poll] = field(default_factory=list)
+
+    def __call__(self, one: Poll) -> None:
+        self.polls.append(one)
+
+    def of(self, broker: int) -> list[Poll]:
+        return [one for one in self.polls if one.broker == broker]
+
+
+def test_every_moment_of_every_source_is_a_poll() -> None:
+    kept = Kept()
+    slow, quick = Slow([0.0, 0.35, 0.0, 0.0]), Slow([0.0] * 99, broker=2)
+    with Poller([slow, quick], kept, interval_s=0.1, timeout_s=5):
+        wait_for(lambda: len(kept.of(1)) >= 8 and len(kept.of(2)) >= 8, what="polls", timeout_s=10, interval_s=0.01)
+    mine = kept.of(1)
+    gaps = {round((right.due_ns - left.due_ns) / 1e8) for left, right in pairwise(mine)}
+    assert gaps == {1}, "no moment is left out"
+    problems = [one.problem for one in mine[:8]]
+    assert problems[:2] == ["", ""]
+    missed = [text for text in problems if "missed" in text]
+    assert 2 <= len(missed) <= 3, problems
+    assert problems[-1] == "broker-1: no metrics: dead"
+    assert all(not one.problem for one in kept.of(2)[:8]), "a slow broker does not delay another"
+
+
+def test_polls_go_into_a_history(tmp_path: Path) -> None:
+    history = History(tmp_path / "h.jsonl")
+    with Poller([Slow([0.0])], lambda one: history.append(one.event()), interval_s=0.05, timeout_s=5):
+        wait_for(lambda: len(list(history.events())) >= 3, what="events", timeout_s=10, interval_s=0.01)
+    events = [event for event in history.events() if is_metric(event)]
+    assert [event.outcome for event in events[:3]] == ["ok", "unknown", "unknown"]
+    assert [(one.topic, one.partition, one.name, one.value) for one in rows(events[0])] == [
+        ("or-ders.x", 7, "IsrRackCount", 2)
+    ]
+
+
+def test_a_history_that_can_not_be_written_is_an_error() -> None:
+    failed = threading.Event()
+
+    def sink(_: Poll) -> None:
+        failed.set()
+        raise OSError("no space left on device")
+
+    with (
+        pytest.raises(RackgateError, match="polls are lost: OSError"),
+        Poller([Slow([0.0])], sink, interval_s=0.05, timeout_s=5),
+    ):
+        assert failed.wait(10)
+
+
+def test_a_rate_must_be_possible() -> None:
+    with pytest.raises(RackgateError, match="interval 0 s"):
+        Poller([], Kept(), interval_s=0)

@@ -1,0 +1,167 @@
+"""The agent in a JVM that is not Kafka's: what it answers, and that nobody can disturb the JVM through it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from agent import agent_jar, compile_java
+
+from pyhooks.cluster.metrics import SocketSource, poll
+from pyhooks.errors import RackgateError
+from pyhooks.process import DIES_WITH_PARENT
+from pyhooks.wait import wait_for
+
+# Beans that come late, names that need escapes, an attribute that fails, one that hangs until the program ends.
+PROGRAM = """
+import java.lang.management.ManagementFactory;
+import javax.management.ObjectName;
+
+public class Late {
+    public interface ThingMBean {
+        String getText(); int getNumber(); String getBad(); String getSlow() throws Exception;
+    }
+    public static class Thing implements ThingMBean {
+        public String getText() { return "tab\\there\\nback\\\\slash"; }
+        public int getNumber() { return 42; }
+        public String getBad() { throw new IllegalStateException("no such luck"); }
+        public String getSlow() throws Exception { Thread.sleep(60000); return "late"; }
+    }
+    public static void main(String[] words) throws Exception {
+        System.out.println("begun");
+        System.in.read();
+        ManagementFactory.getPlatformMBeanServer().registerMBean(new Thing(), new ObjectName("t:type=Thing,name=x"));
+        System.out.println("registered");
+        System.in.read();
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("agent")
+    (made / "Late.java").write_text(PROGRAM, encoding="utf-8")
+    compile_java(made / "Late.java", made)
+    agent_jar(made)
+    return made
+
+
+@contextmanager
+def jvm(folder: Path, argument: str) -> Iterator[subprocess.Popen[str]]:
+    """A JVM with the agent in it; it has begun when the block does."""
+    agent = f"-javaagent:{folder / 'agent.jar'}{argument}"
+    words = [*DIES_WITH_PARENT, "java", "-Xmx64m", "-XX:TieredStopAtLevel=1", agent, "-cp", str(folder), "Late"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "begun\n", "the agent must not write to standard output"
+            yield running
+        finally:
+            running.kill()
+
+
+def register(running: subprocess.Popen[str]) -> None:
+    assert running.stdin is not None
+    assert running.stdout is not None
+    running.stdin.write("\n")
+    running.stdin.flush()
+    assert running.stdout.readline() == "registered\n"
+
+
+def source(path: Path) -> SocketSource:
+    wait_for(path.exists, what="the socket", timeout_s=20, interval_s=0.02)
+    return SocketSource(1, "jvm", None, path)
+
+
+def test_what_is_asked_is_answered(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    with jvm(folder, f"={path}") as running:
+        # the stale socket is replaced
+        wait_for(lambda: not poll(SocketSource(1, "jvm", None, path), 1).problem, what="an answer", timeout_s=20)
+        agent = source(path)
+        assert agent.ask([("t:type=Thing,*", "*"), ("t:type=Thing,name=x", "Number")], 5).rows == ()
+        register(running)
+        found = agent.ask([("t:*", "Text,Number,Bad,None"), ("java.lang:type=Memory", "HeapMemoryUsage")], 5)
+        rows = {(bean, attribute): value for bean, attribute, value in found.rows}
+        assert rows["t:type=Thing,name=x", "Text"] == "tab\there\nback\\slash"
+        assert rows["t:type=Thing,name=x", "Number"] == "42"
+        assert int(rows["java.lang:type=Memory", "HeapMemoryUsage.used"]) > 0
+        assert len(found.errors) == 2
+        assert "no such luck" in found.errors[0] or "IllegalState" in found.errors[0]
+        assert "None" in found.errors[1]
+        assert path.stat().st_mode & 0o077 == 0, "for its owner alone"
+
+
+def test_a_client_that_misbehaves_disturbs_nobody(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m.sock"
+    with jvm(folder, f"={path}") as running:
+        agent = source(path)
+        register(running)
+        with pytest.raises(RackgateError, match="expected pairs"):
+            agent.ask([("a", "b\nc")][:0], 5)
+        with pytest.raises(RackgateError, match="MalformedObjectName"):
+            agent.ask([("no name", "*")], 5)
+        with socket.socket(socket.AF_UNIX) as rude:
+            rude.connect(str(path))
+            rude.sendall(b"x" * 100_000)
+            rude.settimeout(10)
+            with suppress(ConnectionResetError):
+                assert rude.recv(100) == b"", "too long a question ends the connection"
+        idle = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+        for one in idle:
+            one.connect(str(path))
+        # two of three threads wait for a question that does not come
+        assert agent.ask([("t:*", "Number")], 5).rows == (("t:type=Thing,name=x", "Number", "42"),)
+        slow = SocketSource(1, "jvm", None, path)
+        with ThreadPoolExecutor(2) as pool:
+            hangs = pool.submit(poll, slow, 0.5)
+            assert hangs.result().problem == ""
+            stuck = pool.submit(_ask_slow, slow)
+            wait_for(lambda: _busy(slow), what="the agent to be busy", timeout_s=10)
+            assert "within" in stuck.result()
+        for one in idle:
+            one.close()
+        wait_for(lambda: not _busy(slow), what="the agent to be free again", timeout_s=20)
+        assert running.poll() is None
+
+
+def _ask_slow(agent: SocketSource) -> str:
+    try:
+        agent.ask([("t:type=Thing,name=x", "Slow")], 1.5)
+    except RackgateError as error:
+        return str(error)
+    return "answered"
+
+
+def _busy(agent: SocketSource) -> bool:
+    try:
+        agent.ask([("t:*", "Number")], 5)
+    except RackgateError as error:
+        return "busy: ask again" in str(error)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ("", "give the socket's path"),
+        ("=/no/such/folder/m.sock", "no metrics by socket"),
+        ("=/", "no metrics by socket"),
+    ],
+)
+def test_without_a_socket_the_program_runs_and_one_line_says_so(folder: Path, argument: str, text: str) -> None:
+    with jvm(folder, argument) as running:
+        assert running.stderr is not None
+        line = running.stderr.readline()
+        assert line.startswith("rackgate-metrics: no metrics by socket: ")
+        assert text in line
+        register(running)
