@@ -175,6 +175,10 @@ class SocketSource:
             raise RackgateError(
                 f"{self.name}: no metrics: {self.path} is missing: started without the agent, or not yet begun"
             ) from error
+        except (ConnectionResetError, BrokenPipeError) as error:
+            raise RackgateError(
+                f"{self.name}: no metrics: it ended the connection: too many ask, or it dies"
+            ) from error
         except OSError as error:
             raise RackgateError(f"{self.name}: no metrics: {self.path}: {error.strerror or error}") from error
         return parse(text, self.name)

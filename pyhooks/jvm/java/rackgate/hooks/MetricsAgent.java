@@ -19,8 +19,8 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import javax.management.JMException;
@@ -50,6 +50,7 @@ import javax.management.openmbean.CompositeData;
  */
 public final class MetricsAgent {
     private static final int THREADS_MAX = 3;
+    private static final int WAITING_MAX = 8;
     private static final int QUESTION_BYTES_MAX = 64 * 1024;
     private static final int ANSWER_BYTES_MAX = 32 * 1024 * 1024;
     private static final int CHUNK_BYTES = 256 * 1024;
@@ -57,9 +58,12 @@ public final class MetricsAgent {
     private static final long RETRY_MS = 200;
 
     private final ThreadPoolExecutor clients = new ThreadPoolExecutor(
-        0, THREADS_MAX, 30, TimeUnit.SECONDS, new SynchronousQueue<>(), work -> daemon(work, "rackgate-metrics-client"));
+        THREADS_MAX, THREADS_MAX, 30, TimeUnit.SECONDS, new ArrayBlockingQueue<>(WAITING_MAX),
+        work -> daemon(work, "rackgate-metrics-client"));
 
     private MetricsAgent() {
+        // No thread but the one that listens while nobody asks.
+        clients.allowCoreThreadTimeOut(true);
     }
 
     /** Called by the JVM before the application's main; {@code path} is where the socket shall be. */
@@ -110,25 +114,17 @@ public final class MetricsAgent {
     }
 
     private void accept(ServerSocketChannel server) throws InterruptedException {
-        SocketChannel client = null;
         try {
-            SocketChannel accepted = server.accept();
-            client = accepted;
-            clients.execute(() -> answer(accepted));
-        } catch (RejectedExecutionException e) {
-            refuse(client);
+            SocketChannel client = server.accept();
+            try {
+                clients.execute(() -> answer(client));
+            } catch (RejectedExecutionException e) {
+                // Too many wait already. This one sees that the end line is missing.
+                client.close();
+            }
         } catch (IOException e) {
             // Such as no file descriptor left: the broker needs them more, and may have some again soon.
             Thread.sleep(RETRY_MS);
-        }
-    }
-
-    private static void refuse(SocketChannel client) {
-        try (client) {
-            client.configureBlocking(false);
-            client.write(ByteBuffer.wrap("!\t\tbusy: ask again\n.\t0\t1\n".getBytes(StandardCharsets.UTF_8)));
-        } catch (IOException e) {
-            // It has gone already, or sees no end line: both tell it that this is no answer.
         }
     }
 

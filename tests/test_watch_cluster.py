@@ -1,0 +1,236 @@
+"""The watch against real brokers in racks a, a, b on loopback: one is stopped, one is paused."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent import agent_jar
+from confluent_kafka import Producer
+from loopback import Brokers
+
+from pyhooks.build.distribution import Distribution
+from pyhooks.cluster import topics
+from pyhooks.cluster.metrics import SOCKET, SocketSource, poll
+from pyhooks.process import DIES_WITH_PARENT
+from pyhooks.wait import wait_for
+from pyhooks.watch.collect import Collector, Target
+from pyhooks.watch.snapshot import snapshot
+from pyhooks.watch.states import PartitionState, Snapshot
+
+RACKS = {1: "a", 2: "a", 3: "b"}
+WATCH = [sys.executable, "-c", "import pyhooks.cli; pyhooks.cli.main()", "watch"]
+JAVA_OPTIONS = "JAVA_TOOL_OPTIONS"
+
+
+class Watched(Brokers):
+    """Brokers with the metrics agent in them."""
+
+    agent = Path()
+
+    def socket(self, node: int) -> Path:
+        return self.folder / f"{node}-{SOCKET}"
+
+    def start(self, node: int, classpath: str) -> None:
+        os.environ[JAVA_OPTIONS] = f"-javaagent:{self.agent}={self.socket(node)}"
+        try:
+            super().start(node, classpath)
+        finally:
+            del os.environ[JAVA_OPTIONS]
+
+    def sources(self) -> tuple[SocketSource, ...]:
+        return tuple(SocketSource(node, f"broker-{node}", rack, self.socket(node)) for node, rack in RACKS.items())
+
+
+@pytest.fixture(scope="module")
+def classpath() -> str:
+    return Distribution.load().classpath()
+
+
+@pytest.fixture(scope="module")
+def brokers(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    made = Watched(tmp_path_factory.mktemp("watch"), RACKS, controller=1)
+    made.agent = agent_jar(tmp_path_factory.mktemp("hooks"))
+    made.format(classpath)
+    with made.running(classpath):
+        admin = topics.admin(made.bootstrap)
+        wait_for(lambda: topics.unfenced(admin) == set(RACKS), what="three brokers", timeout_s=60)
+        topics.create(
+            admin,
+            [
+                topics.TopicSpec("gated", (1, 3), {"min.insync.racks": "2", "min.insync.replicas": "1"}),
+                topics.TopicSpec("free", (1, 2, 3), {"min.insync.replicas": "1"}),
+                topics.TopicSpec("second", (2, 1), {"min.insync.replicas": "1"}),
+            ],
+        )
+        yield made
+
+
+class Eye:
+    """Looks again and again, as the command does."""
+
+    def __init__(self, collector: Collector) -> None:
+        self.collector = collector
+        self.shown: Snapshot | None = None
+        self.slowest_s = 0.0
+
+    def look(self) -> Snapshot:
+        begun = time.monotonic()
+        self.shown = snapshot(self.collector.observe(), self.shown)
+        self.slowest_s = max(self.slowest_s, time.monotonic() - begun)
+        return self.shown
+
+    def until(self, condition: Callable[[Snapshot], bool], what: str, timeout_s: float = 60) -> Snapshot:
+        try:
+            wait_for(lambda: condition(self.look()), what=what, timeout_s=timeout_s, interval_s=0.3)
+        except Exception as error:
+            raise AssertionError(f"{error}; last seen: {self.shown}") from error
+        assert self.shown is not None
+        return self.shown
+
+
+def of(shown: Snapshot, topic: str) -> PartitionState:
+    return next(one for one in shown.partitions if one.seen.topic == topic)
+
+
+def states(shown: Snapshot) -> dict[int, str]:
+    return {one.broker: one.state for one in shown.brokers}
+
+
+def send(bootstrap: str, topic: str, number: int) -> None:
+    """Writes records with acks=all; what happens to them is for the watch to see."""
+    config: dict[str, Any] = {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 3000, "log_level": 2}
+    producer = Producer(config | {"retry.backoff.ms": 50, "retry.backoff.max.ms": 50})
+    for index in range(number):
+        producer.produce(topic, value=str(index))
+    producer.flush(6)
+
+
+def test_a_broker_is_paused_and_one_is_stopped(brokers: Watched, classpath: str) -> None:
+    target = Target("loopback", brokers.bootstrap, sources=brokers.sources())
+    with Collector(target, interval_s=0.5) as collector:
+        eye = Eye(collector)
+        shown = eye.until(
+            lambda now: collector.complete and len(now.partitions) == 3 and now.gate.nodes_known == 3, "a whole view"
+        )
+        assert (shown.racks, states(shown)) == (("a", "b"), {1: "up", 2: "up", 3: "up"})
+        assert (of(shown, "gated").min_racks, of(shown, "gated").isr_racks, of(shown, "gated").leader_racks) == (
+            2,
+            2,
+            2,
+        )
+        send(brokers.bootstrap, "free", 500)
+        # a rate is over the time between two looks, however short it was
+        shown = eye.until(lambda now: of(now, "free").log_end == 500 == of(now, "free").last_hw, "500 records")
+        assert (of(shown, "free").level, of(shown, "gated").verdict) == ("ok", "ok, no rack to spare")
+        assert shown.observation.problems == ()
+
+        brokers.pause(2)
+        try:
+            shown = eye.until(lambda now: states(now)[2] in ("mute", "gone"), "broker 2 to fall silent")
+            # the others are seen as before
+            assert (states(shown)[1], states(shown)[3], of(shown, "gated").seen.leader) == ("up", "up", 1)
+            shown = eye.until(lambda now: of(now, "second").seen.leader == 1, "another leader")
+            assert any("broker-2: no metrics within" in text for text in shown.observation.problems)
+        finally:
+            brokers.resume(2)
+        eye.until(lambda now: set(states(now).values()) == {"up"}, "broker 2 to be back")
+
+        brokers.kill(3)
+        shown = eye.until(lambda now: of(now, "gated").verdict == "refusing: 1 of 2 racks", "the gate to close")
+        assert states(shown)[3] == "gone"
+        send(brokers.bootstrap, "gated", 5)
+        shown = eye.until(lambda now: (now.gate.rack_failures_per_s or 0) > 0, "refusals in the metrics")
+        send(brokers.bootstrap, "gated", 5)
+        shown = eye.until(lambda now: of(now, "gated").motion == "frozen", "a frozen high watermark")
+        assert (of(shown, "gated").level, of(shown, "gated").leader_racks) == ("down", 1)
+        assert shown.gate.under_min_racks == 1
+        assert (of(shown, "free").level, of(shown, "free").isr_racks) == ("risk", 1)
+        assert of(shown, "free").verdict == "rack a alone acks"
+        brokers.start(3, classpath)
+        eye.until(lambda now: set(states(now).values()) == {"up"} and of(now, "gated").level == "ok", "all as before")
+        # nothing waits for a dead broker
+        assert eye.slowest_s < 0.5
+
+
+def test_what_the_agent_says_of_a_broker(brokers: Watched) -> None:
+    found = poll(brokers.sources()[0], 10)
+    assert (found.problem, found.errors) == ("", ())
+    names = {one.name for one in found.metrics}
+    assert {
+        "IsrRackCount",
+        "LogEndOffset",
+        "RackCheckFailureRate.Count",
+        "UnderMinRackIsrPartitionCount",
+        "UnderReplicatedPartitions",
+        "OfflinePartitionsCount",
+        "ActiveControllerCount",
+        "MessagesInPerSec.Count",
+        "ErrorsPerSec.Produce.NONE.Count",
+        "BrokerState",
+    } <= names
+    racks = {one.topic: one.value for one in found.metrics if one.name == "IsrRackCount"}
+    assert racks["gated"] == 2
+
+
+def test_the_command_in_a_pipe(brokers: Watched) -> None:
+    command = [*WATCH, "--bootstrap", brokers.bootstrap]
+    lines = subprocess.run(
+        [*command, "--json", "--interval", "300ms", "--for", "1s"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout.splitlines()
+    assert len(lines) == 3
+    told = [json.loads(line) for line in lines]
+    assert {one["counts"]["ok"] for one in told} == {3}
+    assert told[0]["partitions"][0]["hw"] in ("still", "unknown", "frozen")
+    plain = subprocess.run([*command, "--once"], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "\x1b" not in plain
+    assert "gated-0" in plain
+    assert "ok, no rack to spare" in plain
+    head = subprocess.run(
+        ["sh", "-c", f"'{sys.executable}' -c 'import pyhooks.cli; pyhooks.cli.main()' watch --json --interval 200ms"
+         f" --bootstrap {brokers.bootstrap} | head -n 1"],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert head.stderr == ""
+    assert json.loads(head.stdout)["schema"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_terminal_is_restored_at_once(brokers: Watched, number: signal.Signals) -> None:
+    master, slave = pty.openpty()
+    command = [*DIES_WITH_PARENT, *WATCH, "--bootstrap", brokers.bootstrap, "--interval", "500ms"]
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
+    text = b""
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment) as running:
+        os.close(slave)
+        try:
+            while b"gated-0" not in text:
+                text += os.read(master, 65536)
+            running.send_signal(number)
+            begun = time.monotonic()
+            assert running.wait(timeout=10) == 0
+            assert time.monotonic() - begun < 2
+        finally:
+            running.kill()
+    try:
+        while part := os.read(master, 65536):
+            text += part
+    except OSError:
+        # the other end of a terminal that is gone
+        pass
+    os.close(master)
+    assert text.index(b"\x1b[?1049h") < text.index(b"gated-0") < text.rindex(b"\x1b[?1049l")
+    assert text.rindex(b"\x1b[?25h") > text.rindex(b"\x1b[?25l"), "the cursor is there again"
