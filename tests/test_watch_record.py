@@ -1,0 +1,89 @@
+"""Following a history while it grows, and the command's small parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyhooks.errors import RackgateError
+from pyhooks.history import History
+from pyhooks.watch import record as record_module
+from pyhooks.watch.cli import seconds, target_of
+from pyhooks.watch.observation import ANY_PARTITION, Produced
+from pyhooks.watch.record import Record
+
+
+def test_counts_and_faults_of_a_growing_history(tmp_path: Path) -> None:
+    history = History(tmp_path / "h.jsonl")
+    followed = Record(history.path)
+    followed.step()
+    assert (followed.produced, followed.faults, followed.unreadable) == ({}, (), "")
+    history.note("probe", "produce", "ok", topic="t", partition=0, offset=5)
+    history.note("probe", "produce", "fail", topic="t", partition=None, exception="x.NotEnoughRacksException")
+    history.note("probe", "produce", "unknown", topic="t", partition=None)
+    history.note("metrics", "metric", "ok", values={"x": 1}, topic="t")
+    history.note("fault", "cut-rack", "ok", rack="b", step="before", probes={})
+    begun = history.note("fault", "cut-rack", "info", rack="b", step="inject")
+    history.note("fault", "cut-rack", "ok", rack="b", step="proved", probes={"a": False})
+    history.note("fault", "pause-broker", "info", rack="a", step="inject", broker=2)
+    followed.step()
+    assert followed.produced == {("t", 0): Produced(1, 0, 0), ("t", ANY_PARTITION): Produced(0, 1, 1)}
+    cut, pause = followed.faults
+    assert (cut.op, cut.rack, cut.target, cut.step, cut.proved) == ("cut-rack", "b", "", "proved", True)
+    assert cut.injected_ns == begun.mono_ns
+    assert (pause.op, pause.target, pause.step, pause.proved) == ("pause-broker", "2", "inject", None)
+    history.note("fault", "cut-rack", "unknown", rack="b", step="held", probes={"a": True})
+    followed.step()
+    assert followed.faults[0].proved is False
+
+
+def test_a_line_that_is_not_yet_whole_waits_for_its_rest(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    line = '{"mono_ns":1,"wall_ms":1,"process":"p","op":"produce","outcome":"ok","rack":null,"data":{"topic":"t"}}\n'
+    path.write_text(line[:50], encoding="utf-8")
+    followed = Record(path)
+    followed.step()
+    assert followed.produced == {}
+    path.write_text(line + 'rubbish about "op":"produce"\n' + line, encoding="utf-8")
+    followed.step()
+    assert followed.produced == {("t", ANY_PARTITION): Produced(2)}
+    assert "1 lines can't be read" in followed.unreadable
+
+
+def test_a_long_history_is_read_in_bounded_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_module, "STEP_BYTES", 1000)
+    history = History(tmp_path / "h.jsonl")
+    for _ in range(50):
+        history.note("probe", "produce", "ok", topic="t", partition=0)
+    followed = Record(history.path)
+    steps = 0
+    while not steps or followed.behind_bytes:
+        followed.step()
+        steps += 1
+    assert steps > 5
+    assert followed.produced == {("t", 0): Produced(50)}
+
+
+def test_a_history_that_is_a_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RackgateError, match="can't be read"):
+        Record(tmp_path).step()
+
+
+@pytest.mark.parametrize(("text", "value"), [("500ms", 0.5), ("30s", 30), ("2m", 120), ("1.5", 1.5), ("1h", 3600)])
+def test_durations(text: str, value: float) -> None:
+    assert seconds(text, "--for") == value
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1s", "s", "1d", "0s", "1 s"])
+def test_wrong_durations(text: str) -> None:
+    with pytest.raises(RackgateError, match=r"--for .*: expected a duration above 0"):
+        seconds(text, "--for")
+
+
+def test_without_a_lab_a_cluster_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RACKGATE_LAB", raising=False)
+    with pytest.raises(RackgateError, match="give --bootstrap host:port, or start this in a lab"):
+        target_of(None, None)
+    target = target_of("h:1", None)
+    assert (target.bootstrap, target.sources, target.history) == ("h:1", (), None)
