@@ -28,6 +28,7 @@ import termios
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ END_S = 10.0
 WEB_FONT = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
 TEMPLATE = WEB_FONT.sub("", CONSOLE_SVG_FORMAT).replace("Fira Code", "DejaVu Sans Mono")
 VIEW_BOX = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
+# codes of "select graphic rendition"
+DIM, DIM_AS = 2, 5
 # pyte's names of the colours that rich names otherwise
 COLOURS = {"brown": "yellow", "brightbrown": "bright_yellow", "bfightmagenta": "bright_magenta"}
 
@@ -80,7 +83,7 @@ def record(plan: Plan) -> list[Path]:
         import pyte
     except ImportError as error:
         raise RackgateError("a picture of a terminal needs the package pyte: pip install pyte") from error
-    screen = pyte.Screen(plan.columns, plan.lines)
+    screen = _emulator(pyte, plan.columns, plan.lines)
     stream = pyte.ByteStream(screen)
     plan.out.parent.mkdir(parents=True, exist_ok=True)
     cast = plan.out.with_suffix(".cast")
@@ -110,6 +113,23 @@ def record(plan: Plan) -> list[Path]:
             continue
         running.wait(END_S)
     return written
+
+
+def _emulator(pyte: Any, columns: int, lines: int) -> Any:
+    """A screen of pyte that keeps dim text apart: pyte drops that attribute, so it travels as the one for blinking."""
+
+    class Screen(pyte.Screen):  # type: ignore[misc]
+        def select_graphic_rendition(self, *codes: int, **more: Any) -> None:
+            found, rest = [], list(codes)
+            while rest:
+                code = rest.pop(0)
+                # the numbers of a colour follow: 5 and an index, or 2 and three values
+                size = {5: 2, 2: 4}.get(rest[0], 0) if code in (38, 48) and rest else 0
+                found += [DIM_AS if code == DIM else code, *rest[:size]]
+                del rest[:size]
+            super().select_graphic_rendition(*found, **more)
+
+    return Screen(columns, lines)
 
 
 @contextlib.contextmanager
@@ -166,9 +186,9 @@ def picture(screen: Any, title: str) -> str:
     )
     for row in range(screen.lines):
         line = Text(end="")
-        for column in range(screen.columns):
-            cell = screen.buffer[row][column]
-            line.append(cell.data, _style(cell))
+        cells = [screen.buffer[row][column] for column in range(screen.columns)]
+        for style, run in groupby(cells, _style):
+            line.append("".join(cell.data for cell in run), style)
         console.print(line, no_wrap=True, overflow="crop", crop=True)
     return console.export_svg(title=title, code_format=TEMPLATE)
 
@@ -178,6 +198,7 @@ def _style(cell: Any) -> Style:
         color=_colour(cell.fg),
         bgcolor=_colour(cell.bg),
         bold=cell.bold,
+        dim=cell.blink,
         italic=cell.italics,
         underline=cell.underscore,
         reverse=cell.reverse,
