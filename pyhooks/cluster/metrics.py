@@ -322,6 +322,7 @@ class Poll:
         metrics: the rows.
         errors: what the JVM could not read, the first few.
         problem: why nothing is known, or empty.
+        asked: it was asked at all.
     """
 
     broker: int
@@ -335,6 +336,7 @@ class Poll:
     metrics: tuple[Metric, ...] = ()
     errors: tuple[str, ...] = ()
     problem: str = ""
+    asked: bool = True
 
     def event(self) -> Event:
         """As one compact event; ``rows`` is the way back."""
@@ -480,7 +482,8 @@ class Poller:
                 if now_ns - due_ns >= interval_ns:
                     late = f"{source.name}: missed: the poll before was not over"
                     wall_ms = time.time_ns() // 1_000_000
-                    self.sink(Poll(source.broker, source.name, source.rack, due_ns, now_ns, wall_ms, problem=late))
+                    head = (source.broker, source.name, source.rack, due_ns, now_ns, wall_ms)
+                    self.sink(Poll(*head, problem=late, asked=False))
                     continue
                 self.sink(poll(source, self.timeout_s, due_ns))
         except Exception as error:  # noqa: BLE001 - raised at the context's end

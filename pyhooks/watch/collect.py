@@ -386,7 +386,9 @@ class Collector:
         return True
 
     def _keep(self, poll: Poll) -> None:
-        self._polls[poll.broker] = poll
+        # a moment that went by says nothing of the node that the poll before did not say
+        if poll.asked:
+            self._polls[poll.broker] = poll
 
 
 def node_metrics(poll: Poll) -> BrokerMetrics:
