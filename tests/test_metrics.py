@@ -27,6 +27,7 @@ from pyhooks.cluster.metrics import (
     metrics_of,
     parse,
     poll,
+    recorded,
     rows,
 )
 from pyhooks.errors import RackgateError
@@ -166,9 +167,10 @@ class Slow:
     name: str = "broker-1"
     rack: str | None = "a"
     asked: int = 0
+    timeout_s: float = 5
 
     def read(self, timeout_s: float) -> Reading:
-        assert timeout_s == 5
+        assert timeout_s == self.timeout_s
         self.asked += 1
         if not self.takes_s:
             raise RackgateError("broker-1: no metrics: dead")
@@ -207,7 +209,7 @@ def test_every_moment_of_every_source_is_a_poll() -> None:
 
 def test_polls_go_into_a_history(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
-    with Poller([Slow([0.0])], lambda one: history.append(one.event()), interval_s=0.05, timeout_s=5):
+    with recorded([Slow([0.0], timeout_s=1)], history, interval_s=0.05):
         wait_for(lambda: len(list(history.events())) >= 3, what="events", timeout_s=10, interval_s=0.01)
     events = [event for event in history.events() if is_metric(event)]
     assert [event.outcome for event in events[:3]] == ["ok", "unknown", "unknown"]

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyhooks.errors import RackgateError
-from pyhooks.history import Event
+from pyhooks.history import Event, History
+from pyhooks.jvm.failure import JavaError
 
 if TYPE_CHECKING:
     from pyhooks.cluster.lab import Lab
@@ -206,7 +207,10 @@ class QuerySource:
         rows: list[tuple[str, str, str]] = []
         for pattern, attributes in BEANS:
             wanted = attributes.split(",")
-            rows += [(bean, key, str(value)) for bean, key, value in self.query(pattern) if key in wanted]
+            try:
+                rows += [(bean, key, str(value)) for bean, key, value in self.query(pattern) if key in wanted]
+            except JavaError as error:
+                raise RackgateError(f"{self.name}: no metrics: {error}") from error
             if time.monotonic() > deadline:
                 raise RackgateError(f"{self.name}: no metrics within {timeout_s:g} s")
         return Reading(tuple(rows))
@@ -422,7 +426,7 @@ class Poller:
 
     Attributes:
         sources: whom.
-        sink: gets each poll, from several threads; ``history_sink`` makes one.
+        sink: gets each poll, from several threads.
         interval_s: between two polls of a source.
         timeout_s: bound of one poll.
     """
@@ -488,3 +492,8 @@ class Poller:
                 self.sink(poll(source, self.timeout_s, due_ns))
         except Exception as error:  # noqa: BLE001 - raised at the context's end
             self._errors.append(error)
+
+
+def recorded(sources: Sequence[Source], history: History, interval_s: float = 1.0) -> Poller:
+    """A poller whose polls become events of a history, one a poll and node."""
+    return Poller(sources, lambda one: history.append(one.event()), interval_s, timeout_s=max(1.0, interval_s))

@@ -251,13 +251,16 @@ class Collector:
         problems = [cell.problem(now_ns) for cell in cells]
         askers = list(self._askers.items())
         problems += [cell.problem(now_ns) for broker, cell in askers if fresh is not None and broker in fresh.brokers]
-        problems += [poll.problem for poll in polls]
+        brokers = tuple(self._brokers(fresh, known, now_ns))
+        # of a process that is known to be dead nobody expects metrics
+        dead = {one.broker for one in brokers if one.process == "dead"}
+        problems += [poll.problem for poll in polls if poll.broker not in dead]
         problems.append(self._unreadable)
         return Observation(
             mono_ns=now_ns,
             wall_ms=wall_ms,
             cluster=self.target.name,
-            brokers=tuple(self._brokers(fresh, known, now_ns)),
+            brokers=brokers,
             partitions=tuple(self._partitions(fresh, known, now_ns)),
             rules=self._rules.fresh(now_ns) or {},
             metrics=metrics,

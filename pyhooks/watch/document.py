@@ -12,7 +12,7 @@
   ``hw_per_s``, ``hw_still_s``, ``produce`` (``ok_per_s``, ``refused_per_s``, ``unknown_per_s``, ``whole_topic``) or
   null without a history, ``failed_produce_per_s`` (the topic's, by the brokers), ``level`` (down, unknown, risk, warn,
   ok), ``verdict``.
-* ``faults``: ``op``, ``rack``, ``target``, ``state`` (unproved, active, healing, healed), ``for_s``.
+* ``faults``: ``op``, ``rack``, ``target``, ``state`` (injecting, active, unproved, healing, healed), ``for_s``.
 * ``gate``: ``brokers_known``, ``rack_check_failures_per_s``, ``under_min_rack_isr``, ``at_min_rack_isr``,
   ``under_min_isr``, ``under_replicated``, ``offline``, ``produce_errors_per_s``.
 * ``counts``: partitions by level.

@@ -36,6 +36,8 @@ FAILED_PRODUCE = "FailedProduceRequestsPerSec.Count"
 HEALED_SHOWN_S = 10.0
 # One whose heal never comes to an end (its run failed) is forgotten after that long.
 HEALING_SHOWN_S = 180.0
+# Metadata and metrics are not of the same moment: while the ISR changes they differ.
+ODD_LOOKS = 3
 
 
 def snapshot(now: Observation, before: Snapshot | None = None) -> Snapshot:
@@ -164,7 +166,9 @@ def _partition(
         or (min_replicas is not None and len(seen.isr) < min_replicas)
     )
     short_looks = (before.short_looks if before is not None else 0) + 1 if short else 0
-    walked = _walk(seen, before, log_end, short=short)
+    odd = leader_racks is not None and isr_racks is not None and leader_racks != isr_racks
+    odd_looks = (before.odd_looks if before is not None else 0) + 1 if odd else 0
+    motion, per_s, still_s, last_hw, last_asked_ns, moved_ns = _walk(seen, before, log_end, short=short)
     outcomes = _outcomes(seen, now, old, single=single)
     facts = Facts(
         leader=seen.leader,
@@ -175,17 +179,33 @@ def _partition(
         placed_racks=_count(seen.replicas, racks),
         isr_rack_names=tuple(sorted({racks.get(one) or "" for one in seen.isr or ()})),
         rules=rules,
-        motion=walked[0],
-        still_s=walked[2],
+        motion=motion,
+        still_s=still_s,
         waiting=log_end - seen.high_watermark if log_end is not None and seen.high_watermark is not None else None,
         acked_while_short=short_looks > 2 and before is not None and bool(before.outcomes and before.outcomes.ok_per_s),
-        leader_racks=leader_racks,
+        leader_racks=leader_racks if odd_looks >= ODD_LOOKS else None,
     )
     level, verdict = judge(facts)
     return PartitionState(
-        seen, isr_racks, min_racks, min_replicas, short_looks, *walked, log_end, leader_racks, outcomes,
-        _failed(seen.topic, now, old), level, verdict,
-    )  # fmt: skip
+        seen=seen,
+        isr_racks=isr_racks,
+        min_racks=min_racks,
+        min_replicas=min_replicas,
+        short_looks=short_looks,
+        odd_looks=odd_looks,
+        motion=motion,
+        hw_per_s=per_s,
+        still_s=still_s,
+        last_hw=last_hw,
+        last_asked_ns=last_asked_ns,
+        moved_ns=moved_ns,
+        log_end=log_end,
+        leader_racks=leader_racks,
+        outcomes=outcomes,
+        failed_per_s=_failed(seen.topic, now, old),
+        level=level,
+        verdict=verdict,
+    )
 
 
 def _count(brokers: Iterable[int] | None, racks: Mapping[int, str | None]) -> int | None:
@@ -269,11 +289,12 @@ def _faults(now: Observation) -> Iterable[Fault]:
 
 
 def _fault_state(seen: FaultSeen) -> FaultState:
-    if seen.step in ("inject", "proved", "held"):
-        return "active" if seen.step != "inject" and seen.proved else "unproved"
+    if seen.step in ("proved", "held"):
+        return "active" if seen.proved else "unproved"
     if seen.step == "healed":
         return "healed" if seen.proved else "unproved"
-    return "healing" if seen.step == "heal" else "before"
+    steps: dict[str, FaultState] = {"inject": "injecting", "heal": "healing"}
+    return steps.get(seen.step, "before")
 
 
 def _gate(now: Observation, brokers: tuple[BrokerState, ...]) -> Gate:

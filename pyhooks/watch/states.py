@@ -10,7 +10,7 @@ from pyhooks.watch.observation import BrokerMetrics, Observation, PartitionSeen,
 from pyhooks.watch.verdict import Level, Motion
 
 State = Literal["up", "mute", "fenced", "paused", "dead", "gone", "unknown"]
-FaultState = Literal["before", "unproved", "active", "healing", "healed"]
+FaultState = Literal["before", "injecting", "unproved", "active", "healing", "healed"]
 # The worst first.
 LEVELS: tuple[Level, ...] = ("down", "unknown", "risk", "warn", "ok")
 
@@ -74,6 +74,7 @@ class PartitionState:
         min_racks: effective R, or None if not known or not to be had.
         min_replicas: effective M.
         short_looks: at how many observations in a row the ISR was too small.
+        odd_looks: at how many in a row the leader counted other racks in the ISR than the metadata.
         motion: of the high watermark: ``moving``, ``back``; ``frozen``: it stays behind the log's end, or writes are
             refused; ``still``: nothing is there to commit.
         hw_per_s: offsets per second between the two latest answers.
@@ -94,6 +95,7 @@ class PartitionState:
     min_racks: int | None
     min_replicas: int | None
     short_looks: int
+    odd_looks: int
     motion: Motion
     hw_per_s: float | None
     still_s: float | None
@@ -116,7 +118,7 @@ class Fault:
         op: such as ``kill-rack``.
         rack: where.
         target: what in it, or empty.
-        state: ``unproved`` until its probes say that it took hold.
+        state: ``active`` once its probes have said that it took hold, ``unproved`` if they say otherwise.
         for_s: since it was injected; of a healed one, since it was healed.
     """
 

@@ -31,7 +31,7 @@ class Facts:
         waiting: records between high watermark and log end, None if not known.
         acked_while_short: clients had acknowledgements between two looks at an ISR that was too small at both, and is
             now.
-        leader_racks: racks in the ISR by the leader's own count, None if not known.
+        leader_racks: racks in the ISR by the leader's own count if it has differed for a while, else None.
     """
 
     leader: int | None
@@ -67,7 +67,7 @@ def judge(facts: Facts) -> tuple[Level, str]:
     if facts.motion == "back":
         return "risk", "high watermark went back"
     if facts.motion == "frozen" and facts.waiting and (facts.still_s or 0) >= STALLED_S:
-        return "down", f"stalled: {facts.waiting} records wait"
+        return "down", f"stalled: {facts.waiting} {'record waits' if facts.waiting == 1 else 'records wait'}"
     return _writable(facts, facts.rules)
 
 
@@ -98,8 +98,8 @@ def _writable(facts: Facts, rules: Rules) -> tuple[Level, str]:
     """What stands between a partition that takes writes and one that does not, or takes them in one rack."""
     copies, in_sync = len(facts.replicas), len(facts.isr or ())
     racks = min(rules.min_racks, copies) if rules.min_racks is not None else 1
-    if facts.leader_racks is not None and facts.isr_racks is not None and facts.leader_racks != facts.isr_racks:
-        return "warn", f"leader counts {facts.leader_racks} racks in ISR"
+    if facts.leader_racks is not None:
+        return "warn", f"leader counts {facts.leader_racks} racks"
     alone = facts.isr_racks == 1 and (facts.placed_racks or 0) > 1
     if racks <= 1 and alone:
         name = facts.isr_rack_names[0] if facts.isr_rack_names else ""

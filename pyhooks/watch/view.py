@@ -234,7 +234,8 @@ def _box(
         name.append(words if rack else "no rack", style=f"not dim bold {styles[rack]}")
     for one in faults:
         name.append(" ")
-        name.append(f" {_fault_words(one)} ", style=FAULT_STYLE)
+        # how long is told above
+        name.append(f" {one.op}{'' if one.state == 'active' else f' {one.state.upper()}'} ", style=FAULT_STYLE)
     return Panel(
         Group(*body),
         title=name,
@@ -248,9 +249,10 @@ def _box(
 def _brokers(brokers: Sequence[BrokerState], width: int, bound: int | None) -> list[Text]:
     """One line a broker, those that are not up first if there are too many."""
     shown = list(brokers)
+    id_width = 1 + max((len(str(one.broker)) for one in brokers), default=1)
     if bound is not None and len(shown) > bound:
         shown = sorted(brokers, key=lambda one: one.state == "up")[: bound - 1]
-    lines = [_broker(one, width) for one in shown]
+    lines = [_broker(one, width, id_width) for one in shown]
     if len(shown) < len(brokers):
         rest = [one.state for one in brokers if one not in shown]
         words = ", ".join(f"{rest.count(state)} {state}" for state in STATE_STYLES if state in rest)
@@ -258,9 +260,9 @@ def _brokers(brokers: Sequence[BrokerState], width: int, bound: int | None) -> l
     return lines
 
 
-def _broker(one: BrokerState, width: int) -> Text:
+def _broker(one: BrokerState, width: int, id_width: int) -> Text:
     word = one.state if one.state == "up" else one.state.upper()
-    line = Text(f"{one.broker:>3} ", style="bold")
+    line = Text(f"{one.broker:>{id_width}} ", style="bold")
     line.append(f"{word:<7}", style=STATE_STYLES[one.state])
     # in the order of what is worth most, as far as there is space
     parts = [(f" leads {number(one.leads)}", "")]
