@@ -15,21 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyhooks.cluster.metrics import (
-    BEANS,
-    Metric,
-    Poll,
-    Poller,
-    QuerySource,
-    Reading,
-    SocketSource,
-    is_metric,
-    metrics_of,
-    parse,
-    poll,
-    recorded,
-    rows,
-)
+from pyhooks.cluster.beans import BEANS, QuerySource, Reading, SocketSource, parse
+from pyhooks.cluster.metrics import Metric, Poll, Poller, is_metric, metrics_of, poll, recorded, rows
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
 from pyhooks.wait import wait_for
@@ -43,6 +30,7 @@ def test_beans_become_rows_with_kafka_s_names() -> None:
         ("kafka.server:type=ReplicaManager,name=RackCheckFailureRate", "OneMinuteRate", "0.25"),
         ("kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=orders", "Count", "10"),
         ("kafka.network:type=RequestMetrics,name=ErrorsPerSec,request=Produce,error=NOT_ENOUGH_RACKS", "Count", "3"),
+        ("kafka.network:error=NONE,name=ErrorsPerSec,request=Produce,type=RequestMetrics", "Count", "4"),
         ("kafka.server:type=KafkaServer,name=ClusterId", "Value", "abc"),
         ('x:type=T,name=Quoted,topic="a,b=c"', "Value", "NaN"),
     )
@@ -52,6 +40,7 @@ def test_beans_become_rows_with_kafka_s_names() -> None:
         (None, None, "RackCheckFailureRate.OneMinuteRate", 0.25),
         ("orders", None, "BytesInPerSec.Count", 10),
         (None, None, "ErrorsPerSec.Produce.NOT_ENOUGH_RACKS.Count", 3),
+        (None, None, "ErrorsPerSec.Produce.NONE.Count", 4),
         (None, None, "ClusterId", None),
         ('"a,b=c"', None, "Quoted", None),
     ]

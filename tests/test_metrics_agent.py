@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from agent import agent_jar, compile_java
 
-from pyhooks.cluster.metrics import SocketSource, poll
+from pyhooks.cluster.beans import SocketSource
+from pyhooks.cluster.metrics import poll
 from pyhooks.errors import RackgateError
 from pyhooks.process import DIES_WITH_PARENT
 from pyhooks.wait import wait_for

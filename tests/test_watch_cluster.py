@@ -20,7 +20,8 @@ from loopback import Brokers
 
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import topics
-from pyhooks.cluster.metrics import SOCKET, SocketSource, poll
+from pyhooks.cluster.beans import SOCKET, SocketSource
+from pyhooks.cluster.metrics import poll
 from pyhooks.process import DIES_WITH_PARENT
 from pyhooks.wait import wait_for
 from pyhooks.watch.collect import Collector, Target

@@ -19,8 +19,8 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from pyhooks.cluster.beans import lab_sources
 from pyhooks.cluster.lab import Lab, in_lab
-from pyhooks.cluster.metrics import lab_sources
 from pyhooks.cluster.topology import Node
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for

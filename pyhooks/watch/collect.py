@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyhooks.cluster import topics
-from pyhooks.cluster.metrics import Poll, Poller, Source
+from pyhooks.cluster.beans import Source
+from pyhooks.cluster.metrics import Poll, Poller
 from pyhooks.errors import RackgateError
 from pyhooks.watch.observation import (
     BrokerMetrics,
