@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent import agent_jar
 from confluent_kafka import Producer
-from loopback import Brokers
+from loopback import HOST, Brokers
 
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import topics
-from pyhooks.cluster.beans import SOCKET, SocketSource
+from pyhooks.cluster.beans import SOCKET, SocketSource, jmx_source
 from pyhooks.cluster.metrics import poll
+from pyhooks.jvm.jmx import Jmx
 from pyhooks.process import DIES_WITH_PARENT
 from pyhooks.wait import wait_for
 from pyhooks.watch.collect import Collector, Target
@@ -59,8 +59,8 @@ def classpath() -> str:
 
 @pytest.fixture(scope="module")
 def brokers(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    made = Watched(tmp_path_factory.mktemp("watch"), RACKS, controller=1)
-    made.agent = agent_jar(tmp_path_factory.mktemp("hooks"))
+    made = Watched(tmp_path_factory.mktemp("watch"), RACKS, controller=1, jmx=True)
+    made.agent = Distribution.load().hooks
     made.format(classpath)
     with made.running(classpath):
         admin = topics.admin(made.bootstrap)
@@ -181,6 +181,15 @@ def test_what_the_agent_says_of_a_broker(brokers: Watched) -> None:
     } <= names
     racks = {one.topic: one.value for one in found.metrics if one.name == "IsrRackCount"}
     assert racks["gated"] == 2
+
+
+def test_a_jmx_port_tells_the_same(brokers: Watched) -> None:
+    ours = poll(brokers.sources()[0], 30)
+    with Jmx(HOST, brokers.jmx_ports[1], timeout_s=30) as jmx:
+        theirs = poll(jmx_source(1, "broker-1", "a", jmx), 60)
+    assert (theirs.problem, ours.problem) == ("", "")
+    keys = {(one.topic, one.partition, one.name) for one in ours.metrics}
+    assert {(one.topic, one.partition, one.name) for one in theirs.metrics} == keys
 
 
 def test_the_command_in_a_pipe(brokers: Watched) -> None:
