@@ -262,7 +262,7 @@ def test_a_changed_helper_is_compiled_again_and_nothing_else(fake: Fake) -> None
     helper.write_text("package h;\n\nclass Helper {\n    Missing m;\n}\n")
     with pytest.raises(RackgateError, match=r"compile the hooks: .*helpers/h/Helper\.java:4: cannot find symbol"):
         fake.build()
-    helper.write_text("package h;\n\nclass Helper { }\n")
+    helper.write_text("package h;\n\nclass Helper { int other; }\n")
     assert fake.build().fresh
     assert set(before) == set((fake.root / "cache/classes").iterdir())
     assert overlay == {path.name: path.read_bytes() for path in (fake.root / "dist/overlay").iterdir()}

@@ -13,6 +13,7 @@ import pytest
 from pyhooks.build.distribution import Distribution
 from pyhooks.errors import RackgateError
 from pyhooks.jvm.gateway import LOOPBACK, Gateway, Versions
+from pyhooks.jvm.producer import Producer
 from pyhooks.wait import wait_for
 
 pytestmark = pytest.mark.build
@@ -83,6 +84,14 @@ def test_a_killed_parent_takes_its_jvm_along() -> None:
         parent.send_signal(signal.SIGKILL)
         wait_for(lambda: not alive(pid), what="the end of the JVM", timeout_s=10)
     assert parent.returncode == -signal.SIGKILL
+
+
+def test_a_class_path_without_the_helpers_is_told() -> None:
+    with (
+        Gateway(Distribution.load().classpath()) as bare,
+        pytest.raises(RackgateError, match="is not on the class path"),
+    ):
+        Producer("127.0.0.1:1", {}, home=bare)
 
 
 def test_a_jvm_that_cannot_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway, find_jar_path
+from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway, JavaPackage, find_jar_path
 
 from pyhooks.cluster.netns import network_of
 from pyhooks.cluster.node import NamespaceMachine
@@ -186,7 +186,7 @@ class Gateway(AbstractContextManager["Gateway"]):
             place = self.jvm
             for word in name.split("."):
                 place = getattr(place, word)
-            if not callable(place):
+            if isinstance(place, JavaPackage):
                 raise RackgateError(f"class {name} is not on the class path of this gateway")
             return place(properties, *more)
 
