@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from pyhooks.checker.faults import check_faults
 from pyhooks.cluster import topology
 from pyhooks.cluster.topology import Node
+from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError
 from pyhooks.fault import injection, kinds
-from pyhooks.fault.cli import seconds
 from pyhooks.fault.injection import Question, Target
 from pyhooks.history import History
 
@@ -184,7 +183,7 @@ def test_a_rack_with_a_minority_of_the_voters_can_be_wiped() -> None:
 
 
 def test_durations() -> None:
-    assert [seconds(text) for text in ("30s", "500ms", "2m", "1.5h")] == [30, 0.5, 120, 5400]
+    assert [seconds(text, "--for") for text in ("30s", "500ms", "2m", "1.5h")] == [30, 0.5, 120, 5400]
     for wrong in ("30", "s", "0s", "25h", "-1s", "1 day"):
-        with pytest.raises(typer.BadParameter, match="expected a duration"):
-            seconds(wrong)
+        with pytest.raises(RackgateError, match=r"--for .*expected a duration"):
+            seconds(wrong, "--for")

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from watching import SECOND, at, blind
 
+from pyhooks.cluster.running import ProcessState
 from pyhooks.watch.document import as_json, document
-from pyhooks.watch.observation import ANY_PARTITION, BrokerMetrics, FaultSeen, Observation, Process, Produced, Rules
+from pyhooks.watch.observation import ANY_PARTITION, BrokerMetrics, FaultSeen, Observation, Produced, Rules
 from pyhooks.watch.snapshot import snapshot
 from pyhooks.watch.states import Outcomes, PartitionState, Snapshot
 
@@ -64,7 +65,7 @@ def test_a_lost_rack() -> None:
     assert orders.failed_per_s == pytest.approx(3)
     assert (ungated.level, ungated.verdict, ungated.motion) == ("risk", "rack a alone acks", "moving")
     assert (payments.level, payments.verdict) == ("warn", "2 of 3 in sync, no rack to spare")
-    assert {one.broker: one.state for one in shown.brokers if one.state != "up"} == {3: "dead", 4: "dead"}
+    assert {one.broker: one.state for one in shown.brokers if one.state != "up"} == {3: "down", 4: "down"}
     assert shown.gate.rack_failures_per_s == pytest.approx(3)
     assert shown.gate.produce_errors_per_s == {"NOT_ENOUGH_RACKS": pytest.approx(3)}
     assert (shown.gate.under_min_racks, shown.gate.offline, shown.gate.nodes_known) == (2, 0, 3)
@@ -158,11 +159,11 @@ def test_verdicts(rules: Rules, replicas: tuple[int, ...], isr: tuple[int, ...],
         ({"listed": True, "answers": True}, "up"),
         ({"listed": True, "answers": None}, "up"),
         ({"listed": True, "answers": False}, "mute"),
-        ({"listed": False, "process": "runs"}, "fenced"),
+        ({"listed": False, "process": "up"}, "fenced"),
         ({"listed": False, "process": None}, "gone"),
         ({"listed": True, "process": "paused"}, "paused"),
-        ({"listed": True, "process": "dead"}, "dead"),
-        ({"listed": None, "process": "runs"}, "unknown"),
+        ({"listed": True, "process": "down"}, "down"),
+        ({"listed": None, "process": "up"}, "unknown"),
     ],
 )
 def test_states_of_a_broker(changes: dict[str, bool | str | None], expected: str) -> None:
@@ -174,7 +175,7 @@ def test_states_of_a_broker(changes: dict[str, bool | str | None], expected: str
 
 def test_a_leader_that_is_away_is_worse_than_what_its_isr_says() -> None:
     seen = at(5)
-    states: tuple[Process, ...] = ("dead", "paused")
+    states: tuple[ProcessState, ...] = ("down", "paused")
     for state in states:
         first = replace(seen.brokers[0], process=state)
         shown = snapshot(replace(seen, brokers=(first, *seen.brokers[1:])))

@@ -61,7 +61,7 @@ def test_frames_fit(width: int, height: int) -> None:
 def test_an_outage_in_80_columns_without_colours() -> None:
     text = "\n".join(lines(outage(), 80, 24))
     assert "FAULT kill-rack 4s (rack b)" in text
-    assert "3 DEAD" in text
+    assert "3 DOWN" in text
     assert "! orders-0     1 1a 2a (3b) 1/2 2/1 1000 ■4s    0/3/0   refusing: 1 of 2 racks" in text
     assert "~ orders-un…-0" in text
     assert "▲100/s" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from pyhooks.cluster.running import ProcessState
 from pyhooks.watch.observation import (
     ANY_PARTITION,
     BrokerMetrics,
@@ -12,7 +13,6 @@ from pyhooks.watch.observation import (
     FaultSeen,
     Observation,
     PartitionSeen,
-    Process,
     Produced,
     Rules,
 )
@@ -66,13 +66,13 @@ def at(seconds: float, *, lost: bool = False, rates: float = 100.0) -> Observati
         ("payments", 0): Produced(int(seconds * 3)),
         ("audit", 0): Produced(int(up_s * 3), 0, int((seconds - 10) * 3) if lost else 0),
     }
-    dead: Process = "dead" if lost else "runs"
+    there: ProcessState = "down" if lost else "up"
     return Observation(
         mono_ns=now_ns,
         wall_ms=1_800_000_000_000 + int(seconds * 1000),
         cluster="az3-outside",
         brokers=tuple(
-            BrokerSeen(one, rack, not (lost and rack == "b"), dead if rack == "b" else "runs", True)
+            BrokerSeen(one, rack, not (lost and rack == "b"), there if rack == "b" else "up", True)
             for one, rack in RACKS.items()
         ),
         partitions=tuple(partitions),

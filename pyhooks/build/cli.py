@@ -11,9 +11,8 @@ import typer
 from rich.console import Console
 
 from pyhooks import paths
-from pyhooks.build import builder, git, recipe, series
-from pyhooks.build.archive import make_archive
 from pyhooks.build import builder, git, mutants, mutate, recipe, series
+from pyhooks.build.archive import make_archive
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.jmh import FULL, QUICK, measure
 from pyhooks.build.jvmtest import run_tests
@@ -248,6 +247,8 @@ def series_check_command(
         )
     if not verdict.met:
         raise typer.Exit(1)
+
+
 @patch_app.command("jmh")
 def jmh_command(
     full: Annotated[bool, typer.Option("--full", help="Forks enough to settle the bars on a quiet machine.")] = False,
@@ -298,6 +299,8 @@ def _line(result: dict[str, Any]) -> str:
         for bar in result["bars"]
     ]
     return f"{result['name']}: stock {result['stock_ns']:.1f} ns; " + "; ".join(parts)
+
+
 @patch_app.command("mutate")
 def mutate_command(
     only: Annotated[

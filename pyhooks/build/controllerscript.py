@@ -1,7 +1,7 @@
 """The same script of events through the published controller and the patched one, and the bytes of their records.
 
-The script is ``patch/records``, one Java source that is compiled once, against the published classes and tests, and runs on
-either side.
+The script is ``patch/records``, one Java source that is compiled once, against the published classes and tests, and
+runs on either side.
 """
 
 from __future__ import annotations
@@ -112,9 +112,7 @@ class ScriptBench:
         output = self.work / "records"
         output.unlink(missing_ok=True)
         level = "-" if arm.racks_level is None else str(arm.racks_level)
-        path = os.pathsep.join(
-            [str(self.classes), self.distribution.classpath(arm.overlay), *map(str, self.harness)]
-        )
+        path = os.pathsep.join([str(self.classes), self.distribution.classpath(arm.overlay), *map(str, self.harness)])
         words: list[str | Path] = [maven.java_home() / "bin" / "java"]
         words += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         # the controller tells of every record, and expects to be asked for what is not there

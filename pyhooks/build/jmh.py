@@ -116,7 +116,8 @@ def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
 
     for isr in ("3", "5", "7"):
         group(f"append gate, ISR of {isr}", "AppendBenchmark.append", {"isr": isr, "log": "stub"})
-    # How long an append takes that stores something, for scale. Its forks differ by a third: no bar could be settled on it.
+    # How long an append takes that stores something, for scale. Its forks differ by a third: no bar could be settled
+    # on it.
     on_file = (("isr", "3"), ("log", "file"), ("racks", "1"))
     stock, control = (Cell(side, "AppendBenchmark.append", on_file) for side in (STOCK, CONTROL))
     cells.extend([stock, control])

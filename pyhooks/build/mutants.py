@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-
 from pyhooks import toml
 from pyhooks.build.recipe import Recipe
 from pyhooks.build.workspace import home

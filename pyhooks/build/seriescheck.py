@@ -108,8 +108,8 @@ def check_prefix(
 
     Returns:
         Plain JSON: ``number``, ``patch``, ``ok``, ``error`` (what does not compile, or empty), ``classes``,
-        ``failures``, ``flakes``, ``published_fail`` (what fails without the series as well, such as a test that expects not
-        to be run by root), ``totals``, ``seconds``.
+        ``failures``, ``flakes``, ``published_fail`` (what fails without the series as well, such as a test that expects
+        not to be run by root), ``totals``, ``seconds``.
 
     Raises:
         RackgateError: it could not be checked.
@@ -169,7 +169,7 @@ def _teller(runs: Runs, arm: str) -> Callable[[ClassResult], None]:
 
 
 def repeat(bench: Bench, runs: Runs, wanted: Mapping[str, Sequence[str]]) -> None:
-    """Runs what failed five more times, to tell a flake from a fault, and what always fails as published, without the series."""
+    """Runs what failed five more times, to tell a flake from a fault, and what always fails without the series."""
     bad = runs.bad()
     for _ in range(REPEATS if bad else 0):
         for module in (m for m in bench.plan.modules if wanted.get(m.name)):

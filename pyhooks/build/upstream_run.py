@@ -37,6 +37,7 @@ _CRASH_LINE = re.compile(
     r"(NoClassDefFoundError: \S+|forked VM terminated[^.]*|There was a timeout[^.]*|failed to discover tests)"
 )
 
+
 @dataclass(frozen=True)
 class _Crash:
     """How a JVM of tests came to grief.

@@ -17,7 +17,7 @@ from pyhooks.build.upstream_cases import STOCK, ClassResult, Runs
 class State:
     """What is done already.
 
-    First runs on the published jars are kept apart: they tell nothing of a series, so the next one need not repeat them.
+    First runs on the published jars are kept apart: they tell nothing of a series; the next one need not repeat them.
 
     Attributes:
         folder: of this suite and these jars.

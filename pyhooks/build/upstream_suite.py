@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-
 from pyhooks import paths, toml
-from pyhooks.build import git, layout
 from pyhooks.build.fetch import Store
 from pyhooks.build.recipe import Module, Recipe
 from pyhooks.build.workspace import home

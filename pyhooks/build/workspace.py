@@ -29,7 +29,27 @@ _KEPT_CLASS_JARS = 150
 _KEPT_HOOKS = 10
 _BUILDING_POMS = frozenset({"fetch.xml", "reactor.xml", "module.xml"})
 _NOT_BUILDING = frozenset(
-    {"archive", "classfile", "cli", "controllerscript", "distribution", "hooks", "jmh", "jmhstats", "jvmtest", "mutantbench", "mutants", "mutate", "pin", "progress", "seriescheck", "upstream", "upstream_cases", "upstream_run", "upstream_suite"}
+    {
+        "archive",
+        "classfile",
+        "cli",
+        "controllerscript",
+        "distribution",
+        "hooks",
+        "jmh",
+        "jmhstats",
+        "jvmtest",
+        "mutantbench",
+        "mutants",
+        "mutate",
+        "pin",
+        "progress",
+        "seriescheck",
+        "upstream",
+        "upstream_cases",
+        "upstream_run",
+        "upstream_suite",
+    }
 )
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from pyhooks.cluster import labs
+from pyhooks.cluster.cli import LabOption
 from pyhooks.errors import RackgateError
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ WIDTH = 100  # columns, where there is no terminal
 EPILOG = (
     "Examples: rackgate check --bootstrap kafka1:9092 · rackgate check --topic 'orders*' --json ·"
     " rackgate check --plan >plan.json && kafka-reassign-partitions.sh --bootstrap-server … --execute"
-    " --reassignment-json-file plan.json. In a lab RACKGATE_BOOTSTRAP is the default."
+    " --reassignment-json-file plan.json. Without --bootstrap: the lab that runs."
 )
 
 
@@ -50,6 +52,7 @@ def check_command(
         typer.Option("--plan", help="Print the reassignment that mends placements which can't reach R, and no table."),
     ] = False,
     plan_to: Annotated[Path | None, typer.Option(help="Write that reassignment to a file, beside all else.")] = None,
+    lab: LabOption = None,
     timeout: Annotated[float, typer.Option(help="Seconds that each question may take.", min=1.0, max=600.0)] = 15.0,
 ) -> None:
     """Tells for each topic what min.insync.replicas (M) and min.insync.racks (R) mean where its replicas are.
@@ -63,7 +66,7 @@ def check_command(
     reach R is in the plan (or nothing is), 1 some of it can't be mended.
     """
     if not bootstrap:
-        raise RackgateError("no cluster: say which with --bootstrap host:port, or set RACKGATE_BOOTSTRAP")
+        raise typer.Exit(labs.enter_again(lab, otherwise="say which cluster with --bootstrap host:port"))
     if plan and (json_ or plan_to):
         raise RackgateError("--plan prints the plan alone: leave out --json, or use --plan-to FILE beside it")
     seen = _look(bootstrap, command_config, timeout)

@@ -363,9 +363,21 @@ def enter(lab: Known, command: Sequence[str], variables: Mapping[str, str] | Non
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
 
 
-def enter_again(name: str | None) -> int:
-    """Runs this very command line once more, in a lab; for commands that are the same inside and outside."""
-    return enter(find(name), [sys.executable, "-m", "pyhooks.cli", *sys.argv[1:]])
+def enter_again(name: str | None, *, otherwise: str = "") -> int:
+    """Runs this very command line once more, in a lab; for commands that are the same inside and outside.
+
+    Args:
+        name: of the lab, if several run.
+        otherwise: what else a person could do if no lab can be meant, for the error.
+
+    Raises:
+        RackgateError: no lab, or several without a name.
+    """
+    try:
+        lab = find(name)
+    except RackgateError as error:
+        raise RackgateError(f"{error}{otherwise and '; or '}{otherwise}") from error
+    return enter(lab, [sys.executable, "-m", "pyhooks.cli", *sys.argv[1:]])
 
 
 def default_run_dir(name: str) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -14,27 +13,12 @@ from rich.console import Console
 from pyhooks.cluster import labs
 from pyhooks.cluster.cli import JsonOption, LabOption
 from pyhooks.cluster.lab import Lab, in_lab
+from pyhooks.durations import seconds
 from pyhooks.fault import registry
 from pyhooks.fault.injection import Target
 from pyhooks.fault.registry import Active
 
 TargetKind = Literal["rack", "broker"]
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-MAX_S = 24 * 3600.0
-
-
-def seconds(text: str) -> float:
-    """A duration such as ``30s``, ``500ms`` or ``2m`` in seconds.
-
-    Raises:
-        typer.BadParameter: not one, or not above 0 and at most a day.
-    """
-    found = _DURATION.fullmatch(text.strip())
-    value = float(found[1]) * _SECONDS[found[2]] if found else 0.0
-    if not 0 < value <= MAX_S:
-        raise typer.BadParameter(f"{text!r}: expected a duration such as 30s, 500ms or 2m, at most 24h")
-    return value
 
 
 ForOption = Annotated[
@@ -60,7 +44,7 @@ def _apply(
     *,
     as_json: bool,
 ) -> None:
-    until_s = seconds(duration) if duration else None
+    until_s = seconds(duration, "--for") if duration else None
     if not in_lab():
         raise typer.Exit(labs.enter_again(lab_name))
     lab = Lab.attach()

@@ -38,8 +38,8 @@ from rich.style import Style
 from rich.text import Text
 
 from pyhooks import process
+from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError
-from pyhooks.watch.cli import seconds
 
 END_S = 10.0
 # rich's template fetches a font from the net; a picture must look the same without it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import threading
@@ -19,14 +18,15 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from pyhooks.cluster import labs
 from pyhooks.cluster.beans import lab_sources
+from pyhooks.cluster.cli import LabOption
 from pyhooks.cluster.lab import Lab, in_lab
-from pyhooks.cluster.topology import Node
+from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
 from pyhooks.watch.collect import Collector, Member, Target
 from pyhooks.watch.document import as_json
-from pyhooks.watch.observation import Process
 from pyhooks.watch.snapshot import snapshot
 from pyhooks.watch.states import Snapshot
 from pyhooks.watch.view import render
@@ -38,36 +38,6 @@ WATCH_EPILOG = (
 FIRST_S = 10.0
 INTERVAL_MIN_S = 0.1
 PIPE_WIDTH = 160
-SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
-UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
-
-
-def seconds(text: str, option: str) -> float:
-    """A duration such as ``500ms``, ``30s``, ``2m`` or ``1.5`` (seconds), above 0.
-
-    Raises:
-        RackgateError: none of these; it names the option.
-    """
-    found = SPAN.fullmatch(text.strip())
-    value = float(found[1]) * UNITS_S[found[2]] if found else 0.0
-    if value <= 0:
-        raise RackgateError(f"{option} {text}: expected a duration above 0, such as 500ms, 30s or 2m")
-    return value
-
-
-def process_of(lab: Lab, node: Node) -> Process | None:
-    """How the Kafka process of a lab's node is, looked at past the network; None if the machine does not tell."""
-    pid = lab.kafka_pid(node)
-    if pid is None:
-        return "dead"
-    try:
-        status = Path(f"/proc/{lab.pids[node.name]}/root/proc/{pid}/stat").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return "dead"
-    except OSError:
-        return None
-    # the state comes after the name in brackets, which may hold anything
-    return "paused" if status.rpartition(")")[2].split()[0] in ("T", "t") else "runs"
 
 
 def target_of(bootstrap: str | None, history: Path | None) -> Target:
@@ -76,17 +46,12 @@ def target_of(bootstrap: str | None, history: Path | None) -> Target:
     Raises:
         RackgateError: neither is known.
     """
-    if not in_lab():
-        if bootstrap is None:
-            raise RackgateError(
-                "nothing to watch: give --bootstrap host:port, or start this in a lab:"
-                " rackgate lab run --topology az3-outside -- rackgate watch"
-            )
+    if bootstrap is not None and not in_lab():
         return Target(bootstrap, bootstrap, history=history)
     lab = Lab.attach()
     if bootstrap is not None and bootstrap != lab.bootstrap:
         return Target(bootstrap, bootstrap, history=history)
-    members = tuple(Member(node.node_id, node.site, partial(process_of, lab, node)) for node in lab.brokers())
+    members = tuple(Member(node.node_id, node.site, partial(lab.process_state, node)) for node in lab.brokers())
     return Target(lab.topology.name, lab.bootstrap, members, lab_sources(lab), history or lab.history_path)
 
 
@@ -99,6 +64,7 @@ def watch_command(
     history: Annotated[
         Path | None, typer.Option(help="A run's history: faults and produce outcomes (in a lab: its own).")
     ] = None,
+    lab: LabOption = None,
 ) -> None:
     """Shows racks, brokers and partitions live: who can write, who refuses, what is frozen; ends with Ctrl-C.
 
@@ -110,6 +76,8 @@ def watch_command(
     if interval_s < INTERVAL_MIN_S:
         raise RackgateError(f"--interval {interval}: at least {INTERVAL_MIN_S * 1000:.0f}ms")
     limit_s = seconds(for_time, "--for") if for_time is not None else None
+    if bootstrap is None and not in_lab():
+        raise typer.Exit(labs.enter_again(lab, otherwise="say which cluster with --bootstrap host:port"))
     target = target_of(bootstrap, history)
     with Collector(target, interval_s) as collector, _ends_on_signals() as stop:
         _first_answers(collector, stop)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pyhooks.cluster import topics
 from pyhooks.cluster.beans import Source
 from pyhooks.cluster.metrics import Poll, Poller
+from pyhooks.cluster.running import ProcessState
 from pyhooks.errors import RackgateError
 from pyhooks.watch.observation import (
     BrokerMetrics,
@@ -24,7 +25,6 @@ from pyhooks.watch.observation import (
     FaultSeen,
     Observation,
     PartitionSeen,
-    Process,
     Produced,
     Rules,
 )
@@ -59,7 +59,7 @@ class Member:
 
     broker: int
     rack: str
-    process: Callable[[], Process | None]
+    process: Callable[[], ProcessState | None]
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class Collector:
         problems += [cell.problem(now_ns) for broker, cell in askers if fresh is not None and broker in fresh.brokers]
         brokers = tuple(self._brokers(fresh, known, now_ns))
         # of a process that is known to be dead nobody expects metrics
-        dead = {one.broker for one in brokers if one.process == "dead"}
+        dead = {one.broker for one in brokers if one.process == "down"}
         problems += [poll.problem for poll in polls if poll.broker not in dead]
         problems.append(self._unreadable)
         return Observation(

@@ -3,7 +3,7 @@
 * ``schema``: 1; keys may be added under the same number, none is renamed or taken away.
 * ``wall_ms``, ``mono_ns``: the moment; ``interval_s``: since the object before, null in the first.
 * ``cluster``; ``racks``: names; ``problems``: what could not be observed, in words.
-* ``brokers``: ``id``, ``rack``, ``state`` (up, mute, fenced, paused, dead, gone, unknown), ``leads``,
+* ``brokers``: ``id``, ``rack``, ``state`` (up, mute, fenced, paused, down, gone, unknown), ``leads``,
   ``messages_in_per_s``, ``rack_check_failures`` (a count), ``rack_check_failures_per_s``, ``under_min_rack_isr``,
   ``at_min_rack_isr``, ``under_replicated``, ``produce_errors_per_s`` (by code).
 * ``partitions``, the worst first: ``topic``, ``partition``, ``leader`` (-1: none), ``replicas``, ``isr``,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
-Process = Literal["runs", "paused", "dead"]
+from pyhooks.cluster.running import ProcessState
+
 # A partition whose events name none: a client that was refused knows only the topic.
 ANY_PARTITION = -1
 
@@ -26,7 +26,7 @@ class BrokerSeen:
     broker: int
     rack: str | None
     listed: bool | None = None
-    process: Process | None = None
+    process: ProcessState | None = None
     answers: bool | None = None
 
 

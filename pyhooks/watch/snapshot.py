@@ -84,12 +84,12 @@ def _earlier(now: Observation, before: Snapshot | None) -> Earlier:
 
 
 def _state(seen: BrokerSeen) -> State:
-    if seen.process in ("dead", "paused"):
+    if seen.process in ("down", "paused"):
         return seen.process
     if seen.listed is None:
         return "unknown"
     if not seen.listed:
-        return "fenced" if seen.process == "runs" else "gone"
+        return "fenced" if seen.process == "up" else "gone"
     return "mute" if seen.answers is False else "up"
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from pyhooks.watch.observation import BrokerMetrics, Observation, PartitionSeen, Produced
 from pyhooks.watch.verdict import Level, Motion
 
-State = Literal["up", "mute", "fenced", "paused", "dead", "gone", "unknown"]
+State = Literal["up", "mute", "fenced", "paused", "down", "gone", "unknown"]
 FaultState = Literal["before", "injecting", "unproved", "active", "healing", "healed"]
 # The worst first.
 LEVELS: tuple[Level, ...] = ("down", "unknown", "risk", "warn", "ok")
@@ -23,7 +23,7 @@ class BrokerState:
         broker: its id.
         rack: its rack, empty without one, None if not known.
         state: ``up``; ``mute``: listed, but does not answer clients; ``fenced``: runs, but is not listed;
-            ``gone``: not listed, fenced or dead; ``paused``, ``dead``: its process is.
+            ``gone``: not listed, fenced or dead; ``paused``, ``down``: its process is.
         leads: partitions that it leads by the metadata.
         messages_in_per_s: records appended.
         rack_failures: RackCheckFailureRate's count since its start.

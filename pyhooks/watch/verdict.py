@@ -55,7 +55,7 @@ def judge(facts: Facts) -> tuple[Level, str]:
         return "unknown", "not observed"
     if facts.leader < 0:
         return "down", "offline: no leader"
-    if facts.leader_state in ("dead", "paused", "gone", "fenced"):
+    if facts.leader_state in ("down", "paused", "gone", "fenced"):
         return "down", f"offline: leader {facts.leader} is {facts.leader_state}"
     if facts.leader_state == "mute":
         return "unknown", f"leader {facts.leader} does not answer"

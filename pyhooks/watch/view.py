@@ -38,7 +38,7 @@ STATE_STYLES = {
     "paused": "bold yellow",
     "unknown": "bold magenta",
     "gone": "bold red",
-    "dead": "bold red",
+    "down": "bold red",
 }
 FAULT_STYLE = "not dim bold bright_white on red"
 BOX_STYLE_FAULT = "on grey19"
