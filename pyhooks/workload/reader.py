@@ -1,30 +1,55 @@
-"""The final read: all records of topics from the first offset to the log's end, as events of a history."""
+"""The final read: all records of every partition from the first offset to the end, as events of a history.
+
+Events of process ``reader`` and op ``read``, one for each chunk of a partition, with ``data``
+
+* ``{pass, topic, partition, partitions, isolation}``: ``pass`` names the read, ``partitions`` is how many the topic has,
+  ``isolation`` is ``read_uncommitted`` (all up to the high watermark) or ``read_committed``;
+* ``{low, end}``: first offset of the log, and where it ended when the read began;
+* ``{begin, next}``: the chunk covers the offsets from ``begin`` up to ``next``; chunks follow upon each other from
+  ``low`` to ``end``, else something is missing;
+* ``{runs, keys}``: offsets as ``[first, count]`` pairs, and the records' keys in the same order;
+* ``{damaged}``, if there are any: offsets of records of ours whose value is not what was written;
+* ``{values}``, if asked for.
+
+The outcome is ``ok``, or ``unknown`` for the last chunk of a partition that could not be read to its end.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
+from pyhooks.history import History, Outcome
+from pyhooks.workload.records import damaged, text_of
 
 POLL_S = 0.5
 REQUEST_S = 20.0
+CHUNK = 5000
+BATCH = 500
+UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
+ISOLATIONS = (UNCOMMITTED, COMMITTED)
 
 
 @contextmanager
-def _consumer(bootstrap: str) -> Iterator[Consumer]:
+def _consumer(bootstrap: str, isolation: str = UNCOMMITTED) -> Iterator[Consumer]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "rackgate-reader",
             "enable.auto.commit": False,
-            "enable.partition.eof": False,
-            "isolation.level": "read_uncommitted",
+            # What ends a log may be a transaction's marker, which is no record: only this tells that it is reached.
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
             "log_level": 2,
         }
     )
@@ -34,61 +59,170 @@ def _consumer(bootstrap: str) -> Iterator[Consumer]:
         consumer.close()
 
 
-def _watermarks(consumer: Consumer, topic: str) -> tuple[int, int]:
+def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=REQUEST_S)
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=REQUEST_S)
     except KafkaException as error:
-        raise RackgateError(f"{topic}: its leader does not tell the log's end: {error.args[0].str()}") from error
+        where = f"{topic}-{partition}"
+        raise RackgateError(f"{where}: its leader does not tell the log's end: {error.args[0].str()}") from error
     return int(low), int(high)
 
 
-def high_watermark(bootstrap: str, topic: str) -> int:
-    """The offset up to which consumers may read the topic's only partition.
+def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:
+    """The offset up to which consumers may read a partition.
 
     Raises:
         RackgateError: the leader does not answer.
     """
     with _consumer(bootstrap) as consumer:
-        return _watermarks(consumer, topic)[1]
+        return _watermarks(consumer, topic, partition)[1]
+
+
+@dataclass
+class _Chunk:
+    """Records in the order of their offsets."""
+
+    begin: int
+    next: int
+    runs: list[list[int]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    values: list[str | None] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)
+
+    def add(self, offset: int, key: bytes | None, value: bytes | None, *, keep_value: bool) -> None:
+        if self.runs and offset == sum(self.runs[-1]):
+            self.runs[-1][1] += 1
+        else:
+            self.runs.append([offset, 1])
+        name = text_of(key)
+        self.keys.append(name)
+        if damaged(name, value):
+            self.damaged.append(offset)
+        if keep_value:
+            self.values.append(text_of(value))
+        self.next = offset + 1
+
+
+class _Partition:
+    """Reads one partition to the end that it has now."""
+
+    def __init__(self, consumer: Consumer, topic: str, partition: int, *, values: bool) -> None:
+        self.low, self.end = _watermarks(consumer, topic, partition)
+        self._consumer, self._values = consumer, values
+        self._where = TopicPartition(topic, partition, self.low)
+        self.reached = self.low
+
+    def chunks(self, deadline: float) -> Iterator[_Chunk]:
+        """All records in chunks, at least one; ``reached`` tells afterwards how far it came."""
+        self._consumer.assign([self._where])
+        chunk = _Chunk(self.low, self.low)
+        while self.reached < self.end and time.monotonic() < deadline:
+            for message in self._consumer.consume(BATCH, POLL_S):
+                error = message.error()
+                if error is None and message.offset() < self.end:
+                    chunk.add(message.offset(), message.key(), message.value(), keep_value=self._values)
+                    self.reached = chunk.next
+                elif error is None or error.code() == KafkaError._PARTITION_EOF:
+                    # a record behind the end, or the end itself: what lies between holds nothing for us
+                    chunk.next = self.reached = max(self.reached, min(int(message.offset()), self.end))
+            if len(chunk.keys) >= CHUNK:
+                yield chunk
+                chunk = _Chunk(chunk.next, chunk.next)
+        yield chunk
 
 
 def read_all(
-    bootstrap: str, topics: Sequence[str], history: History, *, timeout_s: float = 60.0, values: bool = False
+    bootstrap: str,
+    topics: Sequence[str],
+    history: History,
+    *,
+    timeout_s: float = 60.0,
+    values: bool = False,
+    isolations: Sequence[str] = (UNCOMMITTED,),
 ) -> None:
-    """Reads topics to their ends and notes one event ``read`` for each, with all keys in the order of offsets.
+    """Reads every partition of topics to its end and notes it in events ``read``; see the module's description.
 
     Args:
         bootstrap: brokers.
-        topics: with one partition each.
+        topics: their names.
         history: where the events go.
-        timeout_s: bound for each topic in seconds.
-        values: note all values too, in the same order.
+        timeout_s: bound for each partition in seconds.
+        values: note all values too.
+        isolations: one pass for each.
 
     Raises:
-        RackgateError: a topic could not be read to its end in time; its event has outcome ``unknown``.
+        RackgateError: a topic is not there, or a partition could not be read to its end in time; the others were read.
     """
-    for topic in topics:
-        with _consumer(bootstrap) as consumer:
-            low, high = _watermarks(consumer, topic)
-            records, next_offset = _read(consumer, topic, low, high, timeout_s)
-        complete = next_offset >= high
-        told: dict[str, Any] = {"topic": topic, "end_offset": high, "keys": [key for key, _ in records]}
-        if values:
-            told["values"] = [value for _, value in records]
-        history.append(Event.now("reader", "read", "ok" if complete else "unknown", **told))
-        if not complete:
-            raise RackgateError(f"final read of {topic}: at offset {next_offset} of {high} after {timeout_s:.0f} s")
+    short: list[str] = []
+    for isolation in isolations:
+        run = uuid.uuid4().hex[:8]
+        with _consumer(bootstrap, isolation) as consumer:
+            for topic in topics:
+                count = _partitions(consumer, topic)
+                for number in range(count):
+                    about = {"pass": run, "topic": topic, "partition": number, "partitions": count}
+                    about["isolation"] = isolation
+                    problem = _read(consumer, about, history, timeout_s, values=values)
+                    short += [f"{topic}-{number}: {problem}"] if problem else []
+    if short:
+        raise RackgateError(f"final read: {'; '.join(short)}")
 
 
-def _read(consumer: Consumer, topic: str, low: int, high: int, timeout_s: float) -> tuple[list[tuple[str, str]], int]:
-    consumer.assign([TopicPartition(topic, 0, low)])
-    records: list[tuple[str, str]] = []
-    next_offset = low
-    deadline = time.monotonic() + timeout_s
-    while next_offset < high and time.monotonic() < deadline:
-        message = consumer.poll(POLL_S)
-        if message is None or message.error() is not None:
-            continue
-        next_offset = message.offset() + 1
-        records.append(((message.key() or b"").decode(), (message.value() or b"").decode()))
-    return records, next_offset
+def _partitions(consumer: Consumer, topic: str) -> int:
+    try:
+        found = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
+    except KafkaException as error:
+        raise RackgateError(f"final read of {topic}: nobody answers: {error.args[0].str()}") from error
+    if found.error is not None or not found.partitions:
+        raise RackgateError(f"final read of {topic}: {found.error.str() if found.error else 'it has no partitions'}")
+    return len(found.partitions)
+
+
+def _read(
+    consumer: Consumer, about: dict[str, Any], history: History, timeout_s: float, *, values: bool
+) -> str | None:
+    """Reads one partition and notes it; returns what kept it from its end, or None."""
+    try:
+        partition = _Partition(consumer, about["topic"], about["partition"], values=values)
+    except RackgateError as error:
+        history.note("reader", "read", "unknown", **about, error=str(error))
+        return str(error)
+    for chunk in partition.chunks(time.monotonic() + timeout_s):
+        last = chunk.next >= partition.reached
+        outcome: Outcome = "unknown" if last and partition.reached < partition.end else "ok"
+        told: dict[str, Any] = {**about, "low": partition.low, "end": partition.end}
+        told |= {"begin": chunk.begin, "next": chunk.next, "runs": chunk.runs, "keys": chunk.keys}
+        told |= {"damaged": chunk.damaged} if chunk.damaged else {}
+        told |= {"values": chunk.values} if values else {}
+        history.note("reader", "read", outcome, **told)
+    if partition.reached < partition.end:
+        return f"at offset {partition.reached} of {partition.end} after {timeout_s:.0f} s"
+    return None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Reads topics as a process."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pyhooks.workload.reader",
+        description="Reads every partition of topics from first to last offset and writes down what is there.",
+        epilog="Example: python -m pyhooks.workload.reader --bootstrap $RACKGATE_BOOTSTRAP --topics aab,abc"
+        " --history history.jsonl",
+    )
+    parser.add_argument("--bootstrap", required=True, help="brokers, host:port,…")
+    parser.add_argument("--topics", required=True, help="names, separated by commas")
+    parser.add_argument("--history", required=True, type=Path, help="the file to which events are appended")
+    parser.add_argument("--isolation", choices=[*ISOLATIONS, "both"], default="both", help="default both")
+    parser.add_argument("--timeout-s", type=float, default=60.0, help="bound for each partition (default 60)")
+    found = parser.parse_args(arguments)
+    isolations = ISOLATIONS if found.isolation == "both" else (found.isolation,)
+    try:
+        topics = found.topics.split(",")
+        read_all(found.bootstrap, topics, History(found.history), timeout_s=found.timeout_s, isolations=isolations)
+    except RackgateError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
