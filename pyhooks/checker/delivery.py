@@ -1,61 +1,111 @@
-"""Is every acknowledged record there after the heal, and no surely refused one?"""
+"""Is every acknowledged record there after the heal, no surely refused one, and none that nobody sent?
+
+Reads the events of producers (``produce``, ``intend``, ``end``, ``killed``) and the last complete read_uncommitted
+``read`` of every partition.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from pyhooks.checker.records import UNCOMMITTED, Attempt, Read, Records
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
+from pyhooks.workload.records import parts_of
 
 
 def check_delivery(events: Sequence[Event]) -> Verdict:
-    """Compares produce events with the final read.
+    """Compares what producers were told with the final read.
 
-    A produce event (op ``produce``) names its record by ``data`` ``{topic, key}``; the final read is one event of
-    op ``read`` for each topic, with all keys in the order of offsets in ``data`` ``{topic, keys}``. Outcome
-    ``fail`` is a sure refusal; ``unknown`` records may be there or not. Where the produce event tells the ``value`` of
-    an acknowledged record and the read has ``values`` beside its keys, they must be equal.
+    Wrong are: an acknowledged record that is lost, a surely refused one that was read, one that nobody sent, one with
+    another value than it was sent with, and one that is there twice, unless its client retries without idempotence: such
+    duplicates are allowed, and told.
 
-    Without a final read of a topic that has acknowledged records, or without any acknowledged record, the verdict
-    is unknown.
+    A record that is in the log though its producer did not note it is no invention if the producer had announced it and
+    was killed. Unknown: no acknowledged record at all; a topic with acknowledged records whose partitions were not all
+    read to their ends; a producer that neither ended nor is said to have been killed, or ended and did not note
+    everything; an acknowledged record below the log's first offset, which retention may have taken.
     """
-    wrong: list[str] = []
-    read: dict[str, Counter[str]] = {}
-    values: dict[tuple[str, str], object] = {}
-    for event in events:
-        if event.op == "read":
-            topic, keys = str(event.data["topic"]), list(map(str, event.data["keys"]))
-            read[topic] = Counter(keys)
-            values |= {(topic, key): value for key, value in zip(keys, event.data.get("values", ()), strict=False)}
-    produced = [event for event in events if event.op == "produce"]
-    acked = _keys(produced, "ok")
-    missing = [f"{topic}: no final read" for topic in sorted({topic for topic, _ in acked} - set(read))]
-    if not acked:
+    records = Records(events)
+    missing = records.unnoted()
+    if not any(attempt.outcome == "ok" for attempt in records.attempts):
         missing.append("no acknowledged record in the history")
-    present = {(topic, key) for topic, keys in read.items() for key in keys}
-    lost = sorted(pair for pair in acked - present if pair[0] in read)
-    wrong += [f"{topic}: acknowledged record {key} is lost" for topic, key in lost]
-    for event in produced:
-        name = (str(event.data["topic"]), str(event.data["key"]))
-        if (
-            event.outcome == "ok"
-            and "value" in event.data
-            and values.get(name, event.data["value"]) != event.data["value"]
-        ):
-            wrong.append(f"{name[0]}: record {name[1]} was read with another value")
-    ghosts = sorted(_keys(produced, "fail") & present)
-    wrong += [f"{topic}: refused record {key} was read" for topic, key in ghosts]
-    known = _keys(produced, "ok") | _keys(produced, "fail") | _keys(produced, "unknown")
-    wrong += [f"{topic}: record {key} was read but never produced" for topic, key in sorted(present - known)]
-    wrong += [
-        f"{topic}: record {key} was read {count} times"
-        for topic, keys in sorted(read.items())
-        for key, count in sorted(keys.items())
-        if count > 1
-    ]
-    return Verdict.of("delivery", wrong=wrong, missing=missing)
+    wrong: list[str] = []
+    notes: list[str] = []
+    for topic in sorted({attempt.topic for attempt in records.attempts} | {read.topic for read in records.reads}):
+        attempts = {attempt.key: attempt for attempt in records.attempts if attempt.topic == topic}
+        reads, gaps = records.final(topic, UNCOMMITTED)
+        if reads or any(attempt.outcome == "ok" for attempt in attempts.values()):
+            missing += gaps
+        count = Counter(key for read in reads.values() for key in read.keys.values())
+        for attempt in attempts.values():
+            _presence(attempt, count, reads, wrong, missing)
+        _strangers(topic, count, attempts, records, wrong, missing)
+        _twice(topic, count, attempts, records, wrong, notes)
+        for read in reads.values():
+            _values(read, attempts, wrong)
+    return Verdict.of("delivery", wrong=wrong, missing=missing, notes=notes)
 
 
-def _keys(events: Iterable[Event], outcome: str) -> set[tuple[str, str]]:
-    return {(str(event.data["topic"]), str(event.data["key"])) for event in events if event.outcome == outcome}
+def _presence(
+    attempt: Attempt, count: Counter[str | None], reads: dict[int, Read], wrong: list[str], missing: list[str]
+) -> None:
+    if attempt.outcome == "fail" and count[attempt.key]:
+        wrong.append(f"{attempt.topic}: refused record {attempt.key} was read")
+    if attempt.outcome != "ok" or count[attempt.key] or not reads:
+        return
+    own = [read for number, read in reads.items() if attempt.partition in (None, number)]
+    if not own or any(read.gaps for read in own):
+        return  # told already
+    if attempt.offset is not None and any(attempt.offset < read.low for read in own):
+        missing.append(f"{attempt.topic}: record {attempt.key} is below the log's first offset")
+    else:
+        wrong.append(f"{attempt.topic}: acknowledged record {attempt.key} is lost")
+
+
+def _strangers(
+    topic: str,
+    count: Counter[str | None],
+    attempts: dict[str, Attempt],
+    records: Records,
+    wrong: list[str],
+    missing: list[str],
+) -> None:
+    for key in sorted(map(str, count.keys() - attempts.keys())):
+        parts = parts_of(key)
+        run = records.runs.get((parts[0], topic)) if parts and parts[1] == topic else None
+        if run is None or parts is None:
+            wrong.append(f"{topic}: record {key} was read but never produced")
+            continue
+        _, _, partition, seq = parts
+        bounds = run.intended if run.ended is None else run.ended
+        if seq >= bounds.get(partition, 0):
+            wrong.append(f"{topic}: record {key} was read, and its producer never came to it")
+        elif run.ended is not None:
+            missing.append(f"{topic}: record {key} was read, and nothing tells what its producer was told")
+
+
+def _twice(
+    topic: str,
+    count: Counter[str | None],
+    attempts: dict[str, Attempt],
+    records: Records,
+    wrong: list[str],
+    notes: list[str],
+) -> None:
+    for key, times in sorted((str(key), times) for key, times in count.items() if times > 1):
+        attempt, parts = attempts.get(key), parts_of(key)
+        name = attempt.run if attempt else parts[0] if parts else None
+        run = records.runs.get((name, topic)) if name else None
+        retries = run is not None and not run.first_only and not run.idempotent
+        (notes if retries else wrong).append(f"{topic}: record {key} was read {times} times")
+
+
+def _values(read: Read, attempts: dict[str, Attempt], wrong: list[str]) -> None:
+    for offset in read.damaged:
+        wrong.append(f"{read.topic}: record {read.keys.get(offset)} was read with another value")
+    for offset, value in read.values.items():
+        attempt = attempts.get(str(read.keys[offset]))
+        if attempt and attempt.outcome == "ok" and attempt.value is not None and attempt.value != value:
+            wrong.append(f"{read.topic}: record {attempt.key} was read with another value")

@@ -17,26 +17,31 @@ class Verdict:
         checker: its name.
         valid: the verdict.
         because: what decided it, one line a reason; empty only when valid.
+        notes: what decided nothing and is worth telling, such as duplicates that are allowed.
     """
 
     checker: str
     valid: Valid
     because: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @staticmethod
-    def of(checker: str, *, wrong: Iterable[str] = (), missing: Iterable[str] = ()) -> Verdict:
+    def of(
+        checker: str, *, wrong: Iterable[str] = (), missing: Iterable[str] = (), notes: Iterable[str] = ()
+    ) -> Verdict:
         """Invalid if anything is wrong, else unknown if evidence is missing, else valid."""
-        against, gaps = tuple(wrong), tuple(missing)
+        against, gaps, told = tuple(wrong), tuple(missing), tuple(notes)
         if against:
-            return Verdict(checker, "false", against + gaps)
-        return Verdict(checker, "unknown", gaps) if gaps else Verdict(checker, "true")
+            return Verdict(checker, "false", against + gaps, told)
+        return Verdict(checker, "unknown", gaps, told) if gaps else Verdict(checker, "true", (), told)
 
 
 def join(verdicts: Iterable[Verdict]) -> Verdict:
     """One verdict of many: the worst of them, with all reasons; none at all is unknown."""
     found = tuple(verdicts)
     reasons = tuple(f"{verdict.checker}: {reason}" for verdict in found for reason in verdict.because)
+    notes = tuple(f"{verdict.checker}: {note}" for verdict in found for note in verdict.notes)
     for valid in ("false", "unknown"):
         if any(verdict.valid == valid for verdict in found):
-            return Verdict("all", valid, reasons)
-    return Verdict("all", "true") if found else Verdict("all", "unknown", ("no checker ran",))
+            return Verdict("all", valid, reasons, notes)
+    return Verdict("all", "true", (), notes) if found else Verdict("all", "unknown", ("no checker ran",))

@@ -1,0 +1,93 @@
+"""Does every offset hold one record, whoever looks, and are records in the order in which they were sent?
+
+Reads ``produce``, ``intend`` and all complete ``read`` events, of both isolations and of several passes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from pyhooks.checker.records import UNCOMMITTED, Place, Read, Records
+from pyhooks.checker.verdict import Verdict
+from pyhooks.history import Event
+from pyhooks.workload.records import parts_of
+
+
+def check_offsets(events: Sequence[Event]) -> Verdict:
+    """One record at each offset, and the records of an idempotent producer in the order of their numbers.
+
+    Wrong are: two records acknowledged at one offset, one record acknowledged or noted twice, an acknowledged offset that
+    holds another record or none, two reads that differ in an offset, and a record of an idempotent or transactional
+    producer that is behind a later one in the log. Unknown without an acknowledged offset, or without a complete final
+    read of the partitions that have one.
+    """
+    records = Records(events)
+    wrong: list[str] = []
+    missing = records.unnoted()
+    acked: defaultdict[Place, dict[int, str]] = defaultdict(dict)
+    noted: set[tuple[str, str]] = set()
+    for attempt in records.attempts:
+        if (attempt.topic, attempt.key) in noted:
+            wrong.append(f"{attempt.topic}: record {attempt.key} has two outcomes")
+        noted.add((attempt.topic, attempt.key))
+        if attempt.outcome != "ok" or attempt.offset is None or attempt.offset < 0 or attempt.partition is None:
+            continue
+        place = acked[attempt.topic, attempt.partition]
+        if (other := place.setdefault(attempt.offset, attempt.key)) != attempt.key:
+            where = f"{attempt.topic}-{attempt.partition}"
+            wrong.append(f"{where}: offset {attempt.offset} was acknowledged for {other} and for {attempt.key}")
+    if not acked:
+        missing.append("no acknowledged offset in the history")
+    for topic in sorted({topic for topic, _ in acked}):
+        reads, gaps = records.final(topic, UNCOMMITTED)
+        missing += gaps
+        for number, read in reads.items():
+            wrong += _against_acks(read, acked[topic, number])
+    for read in records.reads:
+        if read.isolation == UNCOMMITTED:
+            wrong += _order(read, records)
+    wrong += _disagreements(records.reads)
+    return Verdict.of("offsets", wrong=wrong, missing=missing)
+
+
+def _against_acks(read: Read, acked: dict[int, str]) -> list[str]:
+    wrong = []
+    for offset, key in sorted(acked.items()):
+        if offset in read.keys:
+            if read.keys[offset] != key:
+                wrong.append(
+                    f"{read.topic}-{read.partition}: offset {offset} was acknowledged for {key} and holds"
+                    f" {read.keys[offset]}"
+                )
+        elif offset >= read.low and not read.gaps:
+            wrong.append(f"{read.topic}-{read.partition}: offset {offset} was acknowledged for {key} and holds nothing")
+    return wrong
+
+
+def _order(read: Read, records: Records) -> list[str]:
+    wrong = []
+    highest: dict[str, int] = {}
+    for offset, key in sorted(read.keys.items()):
+        parts = parts_of(key) if key else None
+        if parts is None or not (run := records.runs.get((parts[0], read.topic))) or not run.idempotent:
+            continue
+        name, seq = parts[0], parts[3]
+        if seq < highest.get(name, -1):
+            place = f"{read.topic}-{read.partition}"
+            wrong.append(f"{place}: record {seq} of run {name} is at offset {offset}, behind record {highest[name]}")
+        highest[name] = max(seq, highest.get(name, -1))
+    return wrong
+
+
+def _disagreements(reads: Sequence[Read]) -> list[str]:
+    wrong = []
+    known: defaultdict[Place, dict[int, str | None]] = defaultdict(dict)
+    for read in reads:
+        place = known[read.topic, read.partition]
+        for offset, key in read.keys.items():
+            if place.setdefault(offset, key) != key:
+                wrong.append(
+                    f"{read.topic}-{read.partition}: offset {offset} was read as {place[offset]} and as {key}"
+                )
+    return wrong

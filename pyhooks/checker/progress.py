@@ -1,0 +1,169 @@
+"""Does a partition acknowledge exactly while the replicas and racks in its ISR are enough?
+
+Reads ``produce`` events, looks, settings and faults; see ``pyhooks.checker.cluster``. What is expected is computed from
+M, R, placement and ISR at every moment, not written down by who made the history.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pyhooks.checker import cluster
+from pyhooks.checker.cluster import Fault, Look, Settings
+from pyhooks.checker.records import Attempt, Place, Records
+from pyhooks.checker.verdict import Verdict
+from pyhooks.history import Event
+from pyhooks.workload.certainty import TOO_FEW
+
+NS = 1_000_000_000
+SETTLE_S = 2.0
+PATIENCE_S = 5.0
+# A gap between looks that is longer than this could hide a change and its reversal.
+BLIND_S = 3.0
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of time in which a partition's state was known, settled, and called for one outcome.
+
+    Attributes:
+        from_ns: start, monotonic.
+        to_ns: end.
+        enough: whether replicas and racks in the ISR are enough to acknowledge.
+        look: the state.
+    """
+
+    from_ns: int
+    to_ns: int
+    enough: bool
+    look: Look
+
+
+def windows(
+    place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
+) -> Iterator[Window]:
+    """The settled stretches of a partition: between the first and the last look at a state, less what settling takes.
+
+    Time under a fault counts only when nothing under the fault leads or is in sync any more: until then the looks tell
+    what was, not what is. So it does after the heal until that is proved, and where settings change.
+    """
+    for stretch in _stretches(seen):
+        from_ns, to_ns, look = stretch[0].at_ns + settle_ns, stretch[-1].at_ns, stretch[0]
+        cuts = [from_ns]
+        for fault in faults:
+            if any(fault.hits(broker, look.racks) for broker in {look.leader, *look.isr}):
+                ended_ns = fault.healed_ns + settle_ns if fault.healed_ns is not None else to_ns
+                if fault.inject_ns < to_ns and ended_ns > from_ns:
+                    cuts += [fault.inject_ns, ended_ns]
+        for begin_ns, end_ns in _uncut(from_ns, to_ns, cuts[1:]):
+            wanted = settings.possible(place[0], begin_ns - settle_ns, end_ns)
+            if not look.replicas or begin_ns >= end_ns:
+                continue
+            expected = {one.met_by(look) for one in wanted}
+            if len(expected) == 1:
+                yield Window(begin_ns, end_ns, expected.pop(), look)
+
+
+def _stretches(seen: Sequence[Look]) -> Iterator[list[Look]]:
+    current: list[Look] = []
+    for look in seen:
+        if current and (look.state != current[-1].state or look.at_ns - current[-1].at_ns > BLIND_S * NS):
+            yield current
+            current = []
+        current.append(look)
+    if current:
+        yield current
+
+
+def _uncut(from_ns: int, to_ns: int, cuts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """What is left of a stretch without the pieces whose begins and ends follow upon each other in ``cuts``."""
+    at_ns = from_ns
+    for begin_ns, end_ns in sorted(zip(cuts[::2], cuts[1::2], strict=True)):
+        if begin_ns > at_ns:
+            yield at_ns, min(begin_ns, to_ns)
+        at_ns = max(at_ns, end_ns)
+    if at_ns < to_ns:
+        yield at_ns, to_ns
+
+
+def check_progress(
+    events: Sequence[Event], *, settle_s: float = SETTLE_S, patience_s: float = PATIENCE_S, attempts_min: int = 1
+) -> Verdict:
+    """In every settled stretch, attempts end as M, R, placement and ISR demand.
+
+    Where they are enough: a refusal for want of replicas or racks is wrong, and so is a stretch in which no attempt is
+    acknowledged though one was finished, or was waited for longer than ``patience_s``. A single attempt without an
+    acknowledgement is unknown. Where they are not enough: an acknowledgement of an attempt that was sent in the stretch is
+    wrong; of one sent before, unknown. Times in between are not judged. Unknown, too: no stretch at all, and stretches in
+    which fewer than ``attempts_min`` attempts began, unless they are too short for that.
+
+    Args:
+        events: a whole history. Its clients must have been able to reach all leaders that are not under a fault.
+        settle_s: how long a change may take from the first look that shows it until all know of it, in seconds.
+        patience_s: how long an attempt may take where all is well, in seconds.
+        attempts_min: how many attempts each stretch of at least ``patience_s`` must have.
+    """
+    records = Records(events)
+    settings, faults, looks = Settings(events), cluster.faults(events), cluster.looks(events)
+    wrong: list[str] = []
+    missing = records.unnoted()
+    attempts: defaultdict[Place, list[Attempt]] = defaultdict(list)
+    for attempt in records.attempts:
+        if attempt.partition is not None:
+            attempts[attempt.topic, attempt.partition].append(attempt)
+    if not attempts:
+        missing.append("no attempt in the history")
+    for place, own in sorted(attempts.items()):
+        name = f"{place[0]}-{place[1]}"
+        if not settings.possible(place[0], 0, 1 << 62):
+            missing.append(f"{place[0]}: nothing tells what it required")
+            continue
+        found = list(windows(place, looks.get(place, ()), settings, faults, round(settle_s * NS)))
+        if not found:
+            missing.append(f"{name}: no settled stretch was observed")
+        for window in found:
+            bad, gaps = _judged(name, window, own, round(patience_s * NS), attempts_min)
+            wrong += bad
+            missing += gaps
+    return Verdict.of("progress", wrong=wrong, missing=missing)
+
+
+def _judged(
+    name: str, window: Window, attempts: Sequence[Attempt], patience_ns: int, attempts_min: int
+) -> tuple[list[str], list[str]]:
+    wrong: list[str] = []
+    missing: list[str] = []
+    began = [one for one in attempts if window.from_ns <= one.sent_ns < window.to_ns]
+    long = window.to_ns - window.from_ns >= patience_ns
+    state = (
+        f"{name}: ISR {list(window.look.isr)} in rack(s) {', '.join(window.look.isr_racks)}, leader {window.look.leader}"
+    )
+    if len(began) < attempts_min and long:
+        missing.append(f"{state}: {len(began)} attempts in {(window.to_ns - window.from_ns) / NS:.1f} s")
+    if not window.enough:
+        for one in attempts:
+            if one.outcome == "ok" and window.from_ns <= one.done_ns <= window.to_ns:
+                early = one.sent_ns < window.from_ns
+                (missing if early else wrong).append(f"{state}: too few, and record {one.key} was acknowledged")
+        return wrong, missing
+    inside = [one for one in began if one.done_ns <= window.to_ns]
+    stuck = [one for one in began if one.done_ns > window.to_ns and window.to_ns - one.sent_ns > patience_ns]
+    acked = sum(one.outcome == "ok" for one in inside)
+    for one in inside:
+        if one.exception in TOO_FEW:
+            wrong.append(f"{state}: enough, and record {one.key} was refused with {one.exception}")
+    open_ended = [one for one in inside if one.outcome != "ok" and one.exception not in TOO_FEW] + stuck
+    if open_ended and not acked:
+        wrong.append(f"{state}: enough, and none of {len(inside) + len(stuck)} attempts was acknowledged")
+    elif open_ended:
+        why = open_ended[0].exception or "no answer in time"
+        missing.append(f"{state}: enough, and {len(open_ended)} attempts were not acknowledged, the first: {why}")
+    return wrong, missing
+
+
+def gaps_between(seen: Sequence[Look]) -> float:
+    """The longest time between two looks, in seconds; 0 for fewer than two."""
+    return max(((right.at_ns - left.at_ns) / NS for left, right in pairwise(seen)), default=0.0)

@@ -1,0 +1,178 @@
+"""The promise itself: at a stop of everything, what was acknowledged lies in the logs of enough racks.
+
+Reads ``produce`` events, the events of ``pyhooks.cluster.disks`` (``disk``, ``disk-end``), looks and settings (see
+``pyhooks.checker.cluster``), and the ``inject`` of faults whose op begins with ``wipe``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyhooks.checker import cluster
+from pyhooks.checker.cluster import Fault, Look, Settings
+from pyhooks.checker.records import Attempt, Place, Read, Records, fill
+from pyhooks.checker.verdict import Verdict
+from pyhooks.history import Event
+
+NS = 1_000_000_000
+SETTLE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Disks:
+    """The logs of all brokers at one stop.
+
+    Attributes:
+        at_ns: when the first of them was read.
+        logs: broker and partition to what lies there.
+        whole: brokers whose disk was read whole, while everything was stopped.
+        racks: broker id to rack.
+        missing: what is not known, in words.
+    """
+
+    at_ns: int
+    logs: Mapping[tuple[int, Place], Read]
+    whole: frozenset[int]
+    racks: Mapping[int, str]
+    missing: tuple[str, ...]
+
+
+def disks_of(events: Sequence[Event]) -> Disks | None:
+    """The last reading of the disks that a history has, or None."""
+    last = next((event for event in reversed(events) if event.op in ("disk", "disk-end")), None)
+    if last is None:
+        return None
+    own = [event for event in events if event.op in ("disk", "disk-end") and event.data["pass"] == last.data["pass"]]
+    chunks: dict[tuple[int, Place], list[Event]] = {}
+    missing: list[str] = []
+    whole: set[int] = set()
+    listed: set[tuple[int, Place]] = set()
+    racks: dict[int, str] = {}
+    for event in own:
+        broker = int(event.data["broker"])
+        racks[broker] = event.rack or ""
+        if event.op == "disk":
+            place = (str(event.data["topic"]), int(event.data["partition"]))
+            chunks.setdefault((broker, place), []).append(event)
+            continue
+        listed |= {(broker, (str(topic), int(number))) for topic, number in event.data["replicas"]}
+        if event.outcome != "ok":
+            missing.append(f"the disk of broker {broker}: {event.data.get('error', 'not read')}")
+        elif not event.data.get("stopped"):
+            missing.append(f"nothing tells that broker {broker} was stopped when its disk was read")
+        else:
+            whole.add(broker)
+    logs: dict[tuple[int, Place], Read] = {}
+    for broker, place in listed | chunks.keys():
+        read = logs[broker, place] = Read("disk", *place, 0, "disk")
+        if parts := chunks.get((broker, place)):
+            fill(read, parts)
+        else:
+            read.gaps.append("nothing was noted of it")
+        missing += [f"{place[0]}-{place[1]} on broker {broker}: {gap}" for gap in read.gaps]
+    return Disks(min(event.mono_ns for event in own), logs, frozenset(whole), racks, tuple(missing))
+
+
+def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
+    """Each record that was acknowledged before the stop lies in the logs of replicas in at least min(R, RF) racks.
+
+    R is what the topic required when the record was acknowledged. Where that changed meanwhile, the record must satisfy
+    the lowest value, and whether it satisfies the highest decides between true and unknown.
+
+    A broker whose disk was wiped counts as having had the record if the wipe came after the acknowledgement and a look
+    between the two shows it in the ISR, whose members have all that is acknowledged. It does not count if looks show it
+    outside of the ISR all the time, or if it was wiped before; if neither is known, a record that depends on it is
+    unknown. The same holds for a broker whose log could not be read, or begins behind the record.
+
+    Args:
+        events: a whole history.
+        settle_s: how long a changed setting may take to reach all brokers, in seconds.
+    """
+    records = Records(events)
+    missing = records.unnoted()
+    acked = [attempt for attempt in records.attempts if attempt.outcome == "ok"]
+    disks = disks_of(events)
+    if disks is None:
+        return Verdict.of("promise", missing=[*missing, "nobody read the disks"])
+    missing += disks.missing
+    acked = [attempt for attempt in acked if attempt.done_ns < disks.at_ns]
+    if not acked:
+        missing.append("no acknowledged record before the disks were read")
+    wipes = [fault for fault in cluster.faults(events) if fault.op.startswith("wipe")]
+    judge = _Judge(disks, cluster.looks(events), Settings(events), wipes, round(settle_s * NS))
+    wrong: list[str] = []
+    for attempt in acked:
+        problem, sure = judge.problem(attempt)
+        if problem:
+            (wrong if sure else missing).append(problem)
+    return Verdict.of("promise", wrong=wrong, missing=_each_once(missing))
+
+
+def _each_once(reasons: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(reasons))
+
+
+@dataclass(frozen=True)
+class _Judge:
+    disks: Disks
+    looks: Mapping[Place, Sequence[Look]]
+    settings: Settings
+    wipes: Sequence[Fault]
+    settle_ns: int
+
+    def problem(self, attempt: Attempt) -> tuple[str, bool]:
+        """What is to be said against a record, or nothing, and whether that is sure."""
+        if attempt.partition is None or attempt.offset is None or attempt.offset < 0:
+            return f"{attempt.topic}: nothing tells at which offset {attempt.key} was acknowledged", False
+        place = (attempt.topic, attempt.partition)
+        name = f"{attempt.topic}-{attempt.partition}"
+        look = cluster.at(self.looks.get(place, ()), attempt.done_ns) or next(iter(self.looks.get(place, ())), None)
+        if look is None or not look.replicas:
+            return f"{name}: nobody looked at its placement", False
+        wanted = self.settings.possible(attempt.topic, attempt.sent_ns - self.settle_ns, attempt.done_ns)
+        if not wanted:
+            return f"{attempt.topic}: nothing tells what it required", False
+        needed = [one.effective(len(look.replicas)).racks for one in wanted]
+        racks = {**look.racks, **self.disks.racks}
+        sure: set[str] = set()
+        perhaps: set[str] = set()
+        for broker in sorted({*look.replicas, *(broker for broker, where in self.disks.logs if where == place)}):
+            had = self._had(broker, place, attempt)
+            if had is not False:
+                (sure if had else perhaps).add(racks.get(broker, ""))
+        where = f"{name}: record {attempt.key}, acknowledged at offset {attempt.offset}, lies in"
+        said = f"{where} {len(sure)} rack(s) ({', '.join(sorted(sure)) or 'none'}), {max(needed)} are required"
+        if len(sure) >= max(needed):
+            return "", True
+        if len(sure | perhaps) >= min(needed) and (len(sure) < min(needed) or max(needed) > min(needed)):
+            return f"{said}, which may have been {min(needed)}, and {len(perhaps - sure)} more may have had it", False
+        return said, True
+
+    def _had(self, broker: int, place: Place, attempt: Attempt) -> bool | None:
+        """Whether the broker had the record at the stop, or before its disk was wiped; None if that is not known."""
+        assert attempt.offset is not None  # noqa: S101 - asked before
+        log = self.disks.logs.get((broker, place))
+        if log is not None and attempt.offset in log.keys and log.keys[attempt.offset] == attempt.key:
+            return True
+        racks = {**self.disks.racks}
+        answers = [self._had_before(fault, broker, place, attempt) for fault in self.wipes if fault.hits(broker, racks)]
+        if True in answers:
+            return True
+        if None in answers or broker not in self.disks.whole:
+            return None
+        if log is not None and (log.gaps or attempt.offset < log.low):
+            return None
+        return False
+
+    def _had_before(self, wipe: Fault, broker: int, place: Place, attempt: Attempt) -> bool | None:
+        if wipe.inject_ns <= attempt.sent_ns:
+            return False
+        if wipe.inject_ns <= attempt.done_ns:
+            return None
+        seen = self.looks.get(place, ())
+        between = [look for look in seen if attempt.done_ns < look.at_ns < wipe.inject_ns]
+        if any(broker in look.isr for look in between):
+            return True
+        before = cluster.at(seen, attempt.sent_ns)
+        return False if between and before is not None and broker not in before.isr else None

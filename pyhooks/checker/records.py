@@ -1,0 +1,263 @@
+"""What a history tells of records: who sent them, what became of them, and where they were read.
+
+The events are those of ``pyhooks.workload.produce`` and ``pyhooks.workload.reader``. Producers of tests may leave out
+``run``: then nothing is known of what they meant to send, and only what they noted counts. Who kills a producer on
+purpose notes an event of op ``killed`` with ``data`` ``{run}``; what that run did not note is no evidence then.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from pyhooks.history import Event, Outcome
+
+UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One record that a producer sent.
+
+    Attributes:
+        run: of the producer, or None.
+        topic: where to.
+        partition: where to, or None if the producer left that open and was not told.
+        seq: its number within run and partition, or None.
+        key: unique.
+        outcome: ok, fail or unknown.
+        offset: where it is, if it was acknowledged.
+        sent_ns: monotonic; the same as ``done_ns`` if the producer does not tell.
+        done_ns: monotonic.
+        exception: what the producer got instead of an acknowledgement.
+        txn: number of its transaction within the run, or None.
+        value: its value, if the producer tells.
+    """
+
+    run: str | None
+    topic: str
+    partition: int | None
+    seq: int | None
+    key: str
+    outcome: Outcome
+    offset: int | None
+    sent_ns: int
+    done_ns: int
+    exception: str | None
+    txn: int | None
+    value: object
+
+
+@dataclass
+class Run:
+    """What a run meant to send to a topic, and did.
+
+    Attributes:
+        first_only: its client tries each record once, so refusals are sure and nothing is written twice.
+        idempotent: its client may write nothing twice and must keep the order.
+        intended: of each partition: numbers below it may have been sent.
+        ended: of each partition: numbers below it were sent and noted, all of them; None if it did not end.
+        killed: somebody tells that it was killed on purpose.
+    """
+
+    first_only: bool = True
+    idempotent: bool = False
+    intended: dict[int, int] = field(default_factory=dict)
+    ended: dict[int, int] | None = None
+    killed: bool = False
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """A transaction that has ended, as its producer knows.
+
+    Attributes:
+        run: of the producer.
+        txn: its number within the run.
+        outcome: ok is committed, fail surely aborted.
+        records: how many records were sent in it.
+    """
+
+    run: str
+    txn: int
+    outcome: Outcome
+    records: int
+
+
+@dataclass
+class Read:
+    """What a reader or a disk gave of one partition.
+
+    Attributes:
+        name: of the read.
+        topic: which.
+        partition: which.
+        partitions: how many the topic has.
+        isolation: read_uncommitted or read_committed.
+        low: first offset.
+        end: where the log ended.
+        gaps: what is not known, in words.
+        keys: offset to key.
+        values: offset to value, where told.
+        damaged: offsets whose value is not what was written.
+    """
+
+    name: str
+    topic: str
+    partition: int
+    partitions: int
+    isolation: str
+    low: int = 0
+    end: int = 0
+    gaps: list[str] = field(default_factory=list)
+    keys: dict[int, str | None] = field(default_factory=dict)
+    values: dict[int, object] = field(default_factory=dict)
+    damaged: list[int] = field(default_factory=list)
+
+
+def offsets_of(runs: Iterable[Sequence[int]]) -> Iterator[int]:
+    """The offsets that ``[first, count]`` pairs stand for."""
+    for first, count in runs:
+        yield from range(int(first), int(first) + int(count))
+
+
+def fill(read: Read, chunks: Sequence[Event]) -> None:
+    """Puts chunks together; what does not follow upon each other from first to last offset is a gap."""
+    at: int | None = None
+    for event in sorted(chunks, key=lambda event: int(event.data.get("begin", -1))):
+        data = event.data
+        if "begin" not in data:
+            read.gaps.append(str(data.get("error", "nothing was read")))
+            continue
+        if at is None:
+            read.low, read.end, at = int(data["low"]), int(data["end"]), int(data["low"])
+        if int(data["begin"]) != at:
+            read.gaps.append(f"nothing tells of offsets {at} to {int(data['begin']) - 1}")
+        at = int(data["next"])
+        offsets = list(offsets_of(data["runs"]))
+        if len(offsets) != len(data["keys"]):
+            read.gaps.append(f"the chunk at offset {data['begin']} is not whole")
+        read.keys |= dict(zip(offsets, data["keys"], strict=False))
+        read.values |= dict(zip(offsets, data.get("values", ()), strict=False))
+        read.damaged += list(data.get("damaged", ()))
+        if event.outcome != "ok":
+            read.gaps.append(f"{data.get('why', 'not to its end')}: offset {at} of {read.end}")
+    if at is not None and at != read.end and not read.gaps:
+        read.gaps.append(f"nothing tells of offsets {at} to {read.end - 1}")
+
+
+class Records:
+    """The records of a history.
+
+    Args:
+        events: a whole history.
+    """
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = events
+        self.attempts = tuple(_attempt(event) for event in events if event.op == "produce")
+        self.torn = sum(event.op == "torn" for event in events)
+        self.transactions = {
+            (str(event.data["run"]), int(event.data["txn"])): Transaction(
+                str(event.data["run"]), int(event.data["txn"]), event.outcome, int(event.data["records"])
+            )
+            for event in events
+            if event.op == "txn"
+        }
+
+    @cached_property
+    def runs(self) -> Mapping[tuple[str, str], Run]:
+        """Run and topic to what is known of it."""
+        found: defaultdict[tuple[str, str], Run] = defaultdict(Run)
+        killed = {str(event.data["run"]) for event in self._events if event.op == "killed" and "run" in event.data}
+        for event in self._events:
+            if event.op not in ("intend", "end") or "run" not in event.data:
+                continue
+            run = found[str(event.data["run"]), str(event.data["topic"])]
+            to = {int(number): int(value) for number, value in event.data["to"].items()}
+            if event.op == "intend":
+                run.intended |= {number: max(value, run.intended.get(number, 0)) for number, value in to.items()}
+                run.first_only, run.idempotent = bool(event.data["first_only"]), bool(event.data["idempotent"])
+            else:
+                run.ended = to
+        for attempt in self.attempts:
+            if attempt.run is not None:
+                found[attempt.run, attempt.topic].killed = attempt.run in killed
+        for (name, _), run in found.items():
+            run.killed = name in killed
+        return dict(found)
+
+    @cached_property
+    def reads(self) -> tuple[Read, ...]:
+        """All reads, in the order in which they began."""
+        chunks: dict[tuple[str, str, int, str], list[Event]] = {}
+        for event in self._events:
+            if event.op == "read":
+                data = event.data
+                name = (str(data["pass"]), str(data["topic"]), int(data["partition"]), str(data["isolation"]))
+                chunks.setdefault(name, []).append(event)
+        found = []
+        for (name, topic, partition, isolation), parts in chunks.items():
+            read = Read(name, topic, partition, int(parts[0].data["partitions"]), isolation)
+            fill(read, parts)
+            found.append(read)
+        return tuple(found)
+
+    def final(self, topic: str, isolation: str) -> tuple[dict[int, Read], list[str]]:
+        """The last read of each partition of a topic, and what is missing of it, in words."""
+        last = {read.partition: read for read in self.reads if (read.topic, read.isolation) == (topic, isolation)}
+        if not last:
+            return {}, [f"{topic}: no final read ({isolation})"]
+        count = max(read.partitions for read in last.values())
+        missing = [f"{topic}-{number}: no final read ({isolation})" for number in range(count) if number not in last]
+        missing += [f"{topic}-{read.partition}: final read: {gap}" for read in last.values() for gap in read.gaps]
+        return last, missing
+
+    def unnoted(self) -> list[str]:
+        """What producers did not tell though they should have, in words."""
+        noted: defaultdict[tuple[str, str, int], set[int]] = defaultdict(set)
+        for attempt in self.attempts:
+            if attempt.run is not None and attempt.partition is not None and attempt.seq is not None:
+                noted[attempt.run, attempt.topic, attempt.partition].add(attempt.seq)
+        missing = []
+        for (name, topic), run in sorted(self.runs.items()):
+            if run.killed:
+                continue
+            if run.ended is None:
+                missing.append(f"{topic}: run {name} did not end, and nothing tells that it was killed on purpose")
+                continue
+            for partition, to in sorted(run.ended.items()):
+                if absent := sorted(set(range(to)) - noted[name, topic, partition]):
+                    missing.append(
+                        f"{topic}-{partition}: nothing tells what became of {len(absent)} records of run {name},"
+                        f" the first is {absent[0]}"
+                    )
+        if self.torn and not any(run.killed for run in self.runs.values()):
+            missing.append(f"{self.torn} lines of the history are cut short")
+        return missing
+
+
+def _attempt(event: Event) -> Attempt:
+    data: Mapping[str, Any] = event.data
+    return Attempt(
+        run=_opt(str, data.get("run")),
+        topic=str(data["topic"]),
+        partition=_opt(int, data.get("partition")),
+        seq=_opt(int, data.get("seq")),
+        key=str(data["key"]),
+        outcome=event.outcome,
+        offset=_opt(int, data.get("offset")),
+        sent_ns=int(data.get("sent_ns", event.mono_ns)),
+        done_ns=event.mono_ns,
+        exception=_opt(str, data.get("exception")),
+        txn=_opt(int, data.get("txn")),
+        value=data.get("value"),
+    )
+
+
+def _opt(kind: Any, value: Any) -> Any:
+    return None if value is None else kind(value)

@@ -1,0 +1,89 @@
+"""Is everything as before within a bound after a heal?
+
+Reads faults, looks and ``produce`` events; see ``pyhooks.checker.cluster``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from pyhooks.checker import cluster
+from pyhooks.checker.records import Attempt, Place, Records
+from pyhooks.checker.verdict import Verdict
+from pyhooks.history import Event
+
+NS = 1_000_000_000
+ISR_S = 60.0
+ACK_S = 60.0
+
+
+def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: float = ACK_S) -> Verdict:
+    """After each heal every partition that was looked at has all replicas in sync, and every driven one acknowledges.
+
+    Wrong if that took longer than the bound, or had not come when the bound was over and somebody still looked (or
+    produced). Unknown without a heal, without looks (or attempts) after it, or if the history or the next fault cuts the
+    bound short.
+
+    Args:
+        events: a whole history.
+        isr_s: from the begin of the heal to all replicas in sync, in seconds.
+        ack_s: from the begin of the heal to the first acknowledgement of a record sent after it, in seconds.
+    """
+    faults = cluster.faults(events)
+    looks = cluster.looks(events)
+    attempts: defaultdict[Place, list[Attempt]] = defaultdict(list)
+    for attempt in Records(events).attempts:
+        if attempt.partition is not None:
+            attempts[attempt.topic, attempt.partition].append(attempt)
+    wrong: list[str] = []
+    missing: list[str] = []
+    if not any(fault.heal_ns is not None for fault in faults):
+        missing.append("no heal in the history")
+    if not looks:
+        missing.append("nobody looked at a partition")
+    if not attempts:
+        missing.append("no attempt in the history")
+    for fault in faults:
+        name = f"{fault.op} {fault.rack if fault.broker is None else f'broker {fault.broker}'}"
+        if fault.heal_ns is None:
+            missing.append(f"{name}: never healed")
+            continue
+        heal_ns = fault.heal_ns
+        next_ns = min((other.inject_ns for other in faults if other.inject_ns > heal_ns), default=None)
+        for place, seen in sorted(looks.items()):
+            after = [look for look in seen if look.at_ns > heal_ns and (next_ns is None or look.at_ns < next_ns)]
+            whole = [look.at_ns for look in after if look.replicas and set(look.isr) == set(look.replicas)]
+            _bounded(f"{name}: {place[0]}-{place[1]} with all replicas in sync", heal_ns, isr_s,
+                     [look.at_ns for look in after], whole, wrong, missing)  # fmt: skip
+        for place, own in sorted(attempts.items()):
+            sent = [one for one in own if one.sent_ns > heal_ns and (next_ns is None or one.sent_ns < next_ns)]
+            acked = [one.done_ns for one in sent if one.outcome == "ok"]
+            _bounded(f"{name}: an acknowledgement by {place[0]}-{place[1]}", heal_ns, ack_s,
+                     [one.done_ns for one in sent], acked, wrong, missing)  # fmt: skip
+    return Verdict.of("recovery", wrong=wrong, missing=missing)
+
+
+def _bounded(
+    what: str,
+    heal_ns: int,
+    bound_s: float,
+    asked_ns: Sequence[int],
+    good_ns: Sequence[int],
+    wrong: list[str],
+    missing: list[str],
+) -> None:
+    """Judges the first good moment after a heal; ``asked_ns`` are all moments at which it could have been seen."""
+    took_s = (min(good_ns) - heal_ns) / NS if good_ns else None
+    if took_s is not None and took_s <= bound_s:
+        return
+    watched_s = (max(asked_ns) - heal_ns) / NS if asked_ns else 0.0
+    if took_s is not None:
+        # It may have come earlier, when nobody asked.
+        last_bad = max((at for at in asked_ns if at < min(good_ns)), default=heal_ns)
+        late = (last_bad - heal_ns) / NS > bound_s
+        (wrong if late else missing).append(f"{what}: seen {took_s:.1f} s after the heal, {bound_s:g} s are the bound")
+    elif watched_s > bound_s:
+        wrong.append(f"{what}: not within {watched_s:.1f} s after the heal, {bound_s:g} s are the bound")
+    else:
+        missing.append(f"{what}: not seen, and nobody asked later than {watched_s:.1f} s after the heal")
