@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bench.load import outcome_counts
 from bench.scenarios import Arm, OutagePlan, Scenario
+from pyhooks.checker.cluster import Look, looks
 from pyhooks.history import Event
 
 if TYPE_CHECKING:
@@ -47,23 +48,6 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Look:
-    """Leader and ISR of one topic at one moment.
-
-    Attributes:
-        at_ns: monotonic.
-        leader: broker id, or -1.
-        isr: broker ids.
-        racks: their racks.
-    """
-
-    at_ns: int
-    leader: int
-    isr: tuple[int, ...]
-    racks: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Window:
     """The settled outage of one topic: from some time after the rack left its ISR until the heal begins.
 
@@ -94,14 +78,9 @@ def fault_of(events: Iterable[Event], rack: str) -> Fault:
     return Fault(at.get("inject"), at.get("heal"), at.get("healed"), at.get("proved"), proved)
 
 
-def looks_of(events: Iterable[Event], topic: str) -> list[Look]:
-    """All looks at ``topic``, in the order of time."""
-    found = []
-    for event in events:
-        if event.process == "isr-watch" and event.outcome == "ok" and topic in event.data["topics"]:
-            seen = event.data["topics"][topic]
-            found.append(Look(event.mono_ns, seen["leader"], tuple(seen["isr"]), tuple(seen["racks"])))
-    return found
+def looks_of(events: Iterable[Event], topic: str) -> Sequence[Look]:
+    """All looks at the only partition of ``topic``, in the order of time."""
+    return looks(events).get((topic, 0), [])
 
 
 def window_of(topic: str, looks: Sequence[Look], fault: Fault, plan: OutagePlan) -> Window | None:
@@ -109,7 +88,7 @@ def window_of(topic: str, looks: Sequence[Look], fault: Fault, plan: OutagePlan)
     if fault.inject_ns is None or fault.heal_ns is None:
         return None
     for look in looks:
-        if fault.inject_ns < look.at_ns < fault.heal_ns and plan.rack not in look.racks:
+        if fault.inject_ns < look.at_ns < fault.heal_ns and plan.rack not in look.isr_racks:
             start_ns = look.at_ns + round(plan.settle_s * NS)
             return Window(topic, look.at_ns, start_ns, fault.heal_ns) if start_ns < fault.heal_ns else None
     return None
@@ -180,8 +159,8 @@ def summarise(
     """
     plan, arms = scenario.outage, scenario.outage_arms
     fault = fault_of(events, plan.rack)
-    looks = {arm.topic: looks_of(events, arm.topic) for arm in arms}
-    windows = {arm.topic: window_of(arm.topic, looks[arm.topic], fault, plan) for arm in arms}
+    seen = {arm.topic: looks_of(events, arm.topic) for arm in arms}
+    windows = {arm.topic: window_of(arm.topic, seen[arm.topic], fault, plan) for arm in arms}
     frame = raw.where("phase = 'outage'")
     counts = _counts(spark, frame, fault, windows)
     series = _series(frame, start_ns)
@@ -201,7 +180,7 @@ def summarise(
         "settle_s": plan.settle_s,
         "went_on_share": plan.went_on_share,
         "topics": [
-            _topic(arm, fault, windows[arm.topic], looks[arm.topic], probe_of(events, arm.topic), plan, start_ns)
+            _topic(arm, fault, windows[arm.topic], seen[arm.topic], probe_of(events, arm.topic), plan, start_ns)
             | counts.get(arm.topic, {})
             | {"series": series.get(arm.topic, [])}
             for arm in arms
@@ -239,7 +218,7 @@ def _topic(
 
     settled = [look for look in looks if window and window.from_ns <= look.at_ns < window.to_ns]
     heal_ns = fault.heal_ns
-    back_ns = next((x.at_ns for x in looks if heal_ns and x.at_ns > heal_ns and plan.rack in x.racks), None)
+    back_ns = next((x.at_ns for x in looks if heal_ns and x.at_ns > heal_ns and plan.rack in x.isr_racks), None)
     changes = [
         look
         for number, look in enumerate(looks)
@@ -252,9 +231,10 @@ def _topic(
         "window_s": None if window is None else [seconds(window.from_ns), seconds(window.to_ns)],
         "left_after_s": seconds(window.left_ns, fault.inject_ns) if window else None,
         "back_after_s": seconds(back_ns, fault.heal_ns),
-        "fewest_racks": min((len(look.racks) for look in settled), default=None),
+        "fewest_racks": min((len(look.isr_racks) for look in settled), default=None),
         "isr": [
-            {"at_s": seconds(x.at_ns), "leader": x.leader, "isr": list(x.isr), "racks": list(x.racks)} for x in changes
+            {"at_s": seconds(x.at_ns), "leader": x.leader, "isr": list(x.isr), "racks": list(x.isr_racks)}
+            for x in changes
         ],
         "looked_until_s": seconds(looks[-1].at_ns) if looks else None,
         "probe": _probe(probe, fault, window, start_ns),

@@ -22,7 +22,7 @@ SAMPLE_S = 1.0
 LINK_PROGRAMS = frozenset({"vde_switch", "vde_plug", "wirefilter", "dpipe"})
 PYTHON_MODULES = {
     "pyspark.daemon": "Spark load tasks",
-    "pyhooks.workload.probe": "probe",
+    "pyhooks.workload.produce": "probe",
     "bench.run": "driver",
 }
 

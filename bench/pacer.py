@@ -14,15 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.pacing import Slot
+from pyhooks.workload import certainty
+from pyhooks.workload.certainty import TOO_FEW, Refused
+from pyhooks.workload.pacing import wait_until
 
 ACKED, REFUSED, FAILED, UNKNOWN = "acked", "refused", "failed", "unknown"
-# A refusal is sure only when no earlier attempt of the same record can lie in the log; librdkafka retries this
-# error by itself, so with retries it never reaches us as a sure one.
-SURE_REFUSALS = frozenset({"NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_RACKS"})
-# Never left this process.
-SURE_FAILURES = frozenset({"_QUEUE_FULL", "MSG_SIZE_TOO_LARGE", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
-# A long wait is slept in pieces.
-SLEEP_S = 0.5
 POLL_S = 0.1
 
 
@@ -99,11 +95,9 @@ def outcome_of(error: str, *, retries: bool) -> str:
         error: librdkafka's name of the error.
         retries: whether the client may have sent the record more than once.
     """
-    if error in SURE_FAILURES:
-        return FAILED
-    if error in SURE_REFUSALS and not retries:
-        return REFUSED
-    return UNKNOWN
+    if certainty.outcome_of(Refused(error, "", False), first_only=not retries) != "fail":
+        return UNKNOWN
+    return REFUSED if error in TOO_FEW else FAILED
 
 
 def record_key(run_id: str, phase: str, arm: str, seq: int) -> bytes:
@@ -153,7 +147,7 @@ class Lane:
         share = slot.share(self.task, self.tasks)
         seen = Observations(slot, np.arange(share.start, share.stop, share.step, dtype=np.int64))
         for at, index in enumerate(share):
-            self._wait_until(self.start_ns + slot.intended_ns(index))
+            wait_until(self.start_ns + slot.intended_ns(index), clock=self.clock, sleep=self.sleep)
             key = record_key(self.run_id, slot.phase, slot.arm, slot.first_seq + index)
             seen.sent_ns[at] = self.clock()
             try:
@@ -161,11 +155,6 @@ class Lane:
             except BufferError:
                 seen.not_queued(self.clock, at)
         return seen
-
-    def _wait_until(self, due_ns: int) -> None:
-        # A late record is sent at once and keeps its intended time: that is what makes the loop open.
-        while (left_ns := due_ns - self.clock()) > 0:
-            self.sleep(min(SLEEP_S, left_ns / 1e9))
 
 
 @contextmanager

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bench.scenarios import Arm, Scenario
-
-NS = 1_000_000_000
+from pyhooks.workload.pacing import NS, due_ns
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,8 @@ class Slot:
         return count(self.duration_ns, self.rate_per_s)
 
     def intended_ns(self, index: int) -> int:
-        """When record ``index`` of the slot is meant to be sent, from the start of the phase.
-
-        Computed from the index, not from the record before: no rounding adds up, no delay carries over.
-        """
-        return self.start_ns + round(index * NS / self.rate_per_s)
+        """When record ``index`` of the slot is meant to be sent, from the start of the phase."""
+        return self.start_ns + due_ns(index, self.rate_per_s)
 
     def measured(self, index: int) -> bool:
         """Whether record ``index`` counts (it is in a block and behind the discarded head)."""

@@ -24,12 +24,14 @@ from bench.load import Load, observations
 from bench.progress import Steps, clock
 from bench.session import spark_session
 from bench.target import Target, attach
-from bench.topics import spec, watched
+from bench.topics import spec
 from pyhooks.cluster import topics
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
 from pyhooks.process import DIES_WITH_PARENT, run
 from pyhooks.wait import wait_for
+from pyhooks.workload.looks import watched
+from pyhooks.workload.pacing import NS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +86,7 @@ class Run:
         Raises:
             RackgateError: the load did not end in time.
         """
-        start_ns = time.monotonic_ns() + round(LEAD_S * pacing.NS)
+        start_ns = time.monotonic_ns() + round(LEAD_S * NS)
         self.starts_ns[phase] = start_ns
         self.history.note("load", phase, "info", step="start", start_ns=start_ns, slots=len(slots))
         load = Load.of(self.scenario, slots, run_id=self.run_id, bootstrap=self.target.bootstrap, start_ns=start_ns)
@@ -94,7 +96,7 @@ class Run:
         end_ns = start_ns + pacing.length_ns(slots)
         try:
             yield done
-            left_s = max(0.0, (end_ns - time.monotonic_ns()) / pacing.NS)
+            left_s = max(0.0, (end_ns - time.monotonic_ns()) / NS)
             timeout_s = left_s + self.scenario.flush_s + WRITE_S
             wait_for(lambda: done.done() or None, what=f"the end of the load ({phase})", timeout_s=timeout_s)
             raise_failure(done)
@@ -157,7 +159,7 @@ def planned(scenario: scenarios.Scenario) -> dict[str, float]:
     """What each step is expected to take, in seconds."""
     return {
         START: 12.0,
-        LATENCY: LEAD_S + 4 + pacing.length_ns(pacing.latency_slots(scenario)) / pacing.NS,
+        LATENCY: LEAD_S + 4 + pacing.length_ns(pacing.latency_slots(scenario)) / NS,
         OUTAGE: LEAD_S + 4 + scenario.outage.total_s,
         ANALYSE: 25.0,
         REPORT: 8.0,
@@ -192,11 +194,11 @@ def outage_phase(this: Run, racks: dict[int, str]) -> None:
     watch = watched(survivors, names, racks, this.history, interval_s=plan.isr_poll_s)
     with watch, this.driven("outage", pacing.outage_slots(this.scenario)) as done, probing(this, names):
         start_ns = this.starts_ns["outage"]
-        fault_ns = start_ns + round(plan.before_s * pacing.NS)
+        fault_ns = start_ns + round(plan.before_s * NS)
         pause_until(fault_ns, done, "the time of the fault")
         try:
             with this.target.outage(plan.rack, this.history):
-                pause_until(fault_ns + round(plan.during_s * pacing.NS), done, "the time of the heal")
+                pause_until(fault_ns + round(plan.during_s * NS), done, "the time of the heal")
         except RackgateError as error:
             # The load goes on and the phase is reported, as unknown.
             this.notes.append(f"outage of rack {plan.rack}: {error}")
@@ -207,9 +209,9 @@ def outage_phase(this: Run, racks: dict[int, str]) -> None:
 def probing(this: Run, names: list[str]) -> Iterator[None]:
     """Runs the probe that never retries beside the block; it ends by itself, or is ended."""
     plan = this.scenario.outage
-    seconds = (this.starts_ns["outage"] - time.monotonic_ns()) / pacing.NS + plan.total_s
-    words = [sys.executable, "-m", "pyhooks.workload.probe", "--bootstrap", this.target.bootstrap]
-    words += ["--topics", ",".join(names), "--rate", f"{plan.probe_rate_per_s:g}"]
+    seconds = (this.starts_ns["outage"] - time.monotonic_ns()) / NS + plan.total_s
+    words = [sys.executable, "-m", "pyhooks.workload.produce", "--bootstrap", this.target.bootstrap]
+    words += ["--mode", "probe", "--topics", ",".join(names), "--rate", f"{plan.probe_rate_per_s:g}"]
     words += ["--seconds", f"{seconds:.0f}", "--history", str(this.history.path)]
     log = this.target.run_dir / "probe.log"
     with log.open("w", encoding="utf-8") as out:
@@ -253,7 +255,7 @@ def pause_until(at_ns: int, done: Future[None], what: str) -> None:
         raise_failure(done)
         return time.monotonic_ns() >= at_ns or None
 
-    left_s = max(0.0, (at_ns - time.monotonic_ns()) / pacing.NS)
+    left_s = max(0.0, (at_ns - time.monotonic_ns()) / NS)
     wait_for(reached, what=what, timeout_s=left_s + 10, interval_s=0.02)
 
 

@@ -72,9 +72,10 @@ class RackOutageTest(Test):
 
     def _probe(self, *more: str, count: int = ATTEMPTS) -> tuple[Event, ...]:
         return self.clients.run(
-            "probe",
+            "produce",
             self.history,
-            *("--bootstrap", self._bootstrap, "--topics", TOPIC, "--rate", "2", "--count", str(count)),
+            *("--mode", "probe", "--bootstrap", self._bootstrap, "--topics", TOPIC),
+            *("--rate", "2", "--count", str(count)),
             *more,
         )
 

@@ -11,6 +11,7 @@ from bench.cli import bench_app
 from pyhooks import __version__
 from pyhooks.build.cli import build_command, patch_app
 from pyhooks.check.cli import EPILOG, check_command
+from pyhooks.checker.cli import JUDGE_EPILOG, judge_command
 from pyhooks.cluster.cli import lab_app
 from pyhooks.errors import RackgateError
 from pyhooks.fault.cli import broker_app, rack_app
@@ -32,6 +33,7 @@ app.add_typer(rack_app, name="rack")
 app.add_typer(broker_app, name="broker")
 app.add_typer(bench_app, name="bench")
 app.command("watch", epilog=WATCH_EPILOG)(watch_command)
+app.command("judge", epilog=JUDGE_EPILOG)(judge_command)
 
 
 @app.command("version")

@@ -42,7 +42,8 @@ def test_a_fault_without_proof_is_not_proved() -> None:
 
 
 def look(at_s: float, *racks: str) -> Look:
-    return Look(round(at_s * NS), 1, (1,), racks)
+    members = tuple(range(1, len(racks) + 1))
+    return Look(round(at_s * NS), 1, members, members, dict(zip(members, racks, strict=True)))
 
 
 def test_the_outage_settles_after_the_rack_has_left_the_isr() -> None:

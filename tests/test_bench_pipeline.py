@@ -105,10 +105,8 @@ def outage_history() -> list[Event]:
         away = 24.5 <= at_s < 62
         states = {}
         for arm in SCENARIO.outage_arms:
-            rf5 = len(arm.replicas) == 5
-            racks = (["a"] if away else ["a", "b"]) + (["c"] if rf5 else [])
             isr = [broker for broker in sorted(arm.replicas) if not (away and broker in (3, 4))]
-            states[arm.topic] = {"leader": 1, "isr": isr, "racks": racks}
+            states[f"{arm.topic}-0"] = {"leader": 1, "isr": isr, "replicas": list(arm.replicas)}
             refused = arm.id == "C" and away
             events.append(
                 event(
@@ -116,7 +114,8 @@ def outage_history() -> list[Event]:
                     exception=gate if refused else None, message="racks {a} of 2" if refused else None,
                 )
             )  # fmt: skip
-        events.append(event(at_s, "isr-watch", "look", "ok", topics=states))
+        racks = {"1": "a", "2": "a", "3": "b", "4": "b", "5": "c"}
+        events.append(event(at_s, "isr-watch", "look", "ok", partitions=states, racks=racks))
     return sorted(events, key=lambda one: one.mono_ns)
 
 

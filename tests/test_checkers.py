@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from pyhooks.checker import verdict
-from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import STEPS, check_faults
 from pyhooks.checker.phases import OK, check_phases
 from pyhooks.checker.seen import check_defaults
@@ -85,40 +84,6 @@ def test_phases(events: list[Event], valid: str, says: str) -> None:
     found = check_phases(events, attempts_min=2)
     assert found.valid == valid
     assert says in "; ".join(found.because)
-
-
-def read(*keys: str, topic: str = "t") -> Event:
-    return event(99, "reader", "read", "ok", topic=topic, keys=list(keys))
-
-
-@pytest.mark.parametrize(
-    ("events", "valid", "says"),
-    [
-        ([attempt(1, "ok"), attempt(2, "fail", REFUSED), read("k1")], "true", ""),
-        ([attempt(1, "ok"), attempt(2, "unknown", TIMEOUT), read("k1", "k2")], "true", ""),
-        ([attempt(1, "ok"), attempt(2, "unknown", TIMEOUT), read("k1")], "true", ""),
-        ([attempt(1, "ok"), attempt(2, "ok"), read("k1")], "false", "k2 is lost"),
-        ([attempt(1, "ok"), attempt(2, "fail", REFUSED), read("k1", "k2")], "false", "refused record k2"),
-        ([attempt(1, "ok"), read("k1", "k7")], "false", "never produced"),
-        ([attempt(1, "ok"), read("k1", "k1")], "false", "2 times"),
-        ([attempt(1, "ok")], "unknown", "no final read"),
-        ([attempt(2, "fail", REFUSED), read()], "unknown", "no acknowledged"),
-        ([], "unknown", "no acknowledged"),
-    ],
-)
-def test_delivery(events: list[Event], valid: str, says: str) -> None:
-    found = check_delivery(events)
-    assert found.valid == valid
-    assert says in "; ".join(found.because)
-
-
-@pytest.mark.parametrize(
-    ("values", "valid"), [(["v1"], "true"), (["v2"], "false"), (None, "true")], ids=["equal", "another", "not told"]
-)
-def test_delivery_compares_values(values: list[str] | None, valid: str) -> None:
-    produced = event(1, "test", "produce", "ok", topic="t", key="k1", value="v1")
-    told = {} if values is None else {"values": values}
-    assert check_delivery([produced, event(9, "reader", "read", "ok", topic="t", keys=["k1"], **told)]).valid == valid
 
 
 def succession(leader: int = 3, away: Sequence[int] = (1, 2), after: str = "new", *, left_out: str = "") -> list[Event]:

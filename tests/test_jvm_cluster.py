@@ -101,7 +101,8 @@ def answer_of(bootstrap: str, topic: str, config: dict[str, str]) -> Acknowledge
 
 
 def probe(bootstrap: str, history: Path, *more: str) -> list[Event]:
-    words = [sys.executable, "-m", "pyhooks.workload.probe", "--bootstrap", bootstrap, "--history", str(history)]
+    words = [sys.executable, "-m", "pyhooks.workload.produce", "--mode", "probe", "--bootstrap", bootstrap]
+    words += ["--history", str(history)]
     run([*words, *more], what="probe", timeout_s=60)
     return list(History(history).events())
 
@@ -186,7 +187,8 @@ def test_a_probe_of_a_topic_that_is_not_there_ends(bootstrap: str, tmp_path: Pat
 
 def test_a_terminated_probe_tells_of_every_attempt(bootstrap: str, tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
-    words = [sys.executable, "-m", "pyhooks.workload.probe", "--bootstrap", bootstrap, "--history", str(path)]
+    words = [sys.executable, "-m", "pyhooks.workload.produce", "--mode", "probe", "--bootstrap", bootstrap]
+    words += ["--history", str(path)]
     words += ["--topics", "gated", "--rate", "20", "--seconds", "120"]
     with subprocess.Popen([*DIES_WITH_PARENT, *words], stderr=subprocess.DEVNULL) as child:
         wait_for(path.exists, what="the first attempt", timeout_s=30)

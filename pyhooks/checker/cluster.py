@@ -2,11 +2,12 @@
 
 Events:
 
-* process ``isr-watch``, op ``look``, outcome ``ok``: ``data`` ``{racks, partitions}`` with ``racks`` broker id (as text)
-  to rack, and ``partitions`` ``topic-number`` to ``{leader, isr, replicas}``. A look that got no answer is ``unknown``.
-* op ``settings``: ``data`` ``{topic, step}`` and the topic's ``min.insync.replicas`` and ``min.insync.racks`` as numbers.
-  Steps are ``seen`` (the cluster says so at this moment), ``begin`` (somebody asks for it now: from here on it may hold)
-  and ``settled`` (it holds everywhere).
+* process ``isr-watch``, op ``look``, outcome ``ok``: ``data`` ``{racks, partitions}`` with ``racks`` broker id (as
+  text) to rack, and ``partitions`` ``topic-number`` to ``{leader, isr, replicas}``. A look that got no answer is
+  ``unknown``.
+* op ``settings``: ``data`` ``{topic, step}`` and the topic's ``min.insync.replicas`` and ``min.insync.racks`` as
+  numbers. Steps are ``seen`` (the cluster says so at this moment), ``begin`` (somebody asks for it now: from here on it
+  may hold) and ``settled`` (it holds everywhere).
 * process ``fault``: ``rack`` or ``data`` ``{broker}``, and ``data`` ``{step}`` of ``pyhooks.fault``.
 """
 

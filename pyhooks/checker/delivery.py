@@ -19,8 +19,8 @@ def check_delivery(events: Sequence[Event]) -> Verdict:
     """Compares what producers were told with the final read.
 
     Wrong are: an acknowledged record that is lost, a surely refused one that was read, one that nobody sent, one with
-    another value than it was sent with, and one that is there twice, unless its client retries without idempotence: such
-    duplicates are allowed, and told.
+    another value than it was sent with, and one that is there twice, unless its client retries without idempotence:
+    such duplicates are allowed, and told.
 
     A record that is in the log though its producer did not note it is no invention if the producer had announced it and
     was killed. Unknown: no acknowledged record at all; a topic with acknowledged records whose partitions were not all
@@ -103,8 +103,7 @@ def _twice(
 
 
 def _values(read: Read, attempts: dict[str, Attempt], wrong: list[str]) -> None:
-    for offset in read.damaged:
-        wrong.append(f"{read.topic}: record {read.keys.get(offset)} was read with another value")
+    wrong += [f"{read.topic}: record {read.keys.get(offset)} was read with another value" for offset in read.damaged]
     for offset, value in read.values.items():
         attempt = attempts.get(str(read.keys[offset]))
         if attempt and attempt.outcome == "ok" and attempt.value is not None and attempt.value != value:

@@ -17,10 +17,10 @@ from pyhooks.workload.records import parts_of
 def check_offsets(events: Sequence[Event]) -> Verdict:
     """One record at each offset, and the records of an idempotent producer in the order of their numbers.
 
-    Wrong are: two records acknowledged at one offset, one record acknowledged or noted twice, an acknowledged offset that
-    holds another record or none, two reads that differ in an offset, and a record of an idempotent or transactional
-    producer that is behind a later one in the log. Unknown without an acknowledged offset, or without a complete final
-    read of the partitions that have one.
+    Wrong are: two records acknowledged at one offset, one record acknowledged or noted twice, an acknowledged offset
+    that holds another record or none, two reads that differ in an offset, and a record of an idempotent or
+    transactional producer that is behind a later one in the log. Unknown without an acknowledged offset, or without a
+    complete final read of the partitions that have one.
     """
     records = Records(events)
     wrong: list[str] = []
@@ -87,7 +87,5 @@ def _disagreements(reads: Sequence[Read]) -> list[str]:
         place = known[read.topic, read.partition]
         for offset, key in read.keys.items():
             if place.setdefault(offset, key) != key:
-                wrong.append(
-                    f"{read.topic}-{read.partition}: offset {offset} was read as {place[offset]} and as {key}"
-                )
+                wrong.append(f"{read.topic}-{read.partition}: offset {offset} was read as {place[offset]} and as {key}")
     return wrong

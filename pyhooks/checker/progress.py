@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Fault, Look, Settings
@@ -96,9 +95,9 @@ def check_progress(
 
     Where they are enough: a refusal for want of replicas or racks is wrong, and so is a stretch in which no attempt is
     acknowledged though one was finished, or was waited for longer than ``patience_s``. A single attempt without an
-    acknowledgement is unknown. Where they are not enough: an acknowledgement of an attempt that was sent in the stretch is
-    wrong; of one sent before, unknown. Times in between are not judged. Unknown, too: no stretch at all, and stretches in
-    which fewer than ``attempts_min`` attempts began, unless they are too short for that.
+    acknowledgement is unknown. Where they are not enough: an acknowledgement of an attempt that was sent in the stretch
+    is wrong; of one sent before, unknown. Times in between are not judged. Unknown, too: no stretch at all, and
+    stretches in which fewer than ``attempts_min`` attempts began, unless they are too short for that.
 
     Args:
         events: a whole history. Its clients must have been able to reach all leaders that are not under a fault.
@@ -138,9 +137,8 @@ def _judged(
     missing: list[str] = []
     began = [one for one in attempts if window.from_ns <= one.sent_ns < window.to_ns]
     long = window.to_ns - window.from_ns >= patience_ns
-    state = (
-        f"{name}: ISR {list(window.look.isr)} in rack(s) {', '.join(window.look.isr_racks)}, leader {window.look.leader}"
-    )
+    isr, racks = list(window.look.isr), ", ".join(window.look.isr_racks)
+    state = f"{name}: ISR {isr} in rack(s) {racks}, leader {window.look.leader}"
     if len(began) < attempts_min and long:
         missing.append(f"{state}: {len(began)} attempts in {(window.to_ns - window.from_ns) / NS:.1f} s")
     if not window.enough:
@@ -152,9 +150,11 @@ def _judged(
     inside = [one for one in began if one.done_ns <= window.to_ns]
     stuck = [one for one in began if one.done_ns > window.to_ns and window.to_ns - one.sent_ns > patience_ns]
     acked = sum(one.outcome == "ok" for one in inside)
-    for one in inside:
-        if one.exception in TOO_FEW:
-            wrong.append(f"{state}: enough, and record {one.key} was refused with {one.exception}")
+    wrong += [
+        f"{state}: enough, and record {one.key} was refused with {one.exception}"
+        for one in inside
+        if one.exception in TOO_FEW
+    ]
     open_ended = [one for one in inside if one.outcome != "ok" and one.exception not in TOO_FEW] + stuck
     if open_ended and not acked:
         wrong.append(f"{state}: enough, and none of {len(inside) + len(stuck)} attempts was acknowledged")
@@ -162,8 +162,3 @@ def _judged(
         why = open_ended[0].exception or "no answer in time"
         missing.append(f"{state}: enough, and {len(open_ended)} attempts were not acknowledged, the first: {why}")
     return wrong, missing
-
-
-def gaps_between(seen: Sequence[Look]) -> float:
-    """The longest time between two looks, in seconds; 0 for fewer than two."""
-    return max(((right.at_ns - left.at_ns) / NS for left, right in pairwise(seen)), default=0.0)

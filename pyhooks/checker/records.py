@@ -198,8 +198,8 @@ class Records:
         for event in self._events:
             if event.op == "read":
                 data = event.data
-                name = (str(data["pass"]), str(data["topic"]), int(data["partition"]), str(data["isolation"]))
-                chunks.setdefault(name, []).append(event)
+                part = (str(data["pass"]), str(data["topic"]), int(data["partition"]), str(data["isolation"]))
+                chunks.setdefault(part, []).append(event)
         found = []
         for (name, topic, partition, isolation), parts in chunks.items():
             read = Read(name, topic, partition, int(parts[0].data["partitions"]), isolation)

@@ -22,8 +22,8 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
     """After each heal every partition that was looked at has all replicas in sync, and every driven one acknowledges.
 
     Wrong if that took longer than the bound, or had not come when the bound was over and somebody still looked (or
-    produced). Unknown without a heal, without looks (or attempts) after it, or if the history or the next fault cuts the
-    bound short.
+    produced). Unknown without a heal, without looks (or attempts) after it, or if the history or the next fault cuts
+    the bound short.
 
     Args:
         events: a whole history.

@@ -17,8 +17,9 @@ from pyhooks.history import Event, Outcome
 def check_transactions(events: Sequence[Event]) -> Verdict:
     """Every record of a committed transaction is read, none of an aborted one, and of an uncertain one all or none.
 
-    Unknown without a transaction, without a complete read_committed read of all partitions that transactions wrote to, if
-    records of a transaction are not accounted for, or if nothing tells how a transaction of a producer that ended did.
+    Unknown without a transaction, without a complete read_committed read of all partitions that transactions wrote to,
+    if records of a transaction are not accounted for, or if nothing tells how a transaction of a producer that ended
+    did.
     """
     records = Records(events)
     missing = records.unnoted()

@@ -115,7 +115,7 @@ class Known:
         return [
             "env",
             "--ignore-signal=INT,QUIT",
-            *("nsenter", f"--target={self.pid}", *user, "--net", "--mount", "--pid", "--"),
+            *("nsenter", f"--target={self.pid}", *user, "--net", "--mount", "--pid", f"--wdns={Path.cwd()}", "--"),
             *process.DIES_WITH_PARENT,
             *("env", "--default-signal=INT,QUIT"),
             *command,

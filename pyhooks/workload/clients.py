@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from itertools import groupby
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyhooks.errors import RackgateError
 from pyhooks.workload.certainty import Acked, Answer, Refused
 
-SERIALIZERS = {
-    f"{part}.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer" for part in ("key", "value")
-}
-PATCHED, CONFLUENT, JAVA = "patched", "confluent", "java"
-_HEAD = struct.Struct(">iii")
-_LENGTH = struct.Struct(">i")
-# as rackgate.hooks.Sending packs its answers
-_ANSWER = struct.Struct(">iqqiqi")
+if TYPE_CHECKING:
+    from pyhooks.jvm.gateway import Gateway
+    from pyhooks.jvm.producer import Sent
+
+PATCHED, CONFLUENT = "patched", "confluent"
 POLL_S = 0.05
 
 
@@ -97,6 +96,11 @@ class Settings:
     alone: bool
     defaults: bool
 
+    @property
+    def close_timeout_s(self) -> float:
+        """How long a client may take to end."""
+        return self.timeout_ms / 1000 + CLOSE_GRACE_S
+
     def java(self) -> Mapping[str, str]:
         """The configuration of a Java producer, beside the serializers."""
         # The producer refuses a delivery timeout below linger and request timeout together.
@@ -161,6 +165,7 @@ class Settings:
 DEFAULT_LINGER_MS = 5
 DEFAULT_REQUEST_TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 60_000
+CLOSE_GRACE_S = 2.0
 
 
 class Client(Protocol):
@@ -184,154 +189,112 @@ class Client(Protocol):
     def abort(self) -> None:
         """Aborts the transaction; raises TransactionError."""
 
-    def close(self, timeout_s: float) -> None:
-        """Ends the producer, waiting at most ``timeout_s`` for what is open; ``take`` gives the rest afterwards."""
+    def close(self) -> None:
+        """Ends the producer, waiting for what is open, but not much longer than the settings' timeout.
+
+        ``take`` gives the rest afterwards.
+        """
 
     def release(self) -> None:
         """Ends what the client runs in; to be called when everything was taken."""
 
 
-def pack(records: Sequence[Record]) -> bytes:
-    """Records as ``rackgate.hooks.Sending`` reads them."""
-    parts: list[bytes] = []
-    for record in records:
-        topic = record.topic.encode()
-        parts += (_HEAD.pack(record.token, record.partition, len(topic)), topic)
-        parts += (_LENGTH.pack(len(record.key)), record.key, _LENGTH.pack(len(record.value)), record.value)
-    return b"".join(parts)
-
-
-def unpack(packed: bytes, errors: Callable[[int], Refused]) -> list[Report]:
-    """The reports in what ``rackgate.hooks.Sending`` gives.
+class Java:
+    """Kafka's Java producer, in this process or in a JVM of its own.
 
     Args:
-        packed: its bytes.
-        errors: what an index of its errors stands for.
-    """
-    return [
-        Report(token, sent_ns, done_ns, Acked(partition, offset) if error < 0 else errors(error))
-        for token, sent_ns, done_ns, partition, offset, error in _ANSWER.iter_unpack(packed)
-    ]
-
-
-def refusal(line: str) -> Refused:
-    """The error that a line of ``rackgate.hooks.Sending`` tells of."""
-    name, kind, message = line.split("\t", 2)
-    return Refused(name, message, kind == "retriable")
-
-
-class _Java:
-    """``rackgate.hooks.Sending`` in a JVM.
-
-    Args:
-        sending: the Java object.
-        to_java: bytes as the JVM takes them.
-        call: calls, and turns Java's exceptions into JavaError.
-        stack: what is to be closed at the end.
-    """
-
-    def __init__(self, sending: Any, to_java: Callable[[bytes], Any], call: Callable[..., Any], stack: ExitStack) -> None:
-        self._sending = sending
-        self._to_java = to_java
-        self._call = call
-        self._stack = stack
-        self._errors: list[Refused] = []
-
-    def send(self, records: Sequence[Record]) -> None:
-        self._call(self._sending.send, self._to_java(pack(records)))
-
-    def take(self, timeout_s: float) -> list[Report]:
-        return unpack(bytes(self._call(self._sending.take, round(timeout_s * 1000))), self._error)
-
-    def _error(self, index: int) -> Refused:
-        if index >= len(self._errors):
-            self._errors = [refusal(str(line)) for line in self._call(self._sending.errors)]
-        return self._errors[index]
-
-    def _step(self, step: Any) -> None:
-        from pyhooks.jvm.failure import JavaError
-
-        try:
-            self._call(step)
-        except JavaError as error:
-            raise TransactionError(error.java_class, error.text) from error
-
-    def init_transactions(self) -> None:
-        self._step(self._sending.initTransactions)
-
-    def begin(self) -> None:
-        self._step(self._sending.begin)
-
-    def commit(self) -> None:
-        self._step(self._sending.commit)
-
-    def abort(self) -> None:
-        self._step(self._sending.abort)
-
-    def close(self, timeout_s: float) -> None:
-        self._call(self._sending.close, round(timeout_s * 1000))
-
-    def release(self) -> None:
-        self._stack.close()
-
-
-def patched(settings: Settings) -> Client:
-    """The Java producer of the built distribution, in this process.
+        settings: of the producer.
+        home: the JVM that it lives in; None stands for this process, with the client of the built distribution.
 
     Raises:
         JavaError: the configuration is refused.
         RackgateError: no distribution, or no Java.
     """
-    import jpype
 
-    from pyhooks.build.distribution import Distribution
-    from pyhooks.jvm.failure import JavaError
-    from pyhooks.jvm.machine import ensure_started
+    def __init__(self, settings: Settings, home: Gateway | None = None) -> None:
+        from pyhooks.jvm.producer import Producer
 
-    distribution = Distribution.load()
-    ensure_started(f"{distribution.hooks}:{distribution.classpath()}")
+        self._home = home
+        self._reports: SimpleQueue[list[Report]] = SimpleQueue()
+        self._producer = Producer(
+            settings.bootstrap, settings.java(), home=home, close_timeout_s=settings.close_timeout_s
+        )
 
-    def call(function: Any, *arguments: Any) -> Any:
+    def send(self, records: Sequence[Record]) -> None:
+        """See ``Client``."""
+        for topic, group in groupby(records, key=lambda record: record.topic):
+            own = list(group)
+            future = self._producer.send_batch(
+                topic,
+                [record.value for record in own],
+                keys=[record.key for record in own],
+                partitions=[record.partition for record in own],
+            )
+            future.add_done_callback(partial(self._ended, [record.token for record in own]))
+
+    def _ended(self, tokens: Sequence[int], future: Future[Sent]) -> None:
+        # Of a batch without an answer, whoever drives the client says so at its end.
+        if future.exception() is not None:
+            return
+        sent = future.result()
+        refused = [Refused(error.java_class, error.text, error.retriable) for error in sent.errors]
+        columns = zip(
+            tokens,
+            sent.sent_ns.tolist(),
+            sent.done_ns.tolist(),
+            sent.partition.tolist(),
+            sent.offset.tolist(),
+            sent.error.tolist(),
+            strict=True,
+        )
+        self._reports.put(
+            [
+                Report(token, sent_ns, done_ns, Acked(partition, offset) if error < 0 else refused[error])
+                for token, sent_ns, done_ns, partition, offset, error in columns
+            ]
+        )
+
+    def take(self, timeout_s: float) -> list[Report]:
+        """See ``Client``."""
+        taken: list[Report] = []
+        with suppress(Empty):
+            taken += self._reports.get(timeout=timeout_s) if timeout_s > 0 else self._reports.get_nowait()
+            while True:
+                taken += self._reports.get_nowait()
+        return taken
+
+    def _step(self, step: Callable[[], None]) -> None:
+        from pyhooks.jvm.failure import JavaError
+
         try:
-            return function(*arguments)
-        except jpype.JException as error:
-            raise JavaError.of(error) from error
+            step()
+        except JavaError as error:
+            raise TransactionError(error.java_class, error.text) from error
 
-    config = jpype.java.util.HashMap()
-    for key, value in {**SERIALIZERS, **settings.java()}.items():
-        config.put(key, value)
-    sending = call(jpype.JClass("rackgate.hooks.Sending"), config)
-    return _Java(sending, jpype.JArray(jpype.JByte), call, ExitStack())
+    def init_transactions(self) -> None:
+        """See ``Client``."""
+        self._step(self._producer.init_transactions)
 
+    def begin(self) -> None:
+        """See ``Client``."""
+        self._step(self._producer.begin)
 
-def java(settings: Settings, classpath: str) -> Client:
-    """The Java producer of a class path, in a JVM of its own that ends with this process.
+    def commit(self) -> None:
+        """See ``Client``."""
+        self._step(self._producer.commit)
 
-    Args:
-        settings: of the producer.
-        classpath: of a Kafka client of any release.
+    def abort(self) -> None:
+        """See ``Client``."""
+        self._step(self._producer.abort)
 
-    Raises:
-        JavaError: the configuration is refused.
-        RackgateError: the JVM does not start.
-    """
-    from py4j.protocol import Py4JJavaError
+    def close(self) -> None:
+        """See ``Client``."""
+        self._producer.close()
 
-    from pyhooks.build.distribution import Distribution
-    from pyhooks.jvm.failure import JavaError
-    from pyhooks.jvm.gateway import Gateway
-
-    def call(function: Any, *arguments: Any) -> Any:
-        try:
-            return function(*arguments)
-        except Py4JJavaError as error:
-            raise JavaError.of(error.java_exception) from error
-
-    with ExitStack() as stack:
-        gateway = stack.enter_context(Gateway(f"{Distribution.load().hooks}:{classpath}"))
-        sending = call(gateway.jvm.rackgate.hooks.Sending, {**SERIALIZERS, **settings.java()})
-        return _Java(sending, bytes, call, stack.pop_all())
-    raise AssertionError("unreachable")
+    def release(self) -> None:
+        """See ``Client``."""
+        if self._home is not None:
+            self._home.close()
 
 
 class Confluent:
@@ -351,6 +314,7 @@ class Confluent:
             raise RackgateError(f"librdkafka refuses its configuration: {error.args[0].str()}") from error
         self._reports: deque[Report] = deque()
         self._timeout_s = settings.timeout_ms / 1000
+        self._close_timeout_s = settings.close_timeout_s
 
     def send(self, records: Sequence[Record]) -> None:
         """See ``Client``."""
@@ -416,9 +380,9 @@ class Confluent:
         """See ``Client``."""
         self._step(self._producer.abort_transaction, self._timeout_s)
 
-    def close(self, timeout_s: float) -> None:
+    def close(self) -> None:
         """See ``Client``."""
-        if self._producer.flush(timeout_s):
+        if self._producer.flush(self._close_timeout_s):
             self._producer.purge()
             self._producer.flush(1.0)
 
@@ -426,22 +390,27 @@ class Confluent:
         """See ``Client``; nothing runs beside this process."""
 
 
-def make(kind: str, settings: Settings, classpath: str | None = None) -> Client:
+def make(kind: str, settings: Settings) -> Client:
     """The client that a name stands for.
 
     Args:
-        kind: ``patched``, ``confluent``, or ``java`` with a class path.
+        kind: ``patched``, ``confluent``, or the release of a stock Java client such as ``3.9``.
         settings: of the producer.
-        classpath: of ``java``.
 
     Raises:
         RackgateError: no such client, or it cannot be made.
         JavaError: Java refuses the configuration.
     """
-    if kind == PATCHED:
-        return patched(settings)
     if kind == CONFLUENT:
         return Confluent(settings)
-    if kind == JAVA and classpath:
-        return java(settings, classpath)
-    raise RackgateError(f"--client {kind}: one of {PATCHED}, {CONFLUENT}, and {JAVA} with --classpath")
+    if kind == PATCHED:
+        return Java(settings)
+    from pyhooks.build.clients import client_classpath
+    from pyhooks.jvm.gateway import Gateway
+
+    home = Gateway(client_classpath(kind))
+    try:
+        return Java(settings, home)
+    except BaseException:
+        home.close()
+        raise

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from pyhooks.errors import RackgateError
-from pyhooks.workload.clients import CONFLUENT, DEFAULT_LINGER_MS, JAVA, PATCHED, Settings
+from pyhooks.workload.clients import CONFLUENT, DEFAULT_LINGER_MS, PATCHED, Settings
 
 Mode = Literal["probe", "plain", "idempotent", "transactional"]
 PROBE, PLAIN, IDEMPOTENT, TRANSACTIONAL = "probe", "plain", "idempotent", "transactional"
@@ -31,8 +31,7 @@ class Plan:
         count: records per topic, or None for no bound; one of the two must bound the process.
         record_bytes: size of a value; a key is part of its value, so values are at least as long as their keys.
         mode: what kind of producer.
-        client: which client.
-        classpath: of the client ``java``.
+        client: ``patched``, ``confluent``, or the release of a stock Java client.
         retries: of the mode ``plain``.
         defaults: in the mode ``probe``: with the producer's default settings, ``timeout_ms`` as delivery.timeout.ms.
         timeout_ms: how long one record may take.
@@ -53,7 +52,6 @@ class Plan:
     record_bytes: int = 100
     mode: Mode = "plain"
     client: str = PATCHED
-    classpath: str | None = None
     retries: int = 0
     defaults: bool = False
     timeout_ms: int = 5000
@@ -93,8 +91,6 @@ class Plan:
             raise RackgateError("--abort-share must be in 0..1, --txn-records and --txn-ms above 0")
         if self.abort_share and self.mode != TRANSACTIONAL:
             raise RackgateError(f"--abort-share belongs to --mode {TRANSACTIONAL}")
-        if (self.client == JAVA) != (self.classpath is not None):
-            raise RackgateError(f"--client {JAVA} and --classpath belong together")
 
     @property
     def first_only(self) -> bool:
@@ -134,8 +130,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--history", required=True, type=Path, help="the file to which events are appended")
     add("--mode", choices=MODES, default=PLAIN, help="probe: what single attempts get, one record a request, slots that"
         " pass meanwhile are left out (default plain)")  # fmt: skip
-    add("--client", default=PATCHED, choices=(PATCHED, CONFLUENT, JAVA), help="default patched")
-    add("--classpath", help="of --client java: the jars of a Kafka client of any release")
+    add("--client", default=PATCHED, help=f"{PATCHED} (default), {CONFLUENT}, or the release of a stock Java client"
+        " such as 4.3.1, 3.9, 2.8")  # fmt: skip
     add("--partitions", type=int, help="of every topic (default: asked; 1 with --mode probe)")
     add("--rate", type=float, default=2.0, help="records per second and topic (default 2)")
     add("--seconds", type=float, help="how long records are sent")
@@ -174,7 +170,6 @@ def parse(arguments: Sequence[str]) -> tuple[Plan, Path]:
         record_bytes=0 if probe else found.record_bytes,
         mode=found.mode,
         client=found.client,
-        classpath=found.classpath,
         retries=found.retries,
         defaults=found.defaults,
         timeout_ms=found.delivery_timeout_ms if found.defaults else found.timeout_ms,

@@ -13,13 +13,14 @@ Events, of the process that ``--name`` gives (``probe`` or ``producer``):
   * ``fail``: surely refused, the record is in no log; see ``pyhooks.workload.certainty``.
   * ``unknown``: everything else. After a timeout or a lost connection the record may be in the log.
 
-* ``txn``, when a transaction has ended, ``data`` ``{run, txn, asked, records, begun_ns}``, and ``exception`` if there was
+* ``txn``, when a transaction has ended, ``data`` ``{run, txn, asked, records, begun_ns}``, and ``exception`` if there
+  was
   one: ``ok`` committed, ``fail`` surely aborted, ``unknown`` neither is certain.
-* ``end``, ``info``, for each topic: ``data`` ``{run, topic, attempts, skipped, to}``. Every attempt has its event in the
-  history, and there are no others. It is missing if the process was killed.
+* ``end``, ``info``, for each topic: ``data`` ``{run, topic, attempts, skipped, to}``. Every attempt has its event in
+  the history, and there are no others. It is missing if the process was killed.
 
-Keys are ``run/topic/partition/seq`` and unique over all runs. A topic has a lane of its own, so that one without a leader
-does not hold up the others; transactions span all topics, in a single lane.
+Keys are ``run/topic/partition/seq`` and unique over all runs. A topic has a lane of its own, so that one without a
+leader does not hold up the others; transactions span all topics, in a single lane.
 """
 
 from __future__ import annotations
@@ -51,7 +52,6 @@ AHEAD = 100
 BURST = 500
 # Events go to the disk in pieces: often enough to be read along, seldom enough to cost little.
 WRITE_S = 0.2
-CLOSE_GRACE_S = 2.0
 NOT_REPORTED = Refused("not-reported", "the client ended without an answer", False)
 
 
@@ -140,9 +140,7 @@ class Producing:
         partitions: of each topic.
     """
 
-    def __init__(
-        self, plan: Plan, history: History, make: Callable[[str], Client], partitions: dict[str, int]
-    ) -> None:
+    def __init__(self, plan: Plan, history: History, make: Callable[[str], Client], partitions: dict[str, int]) -> None:
         self.plan = plan
         self.history = history
         self.stop = threading.Event()
@@ -171,7 +169,7 @@ class Producing:
             thread.start()
         for thread in threads:
             thread.join()
-        self._client.close(self.plan.timeout_ms / 1000 + CLOSE_GRACE_S)
+        self._client.close()
         self._collected.set()
         collector.join()
         self._client.release()
@@ -211,7 +209,8 @@ class Producing:
 
     def _burst(self, lane: Lane, start_ns: int, slot: int, most: int, txn: int | None) -> int:
         """Sends what is due by now, at most ``most`` records and at least one; returns how many."""
-        now_ns, records = time.monotonic_ns(), []
+        now_ns = time.monotonic_ns()
+        records: list[Record] = []
         if self.plan.mode == PROBE:
             most = 1
         while len(records) < most:
@@ -319,7 +318,7 @@ class Producing:
     def _replace(self) -> None:
         """Puts another client in the place of one that can do nothing more; its records get their answers."""
         old, self._client = self._client, self._make(self.run_id)
-        old.close(0)
+        old.close()
         self._write(self._take(old, 0.0))
         old.release()
 
@@ -405,7 +404,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(number, end)
 
         def make(run_id: str) -> Client:
-            return clients.make(plan.client, plan.settings(run_id), plan.classpath)
+            return clients.make(plan.client, plan.settings(run_id))
 
         producing = Producing(plan, History(path), make, partitions_of(plan))
         running.append(producing)

@@ -2,8 +2,8 @@
 
 Events of process ``reader`` and op ``read``, one for each chunk of a partition, with ``data``
 
-* ``{pass, topic, partition, partitions, isolation}``: ``pass`` names the read, ``partitions`` is how many the topic has,
-  ``isolation`` is ``read_uncommitted`` (all up to the high watermark) or ``read_committed``;
+* ``{pass, topic, partition, partitions, isolation}``: ``pass`` names the read, ``partitions`` is how many the topic
+  has, ``isolation`` is ``read_uncommitted`` (all up to the high watermark) or ``read_committed``;
 * ``{low, end}``: first offset of the log, and where it ended when the read began;
 * ``{begin, next}``: the chunk covers the offsets from ``begin`` up to ``next``; chunks follow upon each other from
   ``low`` to ``end``, else something is missing;
@@ -178,9 +178,7 @@ def _partitions(consumer: Consumer, topic: str) -> int:
     return len(found.partitions)
 
 
-def _read(
-    consumer: Consumer, about: dict[str, Any], history: History, timeout_s: float, *, values: bool
-) -> str | None:
+def _read(consumer: Consumer, about: dict[str, Any], history: History, timeout_s: float, *, values: bool) -> str | None:
     """Reads one partition and notes it; returns what kept it from its end, or None."""
     try:
         partition = _Partition(consumer, about["topic"], about["partition"], values=values)

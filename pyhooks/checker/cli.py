@@ -1,0 +1,74 @@
+"""``rackgate judge``: the checkers again, on a stored history, without a cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pyhooks.checker import verdict
+from pyhooks.checker.judging import CHECKERS, judge
+from pyhooks.errors import RackgateError
+from pyhooks.history import History
+
+STATUS = {"true": 0, "false": 1, "unknown": 2}
+COLOURS = {"true": "green", "false": "bold red", "unknown": "yellow"}
+# A broken run can have a reason for each record.
+REASONS = 20
+
+JUDGE_EPILOG = (
+    "Examples: rackgate judge out/lab/20260101-120000/history.jsonl · rackgate judge h.jsonl --checker"
+    " promise --checker delivery --json. Exit status: 0 all hold, 1 something is wrong, 2 something is unknown."
+    f" Checkers: {', '.join(f'{name} ({one.subject})' for name, one in CHECKERS.items())}."
+)
+
+
+def judge_command(
+    history: Annotated[Path, typer.Argument(help="A history, such as history.jsonl in the folder of a run.")],
+    checker: Annotated[
+        list[str] | None, typer.Option("--checker", help="Only this one; can be repeated [default: all that apply].")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print verdicts as JSON, with all reasons.")] = False,
+) -> None:
+    """Runs the checkers over a stored HISTORY, without a cluster."""
+    if not history.is_file():
+        raise RackgateError(f"{history}: no such history")
+    try:
+        events = tuple(History(history).events())
+    except (ValueError, OSError) as error:
+        raise RackgateError(f"history cannot be read: {error}") from error
+    found, left_out = judge(events, checker or ())
+    whole = verdict.join(found)
+    if as_json:
+        told = {"history": str(history), "events": len(events), "valid": whole.valid}
+        told |= {"verdicts": [asdict(one) for one in found], "left_out": left_out}
+        sys.stdout.write(json.dumps(told, indent=1) + "\n")
+    else:
+        _print(found, left_out, len(events))
+    raise typer.Exit(STATUS[whole.valid])
+
+
+def _print(found: list[verdict.Verdict], left_out: list[str], events: int) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
+    for head in ("checker", "valid", "about"):
+        table.add_column(head)
+    for one in found:
+        table.add_row(one.checker, f"[{COLOURS[one.valid]}]{one.valid}[/]", CHECKERS[one.checker].subject)
+    console.print(table)
+    for one in found:
+        for mark, reasons in (("", one.because), ("note: ", one.notes)):
+            for reason in reasons[:REASONS]:
+                console.print(f"{one.checker}: {mark}{reason}", markup=False)
+            if len(reasons) > REASONS:
+                console.print(
+                    f"{one.checker}: {mark}and {len(reasons) - REASONS} more (--json shows all)", markup=False
+                )
+    if left_out:
+        console.print(f"{events} events; nothing in them for: {', '.join(left_out)}", markup=False)

@@ -1,0 +1,114 @@
+"""What lies on the disks of stopped brokers, read by Kafka's own record classes in a single JVM.
+
+A log is read as a broker would find it at its next start: up to the first batch that is cut short or whose checksum is
+wrong; there Kafka's recovery truncates it, later segments included (``LogSegment.recover``, ``LogLoader.recoverLog``).
+Recovery looks only at what was not flushed when the broker ended; here every batch is checked, so damage in what was
+flushed ends a log here, too. The kernel goes on when a process is killed: what a broker wrote is on its disk, flushed
+or not.
+
+Events of process ``disks``, with the broker's rack: for each chunk of a partition op ``disk``, ``data`` ``{pass,
+broker, topic, partition, low, end, begin, next, runs, keys}`` as in ``pyhooks.workload.reader``, and ``torn`` where a
+log is cut short; for each broker op ``disk-end``, ``data`` ``{pass, broker, replicas, stopped}`` with all of its
+partitions, and outcome ``unknown`` and an ``error`` if its disk could not be read.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyhooks import process
+from pyhooks.build.distribution import Distribution
+from pyhooks.cluster.kafka import LOG4J
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event, History, Outcome
+
+TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The disk of one broker.
+
+    Attributes:
+        broker: its id.
+        rack: its rack, or empty.
+        data: its log folder (``log.dirs``); a folder that is not there is an empty disk, as after a wipe.
+        stopped: whether the broker does not run; a log that grows while it is read proves nothing.
+    """
+
+    broker: int
+    rack: str
+    data: Path
+    stopped: bool
+
+
+def read_disks(disks: Sequence[Disk], history: History, *, topics: Sequence[str] = ()) -> None:
+    """Reads all logs of brokers into a history.
+
+    Args:
+        disks: of the brokers, all of the cluster if the promise is to be checked.
+        history: where the events go.
+        topics: which to note; by default all but those whose names begin with ``__``.
+
+    Raises:
+        RackgateError: no distribution, or a disk that could not be read; its event tells so, and the others were read.
+    """
+    name = uuid.uuid4().hex[:8]
+    lines = _dump([disk.data for disk in disks if disk.data.is_dir()])
+    problems: list[str] = []
+    for disk in disks:
+        own = lines.get(str(disk.data), [])
+        chunks = [line for line in own if "topic" in line and _wanted(str(line["topic"]), topics)]
+        events = [_chunk(disk, name, line, chunks) for line in chunks]
+        places = {(str(line["topic"]), int(line["partition"])) for line in chunks}
+        told: dict[str, Any] = {
+            "pass": name, "broker": disk.broker, "stopped": disk.stopped, "replicas": sorted(map(list, places)),
+        }  # fmt: skip
+        outcome: Outcome = "ok"
+        done = any("done" in line for line in own) if disk.data.is_dir() else True
+        if not done:
+            told["error"] = next((line["error"] for line in own if "error" in line), "it was not read to its end")
+            problems.append(f"broker {disk.broker}: {told['error']}")
+            outcome = "unknown"
+        events.append(Event.now("disks", "disk-end", outcome, rack=disk.rack, **told))
+        history.extend(events)
+    if problems:
+        raise RackgateError(f"read the disks: {'; '.join(problems)}")
+
+
+def _wanted(topic: str, topics: Sequence[str]) -> bool:
+    return topic in topics if topics else not topic.startswith("__")
+
+
+def _chunk(disk: Disk, name: str, line: Mapping[str, Any], chunks: Sequence[Mapping[str, Any]]) -> Event:
+    # The end is known with the last chunk of a partition.
+    place = (line["topic"], line["partition"])
+    end = next(one["end"] for one in chunks if (one["topic"], one["partition"]) == place and "end" in one)
+    told = {key: value for key, value in line.items() if key != "folder"}
+    return Event.now("disks", "disk", "ok", rack=disk.rack, **{"pass": name, "broker": disk.broker, **told, "end": end})
+
+
+def _dump(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
+    """What ``rackgate.hooks.LogDump`` says of each folder."""
+    found: dict[str, list[dict[str, Any]]] = {str(folder): [] for folder in folders}
+    if not folders:
+        return found
+    built = Distribution.load()
+    words = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    words += [f"-Dlog4j2.configurationFile={LOG4J}", "-cp", f"{built.hooks}:{built.classpath()}"]
+    said = process.run(
+        [*words, "rackgate.hooks.LogDump"],
+        what="read the disks",
+        stdin="".join(f"{folder}\n" for folder in found),
+        timeout_s=TIMEOUT_S,
+    )
+    for text in said.splitlines():
+        if text.startswith("{"):
+            line = json.loads(text)
+            found[line["folder"]].append(line)
+    return found

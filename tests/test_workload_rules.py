@@ -1,0 +1,221 @@
+"""What is certain, what a command line means, and how clients are configured; no cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event
+from pyhooks.workload.certainty import ERRORS, Acked, Refused, outcome_of
+from pyhooks.workload.clients import CONFLUENT, PATCHED, Report, Settings, make
+from pyhooks.workload.plan import PROBE_PROCESS, Plan, parse
+from pyhooks.workload.produce import Attempt, main
+from pyhooks.workload.records import damaged, key_of, parts_of, text_of, value_of
+
+PROBE = Plan("b:9092", ("t",), rate_per_s=2, count=3, partitions=1, mode="probe", record_bytes=0, name=PROBE_PROCESS)
+MUST = ("--bootstrap", "b:9092", "--topics", "t,u", "--history", "h.jsonl")
+
+
+def java(name: str, *, retriable: bool = True) -> Refused:
+    return Refused(f"{ERRORS}.{name}", "text", retriable)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        f"{ERRORS}.NotEnoughRacksException",
+        f"{ERRORS}.NotEnoughReplicasException",
+        f"{ERRORS}.TopicAuthorizationException",
+        "NOT_ENOUGH_REPLICAS",
+        "NOT_ENOUGH_RACKS",
+    ],
+)
+def test_a_refusal_before_the_append_is_certain_for_a_first_attempt_alone(error: str) -> None:
+    assert outcome_of(Refused(error, "", True), first_only=True) == "fail"
+    assert outcome_of(Refused(error, "", True), first_only=False) == "unknown"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        f"{ERRORS}.TimeoutException",
+        f"{ERRORS}.NotEnoughRacksAfterAppendException",
+        f"{ERRORS}.NotEnoughReplicasAfterAppendException",
+        # a leader that steps down gives it to records that wait for their acknowledgement
+        f"{ERRORS}.NotLeaderOrFollowerException",
+        f"{ERRORS}.NetworkException",
+        f"{ERRORS}.UnknownServerException",
+        "_MSG_TIMED_OUT",
+        "_UNKNOWN_TOPIC",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "not-reported",
+    ],
+)
+@pytest.mark.parametrize("first_only", [False, True])
+def test_what_may_have_been_appended_is_unknown(error: str, first_only: bool) -> None:
+    assert outcome_of(Refused(error, "", True), first_only=first_only) == "unknown"
+
+
+@pytest.mark.parametrize("first_only", [False, True])
+def test_an_acknowledgement_and_a_full_queue_are_certain(first_only: bool) -> None:
+    assert outcome_of(Acked(0, 7), first_only=first_only) == "ok"
+    assert outcome_of(Refused("_QUEUE_FULL", "", True), first_only=first_only) == "fail"
+
+
+def test_events_carry_what_checkers_need() -> None:
+    attempt = Attempt("t", 0, 4, "k", 900, txn=None)
+    refused = attempt.event(PROBE, "run-1", Report(1, 1_000_000, 4_500_000, java("NotEnoughRacksException")))
+    assert (refused.process, refused.op, refused.outcome, refused.mono_ns) == ("probe", "produce", "fail", 4_500_000)
+    assert refused.data == {
+        "run": "run-1",
+        "topic": "t",
+        "key": "k",
+        "seq": 4,
+        "partition": 0,
+        "intended_ns": 900,
+        "sent_ns": 1_000_000,
+        "latency_ms": 3.5,
+        "mode": "probe",
+        "exception": f"{ERRORS}.NotEnoughRacksException",
+        "message": "text",
+        "retriable": True,
+    }
+    acked = replace(attempt, txn=3).event(replace(PROBE, defaults=True), "run-1", Report(1, 5, 6, Acked(2, 0)))
+    assert (acked.outcome, acked.data["offset"], acked.data["partition"], acked.data["txn"]) == ("ok", 0, 2, 3)
+    assert acked.data["defaults"] is True
+    assert Event.parse(acked.line()) == acked
+
+
+def test_one_attempt_a_request_and_no_second_one() -> None:
+    config = PROBE.settings("id").java()
+    assert config["retries"] == "0"
+    assert config["enable.idempotence"] == "false"
+    assert config["acks"] == "all"
+    assert config["batch.size"] == "0"
+    assert "transactional.id" not in config
+
+
+@pytest.mark.parametrize("mode", ["probe", "plain", "idempotent", "transactional"])
+@pytest.mark.parametrize("timeout_ms", [6, 5000, 120_000])
+@pytest.mark.parametrize("linger_ms", [0, 5])
+def test_java_accepts_its_timeouts(mode: str, timeout_ms: int, linger_ms: int) -> None:
+    plan = replace(PROBE, mode=mode, timeout_ms=timeout_ms, linger_ms=linger_ms)
+    config = plan.settings("id").java()
+    assert int(config["delivery.timeout.ms"]) >= int(config["linger.ms"]) + int(config["request.timeout.ms"])
+    assert int(config["request.timeout.ms"]) > 0
+    assert ("transactional.id" in config) == (mode == "transactional")
+    assert ("retries" in config) == (mode in ("probe", "plain"))
+
+
+@pytest.mark.parametrize(("timeout_ms", "request_ms"), [(8000, 7995), (120_000, 30_000)])
+def test_defaults_set_the_delivery_timeout_and_what_it_forces(timeout_ms: int, request_ms: int) -> None:
+    config = replace(PROBE, defaults=True, timeout_ms=timeout_ms).settings("id").java()
+    assert config == {
+        "bootstrap.servers": "b:9092",
+        "delivery.timeout.ms": str(timeout_ms),
+        "request.timeout.ms": str(request_ms),
+    }
+    with pytest.raises(RackgateError, match="no meaning for confluent"):
+        replace(PROBE, defaults=True, timeout_ms=timeout_ms).settings("id").librdkafka()
+
+
+@pytest.mark.parametrize("mode", ["probe", "plain", "idempotent", "transactional"])
+def test_librdkafka_takes_its_configuration(mode: str) -> None:
+    client = make(CONFLUENT, replace(PROBE, mode=mode, bootstrap="127.0.0.1:1").settings("id"))
+    client.close()
+    assert client.take(0) == []
+    client.release()
+
+
+def test_a_client_that_is_not_known_is_refused() -> None:
+    settings: Settings = PROBE.settings("id")
+    with pytest.raises(RackgateError, match="0.8"):
+        make("0.8", settings)
+
+
+@pytest.mark.parametrize(
+    ("plan", "first_only"),
+    [
+        (PROBE, True),
+        (replace(PROBE, defaults=True), False),
+        (replace(PROBE, mode="plain"), True),
+        (replace(PROBE, mode="plain", retries=1), False),
+        (replace(PROBE, mode="idempotent"), False),
+        (replace(PROBE, mode="transactional"), False),
+    ],
+)
+def test_only_one_attempt_without_idempotence_can_be_sure(plan: Plan, first_only: bool) -> None:
+    assert plan.first_only is first_only
+
+
+def test_command_line() -> None:
+    plan, path = parse([*MUST, "--mode", "probe", "--rate", "4", "--seconds", "60"])
+    expected = Plan("b:9092", ("t", "u"), 4.0, partitions=1, seconds=60.0, mode="probe", record_bytes=0, name="probe")
+    assert plan == expected
+    assert path == Path("h.jsonl")
+    plan, _ = parse([*MUST, "--mode", "probe", "--count", "1", "--defaults", "--delivery-timeout-ms", "8000"])
+    assert (plan.count, plan.timeout_ms, plan.defaults) == (1, 8000, True)
+    plan, _ = parse([*MUST, "--count", "9", "--client", "3.9", "--mode", "transactional", "--abort-share", "0.5"])
+    assert (plan.client, plan.mode, plan.abort_share, plan.partitions) == ("3.9", "transactional", 0.5, None)
+    assert (plan.name, plan.record_bytes) == ("producer", 100)
+    assert parse([*MUST, "--count", "9"])[0].client == PATCHED
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ((), "one of --seconds and --count"),
+        (("--count", "0"), "must be above 0"),
+        (("--seconds", "-1"), "must be above 0"),
+        (("--count", "1", "--rate", "0"), "--rate 0"),
+        (("--count", "1", "--timeout-ms", "5"), "must be above 5"),
+        (("--count", "1", "--timeout-ms", "50", "--linger-ms", "50"), "must be above 50"),
+        (("--count", "1", "--topics", "t,,u"), "--topics"),
+        (("--count", "1", "--topics", "t,t"), "--topics"),
+        (("--count", "1", "--topics", "t/u"), "--topics"),
+        (("--count", "1", "--retries", "2", "--mode", "idempotent"), "--retries 2"),
+        (("--count", "1", "--defaults"), "--defaults belongs"),
+        (("--count", "1", "--abort-share", "0.1"), "--abort-share belongs"),
+        (("--count", "1", "--abort-share", "1.1", "--mode", "transactional"), "0..1"),
+        (("--count", "1", "--partitions", "-1"), "--partitions -1"),
+    ],
+)
+def test_a_plan_that_cannot_be_done_is_refused(more: tuple[str, ...], said: str) -> None:
+    with pytest.raises(RackgateError, match=said):
+        parse([*MUST, *more])
+
+
+def test_an_error_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*MUST, "--rate", "1"]) == 2
+    written = capsys.readouterr().err
+    assert written.startswith("error: one of --seconds and --count")
+    assert written.count("\n") == 1
+
+
+names = st.text(st.characters(exclude_characters="/\n", codec="utf-8"), min_size=1)
+
+
+@given(names, names, st.integers(0, 10**6), st.integers(0, 10**9), st.integers(0, 400), st.data())
+def test_a_key_gives_its_value_away(
+    run: str, topic: str, partition: int, seq: int, size: int, data: st.DataObject
+) -> None:
+    key = key_of(run, topic, partition, seq)
+    assert parts_of(key) == (run, topic, partition, seq)
+    value = value_of(key, size)
+    assert len(value) == max(size, len(key.encode()))
+    assert text_of(key.encode()) == key
+    assert not damaged(key, value)
+    at = data.draw(st.integers(0, len(value) - 1))
+    assert damaged(key, value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :])
+    assert damaged(key, None)
+    assert not damaged("another key", b"anything")
+
+
+def test_keys_that_are_no_text_have_one_way_to_be_written() -> None:
+    assert text_of(b"\xff\x00") == "0xff00"
+    assert text_of(None) is None
