@@ -134,7 +134,7 @@ def test_librdkafka_takes_its_configuration(mode: str) -> None:
 
 def test_a_client_that_is_not_known_is_refused() -> None:
     settings: Settings = PROBE.settings("id")
-    with pytest.raises(RackgateError, match="0.8"):
+    with pytest.raises(RackgateError, match=r"0\.8"):
         make("0.8", settings)
 
 

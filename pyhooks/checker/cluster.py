@@ -178,15 +178,15 @@ class Settings:
         if not told or told[0][1] == "begin":
             return frozenset()
         current = frozenset({told[0][2]})
-        found: set[Requirement] = set()
+        found = set(current) if from_ns < told[0][0] else set()
         for index, (at_ns, step, value) in enumerate(told):
             # from here to the next word
+            after = told[index + 1] if index + 1 < len(told) else None
             current = current | {value} if step == "begin" else frozenset({value})
-            begin_ns = at_ns if index else min(from_ns, at_ns)
-            end_ns = told[index + 1][0] if index + 1 < len(told) else max(to_ns, at_ns)
-            following = {told[index + 1][2]} if index + 1 < len(told) else set()
-            if begin_ns <= to_ns and end_ns >= from_ns:
-                found |= current | (following if step != "begin" else set())
+            if at_ns <= to_ns and (after is None or after[0] >= from_ns):
+                found |= current
+                # What was seen may have changed at any time before it was seen otherwise.
+                found |= {after[2]} if after is not None and step != "begin" else set()
         return frozenset(found)
 
 

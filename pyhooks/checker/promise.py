@@ -63,6 +63,8 @@ def disks_of(events: Sequence[Event]) -> Disks | None:
             missing.append(f"nothing tells that broker {broker} was stopped when its disk was read")
         else:
             whole.add(broker)
+    told = {int(event.data["broker"]) for event in own if event.op == "disk-end"}
+    missing += [f"the disk of broker {broker} was not read to its end" for broker in sorted(racks.keys() - told)]
     logs: dict[tuple[int, Place], Read] = {}
     for broker, place in listed | chunks.keys():
         read = logs[broker, place] = Read("disk", *place, 0, "disk")

@@ -1,0 +1,304 @@
+"""A cluster that is simulated, so that histories of it are known to be good, and defects can be put into them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyhooks.history import Event, Outcome
+from pyhooks.workload.records import key_of
+
+MS = 1_000_000
+S = 1_000 * MS
+REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
+TOO_FEW = "org.apache.kafka.common.errors.NotEnoughReplicasException"
+TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
+RACKS = {1: "a", 2: "a", 3: "b"}
+
+
+def event(at_ns: int, process: str, op: str, outcome: Outcome = "ok", rack: str | None = None, **data: Any) -> Event:
+    """An event as it comes out of a file."""
+    return Event.parse(Event(at_ns, at_ns // MS, process, op, outcome, rack, data).line())
+
+
+@dataclass
+class Log:
+    """What lies on the disk of one replica: keys by offset; None is a transaction's marker."""
+
+    keys: list[str | None] = field(default_factory=list)
+
+
+@dataclass
+class Simulated:
+    """One partition of topic ``t`` on brokers in racks, a producer, and who looks; correct as Kafka with the gate is.
+
+    Attributes:
+        racks: broker to rack; all are replicas.
+        need_replicas: min.insync.replicas.
+        need_racks: min.insync.racks.
+        mode: of the producer.
+    """
+
+    racks: dict[int, str] = field(default_factory=lambda: dict(RACKS))
+    need_replicas: int = 2
+    need_racks: int = 2
+    mode: str = "plain"
+    run: str = "producer-1"
+    now: int = 0
+    seq: int = 0
+    txn: int = 0
+    events: list[Event] = field(default_factory=list)
+    logs: dict[int, Log] = field(default_factory=dict)
+    away: set[int] = field(default_factory=set)
+    aborted: set[str] = field(default_factory=set)
+    announced: int = 0
+
+    def __post_init__(self) -> None:
+        self.logs = {broker: Log() for broker in self.racks}
+        self.settings("seen")
+        self.look()
+
+    # -- the cluster ----------------------------------------------------------------------------------------------
+
+    @property
+    def isr(self) -> list[int]:
+        return [broker for broker in self.racks if broker not in self.away]
+
+    @property
+    def enough(self) -> bool:
+        count = len(self.racks)
+        racks = {self.racks[broker] for broker in self.isr}
+        return len(self.isr) >= min(self.need_replicas, count) and len(racks) >= min(self.need_racks, count)
+
+    def note(self, process: str, op: str, outcome: Outcome = "ok", rack: str | None = None, **data: Any) -> None:
+        self.now += MS
+        self.events.append(event(self.now, process, op, outcome, rack, **data))
+
+    def settings(self, step: str) -> None:
+        told = {"min.insync.replicas": self.need_replicas, "min.insync.racks": self.need_racks}
+        self.note("isr-watch", "settings", topic="t", step=step, **told)
+
+    def look(self) -> None:
+        state = {"leader": self.isr[0] if self.isr else -1, "isr": self.isr, "replicas": list(self.racks)}
+        racks = {str(broker): rack for broker, rack in self.racks.items()}
+        self.note("isr-watch", "look", racks=racks, partitions={"t-0": state})
+
+    def rest(self, seconds: float, every_s: float = 0.5) -> None:
+        """Time goes by, and somebody looks."""
+        until = self.now + round(seconds * S)
+        while self.now < until:
+            self.look()
+            self.now += round(every_s * S)
+
+    def step(self, op: str, rack: str, step: str, outcome: Outcome = "info") -> None:
+        self.note("fault", op, outcome, rack, step=step)
+
+    def lose(self, rack: str, op: str = "kill-rack", *, wipe: bool = False) -> None:
+        """A fault takes a rack."""
+        self.step(op, rack, "before", "ok")
+        self.step(op, rack, "inject")
+        self.away |= {broker for broker, own in self.racks.items() if own == rack}
+        if wipe:
+            self.logs |= {broker: Log() for broker in self.away}
+        self.step(op, rack, "proved", "ok")
+        self.rest(4)
+
+    def heal(self, rack: str, op: str = "kill-rack") -> None:
+        """The rack comes back and catches up."""
+        self.step(op, rack, "held", "ok")
+        self.step(op, rack, "heal")
+        best = max((log for broker, log in self.logs.items() if broker not in self.away), key=lambda log: len(log.keys))
+        for broker in [broker for broker, own in self.racks.items() if own == rack]:
+            self.logs[broker] = Log(list(best.keys))
+            self.away.discard(broker)
+        self.rest(1)
+        self.step(op, rack, "healed", "ok")
+        self.rest(4)
+
+    # -- the producer ---------------------------------------------------------------------------------------------
+
+    def announce(self, to: int) -> None:
+        self.announced = to
+        told = {"first_only": self.mode == "plain", "idempotent": self.mode in ("idempotent", "transactional")}
+        self.note(
+            "producer", "intend", "info", run=self.run, topic="t", mode=self.mode, to={"0": to}, **told
+        )  # fmt: skip
+
+    def write(self, key: str | None) -> int:
+        for broker in self.isr:
+            self.logs[broker].keys.append(key)
+        return len(self.logs[self.isr[0]].keys) - 1
+
+    def produce(self, *, lost_answer: bool = False, txn: int | None = None) -> str:
+        """One attempt, answered as a correct broker does."""
+        if self.seq >= self.announced:
+            self.announce(self.seq + 10)
+        key, sent = key_of(self.run, "t", 0, self.seq), self.now
+        self.now += 3 * MS
+        data: dict[str, Any] = {
+            "run": self.run, "topic": "t", "key": key, "seq": self.seq, "partition": 0, "intended_ns": sent,
+            "sent_ns": sent, "latency_ms": 3.0, "mode": self.mode,
+        } | ({} if txn is None else {"txn": txn})  # fmt: skip
+        self.seq += 1
+        if not self.enough:
+            sure: Outcome = "fail" if self.mode == "plain" else "unknown"
+            self.note("producer", "produce", sure, exception=REFUSED, retriable=True, **data)
+        elif lost_answer:
+            self.write(key)
+            self.note("producer", "produce", "unknown", exception=TIMEOUT, retriable=True, **data)
+        else:
+            self.note("producer", "produce", "ok", offset=self.write(key), **data)
+        return key
+
+    def transaction(self, records: int, outcome: Outcome, *, committed: bool = True) -> None:
+        """A transaction; ``committed`` says what became of an uncertain one. Without enough replicas it is aborted."""
+        outcome = outcome if self.enough else "fail"
+        begun, number = self.now, self.txn
+        self.txn += 1
+        keys = [self.produce(txn=number) for _ in range(records)]
+        if self.enough:
+            self.write(None)
+        if outcome == "fail" or (outcome == "unknown" and not committed):
+            self.aborted |= set(keys)
+        asked = "abort" if outcome == "fail" else "commit"
+        self.note(
+            "producer", "txn", outcome, run=self.run, txn=number, asked=asked, records=records, begun_ns=begun
+        )  # fmt: skip
+
+    def end(self) -> None:
+        self.note(
+            "producer", "end", "info", run=self.run, topic="t", attempts=self.seq, skipped=0, to={"0": self.seq}
+        )  # fmt: skip
+
+    # -- at the end -----------------------------------------------------------------------------------------------
+
+    def read(self, name: str = "p1", isolation: str = "read_uncommitted", size: int = 7) -> None:
+        """Somebody reads the partition in chunks."""
+        keys = self.logs[self.isr[0]].keys
+        held = [(at, key) for at, key in enumerate(keys) if key is not None]
+        if isolation == "read_committed":
+            held = [(at, key) for at, key in held if key not in self.aborted]
+        about = {"pass": name, "topic": "t", "partition": 0, "partitions": 1, "isolation": isolation}
+        for part in chunks(held, size, len(keys)):
+            self.note("reader", "read", **about, low=0, end=len(keys), **part)
+
+    def stop_and_dump(self, size: int = 7) -> None:
+        """Everything stops, and the disks are read."""
+        for broker, log in self.logs.items():
+            held = [(at, key) for at, key in enumerate(log.keys) if key is not None]
+            about = {"pass": "d1", "broker": broker, "topic": "t", "partition": 0}
+            for part in chunks(held, size, len(log.keys)):
+                self.note("disks", "disk", rack=self.racks[broker], **about, low=0, end=len(log.keys), **part)
+            told: dict[str, Any] = {"pass": "d1", "broker": broker, "replicas": [["t", 0]], "stopped": True}
+            self.note("disks", "disk-end", rack=self.racks[broker], **told)
+
+    def finish(self) -> list[Event]:
+        """Ends the run well and gives the whole history."""
+        self.end()
+        for name in ("p1", "p2"):
+            self.read(name)
+            self.read(name + "c", "read_committed")
+        self.stop_and_dump()
+        return self.events
+
+
+def chunks(held: Sequence[tuple[int, str]], size: int, end: int) -> list[dict[str, Any]]:
+    """Records as readers and disks tell of them."""
+    parts = [held[at : at + size] for at in range(0, len(held), size)] or [[]]
+    found, begin = [], 0
+    for number, part in enumerate(parts):
+        after = end if number == len(parts) - 1 else part[-1][0] + 1
+        runs: list[list[int]] = []
+        for at, _ in part:
+            if runs and sum(runs[-1]) == at:
+                runs[-1][1] += 1
+            else:
+                runs.append([at, 1])
+        found.append({"begin": begin, "next": after, "runs": runs, "keys": [key for _, key in part]})
+        begin = after
+    return found
+
+
+def outage(mode: str = "plain", rack: str = "b", **more: Any) -> Simulated:
+    """All is well, a rack goes, and comes back; records all the time."""
+    made = Simulated(mode=mode, **more)
+    made.rest(4)
+    _some(made)
+    made.lose(rack)
+    _some(made)
+    made.rest(2)
+    made.heal(rack)
+    _some(made)
+    made.rest(4)
+    return made
+
+
+def _some(made: Simulated, number: int = 5) -> None:
+    for at in range(number):
+        if made.mode == "transactional":
+            made.transaction(3, ("ok", "fail")[at % 2])
+        else:
+            made.produce()
+        made.look()
+
+
+def random_run(seed: int, mode: str) -> Simulated:
+    """A run of which the seed decides all."""
+    choice = random.Random(seed)  # noqa: S311 - a seeded plan, not a secret
+    placements = [RACKS, {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}, {1: "a", 2: "b", 3: "c"}, {1: "a", 2: "b"}]
+    racks = dict(choice.choice(placements))
+    made = Simulated(
+        racks, need_replicas=choice.randint(1, len(racks)), need_racks=choice.randint(1, len(set(racks.values()))),
+        mode=mode,
+    )  # fmt: skip
+    made.rest(4)
+    _random_records(made, choice)
+    for rack in choice.sample(sorted(set(racks.values())), choice.randint(0, 1)) * choice.randint(1, 2):
+        wipe = choice.random() < 0.3
+        op = "wipe-rack" if wipe else choice.choice(["kill-rack", "cut-rack"])
+        made.rest(1)
+        made.lose(rack, op, wipe=wipe)
+        _random_records(made, choice)
+        made.rest(2)
+        made.heal(rack, op)
+        _random_records(made, choice)
+        made.rest(2)
+    return made
+
+
+def _random_records(made: Simulated, choice: random.Random) -> None:
+    for _ in range(choice.randint(4, 12)):
+        if made.mode == "transactional":
+            outcome: Outcome = choice.choice(["ok", "ok", "fail", "unknown"])
+            made.transaction(choice.randint(1, 4), outcome, committed=choice.random() < 0.5)
+        else:
+            made.produce()
+        if choice.random() < 0.5:
+            made.look()
+    # one whose answer is lost, among many that are answered
+    if made.mode != "transactional":
+        made.rest(0.6, 0.2)
+
+
+def without(events: Sequence[Event], where: Callable[[Event], bool], which: int = 0) -> list[Event]:
+    """A history without one of the events that are meant."""
+    found = [at for at, one in enumerate(events) if where(one)]
+    assert found, "there is no such event"
+    gone = found[which]
+    return [one for at, one in enumerate(events) if at != gone]
+
+
+def changed(events: Sequence[Event], where: Callable[[Event], bool], which: int = 0, **data: Any) -> list[Event]:
+    """A history in which one of the events that are meant says something else; ``outcome`` stands for its outcome."""
+    found = [at for at, one in enumerate(events) if where(one)]
+    assert found, "there is no such event"
+    chosen = found[which]
+    told = json.loads(json.dumps(dict(events[chosen].data)))
+    outcome = data.pop("outcome", events[chosen].outcome)
+    for key, value in data.items():
+        told[key] = value(told[key]) if callable(value) else value
+    other = replace(events[chosen], outcome=outcome, data=told)
+    return [other if at == chosen else one for at, one in enumerate(events)]

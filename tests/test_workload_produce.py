@@ -1,0 +1,299 @@
+"""The producer program with clients that are none: pacing, what it announces, and what it tells when it ends early."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from pyhooks.checker.delivery import check_delivery
+from pyhooks.checker.offsets import check_offsets
+from pyhooks.checker.records import Records
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event, History
+from pyhooks.wait import wait_for
+from pyhooks.workload.certainty import Acked, Answer, Refused
+from pyhooks.workload.clients import Record, Report, TransactionError
+from pyhooks.workload.plan import Plan
+from pyhooks.workload.produce import AHEAD, Producing
+from pyhooks.workload.records import value_of
+
+PLAN = Plan("b:9092", ("t", "u"), rate_per_s=2000, count=300, timeout_ms=500)
+
+
+@dataclass
+class Fake:
+    """Answers as it is told to, and keeps what it was sent."""
+
+    answer: Callable[[Record], Answer | None] = field(default=lambda record: Acked(record.partition, record.token))
+    hold_s: float = 0.0
+    fails: Callable[[str], str | None] = field(default=lambda _: None)
+    sent: list[Record] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+    reports: deque[Report] = field(default_factory=deque)
+    seen_at_send: list[int] = field(default_factory=list)
+    history: Path | None = None
+
+    def send(self, records: Sequence[Record]) -> None:
+        if self.history is not None:
+            text = self.history.read_text(encoding="utf-8") if self.history.exists() else ""
+            self.seen_at_send.append(text.count('"op":"intend"'))
+        if self.hold_s:
+            time.sleep(self.hold_s)
+        for record in records:
+            now_ns = time.monotonic_ns()
+            self.sent.append(record)
+            if (answer := self.answer(record)) is not None:
+                self.reports.append(Report(record.token, now_ns, time.monotonic_ns(), answer))
+
+    def take(self, timeout_s: float) -> list[Report]:
+        if not self.reports:
+            time.sleep(min(timeout_s, 0.005))
+        return [self.reports.popleft() for _ in range(len(self.reports))]
+
+    def _step(self, step: str) -> None:
+        self.steps.append(step)
+        if error := self.fails(step):
+            raise TransactionError(error, "text")
+
+    def init_transactions(self) -> None:
+        self._step("init")
+
+    def begin(self) -> None:
+        self._step("begin")
+
+    def commit(self) -> None:
+        self._step("commit")
+
+    def abort(self) -> None:
+        self._step("abort")
+
+    def close(self) -> None:
+        self.steps.append("close")
+
+    def release(self) -> None:
+        self.steps.append("release")
+
+
+def drive(
+    plan: Plan, path: Path, client: Fake, partitions: int = 3, *, stop_after_s: float | None = None
+) -> list[Event]:
+    producing = Producing(plan, History(path), lambda _: client, dict.fromkeys(plan.topics, partitions))
+    if stop_after_s is not None:
+        threading.Timer(stop_after_s, producing.stop.set).start()
+    producing.run()
+    return list(History(path).events())
+
+
+def of(events: Sequence[Event], op: str) -> list[Event]:
+    return [event for event in events if event.op == op]
+
+
+def test_every_record_is_announced_sent_and_told_of(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    client = Fake(history=path)
+    events = drive(PLAN, path, client)
+    assert len(client.sent) == len({record.key for record in client.sent}) == 600
+    assert {record.key.decode() for record in client.sent} == {event.data["key"] for event in of(events, "produce")}
+    assert Counter((record.topic, record.partition) for record in client.sent) == {
+        (topic, partition): 100 for topic in "tu" for partition in range(3)
+    }
+    assert all(value_of(record.key.decode(), 100) == record.value for record in client.sent)
+    assert min(client.seen_at_send) >= 1, "announced before the first is sent"
+    assert [event.data["to"] for event in of(events, "end")] == [{"0": 100, "1": 100, "2": 100}] * 2
+    assert Records(events).unnoted() == []
+    assert client.steps == ["close", "release"]
+
+
+def test_no_record_is_sent_before_it_was_announced(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    early: list[bytes] = []
+
+    def answer(record: Record) -> Answer:
+        _, topic, partition, seq = record.key.decode().split("/")
+        announced = [event.data for event in of(list(History(path).events()), "intend")]
+        if not any(told["topic"] == topic and int(seq) < told["to"][partition] for told in announced):
+            early.append(record.key)
+        return Acked(record.partition, 0)
+
+    events = drive(replace(PLAN, topics=("t",), count=2 * AHEAD + 7), path, Fake(answer=answer), partitions=1)
+    assert not early
+    assert len(of(events, "intend")) > 0
+    assert len(of(events, "produce")) == 2 * AHEAD + 7
+
+
+def test_times_are_intended_ones_and_do_not_drift(tmp_path: Path) -> None:
+    plan = replace(PLAN, topics=("t",), rate_per_s=100, count=30)
+    events = of(drive(plan, tmp_path / "h.jsonl", Fake()), "produce")
+    intended = sorted(event.data["intended_ns"] for event in events)
+    assert [round((at - intended[0]) / 1e7, 3) for at in intended] == list(range(30))
+    assert all(event.data["sent_ns"] >= event.data["intended_ns"] for event in events)
+    assert all(event.mono_ns >= event.data["sent_ns"] for event in events)
+
+
+def test_what_is_late_is_sent_at_once_and_keeps_its_time(tmp_path: Path) -> None:
+    plan = replace(PLAN, topics=("t",), rate_per_s=100, count=20)
+    events = of(drive(plan, tmp_path / "h.jsonl", Fake(hold_s=0.05)), "produce")
+    late_ms = [(event.data["sent_ns"] - event.data["intended_ns"]) / 1e6 for event in events]
+    assert len(events) == 20
+    assert max(late_ms) > 30
+
+
+def test_a_probe_leaves_out_what_passes_meanwhile(tmp_path: Path) -> None:
+    plan = replace(PLAN, topics=("t",), rate_per_s=100, count=None, seconds=0.5, mode="probe")
+    events = drive(plan, tmp_path / "h.jsonl", Fake(hold_s=0.1), partitions=1)
+    (end,) = of(events, "end")
+    assert 4 <= end.data["attempts"] <= 6
+    assert end.data["attempts"] + end.data["skipped"] >= 49
+    assert len(of(events, "produce")) == end.data["attempts"]
+
+
+def test_one_topic_that_waits_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    class Slow(Fake):
+        def send(self, records: Sequence[Record]) -> None:
+            if records and records[0].topic == "t":
+                time.sleep(0.3)
+            super().send(records)
+
+    events = drive(replace(PLAN, count=None, seconds=0.3, rate_per_s=50), tmp_path / "h.jsonl", Slow())
+    late = {
+        topic: max((e.data["sent_ns"] - e.data["intended_ns"]) / 1e6 for e in of(events, "produce")
+                   if e.data["topic"] == topic)
+        for topic in "tu"
+    }  # fmt: skip
+    assert late["t"] > 200
+    assert late["u"] < 200
+
+
+def test_ended_early_it_tells_of_every_attempt(tmp_path: Path) -> None:
+    plan = replace(PLAN, count=None, seconds=60, rate_per_s=500)
+    client = Fake(answer=lambda record: None if record.token % 7 == 0 else Acked(record.partition, record.token))
+    begun = time.monotonic()
+    events = drive(plan, tmp_path / "h.jsonl", client, stop_after_s=0.3)
+    assert time.monotonic() - begun < 5
+    assert 0 < len(client.sent) < 1000
+    assert Records(events).unnoted() == []
+    silent = [event for event in of(events, "produce") if event.outcome == "unknown"]
+    assert {event.data["exception"] for event in silent} == {"not-reported"}
+    assert len(silent) == sum(record.token % 7 == 0 for record in client.sent)
+
+
+def test_refusals_are_as_sure_as_the_mode_lets_them_be(tmp_path: Path) -> None:
+    refused = Refused("org.apache.kafka.common.errors.NotEnoughRacksException", "spans 1 rack(s)", True)
+    for name, more, outcome in (("a", {}, "fail"), ("b", {"retries": 3}, "unknown")):
+        plan = replace(PLAN, count=5, **more)
+        events = of(drive(plan, tmp_path / name, Fake(answer=lambda _: refused)), "produce")
+        assert {event.outcome for event in events} == {outcome}
+        assert {event.data["message"] for event in events} == {"spans 1 rack(s)"}
+
+
+def test_a_client_that_breaks_is_no_run(tmp_path: Path) -> None:
+    class Broken(Fake):
+        def send(self, _: Sequence[Record]) -> None:
+            raise RackgateError("the JVM of a gateway does not answer")
+
+    with pytest.raises(RackgateError, match="does not answer"):
+        drive(PLAN, tmp_path / "h.jsonl", Broken())
+    events = list(History(tmp_path / "h.jsonl").events())
+    assert of(events, "end") == []
+    assert check_delivery(events).valid == "unknown"
+
+
+TRANSACTIONS = replace(PLAN, mode="transactional", txn_records=10, abort_share=0.3, seed=7, count=200)
+
+
+def test_transactions_are_told_of_with_their_records(tmp_path: Path) -> None:
+    client = Fake()
+    events = drive(TRANSACTIONS, tmp_path / "h.jsonl", client)
+    members = Counter(event.data["txn"] for event in of(events, "produce"))
+    told = {event.data["txn"]: event for event in of(events, "txn")}
+    assert members == {number: event.data["records"] for number, event in told.items()}
+    assert sum(members.values()) == 400
+    assert {event.outcome for event in told.values()} == {"ok", "fail"}
+    assert client.steps.count("commit") == sum(event.outcome == "ok" for event in told.values())
+    assert client.steps.count("abort") == sum(event.outcome == "fail" for event in told.values())
+    assert max(members.values()) <= 10
+    assert {e.outcome for e in of(events, "produce")} == {"ok"}, "an aborted record was acknowledged all the same"
+
+
+@pytest.mark.parametrize(
+    ("error", "aborts", "outcome"),
+    [
+        ("org.apache.kafka.common.KafkaException", True, "fail"),
+        ("org.apache.kafka.common.errors.TimeoutException", True, "unknown"),
+        ("_TIMED_OUT", True, "unknown"),
+        ("org.apache.kafka.common.errors.ProducerFencedException", False, "unknown"),
+    ],
+)
+def test_a_commit_that_fails_is_aborted_or_unknown(tmp_path: Path, error: str, aborts: bool, outcome: str) -> None:
+    failed: list[str] = []
+
+    def fails(step: str) -> str | None:
+        if step == "commit" and not failed:
+            failed.append(step)
+            return error
+        return error if step == "abort" and not aborts else None
+
+    client = Fake(fails=fails)
+    events = drive(replace(TRANSACTIONS, abort_share=0.0), tmp_path / "h.jsonl", client)
+    first, *others = of(events, "txn")
+    assert (first.outcome, first.data["exception"]) == (outcome, error)
+    assert {event.outcome for event in others} == {"ok"}, "it goes on"
+    assert client.steps.count("init") == (2 if outcome == "unknown" else 1), "another client takes its place"
+
+
+def test_transactions_that_cannot_be_begun_end_the_run(tmp_path: Path) -> None:
+    client = Fake(fails=lambda step: "X" if step == "init" else None)
+    with pytest.raises(RackgateError, match="cannot be begun: X"):
+        drive(replace(TRANSACTIONS, count=None, seconds=0.2), tmp_path / "h.jsonl", client)
+    assert client.steps.count("init") > 1, "it was tried again while there was time"
+
+
+def test_five_thousand_records_a_second(tmp_path: Path) -> None:
+    plan = replace(PLAN, topics=("t",), rate_per_s=20_000, count=20_000)
+    cpu = time.process_time()
+    events = drive(plan, tmp_path / "h.jsonl", Fake(), partitions=4)
+    cpu_s = time.process_time() - cpu
+    assert len(of(events, "produce")) == 20_000
+    # reading the history is part of it
+    assert cpu_s < 20_000 / 5_000, f"{cpu_s:.2f} s of one core for 20,000 records"
+
+
+def test_the_checkers_read_what_the_producer_writes(tmp_path: Path) -> None:
+    client = Fake()
+    path = tmp_path / "h.jsonl"
+    plan = replace(PLAN, topics=("t",), count=50)
+    logs: dict[int, list[str]] = {number: [] for number in range(2)}
+
+    def append(record: Record) -> Answer:
+        logs[record.partition].append(record.key.decode())
+        return Acked(record.partition, len(logs[record.partition]) - 1)
+
+    client.answer = append
+    drive(plan, path, client, partitions=2)
+    history = History(path)
+    for number, keys in logs.items():
+        about = {"pass": "p", "topic": "t", "partition": number, "partitions": 2, "isolation": "read_uncommitted"}
+        place = {"low": 0, "end": len(keys), "begin": 0, "next": len(keys), "runs": [[0, len(keys)]]}
+        history.note("reader", "read", "ok", **about, **place, keys=keys)
+    events = list(history.events())
+    assert check_delivery(events).valid == check_offsets(events).valid == "true"
+
+
+def test_events_are_written_while_it_runs(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    plan = replace(PLAN, topics=("t",), count=None, seconds=30, rate_per_s=100)
+    producing = Producing(plan, History(path), lambda _: Fake(), {"t": 1})
+    thread = threading.Thread(target=producing.run)
+    thread.start()
+    try:
+        wait_for(lambda: len(of(list(History(path).events()), "produce")) > 20, what="events", timeout_s=10)
+    finally:
+        producing.stop.set()
+        thread.join(timeout=10)
+    assert not thread.is_alive()
