@@ -78,7 +78,7 @@ class Simulated:
         self.events.append(event(self.now, process, op, outcome, rack, **data))
 
     def settings(self, step: str) -> None:
-        told = {"min.insync.replicas": self.need_replicas, "min.insync.racks": self.need_racks}
+        told: dict[str, Any] = {"min.insync.replicas": self.need_replicas, "min.insync.racks": self.need_racks}
         self.note("isr-watch", "settings", topic="t", step=step, **told)
 
     def look(self) -> None:
@@ -122,7 +122,10 @@ class Simulated:
 
     def announce(self, to: int) -> None:
         self.announced = to
-        told = {"first_only": self.mode == "plain", "idempotent": self.mode in ("idempotent", "transactional")}
+        told: dict[str, Any] = {
+            "first_only": self.mode == "plain",
+            "idempotent": self.mode in ("idempotent", "transactional"),
+        }
         self.note(
             "producer", "intend", "info", run=self.run, topic="t", mode=self.mode, to={"0": to}, **told
         )  # fmt: skip
@@ -181,7 +184,7 @@ class Simulated:
         held = [(at, key) for at, key in enumerate(keys) if key is not None]
         if isolation == "read_committed":
             held = [(at, key) for at, key in held if key not in self.aborted]
-        about = {"pass": name, "topic": "t", "partition": 0, "partitions": 1, "isolation": isolation}
+        about: dict[str, Any] = {"pass": name, "topic": "t", "partition": 0, "partitions": 1, "isolation": isolation}
         for part in chunks(held, size, len(keys)):
             self.note("reader", "read", **about, low=0, end=len(keys), **part)
 
@@ -189,7 +192,7 @@ class Simulated:
         """Everything stops, and the disks are read."""
         for broker, log in self.logs.items():
             held = [(at, key) for at, key in enumerate(log.keys) if key is not None]
-            about = {"pass": "d1", "broker": broker, "topic": "t", "partition": 0}
+            about: dict[str, Any] = {"pass": "d1", "broker": broker, "topic": "t", "partition": 0}
             for part in chunks(held, size, len(log.keys)):
                 self.note("disks", "disk", rack=self.racks[broker], **about, low=0, end=len(log.keys), **part)
             told: dict[str, Any] = {"pass": "d1", "broker": broker, "replicas": [["t", 0]], "stopped": True}

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from bench import availability, scenarios
-from bench.availability import NS, Fault, Look, Window, behaviour
+from bench.availability import NS, Fault, Window, behaviour
+from pyhooks.checker.cluster import Look
 from pyhooks.history import Event
 
 PLAN = scenarios.load("quick").outage

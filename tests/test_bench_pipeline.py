@@ -19,11 +19,12 @@ from bench import analyse, availability, endtoend, figures, report, verdict
 from bench import scenarios as plans
 from bench.load import SCHEMA
 from bench.pacer import record_key
-from bench.pacing import NS, Slot, latency_slots, outage_slots
+from bench.pacing import Slot, latency_slots, outage_slots
 from bench.run import write
 from bench.session import spark_session
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event
+from pyhooks.workload.pacing import NS
 
 START_NS = 1_000 * NS
 SLOWER = 1.5

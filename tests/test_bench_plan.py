@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from bench import pacer, pacing, scenarios
 from bench.pacer import Lane, outcome_of, record_key
-from bench.pacing import NS, Slot
+from bench.pacing import Slot
 from pyhooks.errors import RackgateError
+from pyhooks.workload.pacing import NS
 
 
 def edited(tmp_path: Path, pattern: str, replacement: str) -> Path:

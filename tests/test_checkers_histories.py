@@ -483,7 +483,8 @@ def test_what_is_required(need: Requirement, isr: tuple[int, ...], racks: dict[i
 
 def test_settings_between_two_words_may_be_either() -> None:
     def said(at: int, step: str, racks: int) -> Event:
-        return event(at * S, "x", "settings", topic="t", step=step, **{REPLICAS: 1, "min.insync.racks": racks})
+        told: dict[str, Any] = {REPLICAS: 1, "min.insync.racks": racks}
+        return event(at * S, "x", "settings", topic="t", step=step, **told)
 
     def racks(from_s: int, to_s: int, *events: Event) -> set[int]:
         return {one.racks for one in Settings(events).possible("t", from_s * S, to_s * S)}

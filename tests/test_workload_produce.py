@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,9 @@ class Fake:
 
     def abort(self) -> None:
         self._step("abort")
+
+    def flush(self) -> None:
+        self.steps.append("flush")
 
     def close(self) -> None:
         self.steps.append("close")
@@ -185,8 +189,8 @@ def test_ended_early_it_tells_of_every_attempt(tmp_path: Path) -> None:
 
 def test_refusals_are_as_sure_as_the_mode_lets_them_be(tmp_path: Path) -> None:
     refused = Refused("org.apache.kafka.common.errors.NotEnoughRacksException", "spans 1 rack(s)", True)
-    for name, more, outcome in (("a", {}, "fail"), ("b", {"retries": 3}, "unknown")):
-        plan = replace(PLAN, count=5, **more)
+    for name, retries, outcome in (("a", 0, "fail"), ("b", 3, "unknown")):
+        plan = replace(PLAN, count=5, retries=retries)
         events = of(drive(plan, tmp_path / name, Fake(answer=lambda _: refused)), "produce")
         assert {event.outcome for event in events} == {outcome}
         assert {event.data["message"] for event in events} == {"spans 1 rack(s)"}
@@ -216,6 +220,7 @@ def test_transactions_are_told_of_with_their_records(tmp_path: Path) -> None:
     assert sum(members.values()) == 400
     assert {event.outcome for event in told.values()} == {"ok", "fail"}
     assert client.steps.count("commit") == sum(event.outcome == "ok" for event in told.values())
+    assert all(client.steps[at - 1] == "flush" for at, step in enumerate(client.steps) if step == "abort")
     assert client.steps.count("abort") == sum(event.outcome == "fail" for event in told.values())
     assert max(members.values()) <= 10
     assert {e.outcome for e in of(events, "produce")} == {"ok"}, "an aborted record was acknowledged all the same"
@@ -278,8 +283,14 @@ def test_the_checkers_read_what_the_producer_writes(tmp_path: Path) -> None:
     drive(plan, path, client, partitions=2)
     history = History(path)
     for number, keys in logs.items():
-        about = {"pass": "p", "topic": "t", "partition": number, "partitions": 2, "isolation": "read_uncommitted"}
-        place = {"low": 0, "end": len(keys), "begin": 0, "next": len(keys), "runs": [[0, len(keys)]]}
+        about: dict[str, Any] = {
+            "pass": "p",
+            "topic": "t",
+            "partition": number,
+            "partitions": 2,
+            "isolation": "read_uncommitted",
+        }
+        place: dict[str, Any] = {"low": 0, "end": len(keys), "begin": 0, "next": len(keys), "runs": [[0, len(keys)]]}
         history.note("reader", "read", "ok", **about, **place, keys=keys)
     events = list(history.events())
     assert check_delivery(events).valid == check_offsets(events).valid == "true"

@@ -13,7 +13,7 @@ from pyhooks.errors import RackgateError
 from pyhooks.history import Event
 from pyhooks.workload.certainty import ERRORS, Acked, Refused, outcome_of
 from pyhooks.workload.clients import CONFLUENT, PATCHED, Report, Settings, make
-from pyhooks.workload.plan import PROBE_PROCESS, Plan, parse
+from pyhooks.workload.plan import PROBE_PROCESS, Mode, Plan, parse
 from pyhooks.workload.produce import Attempt, main
 from pyhooks.workload.records import damaged, key_of, parts_of, text_of, value_of
 
@@ -103,7 +103,7 @@ def test_one_attempt_a_request_and_no_second_one() -> None:
 @pytest.mark.parametrize("mode", ["probe", "plain", "idempotent", "transactional"])
 @pytest.mark.parametrize("timeout_ms", [6, 5000, 120_000])
 @pytest.mark.parametrize("linger_ms", [0, 5])
-def test_java_accepts_its_timeouts(mode: str, timeout_ms: int, linger_ms: int) -> None:
+def test_java_accepts_its_timeouts(mode: Mode, timeout_ms: int, linger_ms: int) -> None:
     plan = replace(PROBE, mode=mode, timeout_ms=timeout_ms, linger_ms=linger_ms)
     config = plan.settings("id").java()
     assert int(config["delivery.timeout.ms"]) >= int(config["linger.ms"]) + int(config["request.timeout.ms"])
@@ -125,7 +125,7 @@ def test_defaults_set_the_delivery_timeout_and_what_it_forces(timeout_ms: int, r
 
 
 @pytest.mark.parametrize("mode", ["probe", "plain", "idempotent", "transactional"])
-def test_librdkafka_takes_its_configuration(mode: str) -> None:
+def test_librdkafka_takes_its_configuration(mode: Mode) -> None:
     client = make(CONFLUENT, replace(PROBE, mode=mode, bootstrap="127.0.0.1:1").settings("id"))
     client.close()
     assert client.take(0) == []

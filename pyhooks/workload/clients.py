@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -189,6 +190,9 @@ class Client(Protocol):
     def abort(self) -> None:
         """Aborts the transaction; raises TransactionError."""
 
+    def flush(self) -> None:
+        """Waits until everything that was sent has ended, or its time is over."""
+
     def close(self) -> None:
         """Ends the producer, waiting for what is open, but not much longer than the settings' timeout.
 
@@ -287,6 +291,10 @@ class Java:
         """See ``Client``."""
         self._step(self._producer.abort)
 
+    def flush(self) -> None:
+        """See ``Client``."""
+        self._producer.flush()
+
     def close(self) -> None:
         """See ``Client``."""
         self._producer.close()
@@ -313,6 +321,7 @@ class Confluent:
         except confluent_kafka.KafkaException as error:
             raise RackgateError(f"librdkafka refuses its configuration: {error.args[0].str()}") from error
         self._reports: deque[Report] = deque()
+        self._broken = threading.Event()
         self._timeout_s = settings.timeout_ms / 1000
         self._close_timeout_s = settings.close_timeout_s
 
@@ -349,9 +358,13 @@ class Confluent:
 
     def take(self, timeout_s: float) -> list[Report]:
         """See ``Client``."""
-        if not self._reports:
-            self._producer.poll(timeout_s)
-        self._producer.poll(0)
+        try:
+            self._producer.poll(0 if self._reports else timeout_s)
+            self._producer.poll(0)
+        except self._kafka.KafkaException:
+            # A client that has broken down says so here, at once and every time. What becomes of records is told by
+            # their reports, and of transactions by their steps.
+            self._broken.wait(timeout_s)
         taken: list[Report] = []
         with suppress(IndexError):
             while True:
@@ -379,6 +392,10 @@ class Confluent:
     def abort(self) -> None:
         """See ``Client``."""
         self._step(self._producer.abort_transaction, self._timeout_s)
+
+    def flush(self) -> None:
+        """See ``Client``."""
+        self._producer.flush(self._close_timeout_s)
 
     def close(self) -> None:
         """See ``Client``."""

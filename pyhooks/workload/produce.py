@@ -296,6 +296,8 @@ class Producing:
             if asked == "commit":
                 self._client.commit()
             else:
+                # Else most of its records were never sent, and nothing would be aborted.
+                self._client.flush()
                 self._client.abort()
         except TransactionError as error:
             outcome = "fail" if self._aborted_after(error) else "unknown"

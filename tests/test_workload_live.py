@@ -1,0 +1,262 @@
+"""Every client in every mode on stock brokers, one of which is killed: all checkers pass on stock Kafka's history."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback import Brokers
+
+from pyhooks.build.distribution import Distribution
+from pyhooks.checker.judging import CHECKERS, judge
+from pyhooks.checker.records import Records
+from pyhooks.cluster.disks import Disk, read_disks
+from pyhooks.fault.rack import PROCESS
+from pyhooks.history import Event, History, Outcome
+from pyhooks.jvm.admin import Admin
+from pyhooks.process import DIES_WITH_PARENT
+from pyhooks.wait import wait_for
+from pyhooks.workload.looks import watched
+from pyhooks.workload.reader import ISOLATIONS, read_all
+
+pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+RACKS = {1: "a", 2: "b", 3: "c"}
+CONTROLLER = 100
+KILLED = 2
+PARTITIONS = 3
+RATE = 40
+BASE_S = 60.0
+# as long as a client of each kind needs to come up on a busy machine
+START_S = 60.0
+SMALL = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    # the controller notices sooner that the broker is gone
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+
+@dataclass(frozen=True)
+class Load:
+    """One producer: its client and mode; the topic is named after both."""
+
+    client: str
+    mode: str
+
+    @property
+    def topic(self) -> str:
+        return f"{self.client.replace('.', '')}-{self.mode}"
+
+    def words(self, bootstrap: str, history: Path) -> list[str]:
+        more = ["--abort-share", "0.2", "--txn-records", "10"] if self.mode == "transactional" else []
+        words = [sys.executable, "-m", "pyhooks.workload.produce", "--bootstrap", bootstrap, "--topics", self.topic]
+        words += ["--history", str(history), "--client", self.client, "--mode", self.mode, "--rate", str(RATE)]
+        # a record may wait until the controller has noticed, but not longer
+        return [*words, "--seconds", str(3 * BASE_S), "--timeout-ms", "20000", *more]
+
+
+@contextmanager
+def producing(loads: Sequence[Load], bootstrap: str, history: History) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Producers run within the block, and end in good order after it."""
+    children = []
+    try:
+        for load in loads:
+            log = (history.path.parent / f"{load.topic}.log").open("wb")
+            with log:
+                words = [*DIES_WITH_PARENT, *load.words(bootstrap, history.path)]
+                children.append(subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT))
+        yield children
+        for child in children:
+            if child.poll() is None:
+                child.terminate()
+        for load, child in zip(loads, children, strict=True):
+            said = history.path.parent / f"{load.topic}.log"
+            assert child.wait(timeout=60) in (0, -signal.SIGKILL), said.read_text(encoding="utf-8")
+    finally:
+        for child in children:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+
+
+def acked(history: History, topic: str, after_ns: int = 0) -> int:
+    return sum(
+        event.op == "produce"
+        and event.outcome == "ok"
+        and event.data["topic"] == topic
+        and event.data["sent_ns"] > after_ns
+        for event in history.events()
+    )
+
+
+def connects(address: str) -> bool:
+    host, port = address.rsplit(":", 1)
+    try:
+        with socket.create_connection((host, int(port)), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def step(history: History, brokers: Brokers, name: str, *, up: bool | None = None) -> Event:
+    """Notes a step of the fault, with its proof if it has one."""
+    outcome: Outcome = "info"
+    probes: dict[str, Any] = {}
+    if up is not None:
+        probes = {"connect": connects(brokers.address(KILLED))}
+        outcome = "ok" if probes["connect"] is up else "unknown"
+    return history.note(PROCESS, "kill-rack", outcome, rack=RACKS[KILLED], step=name, probes=probes)
+
+
+def in_sync(admin: Admin, topics: Sequence[str], replicas: Sequence[int]) -> bool:
+    return all(admin.in_sync(topic, replicas, number) for topic in topics for number in range(PARTITIONS))
+
+
+def outage(brokers: Brokers, classpath: str, loads: Sequence[Load], history: History, *, kill_first: bool) -> None:
+    """Produces, kills a broker, starts it again, reads everything; kills the first producer, too, if asked."""
+    topics = [load.topic for load in loads]
+    survivors = ",".join(brokers.address(broker) for broker in RACKS if broker != KILLED)
+    with Admin(survivors) as admin:
+        for load in loads:
+            placed = [[1 + (number + shift) % 3 for shift in range(3)] for number in range(PARTITIONS)]
+            admin.create_topic(load.topic, placed, {"min.insync.replicas": "2"})
+        wait_for(partial(in_sync, admin, topics, (1, 2, 3)), what="all replicas in sync", timeout_s=BASE_S)
+        watch = watched(survivors, topics, RACKS, history, interval_s=0.3)
+        with watch, producing(loads, brokers.bootstrap, history) as children:
+            started = partial(_all_acked, history, topics, 0)
+            wait_for(started, what="all producers", timeout_s=START_S, interval_s=1)
+            base_ns = history.note("test", "mark", "info").mono_ns
+            wait_for(partial(_all_acked, history, topics, base_ns + 4 * 10**9), what="records", timeout_s=BASE_S,
+                     interval_s=0.5)  # fmt: skip
+            step(history, brokers, "before", up=True)
+            step(history, brokers, "inject")
+            brokers.kill(KILLED)
+            proved = step(history, brokers, "proved", up=False)
+            wait_for(partial(in_sync, admin, topics, (1, 3)), what="the ISR of two", timeout_s=BASE_S)
+            seen_ns = max(proved.mono_ns, history.note("test", "mark", "info").mono_ns)
+            wait_for(partial(_all_acked, history, topics, seen_ns + 4 * 10**9), what="records without the broker",
+                     timeout_s=BASE_S, interval_s=0.5)  # fmt: skip
+            if kill_first:
+                children[0].kill()
+                children[0].wait()
+            step(history, brokers, "held", up=False)
+            step(history, brokers, "heal")
+            brokers.start(KILLED, classpath)
+            wait_for(partial(brokers.serves, KILLED), what="the broker", timeout_s=BASE_S, interval_s=0.3)
+            step(history, brokers, "healed", up=True)
+            wait_for(partial(in_sync, admin, topics, (1, 2, 3)), what="all in sync again", timeout_s=BASE_S)
+            back_ns = history.note("test", "mark", "info").mono_ns
+            left = topics[1:] if kill_first else topics
+            wait_for(partial(_all_acked, history, left, back_ns + 4 * 10**9), what="records after the heal",
+                     timeout_s=BASE_S, interval_s=0.5)  # fmt: skip
+        if kill_first:
+            (run,) = {event.data["run"] for event in history.events() if event.data.get("topic") == topics[0]
+                      and "run" in event.data}  # fmt: skip
+            history.note("test", "killed", "info", run=run)
+    read_all(brokers.bootstrap, topics, history, isolations=ISOLATIONS)
+
+
+def _all_acked(history: History, topics: Sequence[str], after_ns: int) -> bool:
+    return all(acked(history, topic, after_ns) for topic in topics)
+
+
+def disks(brokers: Brokers, folder: Path | None = None) -> list[Disk]:
+    return [
+        Disk(broker, rack, brokers.data(broker) if folder is None else folder / str(broker), stopped=True)
+        for broker, rack in RACKS.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("loads", "kill_first"),
+    [
+        ((Load("patched", "idempotent"), Load("2.8", "plain"), Load("confluent", "transactional")), False),
+        ((Load("confluent", "plain"), Load("patched", "transactional"), Load("4.3.1", "idempotent")), True),
+        ((Load("patched", "plain"), Load("confluent", "idempotent"), Load("3.9", "transactional")), False),
+    ],
+    ids=["one", "two", "three"],
+)
+def test_all_checkers_pass_on_stock_kafka(tmp_path: Path, loads: Sequence[Load], kill_first: bool) -> None:
+    classpath = Distribution.load().classpath(overlay=False)
+    history = History(tmp_path / "history.jsonl")
+    brokers = Brokers(tmp_path, RACKS, CONTROLLER, extra=SMALL)
+    brokers.format(classpath)
+    with brokers.running(classpath):
+        outage(brokers, classpath, loads, history, kill_first=kill_first)
+    topics = [load.topic for load in loads]
+    read_disks(disks(brokers), history, topics=topics)
+
+    events = list(history.events())
+    found, left_out = judge(events)
+    told = {one.checker: (one.valid, one.because[:5]) for one in found}
+    modes = {load.mode for load in loads}
+    assert left_out == (["phases"] if "transactional" in modes else ["phases", "transactions"])
+    # A client that retries nothing may lose a leader at any moment: then its attempts end as they may.
+    for name, (valid, because) in told.items():
+        assert valid == "true" or (name == "progress" and valid == "unknown"), (name, valid, because)
+    records = Records(events)
+    for load in loads:
+        own = [attempt for attempt in records.attempts if attempt.topic == load.topic]
+        assert {attempt.partition for attempt in own} == set(range(PARTITIONS))
+        assert sum(attempt.outcome == "ok" for attempt in own) > 100
+    _torn_logs_end_where_kafka_would_cut_them(brokers, topics[0], tmp_path, events)
+    _lost_replicas_break_the_promise(brokers, topics, tmp_path, events)
+
+
+def _torn_logs_end_where_kafka_would_cut_them(
+    brokers: Brokers, topic: str, tmp_path: Path, events: Sequence[Event]
+) -> None:
+    """A log with a damaged batch ends before it; garbage behind the last one is told and harms nothing."""
+    copied = tmp_path / "torn" / "1"
+    shutil.copytree(brokers.data(1), copied)
+    segment = copied / f"{topic}-0" / f"{0:020}.log"
+    whole = segment.read_bytes()
+    before = next(e.data for e in events if e.op == "disk" and (e.data["broker"], e.data["topic"], e.data["partition"])
+                  == (1, topic, 0))  # fmt: skip
+
+    def read(content: bytes, name: str) -> dict[str, Any]:
+        segment.write_bytes(content)
+        history = History(tmp_path / f"torn-{name}.jsonl")
+        read_disks([Disk(1, "a", copied, stopped=True)], history, topics=[topic])
+        return next(dict(e.data) for e in history.events() if e.op == "disk" and e.data["partition"] == 0)
+
+    garbage = read(whole + b"\x00" * 7, "garbage")
+    assert (garbage["end"], garbage["keys"]) == (before["end"], before["keys"])
+    assert garbage["torn"] == f"{segment.name}: cut short at byte {len(whole)}, 7 bytes left"
+    short = read(whole[:-1], "short")
+    assert short["end"] < before["end"]
+    assert short["keys"] == before["keys"][: len(short["keys"])]
+    middle = len(whole) // 2
+    flipped = read(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :], "flipped")
+    assert 0 < flipped["end"] < short["end"]
+    assert "damaged at byte" in flipped["torn"]
+
+
+def _lost_replicas_break_the_promise(
+    brokers: Brokers, topics: Sequence[str], tmp_path: Path, events: Sequence[Event]
+) -> None:
+    """A stock topic promises one rack; without any replica that is broken, and with two of three it is not."""
+    left = [event for event in events if event.op not in ("disk", "disk-end")]
+    for lost, valid in (((1, 2), "true"), ((1, 2, 3), "false")):
+        folder = tmp_path / f"lost-{len(lost)}"
+        for broker in RACKS:
+            shutil.copytree(brokers.data(broker), folder / str(broker))
+            if broker in lost:
+                shutil.rmtree(folder / str(broker) / f"{topics[0]}-1")
+        history = History(tmp_path / f"lost-{len(lost)}.jsonl")
+        history.extend(left)
+        read_disks(disks(brokers, folder), history, topics=topics)
+        assert CHECKERS["promise"].check(list(history.events())).valid == valid
