@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,20 +20,20 @@ from pyhooks.cluster.disks import Disk, read_disks
 from pyhooks.fault.rack import PROCESS
 from pyhooks.history import Event, History, Outcome
 from pyhooks.jvm.admin import Admin
-from pyhooks.process import DIES_WITH_PARENT
 from pyhooks.wait import wait_for
 from pyhooks.workload.looks import watched
 from pyhooks.workload.reader import ISOLATIONS, read_all
+from pyhooks.workload.running import producing
 
-pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.build, pytest.mark.timeout(600)]
 RACKS = {1: "a", 2: "b", 3: "c"}
-CONTROLLER = 100
+CONTROLLER = 1
 KILLED = 2
 PARTITIONS = 3
 RATE = 40
-BASE_S = 60.0
+BASE_S = 90.0
 # as long as a client of each kind needs to come up on a busy machine
-START_S = 60.0
+START_S = 120.0
 SMALL = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.num.partitions": "3",
@@ -60,36 +56,11 @@ class Load:
     def topic(self) -> str:
         return f"{self.client.replace('.', '')}-{self.mode}"
 
-    def words(self, bootstrap: str, history: Path) -> list[str]:
+    def arguments(self, bootstrap: str) -> list[str]:
         more = ["--abort-share", "0.2", "--txn-records", "10"] if self.mode == "transactional" else []
-        words = [sys.executable, "-m", "pyhooks.workload.produce", "--bootstrap", bootstrap, "--topics", self.topic]
-        words += ["--history", str(history), "--client", self.client, "--mode", self.mode, "--rate", str(RATE)]
+        words = ["--bootstrap", bootstrap, "--topics", self.topic, "--client", self.client, "--mode", self.mode]
         # a record may wait until the controller has noticed, but not longer
-        return [*words, "--seconds", str(3 * BASE_S), "--timeout-ms", "20000", *more]
-
-
-@contextmanager
-def producing(loads: Sequence[Load], bootstrap: str, history: History) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Producers run within the block, and end in good order after it."""
-    children = []
-    try:
-        for load in loads:
-            log = (history.path.parent / f"{load.topic}.log").open("wb")
-            with log:
-                words = [*DIES_WITH_PARENT, *load.words(bootstrap, history.path)]
-                children.append(subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT))
-        yield children
-        for child in children:
-            if child.poll() is None:
-                child.terminate()
-        for load, child in zip(loads, children, strict=True):
-            said = history.path.parent / f"{load.topic}.log"
-            assert child.wait(timeout=60) in (0, -signal.SIGKILL), said.read_text(encoding="utf-8")
-    finally:
-        for child in children:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
+        return [*words, "--rate", str(RATE), "--seconds", str(3 * BASE_S), "--timeout-ms", "20000", *more]
 
 
 def acked(history: History, topic: str, after_ns: int = 0) -> int:
@@ -135,7 +106,8 @@ def outage(brokers: Brokers, classpath: str, loads: Sequence[Load], history: His
             admin.create_topic(load.topic, placed, {"min.insync.replicas": "2"})
         wait_for(partial(in_sync, admin, topics, (1, 2, 3)), what="all replicas in sync", timeout_s=BASE_S)
         watch = watched(survivors, topics, RACKS, history, interval_s=0.3)
-        with watch, producing(loads, brokers.bootstrap, history) as children:
+        programs = [load.arguments(brokers.bootstrap) for load in loads]
+        with watch, producing(programs, history, logs=history.path.parent) as running:
             started = partial(_all_acked, history, topics, 0)
             wait_for(started, what="all producers", timeout_s=START_S, interval_s=1)
             base_ns = history.note("test", "mark", "info").mono_ns
@@ -150,8 +122,7 @@ def outage(brokers: Brokers, classpath: str, loads: Sequence[Load], history: His
             wait_for(partial(_all_acked, history, topics, seen_ns + 4 * 10**9), what="records without the broker",
                      timeout_s=BASE_S, interval_s=0.5)  # fmt: skip
             if kill_first:
-                children[0].kill()
-                children[0].wait()
+                running[0].kill()
             step(history, brokers, "held", up=False)
             step(history, brokers, "heal")
             brokers.start(KILLED, classpath)
@@ -162,10 +133,6 @@ def outage(brokers: Brokers, classpath: str, loads: Sequence[Load], history: His
             left = topics[1:] if kill_first else topics
             wait_for(partial(_all_acked, history, left, back_ns + 4 * 10**9), what="records after the heal",
                      timeout_s=BASE_S, interval_s=0.5)  # fmt: skip
-        if kill_first:
-            (run,) = {event.data["run"] for event in history.events() if event.data.get("topic") == topics[0]
-                      and "run" in event.data}  # fmt: skip
-            history.note("test", "killed", "info", run=run)
     read_all(brokers.bootstrap, topics, history, isolations=ISOLATIONS)
 
 

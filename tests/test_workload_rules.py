@@ -179,6 +179,7 @@ def test_command_line() -> None:
         (("--count", "1", "--topics", "t,t"), "--topics"),
         (("--count", "1", "--topics", "t/u"), "--topics"),
         (("--count", "1", "--retries", "2", "--mode", "idempotent"), "--retries 2"),
+        (("--count", "1", "--run", "a/b"), "--run 'a/b'"),
         (("--count", "1", "--defaults"), "--defaults belongs"),
         (("--count", "1", "--abort-share", "0.1"), "--abort-share belongs"),
         (("--count", "1", "--abort-share", "1.1", "--mode", "transactional"), "0..1"),

@@ -41,6 +41,7 @@ class Plan:
         abort_share: share of transactions that are aborted on purpose.
         seed: of the choice of those.
         name: as the history names the process.
+        run: part of every key, and never used before; None to draw one.
     """
 
     bootstrap: str
@@ -61,6 +62,7 @@ class Plan:
     abort_share: float = 0.0
     seed: int = 1
     name: str = PRODUCER_PROCESS
+    run: str | None = None
 
     def __post_init__(self) -> None:
         """Refuses what cannot be done.
@@ -72,6 +74,8 @@ class Plan:
             raise RackgateError("--topics: at least one name, separated by commas, each once")
         if any("/" in topic for topic in self.topics):
             raise RackgateError("--topics: Kafka allows letters, digits, '.', '_' and '-' in names")
+        if self.run is not None and (not self.run or "/" in self.run):
+            raise RackgateError(f"--run {self.run!r}: a name without '/'")
         if self.rate_per_s <= 0:
             raise RackgateError(f"--rate {self.rate_per_s:g}: must be above 0")
         if self.seconds is None and self.count is None:
@@ -148,6 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--abort-share", type=float, default=0.0, help="share of transactions aborted on purpose (default 0)")
     add("--seed", type=int, default=1, help="of the choice of those (default 1)")
     add("--name", help="as the history names the process (default probe or producer)")
+    add("--run", help="part of every key, and never used before (default: drawn)")
     return parser
 
 
@@ -178,6 +183,7 @@ def parse(arguments: Sequence[str]) -> tuple[Plan, Path]:
         txn_ms=found.txn_ms,
         abort_share=found.abort_share,
         seed=found.seed,
+        run=found.run,
         name=found.name or (PROBE_PROCESS if probe else PRODUCER_PROCESS),
     )
     return plan, found.history

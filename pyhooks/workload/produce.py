@@ -144,7 +144,7 @@ class Producing:
         self.plan = plan
         self.history = history
         self.stop = threading.Event()
-        self.run_id = f"{plan.name}-{uuid.uuid4().hex[:8]}"
+        self.run_id = plan.run or f"{plan.name}-{uuid.uuid4().hex[:8]}"
         self._make = make
         groups = [plan.topics] if plan.mode == TRANSACTIONAL else [(topic,) for topic in plan.topics]
         self._lanes = [Lane(group, {topic: partitions[topic] for topic in group}) for group in groups]
