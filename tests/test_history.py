@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyhooks.errors import RackgateError
-from pyhooks.history import OUTCOMES, Event, History
+from pyhooks.history import OPENING, OUTCOMES, Event, History
 from pyhooks.wait import wait_for
 
 plain = st.recursive(
@@ -71,3 +71,35 @@ def test_waiting_is_bounded_and_says_for_what() -> None:
         wait_for(lambda: False, what="the moon", timeout_s=0.05, interval_s=0.01)
     answers = iter([None, 0, "yes"])
     assert wait_for(lambda: next(answers), what="an answer", timeout_s=1, interval_s=0.001) == "yes"
+
+
+def test_many_events_are_one_write_of_whole_lines(tmp_path: Path) -> None:
+    history = History(tmp_path / "h.jsonl")
+    events = [Event.now("p", "op", "ok", number=number) for number in range(1000)]
+    history.extend(events)
+    history.extend([])
+    assert list(history.events()) == events
+
+
+@given(st.data())
+def test_a_line_that_was_cut_short_spoils_no_other(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    history = History(tmp_path_factory.mktemp("torn") / "h.jsonl")
+    first, torn, last = (Event.now("p", "op", "ok", text=data.draw(st.text())) for _ in range(3))
+    history.append(first)
+    line = torn.line().encode()
+    # a kill leaves any part of a line, the whole without its end included
+    left = line[: data.draw(st.integers(1, len(line) - 1))]
+    with history.path.open("ab") as out:
+        out.write(left)
+    history.append(last)
+    found = list(history.events()) if left.startswith(OPENING.encode()) else None
+    if found is None:
+        with pytest.raises(ValueError, match=r"h\.jsonl:2"):
+            list(history.events())
+    elif left == line[:-1]:
+        assert found == [first, torn, last]
+    else:
+        assert [event.op for event in found] == ["op", "torn", "op"]
+        assert (found[0], found[2], found[1].outcome) == (first, last, "unknown")

@@ -139,8 +139,10 @@ class _Judge:
         racks = {**look.racks, **self.disks.racks}
         sure: set[str] = set()
         perhaps: set[str] = set()
-        for broker in sorted({*look.replicas, *(broker for broker, where in self.disks.logs if where == place)}):
-            had = self._had(broker, place, attempt)
+        # What lies on a broker that is no replica any more protects nothing.
+        last = self.looks[place][-1].replicas
+        for broker in sorted({*look.replicas, *last}):
+            had = self._had(broker, place, attempt) if broker in last else False
             if had is not False:
                 (sure if had else perhaps).add(racks.get(broker, ""))
         where = f"{name}: record {attempt.key}, acknowledged at offset {attempt.offset}, lies in"

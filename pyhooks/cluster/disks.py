@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyhooks import process
 from pyhooks.build.distribution import Distribution
@@ -27,7 +27,12 @@ from pyhooks.cluster.kafka import LOG4J
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History, Outcome
 
+if TYPE_CHECKING:
+    from pyhooks.cluster.lab import Lab
+
 TIMEOUT_S = 300.0
+# as Lab.configure lays out a node's disk
+DATA = "data"
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,14 @@ class Disk:
     rack: str
     data: Path
     stopped: bool
+
+
+def disks_of(lab: Lab) -> list[Disk]:
+    """The disks of all brokers of a lab, and whether each of them is stopped right now."""
+    return [
+        Disk(node.node_id, node.site, Path(lab.disks[node.name]) / DATA, stopped=lab.kafka_pid(node) is None)
+        for node in lab.brokers()
+    ]
 
 
 def read_disks(disks: Sequence[Disk], history: History, *, topics: Sequence[str] = ()) -> None:

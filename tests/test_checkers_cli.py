@@ -1,0 +1,83 @@
+"""``rackgate judge`` on stored histories: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from histories import changed, outage
+from typer.testing import CliRunner
+
+from pyhooks.checker.judging import CHECKERS, judge
+from pyhooks.cli import app
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event, History
+
+GOOD = outage().finish()
+WRONG = changed(GOOD, lambda event: event.op == "produce" and event.outcome == "ok", outcome="fail")
+UNKNOWN = [event for event in GOOD if event.op != "end"]
+
+
+def stored(folder: Path, events: list[Event]) -> str:
+    path = folder / "history.jsonl"
+    History(path).extend(events)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("events", "status", "valid"), [(GOOD, 0, "true"), (WRONG, 1, "false"), (UNKNOWN, 2, "unknown")]
+)
+def test_the_status_is_the_verdict(tmp_path: Path, events: list[Event], status: int, valid: str) -> None:
+    path = stored(tmp_path, events)
+    shown = CliRunner().invoke(app, ["judge", path])
+    assert shown.exit_code == status
+    assert valid in shown.output
+    assert "nothing in them for: phases, transactions" in shown.output
+    told = CliRunner().invoke(app, ["judge", path, "--json"])
+    assert told.exit_code == status
+    found = json.loads(told.output)
+    assert (found["valid"], found["events"], found["left_out"]) == (valid, len(events), ["phases", "transactions"])
+    assert {one["checker"] for one in found["verdicts"]} == set(CHECKERS) - set(found["left_out"])
+
+
+def test_one_checker_alone(tmp_path: Path) -> None:
+    path = stored(tmp_path, UNKNOWN)
+    assert CliRunner().invoke(app, ["judge", path, "--checker", "recovery", "--checker", "faults"]).exit_code == 0
+    assert CliRunner().invoke(app, ["judge", path, "--checker", "transactions"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "says"),
+    [
+        (None, (), "no such history"),
+        ("nonsense\n", (), "history.jsonl:1"),
+        ("", ("--checker", "luck"), "--checker luck: one of faults, phases, delivery"),
+        ('{"mono_ns":1,"wall_ms":1,"process":"p","op":"read","outcome":"ok","data":{"topic":"t","keys":[]}}\n',
+         ("--checker", "delivery"), "not as its op demands"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_judged_is_an_error(
+    tmp_path: Path, text: str | None, arguments: tuple[str, ...], says: str
+) -> None:
+    path = tmp_path / "history.jsonl"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    error = CliRunner().invoke(app, ["judge", str(path), *arguments]).exception
+    assert isinstance(error, RackgateError)
+    assert error.exit_status == 2
+    assert says in str(error)
+
+
+def test_nothing_proves_nothing() -> None:
+    assert judge([]) == ([], list(CHECKERS))
+
+
+def test_a_history_without_a_subject_is_unknown(tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["judge", stored(tmp_path, [Event.now("x", "y", "info")])]).exit_code == 2
+
+
+def test_help_tells_of_every_checker() -> None:
+    text = " ".join(CliRunner().invoke(app, ["judge", "--help"], terminal_width=300).output.split())
+    assert all(name in text for name in CHECKERS)
+    assert "0 all hold, 1 something is wrong, 2 something is unknown" in text
