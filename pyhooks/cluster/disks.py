@@ -3,8 +3,9 @@
 A log is read as a broker would find it at its next start: up to the first batch that is cut short or whose checksum is
 wrong; there Kafka's recovery truncates it, later segments included (``LogSegment.recover``, ``LogLoader.recoverLog``).
 Recovery looks only at what was not flushed when the broker ended; here every batch is checked, so damage in what was
-flushed ends a log here, too. The kernel goes on when a process is killed: what a broker wrote is on its disk, flushed
-or not.
+flushed ends a log here, too. A checksum does not cover its batch's offset: offsets that go back end a log here, in
+Kafka only where it writes an index. The kernel goes on when a process is killed: what a broker wrote is on its disk,
+flushed or not.
 
 Events of process ``disks``, with the broker's rack: for each chunk of a partition op ``disk``, ``data`` ``{pass,
 broker, topic, partition, low, end, begin, next, runs, keys}`` as in ``pyhooks.workload.reader``, and ``torn`` where a
