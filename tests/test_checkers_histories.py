@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from histories import REFUSED, S, Simulated, changed, event, outage, random_run, without
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pyhooks.checker.cluster import REPLICAS, Requirement, Settings, faults, looks
@@ -16,6 +16,7 @@ from pyhooks.checker.judging import CHECKERS, judge
 from pyhooks.checker.offsets import check_offsets
 from pyhooks.checker.progress import check_progress
 from pyhooks.checker.promise import check_promise
+from pyhooks.checker.records import offsets_of
 from pyhooks.checker.recovery import check_recovery
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.verdict import Verdict
@@ -73,6 +74,7 @@ EVIDENCE: dict[str, list[Where]] = {
     ],
     "promise": [is_("produce"), is_("end"), is_("disk"), is_("disk-end")],
     "progress": [is_("produce"), is_("end")],
+    "faults": [is_("kill-rack")],
 }
 
 
@@ -115,20 +117,22 @@ def test_one_event_less_is_never_a_false_alarm(seed: int, mode: str, data: st.Da
         assert verdict(name, left).valid != "false" or events[at].op == "wipe-rack", (name, events[at])
 
 
+def drop(events: Sequence[Event], victim: str, where: Where) -> list[Event]:
+    """A history in which a record is missing where it was read; the offsets around it stay."""
+
+    def without_it(one: Event) -> Event:
+        if not where(one) or victim not in one.data["keys"]:
+            return one
+        held = [pair for pair in zip(offsets_of(one.data["runs"]), one.data["keys"], strict=True) if pair[1] != victim]
+        told = {**one.data, "runs": [[at, 1] for at, _ in held], "keys": [name for _, name in held]}
+        return event(one.mono_ns, one.process, one.op, one.outcome, one.rack, **told)
+
+    return [without_it(one) for one in events]
+
+
 def lose_record(events: list[Event]) -> list[Event]:
-    """An acknowledged record is in no read any more; another one has its offset's place empty."""
-    held = next(one for one in events if one.op == "read" and one.data["keys"])
-    victim = held.data["keys"][0]
-
-    def gone(one: Event) -> list[Event]:
-        if one.op != "read" or victim not in one.data["keys"]:
-            return [one]
-        keys = [name for name in one.data["keys"] if name != victim]
-        first, count = one.data["runs"][0]
-        runs = [[first + 1, count - 1], *one.data["runs"][1:]]
-        return [event(one.mono_ns, one.process, one.op, one.outcome, **{**one.data, "keys": keys, "runs": runs})]
-
-    return [other for one in events for other in gone(one)]
+    """An acknowledged record is in no read any more."""
+    return drop(events, key(0), is_("read"))
 
 
 def swap_keys(events: list[Event]) -> list[Event]:
@@ -153,6 +157,53 @@ def put_key(name: str) -> Callable[[list[Event]], list[Event]]:
         return [*others, *changed_reads, event(last.mono_ns, "reader", "read", "ok", **{**last.data, **told})]
 
     return put
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**9), st.sampled_from(MODES), st.data())
+def test_any_acknowledged_record_that_is_lost_is_found(seed: int, mode: str, data: st.DataObject) -> None:
+    events = random_run(seed, mode).finish()
+    acked = [one.data["key"] for one in events if is_("produce", "ok")(one)]
+    assume(acked)
+    victim = data.draw(st.sampled_from(acked))
+    lost = drop(events, victim, is_("read", isolation="read_uncommitted"))
+    assert check_delivery(lost).because == (f"t: acknowledged record {victim} is lost",)
+    assert check_offsets(lost).valid == "false"
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 10**9), st.sampled_from(MODES), st.data())
+def test_any_record_in_too_few_racks_is_found(seed: int, mode: str, data: st.DataObject) -> None:
+    made = random_run(seed, mode)
+    events = made.finish()
+    acked = [one for one in events if is_("produce", "ok")(one)]
+    assume(acked)
+    victim = data.draw(st.sampled_from(acked))
+    holders = {one.rack for one in events if one.op == "disk" and victim.data["key"] in one.data["keys"]}
+    needed = min(made.need_racks, len(made.racks))
+    kept = data.draw(st.sets(st.sampled_from(sorted(filter(None, holders)))))
+    left = drop(events, victim.data["key"], lambda one: one.op == "disk" and one.rack not in kept)
+    found = check_promise(left)
+    destroyed = {one.rack for one in events if is_("wipe-rack", step="inject")(one) and one.mono_ns > victim.mono_ns}
+    if len(kept) >= needed:
+        assert found.valid == "true"
+    elif not destroyed:
+        assert found.valid == "false"
+        assert f"{len(kept)} rack(s)" in found.because[0]
+    else:
+        assert len(kept | destroyed) >= needed or found.valid == "false"
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**9), st.data())
+def test_any_acknowledgement_that_should_not_be_is_found(seed: int, data: st.DataObject) -> None:
+    events = random_run(seed, "plain").finish()
+    refused = [which for which, one in enumerate(e for e in events if e.op == "produce") if one.outcome == "fail"]
+    assume(refused)
+    which = data.draw(st.sampled_from(refused))
+    found = check_progress(changed(events, is_("produce"), which, outcome="ok", exception=None))
+    assert found.valid == "false"
+    assert "too few, and record" in found.because[0]
 
 
 @pytest.mark.parametrize(
