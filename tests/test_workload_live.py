@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -226,3 +226,58 @@ def _lost_replicas_break_the_promise(
         history.extend(left)
         read_disks(disks(brokers, folder), history, topics=topics)
         assert CHECKERS["promise"].check(list(history.events())).valid == valid
+
+
+@pytest.mark.parametrize("overlay", [True, False], ids=["overlay", "stock"])
+def test_the_gate_keeps_the_promise_and_stock_kafka_would_break_it(tmp_path: Path, overlay: bool) -> None:
+    """Replicas in racks a, a, b, of which b is lost for good: the records of rack a alone are what R=2 forbids."""
+    classpath = Distribution.load().classpath(overlay=overlay)
+    history = History(tmp_path / "history.jsonl")
+    racks = {1: "a", 2: "a", 3: "b"}
+    brokers = Brokers(tmp_path, racks, CONTROLLER, extra=SMALL)
+    brokers.format(classpath)
+    loads = (Load("patched", "plain"), Load("confluent", "idempotent"))
+    topics = [load.topic for load in loads]
+    survivors = ",".join(brokers.address(broker) for broker in (1, 2))
+    needed = {"min.insync.replicas": "2"} | ({"min.insync.racks": "2"} if overlay else {})
+    with brokers.running(classpath), Admin(survivors) as admin:
+        for topic in topics:
+            admin.create_topic(topic, [[1, 2, 3], [2, 1, 3], [1, 2, 3]], needed)
+        wait_for(partial(in_sync, admin, topics, (1, 2, 3)), what="all replicas in sync", timeout_s=BASE_S)
+        programs = [load.arguments(brokers.bootstrap) for load in loads]
+        watch = watched(survivors, topics, racks, history, interval_s=0.3)
+        with watch, producing(programs, history, logs=tmp_path):
+            wait_for(partial(_all_acked, history, topics, 0), what="all producers", timeout_s=START_S, interval_s=1)
+            base_ns = history.note("test", "mark", "info").mono_ns
+            wait_for(partial(_all_acked, history, topics, base_ns + 4 * 10**9), what="records", timeout_s=BASE_S,
+                     interval_s=0.5)  # fmt: skip
+            history.note(PROCESS, "kill-rack", "info", rack="b", step="inject")
+            brokers.kill(3)
+            wait_for(partial(in_sync, admin, topics, (1, 2)), what="the ISR of rack a", timeout_s=BASE_S)
+            alone_ns = history.note("test", "mark", "info").mono_ns + 6 * 10**9
+            wait_for(partial(_asked, history, topics[0], alone_ns), what="attempts in rack a alone", timeout_s=BASE_S,
+                     interval_s=0.5)  # fmt: skip
+    own = [Disk(broker, rack, brokers.data(broker), stopped=True) for broker, rack in racks.items()]
+    read_disks(own, history, topics=topics)
+
+    # A stock topic cannot require racks. What if it had promised two?
+    events = [
+        replace(event, data={**event.data, "min.insync.racks": 2}) if event.op == "settings" else event
+        for event in history.events()
+    ]
+    for name, says in (("promise", "lies in 1 rack(s) (a), 2 are required"), ("progress", "too few, and record")):
+        found = CHECKERS[name].check(events)
+        if overlay:
+            assert (name, found.valid, found.because[:5]) == (name, "true", ())
+        else:
+            assert found.valid == "false"
+            assert any(says in reason for reason in found.because), found.because[:5]
+    refused = {attempt.exception for attempt in Records(events).attempts if attempt.outcome == "fail"}
+    assert refused == ({"org.apache.kafka.common.errors.NotEnoughRacksException"} if overlay else set())
+
+
+def _asked(history: History, topic: str, after_ns: int) -> bool:
+    return any(
+        event.op == "produce" and event.data["topic"] == topic and event.data["sent_ns"] > after_ns
+        for event in history.events()
+    )

@@ -32,7 +32,7 @@ JUDGE_EPILOG = (
 def judge_command(
     history: Annotated[Path, typer.Argument(help="A history, such as history.jsonl in the folder of a run.")],
     checker: Annotated[
-        list[str] | None, typer.Option("--checker", help="Only this one; can be repeated [default: all that apply].")
+        list[str] | None, typer.Option("--checker", help="Only this one; can be repeated (default: all that apply).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print verdicts as JSON, with all reasons.")] = False,
 ) -> None:
