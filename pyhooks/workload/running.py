@@ -47,6 +47,11 @@ class Workload:
                 raise RackgateError(f"start a producer: program {error.filename!r} is not installed") from error
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
     def runs(self) -> bool:
         """Whether it has not ended yet."""
         return self._process.poll() is None

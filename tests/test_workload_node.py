@@ -1,0 +1,73 @@
+"""A producer in the network of a node: it is there, it ends as it should, and who kills it says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyhooks import paths
+from pyhooks.checker.records import Records
+from pyhooks.cluster.lab import Lab
+from pyhooks.history import History
+from pyhooks.process import run
+from pyhooks.wait import wait_for
+from pyhooks.workload.running import Workload, producing
+
+pytestmark = pytest.mark.lab
+# Nobody answers there: what counts is where it runs and how it ends.
+NOBODY = ["--bootstrap", "127.0.0.1:9", "--topics", "t", "--client", "confluent", "--partitions", "1", "--rate", "50"]
+FOREVER = [*NOBODY, "--seconds", "600", "--timeout-ms", "500"]
+
+
+def network_of(pid: int | str) -> str:
+    return os.readlink(f"/proc/{pid}/ns/net")  # noqa: PTH115 - it is no path that can be followed
+
+
+def inside(folder: Path) -> dict[str, object]:
+    """What happens in the lab."""
+    lab = Lab.attach()
+    node = lab.brokers("a")[0]
+    node_pid = lab.pids[node.name]
+    history = History(folder / "history.jsonl")
+
+    def noted(number: int) -> bool:
+        return sum(event.op == "produce" for event in history.events()) >= number
+
+    with producing([FOREVER], history, logs=folder, node_pid=node_pid) as (one,):
+        wait_for(lambda: noted(5), what="the first attempts", timeout_s=60)
+        network = network_of(one.pid)
+    killed = Workload(FOREVER, history, log=folder / "killed.log", node_pid=node_pid)
+    ended = sum(event.op == "produce" for event in history.events())
+    wait_for(lambda: noted(ended + 5), what="attempts of the second", timeout_s=60)
+    killed.kill()
+    killed.stop()
+    return {
+        "elsewhere": network != network_of("self"),
+        "there": network == network_of(node_pid),
+        "runs": [one.run_id, killed.run_id],
+        "left": [pid for pid in (one.pid, killed.pid) if Path(f"/proc/{pid}").exists()],
+    }
+
+
+def test_a_producer_in_a_node(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "from pyhooks.cli import main; main()", "lab", "run", "--bare"]
+    words += ["--topology", "az3-outside", "--run-dir", str(tmp_path / "lab"), "--"]
+    words += [sys.executable, __file__, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(paths.REPO)}
+    told = json.loads(run(words, what="a lab", env=environment, timeout_s=200).splitlines()[-1])
+    assert (told["elsewhere"], told["there"], told["left"]) == (True, True, [])
+    records = Records(list(History(tmp_path / "history.jsonl").events()))
+    ended, killed = (records.runs[name, "t"] for name in told["runs"])
+    assert ended.ended is not None
+    assert not ended.killed
+    assert killed.ended is None
+    assert killed.killed
+    assert records.unnoted() == []
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(inside(Path(sys.argv[1]))) + "\n")
