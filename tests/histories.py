@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pyhooks.checker.records import offsets_of
 from pyhooks.history import Event, Outcome
 from pyhooks.workload.records import key_of
 
@@ -305,3 +306,34 @@ def changed(events: Sequence[Event], where: Callable[[Event], bool], which: int 
         told[key] = value(told[key]) if callable(value) else value
     other = replace(events[chosen], outcome=outcome, data=told)
     return [other if at == chosen else one for at, one in enumerate(events)]
+
+
+Where = Callable[[Event], bool]
+
+
+def is_(op: str, outcome: str = "", **data: Any) -> Where:
+    def matches(one: Event) -> bool:
+        return (
+            one.op == op
+            and outcome in ("", one.outcome)
+            and all(one.data.get(name) == value for name, value in data.items())
+        )
+
+    return matches
+
+
+def key(seq: int) -> str:
+    return key_of("producer-1", "t", 0, seq)
+
+
+def drop(events: Sequence[Event], victim: str, where: Where) -> list[Event]:
+    """A history in which a record is missing where it was read; the offsets around it stay."""
+
+    def without_it(one: Event) -> Event:
+        if not where(one) or victim not in one.data["keys"]:
+            return one
+        held = [pair for pair in zip(offsets_of(one.data["runs"]), one.data["keys"], strict=True) if pair[1] != victim]
+        told = {**one.data, "runs": [[at, 1] for at, _ in held], "keys": [name for _, name in held]}
+        return event(one.mono_ns, one.process, one.op, one.outcome, one.rack, **told)
+
+    return [without_it(one) for one in events]

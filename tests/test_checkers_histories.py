@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
-from histories import REFUSED, S, Simulated, changed, event, outage, random_run, without
+from histories import Simulated, Where, changed, drop, event, is_, key, outage, random_run, without
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pyhooks.checker.cluster import REPLICAS, Requirement, Settings, faults, looks
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.judging import CHECKERS, judge
 from pyhooks.checker.offsets import check_offsets
 from pyhooks.checker.progress import check_progress
 from pyhooks.checker.promise import check_promise
-from pyhooks.checker.records import offsets_of
-from pyhooks.checker.recovery import check_recovery
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
 from pyhooks.workload.records import key_of
 
 MODES = ("plain", "idempotent", "transactional")
-Where = Callable[[Event], bool]
-
-
-def is_(op: str, outcome: str = "", **data: Any) -> Where:
-    def matches(one: Event) -> bool:
-        return (
-            one.op == op
-            and outcome in ("", one.outcome)
-            and all(one.data.get(name) == value for name, value in data.items())
-        )
-
-    return matches
-
-
-def key(seq: int) -> str:
-    return key_of("producer-1", "t", 0, seq)
 
 
 def verdict(name: str, events: Sequence[Event]) -> Verdict:
@@ -115,19 +95,6 @@ def test_one_event_less_is_never_a_false_alarm(seed: int, mode: str, data: st.Da
     # Without the proof of a wipe, or of a fault, what is not there or not answered is not excused.
     for name in ("offsets", "transactions", "promise", "recovery", "faults", "delivery"):
         assert verdict(name, left).valid != "false" or events[at].op == "wipe-rack", (name, events[at])
-
-
-def drop(events: Sequence[Event], victim: str, where: Where) -> list[Event]:
-    """A history in which a record is missing where it was read; the offsets around it stay."""
-
-    def without_it(one: Event) -> Event:
-        if not where(one) or victim not in one.data["keys"]:
-            return one
-        held = [pair for pair in zip(offsets_of(one.data["runs"]), one.data["keys"], strict=True) if pair[1] != victim]
-        told = {**one.data, "runs": [[at, 1] for at, _ in held], "keys": [name for _, name in held]}
-        return event(one.mono_ns, one.process, one.op, one.outcome, one.rack, **told)
-
-    return [without_it(one) for one in events]
 
 
 def lose_record(events: list[Event]) -> list[Event]:
@@ -331,269 +298,3 @@ def test_a_record_below_the_first_offset_is_unknown() -> None:
         for one in events
     ]  # fmt: skip
     assert check_delivery(events).because == (f"t: record {key(0)} is below the log's first offset",)
-
-
-# -- the promise ------------------------------------------------------------------------------------------------------
-
-
-def forget(broker: int, offset: int) -> Callable[[list[Event]], list[Event]]:
-    """The disk of a broker has another record at an offset."""
-
-    def change(events: list[Event]) -> list[Event]:
-        def where(one: Event) -> bool:
-            return one.op == "disk" and one.data["broker"] == broker and one.data["begin"] <= offset < one.data["next"]
-
-        return changed(events, where, keys=lambda keys: [name if name != key(offset) else "other" for name in keys])
-
-    return change
-
-
-def test_a_record_in_one_rack_breaks_the_promise() -> None:
-    found = check_promise(forget(3, 2)(outage().finish()))
-    assert found.valid == "false"
-    assert found.because == (
-        f"t-0: record {key(2)}, acknowledged at offset 2, lies in 1 rack(s) (a), 2 are required",
-    )  # fmt: skip
-
-
-def test_a_rack_with_one_of_its_replicas_is_a_rack() -> None:
-    assert check_promise(forget(1, 2)(outage().finish())).valid == "true"
-    both = forget(2, 2)(forget(1, 2)(outage().finish()))
-    assert check_promise(both).valid == "false"
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"stopped": False}, "stopped"),
-        ({"outcome": "unknown", "error": "Permission denied"}, "Permission denied"),
-    ],
-)  # fmt: skip
-def test_a_disk_that_was_not_read_well_is_unknown(change: dict[str, Any], says: str) -> None:
-    found = check_promise(changed(outage().finish(), is_("disk-end", broker=3), **change))
-    assert found.valid == "unknown" or change.get("stopped") is False
-    assert says in "; ".join(found.because)
-
-
-def wiped(*, before: bool = False, looked: bool = True) -> list[Event]:
-    """Rack b is destroyed after (or before) three records were acknowledged, and nothing is given back to it."""
-    made = Simulated({1: "a", 2: "b", 3: "c"})
-    made.rest(4)
-    if before:
-        made.lose("b", "wipe-rack", wipe=True)
-    for _ in range(3):
-        made.produce()
-    if looked:
-        made.look()
-    if not before:
-        made.step("wipe-rack", "b", "inject")
-        made.logs[2].keys.clear()
-    made.logs[3].keys.clear()
-    if not before:
-        # rack c loses what it had, too: by nobody's leave
-        made.away |= {2}
-    made.end()
-    made.stop_and_dump()
-    return made.events
-
-
-def test_a_rack_that_was_destroyed_afterwards_counts() -> None:
-    assert check_promise(wiped()).valid == "true"
-
-
-def test_a_rack_that_was_destroyed_before_does_not_count() -> None:
-    found = check_promise(wiped(before=True))
-    assert found.valid == "false"
-    assert "lies in 1 rack(s) (a), 2 are required" in found.because[0]
-
-
-def test_a_destroyed_rack_that_nobody_saw_in_sync_is_unknown() -> None:
-    assert check_promise(wiped(looked=False)).valid == "unknown"
-
-
-def lowered(*, settled: bool) -> list[Event]:
-    """R goes from 2 to 1 while rack b is away; the last records are in one rack."""
-    made = Simulated(need_replicas=1)
-    made.rest(4)
-    made.produce()
-    made.lose("b")
-    made.need_racks = 1
-    made.settings("begin")
-    made.rest(4)
-    if settled:
-        made.settings("settled")
-        made.rest(4)
-    made.produce()
-    made.look()
-    made.end()
-    made.stop_and_dump()
-    return made.events
-
-
-def test_what_was_required_at_the_acknowledgement_counts() -> None:
-    assert check_promise(lowered(settled=True)).valid == "true"
-    found = check_promise(lowered(settled=False))
-    assert found.valid == "unknown"
-    assert "may have been 1" in "; ".join(found.because)
-
-
-# -- progress ---------------------------------------------------------------------------------------------------------
-
-
-def test_an_acknowledgement_without_enough_racks_is_wrong() -> None:
-    made = outage()
-    refused = [one for one in made.events if one.op == "produce" and one.outcome == "fail"]
-    assert len(refused) == 5
-    events = changed(made.finish(), is_("produce", "fail"), outcome="ok", exception=None)
-    found = check_progress(events)
-    assert found.valid == "false"
-    assert f"ISR [1, 2] in rack(s) a, leader 1: too few, and record {key(5)} was acknowledged" in found.because[0]
-
-
-def test_a_refusal_with_enough_racks_is_wrong() -> None:
-    found = check_progress(changed(outage().finish(), is_("produce", "ok"), outcome="fail", exception=REFUSED))
-    assert found.valid == "false"
-    assert "enough, and record" in found.because[0]
-
-
-def test_a_timeout_among_acknowledgements_is_unknown_and_nothing_but_timeouts_is_wrong() -> None:
-    events = outage().finish()
-    one = changed(events, is_("produce", "ok"), outcome="unknown", exception="X")
-    assert check_progress(one).valid == "unknown"
-    for _ in range(5):
-        events = changed(events, is_("produce", "ok"), outcome="unknown", exception="X")
-    found = check_progress(events)
-    assert found.valid == "false"
-    assert "none of 5 attempts was acknowledged" in found.because[0]
-
-
-def test_an_attempt_that_never_ends_where_all_is_well_is_wrong() -> None:
-    made = Simulated()
-    made.rest(4)
-    sent = made.now
-    made.rest(20)
-    made.produce()
-    made.rest(1)
-    made.end()
-    events = changed(made.events, is_("produce"), sent_ns=sent)
-    assert check_progress(events).valid == "true", "it was acknowledged in the end"
-    unseen = [one for one in events if one.op != "look" or one.mono_ns < sent + 15 * S]
-    assert check_progress(unseen).valid == "false", "while somebody looked it was not"
-    late = changed(events, is_("produce"), outcome="unknown", exception="X")
-    assert check_progress(late).valid == "false"
-
-
-def test_while_a_leader_is_cut_off_and_nobody_knows_nothing_is_judged() -> None:
-    made = Simulated()
-    made.rest(4)
-    made.produce()
-    made.step("cut-rack", "a", "inject")
-    for _ in range(3):
-        made.produce()
-        made.rest(3)
-    made.step("cut-rack", "a", "heal")
-    made.step("cut-rack", "a", "healed", "ok")
-    made.rest(4)
-    made.produce()
-    made.rest(1)
-    made.end()
-    events = made.events
-    for which in (1, 2, 3):
-        events = changed(events, is_("produce"), which, outcome="unknown", exception="X")
-    assert check_progress(events).valid == "true"
-    unfaulted = [one for one in events if one.process != "fault"]
-    assert check_progress(unfaulted).valid == "unknown"
-
-
-def test_a_topic_whose_settings_nobody_tells_is_unknown() -> None:
-    events = [one for one in outage().finish() if one.op != "settings"]
-    assert "nothing tells what it required" in "; ".join(check_progress(events).because)
-
-
-@pytest.mark.parametrize(
-    ("need", "isr", "racks", "met"),
-    [
-        (Requirement(2, 2), (1, 3), {1: "a", 2: "a", 3: "b"}, True),
-        (Requirement(2, 2), (1, 2), {1: "a", 2: "a", 3: "b"}, False),
-        (Requirement(3, 1), (1, 2), {1: "a", 2: "a", 3: "b"}, False),
-        # more than there are replicas cannot be required; more than there are racks can
-        (Requirement(9, 1), (1, 2, 3), {1: "a", 2: "a", 3: "b"}, True),
-        (Requirement(1, 9), (1, 2, 3), {1: "a", 2: "a", 3: "b"}, False),
-        (Requirement(1, 9), (1, 2, 3), {1: "a", 2: "c", 3: "b"}, True),
-        # brokers without a rack are in one without a name
-        (Requirement(1, 2), (1, 2), {1: "a", 3: "b"}, True),
-        (Requirement(1, 2), (1, 2), {3: "b"}, False),
-    ],
-)
-def test_what_is_required(need: Requirement, isr: tuple[int, ...], racks: dict[int, str], met: bool) -> None:
-    state = {"leader": 1, "isr": list(isr), "replicas": [1, 2, 3]}
-    told = {str(broker): rack for broker, rack in racks.items()}
-    ((_, (look,)),) = looks([event(1, "isr-watch", "look", partitions={"t-0": state}, racks=told)]).items()
-    assert need.met_by(look) is met
-
-
-def test_settings_between_two_words_may_be_either() -> None:
-    def said(at: int, step: str, racks: int) -> Event:
-        told: dict[str, Any] = {REPLICAS: 1, "min.insync.racks": racks}
-        return event(at * S, "x", "settings", topic="t", step=step, **told)
-
-    def racks(from_s: int, to_s: int, *events: Event) -> set[int]:
-        return {one.racks for one in Settings(events).possible("t", from_s * S, to_s * S)}
-
-    seen = (said(10, "seen", 2), said(20, "seen", 1))
-    assert racks(0, 5, *seen) == {2}
-    assert racks(12, 15, *seen) == {1, 2}
-    assert racks(21, 30, *seen) == {1}
-    asked = (said(10, "seen", 2), said(20, "begin", 1), said(30, "settled", 1))
-    assert racks(11, 19, *asked) == {1, 2}, "between what was seen and the next word"
-    assert racks(22, 25, *asked) == {1, 2}
-    assert racks(31, 40, *asked) == {1}
-    assert racks(0, 99, said(10, "begin", 1)) == set()
-    assert racks(0, 99) == set()
-
-
-# -- recovery ---------------------------------------------------------------------------------------------------------
-
-
-def test_recovery_within_its_bounds() -> None:
-    events = outage().finish()
-    assert check_recovery(events, isr_s=5, ack_s=10).valid == "true"
-    late = check_recovery(events, isr_s=0.0001, ack_s=10)
-    assert late.valid == "unknown", "nobody looked between the heal and the first look"
-
-
-def stays_away(*, watched_s: float) -> list[Event]:
-    made = Simulated()
-    made.rest(4)
-    made.lose("b")
-    made.step("kill-rack", "b", "heal")
-    made.rest(watched_s)
-    made.produce()
-    made.end()
-    return made.events
-
-
-def test_a_rack_that_does_not_come_back_is_wrong_after_the_bound_and_unknown_before() -> None:
-    found = check_recovery(stays_away(watched_s=30), isr_s=20, ack_s=20)
-    assert found.valid == "false"
-    assert "kill-rack b: t-0 with all replicas in sync: not within" in found.because[0]
-    assert "an acknowledgement by t-0: not within" in found.because[1]
-    assert check_recovery(stays_away(watched_s=10), isr_s=20, ack_s=20).valid == "unknown"
-
-
-def test_a_late_acknowledgement_is_wrong_only_if_somebody_asked_in_time() -> None:
-    made = Simulated()
-    made.rest(4)
-    made.lose("b")
-    made.heal("b")
-    made.rest(30)
-    made.produce()
-    made.end()
-    assert check_recovery(made.events, isr_s=20, ack_s=10).valid == "unknown"
-    asked = next(one for one in made.events if one.op == "produce")
-    healed = faults(made.events)[0].heal_ns
-    assert healed is not None
-    refused = event(healed + 15 * S, "producer", "produce", "fail", topic="t", key="k", partition=0, seq=None,
-                    sent_ns=healed + 14 * S, exception=REFUSED)  # fmt: skip
-    assert asked.mono_ns > refused.mono_ns
-    assert check_recovery([*made.events, refused], isr_s=20, ack_s=10).valid == "false"
