@@ -31,7 +31,7 @@ name = "c"
 controllers = [103]
 client = true
 [links]
-rtt_ms = 1
+rtt_ms = 2
 """
 FAULTS = (
     ("rack", "kill", "b"),

@@ -94,14 +94,19 @@ def test_delay_that_cannot_be_given_is_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(RackgateError, match=r"jitter_ms = 0\.5"):
         wire.emulation("a-b", Quality(rtt_ms=2, jitter_ms=0.5))
     assert wire.emulation("a-b", Quality(rtt_ms=3)) == "vde"
-    assert wire.emulation("a-b", Quality(loss_percent=0.5)) == "vde"
+    for short in (Quality(rtt_ms=1), Quality(loss_percent=0.5)):
+        with pytest.raises(RackgateError, match="ask for 2 or more"):
+            wire.emulation("a-b", short)
+    assert wire.emulation("a-b", Quality(rtt_ms=2, loss_percent=0.5)) == "vde"
     assert wire.emulation("a-b", Quality()) == "veth"
     monkeypatch.setattr(wire, "has_netem", lambda: True)
     assert wire.emulation("a-b", half) == "netem"
 
 
-def test_a_wire_gets_the_odd_millisecond_in_one_direction() -> None:
-    assert wire.wire_commands(Quality(5, 3, 0.5)) == ["delay LR3+2", "delay RL2+1", "loss 0.5"]
+def test_a_wire_gets_an_odd_delay_in_one_direction() -> None:
+    assert wire.wire_commands(Quality(5, 3, 0.5)) == ["delay LR5+3", "delay RL0+0", "loss 0.5"]
+    assert wire.wire_commands(Quality(6, 3)) == ["delay LR3+2", "delay RL3+1", "loss 0"]
+    assert wire.wire_commands(Quality(2)) == ["delay LR2+0", "delay RL0+0", "loss 0"]
     assert wire.wire_commands(Quality()) == ["delay LR0+0", "delay RL0+0", "loss 0"]
     assert wire.netem_words(Quality(5, 3, 0.5))[2:] == ["delay", "2.5ms", "1.5ms", "loss", "0.5%"]
 

@@ -17,7 +17,7 @@ from pyhooks.build.distribution import Distribution
 from pyhooks.checker.judging import CHECKERS, judge
 from pyhooks.checker.records import Records
 from pyhooks.cluster.disks import Disk, read_disks
-from pyhooks.fault.rack import PROCESS
+from pyhooks.fault.injection import PROCESS
 from pyhooks.history import Event, History, Outcome
 from pyhooks.jvm.admin import Admin
 from pyhooks.wait import wait_for

@@ -133,7 +133,9 @@ class Injection:
 
     def _note(self, step: str, outcome: Literal["info", "ok", "unknown"] = "info", **more: Any) -> None:
         target = self.fault.target
-        self.history.note(PROCESS, self.op, outcome, rack=target.site, target=str(target), step=step, **more)
+        broker = {"broker": target.nodes[0].node_id} if target.kind == "broker" else {}
+        told = {"target": str(target), **broker, "step": step, **more}
+        self.history.note(PROCESS, self.op, outcome, rack=target.site, **told)
 
     def _prove(self, step: str, *, during: bool) -> None:
         try:
