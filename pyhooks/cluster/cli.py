@@ -15,7 +15,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pyhooks.cluster import labs, tools, topology
+from pyhooks.build.distribution import Distribution
+from pyhooks.cluster import labs, sharedclasses, tools, topology
 from pyhooks.cluster.lab import Lab, in_lab
 from pyhooks.cluster.labs import Plan
 from pyhooks.errors import RackgateError
@@ -58,21 +59,30 @@ def check_programs() -> None:
 
 def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, stock: bool) -> Plan:
     """What is to be made, checked before anything is made."""
-    from pyhooks.build.distribution import Distribution
-
     check_programs()
     source = topology.find(topology_name)
     topology.load(source)
     # a bare lab starts no Kafka, so it needs none
     built = None if bare else Distribution.load()
+    classpath = built.classpath(overlay=not stock) if built else ""
     return Plan(
         name=name,
         topology=source,
         run_dir=run_dir or labs.default_run_dir(name),
-        classpath=built.classpath(overlay=not stock) if built else "",
+        classpath=classpath,
         agent=str(built.hooks) if built else "",
+        archive=_archive(built, classpath, stock=stock) if built else "",
         stock=stock,
     )
+
+
+def _archive(built: Distribution, classpath: str, *, stock: bool) -> str:
+    """The archive of the build's classes, made if need be, which is told since it takes a while."""
+    file = built.root / "classes" / ("stock.jsa" if stock else "overlay.jsa")
+    if file.exists():
+        return str(file)
+    with Console(stderr=True).status("once for this build: Kafka's classes are archived, about 15 s …"):
+        return sharedclasses.ensure(file, classpath, labs.way().words)
 
 
 def become(topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool) -> NoReturn:

@@ -166,6 +166,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--classpath", required=True)
     parser.add_argument("--agent", required=True)
+    parser.add_argument("--archive", required=True)
     parser.add_argument("--bare", action="store_true")
     parser.add_argument("--serve", type=int, metavar="FD", help="the pipe to who started it; no command is run")
     parser.add_argument("command", nargs="*")
@@ -180,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _step(audience, f"lab {args.name}: nodes and network"):
             lab, holders = making.make(
-                args.name, args.topology, args.run_dir, classpath=args.classpath, agent=args.agent
+                args.name, args.topology, args.run_dir, classpath=args.classpath, agent=args.agent, archive=args.archive
             )
         if not args.bare:
             count = f"{len(lab.topology.controllers)} controllers, {len(lab.topology.brokers)} brokers"

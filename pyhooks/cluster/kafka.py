@@ -91,7 +91,7 @@ def render(properties: Mapping[str, str]) -> str:
 
 
 def java_command(
-    *, classpath: str, heap_mb: int, properties: Path | str, log4j: Path | str = LOG4J, agent: str = ""
+    *, classpath: str, heap_mb: int, properties: Path | str, log4j: Path | str = LOG4J, options: Sequence[str] = ()
 ) -> list[str]:
     """The words that start Kafka with a configuration file.
 
@@ -100,11 +100,11 @@ def java_command(
         heap_mb: maximal heap in MiB.
         properties: the configuration.
         log4j: the logging configuration.
-        agent: a Java agent with its argument, or none.
+        options: further ones of Java.
     """
     return [
         "java",
-        *([f"-javaagent:{agent}"] if agent else []),
+        *options,
         f"-Xmx{heap_mb}m",
         f"-Xms{heap_mb}m",
         # as Kafka's own start scripts

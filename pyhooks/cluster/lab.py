@@ -52,7 +52,8 @@ class Lab:
         disks: node name to the folder that the node sees as /mnt.
         run_dir: folder of the run: logs, history, results; it outlives the lab.
         classpath: of the Kafka that runs in it.
-        agent: jar of the agent by which brokers tell their metrics, or empty.
+        agent: jar of the agent by which nodes tell their metrics, or empty.
+        archive: of Kafka's classes, or empty.
         cluster_id: Kafka's.
         directory_ids: controller id to directory id.
         emulations: "left-right" to how the link is made.
@@ -66,6 +67,7 @@ class Lab:
     run_dir: Path
     classpath: str
     agent: str
+    archive: str
     cluster_id: str
     directory_ids: dict[str, str]
     emulations: dict[str, str]
@@ -208,8 +210,7 @@ class Lab:
             classpath=self.classpath,
             heap_mb=heap_mb,
             properties=NODE_DISK / "server.properties",
-            # a socket on the node's disk: what is asked over it does not go over the network under fault
-            agent=f"{self.agent}={NODE_DISK / METRICS_SOCKET}" if self.agent else "",
+            options=self._java_options(node),
         )
         self.log(node).parent.mkdir(parents=True, exist_ok=True)
         # The shell ends at once and leaves Java to the node's first process. A parent outside of the node would stop
@@ -221,6 +222,15 @@ class Lab:
         started = self.machine(node).popen(words, log=self.log(node))
         if started.wait(timeout=20):
             raise RackgateError(f"{node.name}: no process could be started in it, see {self.log(node)}")
+
+    def _java_options(self, node: Node) -> list[str]:
+        options = [f"-XX:SharedArchiveFile={self.archive}"] if self.archive else []
+        if self.agent:
+            # a socket on the node's disk: what is asked over it does not go over the network under fault
+            options.append(f"-javaagent:{self.agent}={NODE_DISK / METRICS_SOCKET}")
+        # The second compiler makes code faster that runs for long, which a controller's does not; its work at the start
+        # is what all nodes wait for.
+        return options + (["-XX:TieredStopAtLevel=1"] if node.role == "controller" else [])
 
     def kafka_pid(self, node: Node) -> int | None:
         """PID of the node's Kafka process inside the node, or None if it does not run."""

@@ -201,7 +201,8 @@ class Plan:
         topology: its file.
         run_dir: folder for logs and history.
         classpath: of its Kafka; empty if it has none.
-        agent: jar of the agent by which brokers tell their metrics; empty if there are none.
+        agent: jar of the agent by which nodes tell their metrics; empty if there are none.
+        archive: of Kafka's classes; empty if there is none.
         stock: whether the class path is without the overlay.
     """
 
@@ -210,6 +211,7 @@ class Plan:
     run_dir: Path
     classpath: str
     agent: str
+    archive: str
     stock: bool
 
     @property
@@ -217,7 +219,7 @@ class Plan:
         """The words of the lab's first process, to follow those of ``way``."""
         words = [sys.executable, "-m", "pyhooks.cluster.inside", "--name", self.name]
         words += ["--topology", str(self.topology.resolve()), "--run-dir", str(self.run_dir.resolve())]
-        words += ["--classpath", self.classpath, "--agent", self.agent]
+        words += ["--classpath", self.classpath, "--agent", self.agent, "--archive", self.archive]
         return words + ([] if self.classpath else ["--bare"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import tomllib
 from pathlib import Path
@@ -9,7 +10,10 @@ from pathlib import Path
 from pyhooks import paths, process
 from pyhooks.cluster import kafka, network, node, topology
 from pyhooks.cluster.lab import Lab
+from pyhooks.cluster.topology import Topology
 from pyhooks.cluster.wire import VdeWire
+
+HOSTS = Path("/etc/hosts")
 
 
 def _own_world() -> None:
@@ -20,8 +24,21 @@ def _own_world() -> None:
     paths.LAB_HOME.mkdir()
 
 
+def _names(wanted: Topology) -> None:
+    """Names of all nodes, and of this machine, without a name server: there is none in a lab.
+
+    Java asks for its host's name when it starts logging, and waited 5 s for an answer that could not come.
+    """
+    known = HOSTS.read_text(encoding="utf-8") if HOSTS.exists() else ""
+    lines = [f"{node.ip} {node.name}" for node in wanted.nodes]
+    lines.append(f"{wanted.client_site.client_ip} {socket.gethostname()}")
+    ours = paths.LAB_HOME / "hosts"
+    ours.write_text(known.rstrip("\n") + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    process.run(["mount", "--bind", str(ours), str(HOSTS)], what="lab: names of nodes")
+
+
 def make(
-    name: str, source: Path, run_dir: Path, *, classpath: str, agent: str
+    name: str, source: Path, run_dir: Path, *, classpath: str, agent: str, archive: str
 ) -> tuple[Lab, list[subprocess.Popen[bytes]]]:
     """Makes nodes and network of the topology in ``source``; Kafka is not started.
 
@@ -33,6 +50,8 @@ def make(
     """
     wanted = topology.load(source)
     _own_world()
+    # before the nodes, which take over the mounts that they find
+    _names(wanted)
     holders: list[subprocess.Popen[bytes]] = []
     pids: dict[str, int] = {}
     disks: dict[str, str] = {}
@@ -50,6 +69,7 @@ def make(
         run_dir=run_dir,
         classpath=classpath,
         agent=agent,
+        archive=archive,
         cluster_id=kafka.new_id(),
         directory_ids={str(item.node_id): kafka.new_id() for item in wanted.controllers},
         emulations=dict(network.build(wanted, pids)),
