@@ -22,6 +22,7 @@ help:
 	@echo "make archive the overlay as one file with an install note and checksums"
 	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full takes hours and settles the bars"
 	@echo "make mutate  take one piece of the series out after another; a test of Kafka must fail each time"
+	@echo "make lab-rounds    fifty labs with a random fault each; nothing of them stays behind (half an hour)"
 	@echo "make lock    renew requirements/*.lock from pyproject.toml"
 	@echo "make clean   remove build/ and out/"
 
@@ -92,6 +93,10 @@ jmh: build
 
 jmh-full: build
 	@exec $(BIN)/rackgate patch jmh --full
+
+.PHONY: lab-rounds
+lab-rounds: build
+	@exec $(BIN)/pytest -s -m long tests/test_lab_rounds.py
 
 # One piece of the series is taken out after another, and a test of Kafka must fail each time. Can be interrupted.
 .PHONY: mutate

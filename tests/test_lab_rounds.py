@@ -1,0 +1,143 @@
+"""Fifty labs with Kafka, each with a random fault, some with a process of ours killed: nothing of them stays behind.
+
+Takes about half an hour: ``make lab-rounds``. ``RACKGATE_ROUNDS`` and ``RACKGATE_SEED`` choose how many and which.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pyhooks.wait import wait_for
+
+ROUNDS = int(os.environ.get("RACKGATE_ROUNDS", "50"))
+SEED = int(os.environ.get("RACKGATE_SEED", "1"))
+pytestmark = [pytest.mark.long, pytest.mark.timeout(200 * ROUNDS)]
+RACKGATE = Path(sys.executable).with_name("rackgate")
+TOPOLOGY = """
+name = "two"
+[[site]]
+name = "a"
+brokers = [1]
+[[site]]
+name = "b"
+brokers = [2]
+[[site]]
+name = "c"
+controllers = [101]
+client = true
+[links]
+rtt_ms = 2
+"""
+FAULTS = (
+    ("rack", "kill", "b"),
+    ("rack", "cut", "b"),
+    ("rack", "cut", "b", "--from", "a"),
+    ("rack", "pause", "b"),
+    ("rack", "slow", "b", "--rtt-ms", "30"),
+    ("rack", "wipe", "b"),
+    ("broker", "kill", "1"),
+    ("broker", "cut", "1"),
+    ("broker", "pause", "1"),
+    ("broker", "slow", "1", "--rtt-ms", "30"),
+    ("broker", "wipe", "1"),
+)
+OURS = ("pyhooks.", "pyhooks/", "rackgate", "wirefilter", "kafka.Kafka")
+
+
+def processes() -> dict[int, str]:
+    """Processes that are ours or a lab's, by id; not this one and its parents."""
+    text = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    found = {}
+    for line in text.splitlines()[1:]:
+        pid, _, args = line.strip().partition(" ")
+        if any(word in args for word in OURS) and "pytest" not in args and "make" not in args.split()[0]:
+            found[int(pid)] = args
+    return found
+
+
+def left() -> tuple[list[str], list[str], list[str]]:
+    """What a lab could leave behind: processes, mounts, interfaces."""
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return sorted(processes().values()), sorted(mounts), sorted(links)
+
+
+class Round:
+    """One lab from up to down."""
+
+    def __init__(self, state: Path, number: int) -> None:
+        self.random = random.Random(f"{SEED}-{number}")  # noqa: S311 - not for secrets
+        self.fault = self.random.choice(FAULTS)
+        self.way = self.random.choice(("heal", "for", "down", "killed command", "killed process"))
+        self._state = state
+        # never to be killed: they were there before
+        self._others = frozenset(processes())
+        self._env = os.environ | {"XDG_RUNTIME_DIR": str(state)}
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(RACKGATE), *words], capture_output=True, text=True, check=False, env=self._env, timeout=300
+        )
+
+    def does(self, *words: str) -> None:
+        done = self.run(*words)
+        assert done.returncode == 0, (self.fault, self.way, done.stdout + done.stderr)
+
+    def play(self) -> None:
+        self.does("lab", "up", "--topology", str(self._state / "two.toml"), "--run-dir", str(self._state / "run"))
+        if self.way == "heal":
+            self.does(*self.fault)
+            self.does(self.fault[0], "heal", self.fault[2])
+        elif self.way == "for":
+            self.does(*self.fault, "--for", "2s")
+        elif self.way == "down":
+            self.does(*self.fault)
+        else:
+            self._interrupted()
+        self.does("lab", "down", "--all")
+
+    def _interrupted(self) -> None:
+        """The fault's command, or any process of the lab, is killed at a moment that nobody chose."""
+        command = subprocess.Popen(
+            [str(RACKGATE), *self.fault, "--for", "3s"],
+            env=self._env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        moment = time.monotonic() + self.random.uniform(0.1, 6.0)
+        try:
+            command.wait(timeout=moment - time.monotonic())
+        except subprocess.TimeoutExpired:
+            ours = sorted(set(processes()) - self._others)
+            victim = command.pid if self.way == "killed command" else self.random.choice(ours)
+            try:
+                os.kill(victim, signal.SIGKILL)
+            except ProcessLookupError:
+                return  # it ended by itself
+        finally:
+            if self.way == "killed command":
+                command.kill()
+            command.wait(timeout=300)
+
+
+def test_nothing_stays_behind(tmp_path: Path) -> None:
+    (tmp_path / "two.toml").write_text(TOPOLOGY, encoding="utf-8")
+    before = left()
+    played: dict[str, int] = {}
+    for number in range(ROUNDS):
+        one = Round(tmp_path, number)
+        begin = time.monotonic()
+        one.play()
+        wait_for(lambda: left() == before, what=f"round {number}: all as before", timeout_s=20)
+        played[one.way] = played.get(one.way, 0) + 1
+        sys.stderr.write(f"round {number}: {one.way}: {' '.join(one.fault)}: {time.monotonic() - begin:.1f} s\n")
+    assert sum(played.values()) == ROUNDS
+    assert ROUNDS < 30 or len(played) == 5
