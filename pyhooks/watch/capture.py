@@ -20,7 +20,6 @@ import pty
 import re
 import select
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -42,6 +41,8 @@ from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError
 
 END_S = 10.0
+ENDED_S = 0.1
+CTRL_C = b"\x03"
 # rich's template fetches a font from the net; a picture must look the same without it.
 WEB_FONT = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
 TEMPLATE = WEB_FONT.sub("", CONSOLE_SVG_FORMAT).replace("Fira Code", "DejaVu Sans Mono")
@@ -107,11 +108,14 @@ def record(plan: Plan) -> list[Path]:
                     file.write(json.dumps([round(time.monotonic() - begin, 3), "o", decoder.decode(part)]) + "\n")
                     stream.feed(part)
             written += _picture(plan, screen, moment_s)
-        running.send_signal(signal.SIGINT)
-        while _read(master, END_S):
+        # as a person does: the terminal tells every process that runs on it
+        os.write(master, CTRL_C)
+        end = time.monotonic() + END_S
+        while running.poll() is None:
             # it may have more to say than the terminal holds
-            continue
-        running.wait(END_S)
+            _read(master, ENDED_S)
+            if time.monotonic() > end:
+                raise RackgateError(f"{plan.command[0]} did not end within {END_S:.0f} s of Ctrl-C; it was killed")
     return written
 
 
@@ -139,11 +143,10 @@ def _terminal(plan: Plan) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", plan.lines, plan.columns, 0, 0))
     environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
     environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    words = [*process.DIES_WITH_PARENT, *plan.command]
+    # a session of its own, whose terminal this is: else it would not hear of Ctrl-C
+    words = [*process.DIES_WITH_PARENT, "setsid", "--ctty", *plan.command]
     try:
-        with subprocess.Popen(
-            words, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
-        ) as running:
+        with subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment) as running:
             os.close(slave)
             try:
                 yield running, master

@@ -91,7 +91,7 @@ class Record:
         step = data.get("step")
         if step is None:
             return
-        target = str(next((data[key] for key in ("broker", "node", "target") if data.get(key) is not None), ""))
+        target = str(data.get("broker", ""))
         key = (str(event["op"]), str(event["rack"] or ""), target)
         known = self._faults.get(key)
         injected_ns = event["mono_ns"] if step == "inject" or known is None else known.injected_ns
