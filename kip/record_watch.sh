@@ -1,10 +1,11 @@
 #!/bin/sh
-# Records `rackgate watch` while rack b is away: kip/evidence/watch.png, and the same as SVG and as a terminal recording.
+# Records `rackgate watch` while rack b is away: kip/evidence/watch.png and .svg; the recording itself is out/watch/watch.cast.
 # usage: kip/record_watch.sh   (needs a built Kafka; takes about 90 s; chromium makes the PNG)
 set -eu
 cd "$(dirname "$0")/.."
 bin=.venv/bin
-out=kip/evidence/watch
+out=out/watch/watch
+mkdir -p out/watch
 XDG_RUNTIME_DIR=$(mktemp -d)
 export XDG_RUNTIME_DIR
 trap '"$bin/rackgate" lab down --all >/dev/null; rm -rf "$XDG_RUNTIME_DIR"' EXIT
@@ -23,8 +24,8 @@ gate="--config min.insync.replicas=2 --config min.insync.racks=2"
 load=$!
 (sleep 15 && "$bin/rackgate" rack kill b --for 45s) &
 fault=$!
-"$bin/python" -m pyhooks.watch.capture --out "$out" --size 124x14 --at 50s -- "$bin/rackgate" watch
+"$bin/python" -m pyhooks.watch.capture --out "$out" --size 128x16 --at 50s -- "$bin/rackgate" watch
 wait $fault $load
-mv "$out-50s.svg" "$out.svg"
-mv "$out-50s.png" "$out.png"
+cp "$out-50s.svg" kip/evidence/watch.svg
+cp "$out-50s.png" kip/evidence/watch.png
 "$bin/rackgate" judge "$run/history.jsonl" --checker faults
