@@ -50,7 +50,8 @@ def judge_command(
         told |= {"verdicts": [asdict(one) for one in found], "left_out": left_out}
         sys.stdout.write(json.dumps(told, indent=1) + "\n")
     else:
-        _print(found, left_out, len(events))
+        # of those that a person chose none is left out
+        _print(found, [] if checker else left_out, len(events))
     raise typer.Exit(STATUS[whole.valid])
 
 
