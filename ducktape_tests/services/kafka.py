@@ -146,14 +146,14 @@ class RackKafka(Service):
         status: int = self._machine(source).account.ssh(f"ping -n -c 3 -i 0.2 -W 1 {target.ip}", allow_fail=True)
         return status == 0
 
-    def cut(self, site: str) -> None:
-        """Cuts a rack off from all other sites.
+    def cut(self, site: str, peers: Sequence[str] = ()) -> None:
+        """Cuts a rack off from other sites: all, or ``peers``.
 
         Raises:
             RackgateError: only the routers of a lab can do that so far.
         """
         self._need_lab("cut a rack off")
-        network.cut(self.topology, site)
+        network.cut(self.topology, site, peers)
 
     def join(self, site: str) -> None:
         """Takes a cut away."""
