@@ -6,10 +6,10 @@ cd "$(dirname "$0")/.."
 bin=.venv/bin
 out=out/watch/watch
 mkdir -p out/watch
-XDG_RUNTIME_DIR=$(mktemp -d)
-export XDG_RUNTIME_DIR
-trap '"$bin/rackgate" lab down --all >/dev/null; rm -rf "$XDG_RUNTIME_DIR"' EXIT
-run=$XDG_RUNTIME_DIR/run
+RACKGATE_STATE=$(mktemp -d)
+export RACKGATE_STATE
+trap '"$bin/rackgate" lab down --all >/dev/null; rm -rf "$RACKGATE_STATE"' EXIT
+run=$RACKGATE_STATE/run
 gate="--config min.insync.replicas=2 --config min.insync.racks=2"
 
 "$bin/rackgate" lab up --run-dir "$run"

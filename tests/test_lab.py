@@ -26,7 +26,7 @@ def lab(tmp_path: Path, *command: str) -> list[str]:
 
 def rackgate(*words: str, state: Path) -> subprocess.CompletedProcess[str]:
     """A command of a person whose labs are known in ``state``."""
-    env = os.environ | {"XDG_RUNTIME_DIR": str(state)}
+    env = os.environ | {"RACKGATE_STATE": str(state)}
     return subprocess.run([str(RACKGATE), *words], capture_output=True, text=True, check=False, env=env, timeout=200)
 
 
@@ -75,7 +75,7 @@ def test_a_missing_command_is_one_line_and_status_2(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_nothing_stays_behind(tmp_path: Path, number: signal.Signals) -> None:
     before = traces()
     ready = tmp_path / "ready"
@@ -202,7 +202,7 @@ def test_a_fault_that_does_not_last_is_told(state: Path) -> None:
 
 def test_the_lab_heals_what_a_killed_command_left(state: Path) -> None:
     up(state)
-    env = os.environ | {"XDG_RUNTIME_DIR": str(state)}
+    env = os.environ | {"RACKGATE_STATE": str(state)}
     command = subprocess.Popen(
         [str(RACKGATE), "rack", "cut", "b", "--for", "4s"],
         env=env,
@@ -257,7 +257,7 @@ def test_a_killed_process_of_the_lab_takes_all_of_it_away(state: Path, kind: str
 @pytest.mark.parametrize("after_s", [0.3, 0.8, 1.3])
 def test_a_lab_whose_start_is_killed_does_not_stay(state: Path, after_s: float) -> None:
     before = traces()
-    env = os.environ | {"XDG_RUNTIME_DIR": str(state)}
+    env = os.environ | {"RACKGATE_STATE": str(state)}
     words = [str(RACKGATE), "lab", "up", "--bare", "--name", "t", "--run-dir", str(state / "run")]
     starting = subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -283,7 +283,7 @@ def test_an_ordinary_user_has_labs_too(state: Path) -> None:
         exit $status
     """
     words = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--", "sh", "-c", script]
-    env = os.environ | {"XDG_RUNTIME_DIR": str(state)}
+    env = os.environ | {"RACKGATE_STATE": str(state)}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=env, timeout=200)
     assert "as an ordinary user, in a user namespace" in done.stderr
     assert said(done).splitlines()[:3] == ["1000", "broker-3", "cut: rack b was away for 1 s and is back, proved"]

@@ -49,7 +49,7 @@ class Person:
 
     def __init__(self, state: Path) -> None:
         self.run_dir = state / "run"
-        self._env = os.environ | {"XDG_RUNTIME_DIR": str(state)}
+        self._env = os.environ | {"RACKGATE_STATE": str(state)}
 
     def tries(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -78,9 +78,10 @@ class Round:
         self.fault = self.random.choice(FAULTS)
         self.way = self.random.choice(("heal", "for", "down", "killed command", "killed process"))
         self._state = state
+        self._run_dir = state / f"run-{number}"
         # never to be killed: they were there before
         self._others = frozenset(processes())
-        self._env = os.environ | {"XDG_RUNTIME_DIR": str(state)}
+        self._env = os.environ | {"RACKGATE_STATE": str(state)}
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -92,7 +93,7 @@ class Round:
         assert done.returncode == 0, (self.fault, self.way, done.stdout + done.stderr)
 
     def play(self) -> None:
-        self.does("lab", "up", "--topology", str(self._state / "two.toml"), "--run-dir", str(self._state / "run"))
+        self.does("lab", "up", "--topology", str(self._state / "two.toml"), "--run-dir", str(self._run_dir))
         if self.way == "heal":
             self.does(*self.fault)
             self.does(self.fault[0], "heal", self.fault[2])

@@ -76,7 +76,7 @@ def test_pictures_of_the_documents_are_there() -> None:
 def test_the_lab_of_the_readme(tmp_path: Path) -> None:
     text = (paths.REPO / "README.md").read_text(encoding="utf-8")
     (block,) = [one for one in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "lab up" in one]
-    env = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)}
+    env = os.environ | {"RACKGATE_STATE": str(tmp_path)}
     said: dict[str, str] = {}
     try:
         for line in block.splitlines():

@@ -56,6 +56,8 @@ def test_good_file(tmp_path: Path) -> None:
         (("rtt_ms = 2", "rtt_ms = 2\njitter_ms = 3"), "at most rtt_ms, which is 2 milliseconds, found 3"),
         (("rtt_ms = 2", "rtt_ms = 2\nloss_percent = 95"), "0 to 90 percent"),
         (("brokers = [3]", "combined = [1]"), "node ids must differ"),
+        (("rtt_ms = 2", 'rtt_ms = 2\n[brokers.properties]\n"log.dirs" = "/x"'), "properties.log.dirs: a lab sets this"),
+        (("rtt_ms = 2", 'rtt_ms = 2\n[brokers.properties]\n"a" = [1]'), "a text, a number, true or false"),
         (("rtt_ms = 2", "rtt_ms = 2\n[brokers]\nheap_mb = 64"), "128 MiB or more"),
         (("[[site]]", "[site"), "t.toml"),
     ],
@@ -129,10 +131,11 @@ def test_a_combined_node_is_broker_and_controller(tmp_path: Path) -> None:
     (node,) = found.controllers
     assert node in found.brokers
     assert (node.name, node.address.split(":")[1], node.quorum_address.split(":")[1]) == ("combined-4", "9092", "9093")
-    properties = kafka.server_properties(node, quorum=[node.quorum_address], data="/d", extra={})
+    properties = kafka.server_properties(node, quorum=[node.quorum_address], data="/d", brokers=1, extra={})
     assert properties["process.roles"] == "broker,controller"
     assert properties["listeners"] == f"PLAINTEXT://{node.address},CONTROLLER://{node.quorum_address}"
     assert properties["broker.rack"] == "b"
+    assert properties["offsets.topic.replication.factor"] == "1"
 
 
 def test_a_link_of_its_own_takes_over_what_it_leaves_out(tmp_path: Path) -> None:

@@ -186,9 +186,10 @@ class RackKafka(Service):
 
     def _write_files(self, machine: Any) -> None:
         node = self._node(machine)
-        extra = self.topology.broker_properties if node.is_broker else self.topology.controller_properties
         quorum = [controller.quorum_address for controller in self.topology.controllers]
-        properties = kafka.server_properties(node, quorum=quorum, data=DATA, extra=extra)
+        properties = kafka.server_properties(
+            node, quorum=quorum, data=DATA, brokers=len(self.topology.brokers), extra=self.topology.properties_of(node)
+        )
         machine.account.create_file(f"{HOME}/server.properties", kafka.render(properties))
         machine.account.copy_to(str(kafka.LOG4J), f"{HOME}/log4j2.properties")
 
@@ -205,7 +206,7 @@ class RackKafka(Service):
         self._launch(node, shlex.join([*command, "kafka.tools.StorageTool", *arguments]))
 
     def _launch(self, node: Node, before: str) -> None:
-        heap_mb = self.topology.broker_heap_mb if node.is_broker else self.topology.controller_heap_mb
+        heap_mb = self.topology.heap_mb_of(node)
         command = kafka.java_command(
             classpath=self.classpath,
             heap_mb=heap_mb,

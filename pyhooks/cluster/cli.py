@@ -17,7 +17,7 @@ from rich.table import Table
 
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import labs, sharedclasses, tools, topology
-from pyhooks.cluster.lab import Lab, in_lab
+from pyhooks.cluster.lab import Lab
 from pyhooks.cluster.labs import Plan
 from pyhooks.errors import RackgateError
 
@@ -62,13 +62,19 @@ def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, st
     check_programs()
     source = topology.find(topology_name)
     topology.load(source)
+    folder = run_dir or labs.default_run_dir(name)
+    for path in (source, folder):
+        if path.resolve().is_relative_to("/run"):
+            raise RackgateError(f"{path}: a lab has a /run of its own and can't see it; put it elsewhere")
+    if any((folder / part).exists() for part in ("logs", "history.jsonl")):
+        raise RackgateError(f"{folder}: has the logs and the history of another run; give it a folder of its own")
     # a bare lab starts no Kafka, so it needs none
     built = None if bare else Distribution.load()
     classpath = built.classpath(overlay=not stock) if built else ""
     return Plan(
         name=name,
         topology=source,
-        run_dir=run_dir or labs.default_run_dir(name),
+        run_dir=folder,
         classpath=classpath,
         agent=str(built.hooks) if built else "",
         archive=_archive(built, classpath, stock=stock) if built else "",
@@ -86,7 +92,7 @@ def _archive(built: Distribution, classpath: str, *, stock: bool) -> str:
 
 
 def become(topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool) -> NoReturn:
-    """Becomes a lab that runs ``command``; does not return.
+    """Makes a lab that runs ``command``, and ends with its exit status; does not return.
 
     Args:
         topology_name: file, or name of a shipped topology.
@@ -99,11 +105,9 @@ def become(topology_name: str, run_dir: Path, command: list[str], *, bare: bool,
         RackgateError: something needed is missing.
     """
     plan = _plan("run", topology_name, run_dir, bare=bare, stock=stock)
-    run_dir.mkdir(parents=True, exist_ok=True)
-    words = [*labs.way().words, *plan.words, "--", *command]
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execvp(words[0], words)  # noqa: S606 - no shell is wanted
+    sys.exit(labs.run(plan, command))
 
 
 @lab_app.command(
@@ -186,7 +190,7 @@ def exec_command(
     rack: RackOption = None,
 ) -> None:
     """Runs COMMAND in a running lab, where the clients are or in a node, and ends with its exit status."""
-    if not in_lab():
+    if not labs.inside(lab_name):
         raise typer.Exit(labs.enter_again(lab_name))
     lab = Lab.attach()
     words = list(command)
@@ -202,7 +206,10 @@ def _place(lab: Lab, node: str | None, rack: str | None) -> topology.Node | None
     if node and rack:
         raise RackgateError("--node and --rack: only one of them")
     if rack:
-        return lab.brokers(rack)[0]
+        members = lab.members(rack)
+        if not members:
+            raise RackgateError(f"--rack {rack}: there is no node in it; say which with --node")
+        return members[0]
     return lab.node(node) if node else None
 
 
@@ -224,7 +231,7 @@ def kafka_command(
     lab_name: LabOption = None,
 ) -> None:
     """Runs one of Kafka's own tools in a running lab."""
-    if not in_lab():
+    if not labs.inside(lab_name):
         raise typer.Exit(labs.enter_again(lab_name))
     lab = Lab.attach()
     words = tools.command(lab.classpath, tool, arguments or [], lab.bootstrap)
@@ -253,7 +260,7 @@ def status_command(lab_name: LabOption = None, as_json: JsonOption = False) -> N
 
     Exit status 1 if something is down or a fault is in force.
     """
-    if not in_lab():
+    if not labs.inside(lab_name):
         found = labs.known()
         running = [lab for lab in found if lab.runs]
         if lab_name is None and len(running) != 1:

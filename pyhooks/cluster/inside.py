@@ -123,6 +123,13 @@ def _run_command(command: Sequence[str], lab: Lab) -> int:
             child.kill()
 
     signal.signal(signal.SIGINT, interrupt)
+
+    def end(*_: object) -> None:
+        # whoever says so has told nobody but us
+        interrupted.append(time.monotonic())
+        child.terminate()
+
+    signal.signal(signal.SIGTERM, end)
     while True:
         try:
             status = child.wait(timeout=1.0)

@@ -32,10 +32,7 @@ _CONTROLLER = {
 _BROKER = {
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "3",
-    "offsets.topic.replication.factor": "3",
     "transaction.state.log.num.partitions": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.dedupe.buffer.size": "8388608",
     "min.insync.replicas": "1",
@@ -52,7 +49,7 @@ def new_id() -> str:
 
 
 def server_properties(
-    node: Node, *, quorum: Sequence[str], data: Path | str, extra: Mapping[str, str]
+    node: Node, *, quorum: Sequence[str], data: Path | str, brokers: int, extra: Mapping[str, str]
 ) -> dict[str, str]:
     """The configuration of one Kafka process; ``extra`` wins.
 
@@ -60,6 +57,7 @@ def server_properties(
         node: whose.
         quorum: addresses (``host:port``) of the controllers.
         data: folder of its log.
+        brokers: how many there are: internal topics have at most three replicas.
         extra: further properties, from the topology.
     """
     listeners = []
@@ -79,7 +77,14 @@ def server_properties(
         **_COMMON,
     }
     if node.is_broker:
-        properties |= {"broker.rack": node.site, **_BROKER}
+        replicas = str(min(3, brokers))
+        properties |= {
+            "broker.rack": node.site,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": str(min(2, brokers)),
+            **_BROKER,
+        }
     if node.is_controller:
         properties |= _CONTROLLER
     return properties | dict(extra)

@@ -163,10 +163,13 @@ class Lab:
         """Writes the configuration of ``node`` for its storage to be formatted; returns the file as the lab sees it."""
         disk = Path(self.disks[node.name])
         topology = self.topology
-        extra = topology.broker_properties if node.is_broker else topology.controller_properties
         quorum = [controller.quorum_address for controller in topology.controllers]
         for name, data in (("server.properties", NODE_DISK / "data"), ("format.properties", disk / "data")):
-            text = kafka.render(kafka.server_properties(node, quorum=quorum, data=data, extra=extra))
+            text = kafka.render(
+                kafka.server_properties(
+                    node, quorum=quorum, data=data, brokers=len(topology.brokers), extra=topology.properties_of(node)
+                )
+            )
             (disk / name).write_text(text, encoding="utf-8")
         return disk / "format.properties"
 
@@ -205,7 +208,7 @@ class Lab:
         if self.kafka_pid(node) is not None:
             return
         topology = self.topology
-        heap_mb = topology.broker_heap_mb if node.is_broker else topology.controller_heap_mb
+        heap_mb = topology.heap_mb_of(node)
         command = kafka.java_command(
             classpath=self.classpath,
             heap_mb=heap_mb,
@@ -399,11 +402,11 @@ class Lab:
         Raises:
             RackgateError: this machine cannot give what is asked.
         """
-        network.slow_port(node, added)
+        network.slow_port(node, self.machine(node), added)
 
     def restore_node(self, node: Node) -> None:
         """Takes ``slow_node`` back; doing so twice is the same as once."""
-        network.free_port(node)
+        network.free_port(node, self.machine(node))
 
     def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
         """The round-trip time to ``target`` from ``source`` (None: from the clients).

@@ -21,12 +21,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pyhooks import paths, process
-from pyhooks.cluster.lab import LAB_VARIABLE
+from pyhooks.cluster.lab import DESCRIPTION, LAB_VARIABLE, Lab, in_lab
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
 
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 MAX_NAME = 24
+SYSCTL = Path("/proc/sys")
+STATE_VARIABLE = "RACKGATE_STATE"
 UP_TIMEOUT_S = 180.0
 DOWN_TIMEOUT_S = 30.0
 
@@ -65,10 +67,34 @@ def way() -> Way:
         tried = subprocess.run([*one.words, "true"], capture_output=True, text=True, check=False, timeout=20)
         if tried.returncode == 0:
             return one
+    advice = " and ".join(f"'sysctl -w {name}={value}'" for name, value in _against_us())
     raise RackgateError(
-        f"this machine gives no namespaces ({tried.stderr.strip()}); allow them with"
-        " 'sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000', or run as root"
+        f"this machine gives no namespaces ({tried.stderr.strip()}); "
+        + (
+            f"allow them with {advice}, or run as root"
+            if advice
+            else "run as root, outside of a container that forbids them"
+        )
     )
+
+
+# setting -> value that allows unprivileged user namespaces, and values that forbid them
+_SETTINGS = {
+    "kernel.unprivileged_userns_clone": ("1", frozenset({"0"})),
+    "kernel.apparmor_restrict_unprivileged_userns": ("0", frozenset({"1"})),
+    "user.max_user_namespaces": ("10000", frozenset({"0"})),
+    "user.max_net_namespaces": ("10000", frozenset({"0"})),
+}
+
+
+def _against_us() -> list[tuple[str, str]]:
+    """The settings of this kernel that forbid namespaces, and what would allow them."""
+    found = []
+    for name, (allowing, forbidding) in _SETTINGS.items():
+        path = SYSCTL / name.replace(".", "/")
+        if path.exists() and path.read_text(encoding="ascii").strip() in forbidding:
+            found.append((name, allowing))
+    return found
 
 
 @dataclass(frozen=True)
@@ -84,6 +110,7 @@ class Known:
         stock: whether its Kafka is without the overlay.
         run_dir: folder of its results.
         started_at: seconds since the epoch.
+        ticks: when its first process started, as the kernel counts; a process id alone may be another's by now.
     """
 
     name: str
@@ -94,11 +121,12 @@ class Known:
     stock: bool
     run_dir: str
     started_at: float
+    ticks: int
 
     @property
     def runs(self) -> bool:
         """Whether it is there."""
-        return _locked(self.name)
+        return _locked(self.name) and _ticks(self.pid) == self.ticks
 
     @property
     def log(self) -> Path:
@@ -122,18 +150,28 @@ class Known:
         ]
 
 
+def _ticks(pid: int) -> int:
+    """When a process started, in the kernel's ticks since the machine did; 0 if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    # the 22nd field; the second is the program's name in brackets, which may have anything in it
+    return int(stat.rpartition(")")[2].split()[19])
+
+
 def _state() -> Path:
-    """The folder for what is known of labs.
+    """The folder for what is known of labs; one that outlives a login, as labs do.
 
     Raises:
         RackgateError: somebody else's folder is in its place.
     """
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    folder = Path(base) / "rackgate" if base else Path(f"/tmp/rackgate-{os.geteuid()}")  # noqa: S108 - owner is checked
+    told = os.environ.get(STATE_VARIABLE)
+    folder = Path(told) if told else Path(f"/tmp/rackgate-{os.geteuid()}")  # noqa: S108 - its owner is checked
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_uid != os.geteuid():
         raise RackgateError(
-            f"{folder} belongs to somebody else: remove it, or set XDG_RUNTIME_DIR to a folder of yours"
+            f"{folder} belongs to somebody else: remove it, or set {STATE_VARIABLE} to a folder of yours"
         )
     return folder
 
@@ -264,6 +302,8 @@ def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
         (run_dir / "lab.log").open("ab") as log,
         os.fdopen(reading, "rb", buffering=0) as said,
     ):
+        # of a lab of that name that has ended
+        (_state() / f"{plan.name}.json").unlink(missing_ok=True)
         words = [*chosen.words, *plan.words, "--serve", str(writing)]
         starter = subprocess.Popen(
             words,
@@ -277,7 +317,8 @@ def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
         try:
             lab = Known(
                 name=plan.name,
-                pid=_first_child(starter),
+                pid=(first := _first_child(starter)),
+                ticks=_ticks(first),
                 user=chosen.user,
                 way=chosen.text,
                 topology=str(plan.topology),
@@ -296,6 +337,36 @@ def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
         # It lives on without us; nobody shall warn of that.
         starter.returncode = 0
         return lab
+
+
+def run(plan: Plan, command: Sequence[str]) -> int:
+    """Makes a lab, runs a command in it, takes all of it away, and returns the command's exit status.
+
+    A SIGTERM goes to the command; a Ctrl-C has reached it by itself. The lab ends with this process, however that ends.
+
+    Raises:
+        RackgateError: no namespaces, or the lab's first process does not start.
+    """
+    plan.run_dir.mkdir(parents=True, exist_ok=True)
+    starter = subprocess.Popen([*process.DIES_WITH_PARENT, *way().words, *plan.words, "--", *command])
+    first: list[int] = []
+
+    def end(*_: object) -> None:
+        # "unshare" lets no SIGTERM through
+        if first:
+            os.kill(first[0], signal.SIGTERM)
+        else:
+            starter.kill()
+
+    ours = {signal.SIGTERM: signal.signal(signal.SIGTERM, end)}
+    ours[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        first.append(_first_child(starter))
+        status = starter.wait()
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+    return status if status >= 0 else 128 - status
 
 
 def _first_child(starter: subprocess.Popen[bytes]) -> int:
@@ -337,12 +408,23 @@ def down(lab: Known) -> None:
     Raises:
         RackgateError: it does not go.
     """
-    if lab.runs:
-        # The kernel ends all other processes before the first one is gone, and with it the last who holds the lock.
-        os.kill(lab.pid, signal.SIGKILL)
-        wait_for(lambda: not lab.runs, what=f"lab {lab.name} to be gone", timeout_s=DOWN_TIMEOUT_S, interval_s=0.05)
-    for suffix in (".json", ".lock"):
-        (_state() / f"{lab.name}{suffix}").unlink(missing_ok=True)
+    try:
+        # A handle on the process itself: between a look at the number and the signal it could become another's.
+        handle = os.pidfd_open(lab.pid)
+    except ProcessLookupError:
+        handle = -1
+    if handle >= 0:
+        try:
+            if lab.runs:
+                # The kernel ends all other processes before the first one is gone, and with it who holds the lock.
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
+    wait_for(lambda: not lab.runs, what=f"lab {lab.name} to be gone", timeout_s=DOWN_TIMEOUT_S, interval_s=0.05)
+    wait_for(lambda: not _locked(lab.name), what=f"lab {lab.name} to be gone", timeout_s=DOWN_TIMEOUT_S)
+    with _taken(lab.name):
+        for suffix in (".json", ".lock"):
+            (_state() / f"{lab.name}{suffix}").unlink(missing_ok=True)
 
 
 def enter(lab: Known, command: Sequence[str], variables: Mapping[str, str] | None = None) -> int:
@@ -351,8 +433,6 @@ def enter(lab: Known, command: Sequence[str], variables: Mapping[str, str] | Non
     Raises:
         RackgateError: the lab cannot be entered.
     """
-    from pyhooks.cluster.lab import DESCRIPTION
-
     env = os.environ | {LAB_VARIABLE: str(DESCRIPTION)} | dict(variables or {})
     ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
     try:
@@ -363,6 +443,20 @@ def enter(lab: Known, command: Sequence[str], variables: Mapping[str, str] | Non
     if not lab.runs:
         raise RackgateError(f"lab {lab.name} has ended meanwhile, see {lab.log}")
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
+
+
+def inside(name: str | None) -> bool:
+    """Whether this runs in a lab already, which must be the one that is meant.
+
+    Raises:
+        RackgateError: another one is meant.
+    """
+    if not in_lab():
+        return False
+    here = Lab.attach().name
+    if name not in (None, here):
+        raise RackgateError(f"--lab {name}: this runs in lab {here!r}; leave it first")
+    return True
 
 
 def enter_again(name: str | None, *, otherwise: str = "") -> int:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 
 from pyhooks import paths, process
 from pyhooks.cluster import wire
+from pyhooks.cluster.node import NamespaceMachine
 from pyhooks.cluster.topology import Link, Node, Quality, Site, Topology
 from pyhooks.cluster.wire import Emulation, VdeWire
 from pyhooks.errors import RackgateError
@@ -128,13 +129,41 @@ def _link(topology: Topology, link: Link) -> Emulation:
             netns(site),
         )
         if how == "netem":
-            _netem(netns(site), dev, link.quality)
+            _netem(_in_router(site), dev, link.quality)
     return how
 
 
-def _netem(ns: str, dev: str, quality: Quality) -> None:
-    words = ["tc", "-n", ns, "qdisc", "replace", "dev", dev, "root", "netem", *wire.netem_words(quality)]
-    process.run(words, what=f"delay of {ns} {dev}")
+def _netem(enter: Sequence[str], dev: str, quality: Quality) -> None:
+    """Lets an interface delay and lose what it sends; ``enter`` are the words that run a program where it is."""
+    steps = [
+        ["root", "handle", "1:", "netem", *wire.netem_words(quality)],
+        # netem's own queue lets packets overtake each other under jitter
+        ["parent", "1:1", "handle", "10:", "pfifo", "limit", str(wire.QUEUE_PACKETS)],
+    ]
+    for step in steps:
+        process.run([*enter, "tc", "qdisc", "replace", "dev", dev, *step], what=f"delay of {dev}")
+
+
+def _in_router(site: str) -> tuple[str, ...]:
+    return ("ip", "netns", "exec", netns(site))
+
+
+def _wire_of(link: Link) -> VdeWire:
+    return VdeWire(WIRES / f"{link_name(link)}.mgmt")
+
+
+def check_shape(link: Link, quality: Quality) -> None:
+    """Whether ``shape`` could do it.
+
+    Raises:
+        RackgateError: this machine cannot do it to this link.
+    """
+    how = wire.emulation(link_name(link), quality)
+    if how == "vde" and not _wire_of(link).alive:
+        raise RackgateError(
+            f"link {link_name(link)}: it was made without any delay, and this kernel has no netem, so none can be"
+            f" added; give it rtt_ms = {wire.VDE_LEAST_MS:g} or more in the topology"
+        )
 
 
 def shape(link: Link, quality: Quality) -> None:
@@ -143,21 +172,16 @@ def shape(link: Link, quality: Quality) -> None:
     Raises:
         RackgateError: this machine cannot do it to this link.
     """
-    how = wire.emulation(link_name(link), quality)
-    if "vde" in (how, wire.emulation(link_name(link), link.quality)):
-        running = VdeWire(WIRES / f"{link_name(link)}.mgmt")
-        if not running.alive:
-            raise RackgateError(
-                f"link {link_name(link)}: it was made without any delay, and this kernel has no netem, so none can be"
-                f" added; give it rtt_ms = {wire.VDE_STEP_MS:g} or more in the topology"
-            )
+    check_shape(link, quality)
+    running = _wire_of(link)
+    if running.alive:
         running.set(quality)
-        return
-    for site in (link.left, link.right):
-        _netem(netns(site), device(link.peer(site)), quality)
+    elif wire.has_netem():
+        for site in (link.left, link.right):
+            _netem(_in_router(site), device(link.peer(site)), quality)
 
 
-def slow_port(node: Node, quality: Quality) -> None:
+def slow_port(node: Node, machine: NamespaceMachine, quality: Quality) -> None:
     """Puts delay, jitter and loss between a node and the rest of its rack, and so of the cluster.
 
     Raises:
@@ -166,9 +190,8 @@ def slow_port(node: Node, quality: Quality) -> None:
     ns, name = netns(node.site), port(node)
     how = wire.emulation(node.name, quality)
     if how == "netem":
-        # both directions at the one end that the router holds: what leaves the node is held back on the bridge's side
-        half = Quality(quality.rtt_ms * 2, quality.jitter_ms * 2, quality.loss_percent)
-        _netem(ns, name, half)
+        _netem(_in_router(node.site), name, quality)
+        _netem(machine.enter([]), "eth0", quality)
     elif how == "vde":
         near, far = f"{name}-in", f"{name}-out"
         made = wire.start(ns, (near, far), WIRES, name)
@@ -185,15 +208,16 @@ def slow_port(node: Node, quality: Quality) -> None:
         )
 
 
-def free_port(node: Node) -> None:
-    """Takes away what ``slow_port`` did; doing so twice is the same as once."""
+def free_port(node: Node, machine: NamespaceMachine) -> None:
+    """Takes away what ``slow_port`` did, or has begun; doing so twice is the same as once."""
     ns, name = netns(node.site), port(node)
-    running = VdeWire(WIRES / f"{name}.mgmt")
-    if running.alive:
-        _batch([f"link set {name} master rack", f"link del {name}-br"], ns)
-        running.stop()
-    elif wire.has_netem():
-        process.run(["tc", "-n", ns, "qdisc", "replace", "dev", name, "root", "pfifo"], what=f"delay of {node.name}")
+    _ip("link", "set", name, "master", "rack", ns=ns)
+    if f"{name}-br" in _ip("-br", "link", "show", "type", "bridge", ns=ns):
+        _ip("link", "del", f"{name}-br", ns=ns)
+    VdeWire(WIRES / f"{name}.mgmt").stop()
+    for enter, dev in ((_in_router(node.site), name), (machine.enter([]), "eth0")):
+        if "netem" in process.run([*enter, "tc", "qdisc", "show", "dev", dev], what=f"delay of {node.name}"):
+            process.run([*enter, "tc", "qdisc", "del", "dev", dev, "root"], what=f"delay of {node.name}")
 
 
 def _cut_rules(topology: Topology, site: str, peers: Collection[str]) -> list[str]:

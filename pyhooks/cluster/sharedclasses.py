@@ -59,7 +59,7 @@ def _record(made: Path, classpath: str, private: Sequence[str]) -> None:
     work = made.parent
     node = Node("combined-1", 1, "combined", "a", "127.0.0.1")
     properties = work / "server.properties"
-    text = kafka.server_properties(node, quorum=[node.quorum_address], data=work / "data", extra={})
+    text = kafka.server_properties(node, quorum=[node.quorum_address], data=work / "data", brokers=1, extra={})
     properties.write_text(kafka.render(text), encoding="utf-8")
     directory_ids = {node.node_id: kafka.new_id()}
     arguments = kafka.format_arguments(

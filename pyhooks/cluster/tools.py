@@ -19,10 +19,12 @@ class Tool:
     Attributes:
         java_class: its main class.
         bootstrap: its option for the brokers' addresses, or empty.
+        last: it takes that option after all others, since there is a sub-command that has it.
     """
 
     java_class: str
     bootstrap: str = "--bootstrap-server"
+    last: bool = False
 
 
 # warnings only, on standard error
@@ -33,7 +35,7 @@ TOOLS = {
     "acls": Tool(f"{_TOOLS}.AclCommand"),
     "broker-api-versions": Tool(f"{_TOOLS}.BrokerApiVersionsCommand"),
     "client-metrics": Tool(f"{_TOOLS}.ClientMetricsCommand"),
-    "cluster": Tool(f"{_TOOLS}.ClusterTool"),
+    "cluster": Tool(f"{_TOOLS}.ClusterTool", last=True),
     "configs": Tool("kafka.admin.ConfigCommand"),
     "console-consumer": Tool(f"{_TOOLS}.consumer.ConsoleConsumer"),
     "console-producer": Tool(f"{_TOOLS}.ConsoleProducer"),
@@ -49,7 +51,7 @@ TOOLS = {
     "leader-election": Tool(f"{_TOOLS}.LeaderElectionCommand"),
     "log-dirs": Tool(f"{_TOOLS}.LogDirsCommand"),
     "metadata-quorum": Tool(f"{_TOOLS}.MetadataQuorumCommand"),
-    "producer-perf-test": Tool(f"{_TOOLS}.ProducerPerformance", ""),
+    "producer-perf-test": Tool(f"{_TOOLS}.ProducerPerformance"),
     "reassign-partitions": Tool(f"{_TOOLS}.reassign.ReassignPartitionsCommand"),
     "replica-verification": Tool(f"{_TOOLS}.ReplicaVerificationTool", "--broker-list"),
     "share-groups": Tool(f"{_TOOLS}.consumer.group.ShareGroupCommand"),
@@ -81,8 +83,8 @@ def command(classpath: str, name: str, arguments: Sequence[str], bootstrap: str)
     words += [f"-Dlog4j2.configurationFile={_QUIET}", "-cp", classpath, tool.java_class]
     named = any(word.startswith(("--bootstrap", "--broker-list")) for word in arguments)
     if tool.bootstrap and not named and not {"--help", "--version"} & set(arguments):
-        # some tools have a sub-command, and take this option before it only
-        words += [tool.bootstrap, bootstrap]
+        ours = [tool.bootstrap, bootstrap]
+        return [*words, *arguments, *ours] if tool.last else [*words, *ours, *arguments]
     return [*words, *arguments]
 
 

@@ -28,6 +28,24 @@ CLIENT_HOST = 2
 MAX_SITES = 12
 MAX_NODES_PER_SITE = 60
 MAX_RTT_MS = 10_000.0
+# what makes a process that node of that lab
+OWNED = frozenset(
+    {
+        "process.roles",
+        "node.id",
+        "broker.id",
+        "broker.rack",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "controller.listener.names",
+        "listener.security.protocol.map",
+        "listeners",
+        "advertised.listeners",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+    }
+)
 MAX_LOSS_PERCENT = 90.0
 
 Role = Literal["broker", "controller", "combined"]
@@ -205,6 +223,15 @@ class Topology:
     def controllers(self) -> tuple[Node, ...]:
         """All controllers."""
         return tuple(node for node in self.nodes if node.is_controller)
+
+    def properties_of(self, node: Node) -> Mapping[str, str]:
+        """Further lines for the configuration of a node; of one with both roles the brokers' win."""
+        ours = self.broker_properties if node.is_broker else {}
+        return {**(self.controller_properties if node.is_controller else {}), **ours}
+
+    def heap_mb_of(self, node: Node) -> int:
+        """Java heap of a node in MiB."""
+        return self.broker_heap_mb if node.is_broker else self.controller_heap_mb
 
     @property
     def racks(self) -> tuple[Site, ...]:
@@ -416,5 +443,10 @@ def _jvm(table: _Table, heap_mb: int) -> tuple[int, Mapping[str, str]]:
         raise table.fail("heap_mb", f"Kafka needs 128 MiB or more, found {heap}")
     raw = table.take("properties", dict, {}, "a table of Kafka's properties")
     table.done("heap_mb, properties")
+    for key, value in raw.items():
+        if key in OWNED:
+            raise table.fail(f"properties.{key}", "a lab sets this itself; it can't be given")
+        if not isinstance(value, (str, int, float, bool)):
+            raise table.fail(f"properties.{key}", f"expected a text, a number, true or false, found {value!r}")
     properties = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in raw.items()}
     return heap, properties

@@ -28,6 +28,7 @@ Emulation = Literal["veth", "netem", "vde"]
 # (medians, idle and under 20 MB/s): below 2 ms that is more than a fifth of what was asked.
 VDE_STEP_MS = 1.0
 VDE_LEAST_MS = 2.0
+QUEUE_PACKETS = 100_000
 MANAGEMENT_S = 5.0
 _PROMPT = b"VDEwf$ "
 _GOOD = "1000 Success"
@@ -73,7 +74,7 @@ def emulation(name: str, quality: Quality) -> Emulation:
 
 def netem_words(quality: Quality) -> list[str]:
     """The words for one direction after ``tc qdisc … netem``."""
-    words = ["limit", "100000"]
+    words = ["limit", str(QUEUE_PACKETS)]
     if quality.rtt_ms:
         words += ["delay", f"{quality.rtt_ms / 2:g}ms"]
         words += [f"{quality.jitter_ms / 2:g}ms"] if quality.jitter_ms else []
@@ -134,6 +135,7 @@ class VdeWire:
         self.pid_file.unlink()
         os.kill(pid, signal.SIGKILL)
         wait_for(lambda: not Path(f"/proc/{pid}/exe").exists(), what=f"wire {self.name} to end", timeout_s=10)
+        self.management.unlink(missing_ok=True)
 
     def set(self, quality: Quality) -> None:
         """Changes what the wire does from now on.
@@ -184,6 +186,8 @@ def start(ns: str, ends: Sequence[str], folder: Path, name: str) -> VdeWire:
         plug.write_text(f"tap://{end}\n", encoding="ascii")
         plugs.append(str(plug))
     made = VdeWire(folder / f"{name}.mgmt")
+    # of an earlier wire of that name: a socket that nobody listens on would keep the new one from its own
+    made.management.unlink(missing_ok=True)
     words = ["ip", "netns", "exec", ns, "wirefilter", "--daemon", "--pidfile", str(made.pid_file)]
     process.run([*words, "-v", ":".join(plugs), "-M", str(made.management)], what=f"wire {name}", timeout_s=20)
     wait_for(

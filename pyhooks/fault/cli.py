@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pyhooks.cluster import labs
 from pyhooks.cluster.cli import JsonOption, LabOption
-from pyhooks.cluster.lab import Lab, in_lab
+from pyhooks.cluster.lab import Lab
 from pyhooks.durations import seconds
 from pyhooks.fault import registry
 from pyhooks.fault.injection import Target
@@ -45,7 +45,7 @@ def _apply(
     as_json: bool,
 ) -> None:
     until_s = seconds(duration, "--for") if duration else None
-    if not in_lab():
+    if not labs.inside(lab_name):
         raise typer.Exit(labs.enter_again(lab_name))
     lab = Lab.attach()
     target = Target.rack(lab, name) if target_kind == "rack" else Target.broker(lab, name)
@@ -80,7 +80,7 @@ def _say(as_json: bool, text: str, kind: str, target: Target) -> None:
 
 
 def _heal(lab_name: str | None, target_kind: TargetKind, name: str, *, as_json: bool) -> None:
-    if not in_lab():
+    if not labs.inside(lab_name):
         raise typer.Exit(labs.enter_again(lab_name))
     lab = Lab.attach()
     target = Target.rack(lab, name) if target_kind == "rack" else Target.broker(lab, name)

@@ -76,7 +76,7 @@ def watch_command(
     if interval_s < INTERVAL_MIN_S:
         raise RackgateError(f"--interval {interval}: at least {INTERVAL_MIN_S * 1000:.0f}ms")
     limit_s = seconds(for_time, "--for") if for_time is not None else None
-    if bootstrap is None and not in_lab():
+    if bootstrap is None and not labs.inside(lab):
         raise typer.Exit(labs.enter_again(lab, otherwise="say which cluster with --bootstrap host:port"))
     target = target_of(bootstrap, history)
     with Collector(target, interval_s) as collector, _ends_on_signals() as stop:
