@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from traces import marked, traces
 
 from pyhooks.checker.faults import check_faults
 from pyhooks.history import History
@@ -47,15 +48,6 @@ def state(tmp_path: Path) -> Iterator[Path]:
 
 def up(state: Path, *more: str, name: str = "t") -> None:
     said(rackgate("lab", "up", "--bare", "--name", name, "--run-dir", str(state / f"run-{name}"), *more, state=state))
-
-
-def traces() -> tuple[list[str], list[str], list[str]]:
-    """What a lab could leave behind: processes of its programs, mounts, interfaces."""
-    ps = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
-    words = ("pyhooks.cluster", "pyhooks/cluster", "pyhooks.cli", "wirefilter")
-    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
-    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return sorted(line for line in ps if any(word in line for word in words)), sorted(mounts), sorted(links)
 
 
 def test_a_command_sees_the_lab_and_its_status_is_the_lab_s(tmp_path: Path) -> None:
@@ -95,8 +87,7 @@ def test_nothing_stays_behind(tmp_path: Path, number: signal.Signals) -> None:
     finally:
         running.kill()
         running.wait()
-    sleepers = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert "sleep 3111" not in sleepers
+    assert "sleep 3111" not in marked().values()
 
 
 def test_a_rack_is_cut_off_and_joined_again(tmp_path: Path) -> None:
@@ -168,6 +159,7 @@ FAULTS = [
     ("rack", "slow", "b", "--rtt-ms", "40", "--jitter-ms", "10"),
     ("broker", "cut", "3"),
     ("broker", "slow", "3", "--rtt-ms", "30"),
+    ("broker", "slow", "3", "--rtt-ms", "20"),
 ]
 
 
@@ -226,20 +218,14 @@ def test_the_lab_heals_what_a_killed_command_left(state: Path) -> None:
 
 
 def victims() -> dict[str, int]:
-    """Processes of a lab by what they are, the latest of each kind."""
-    ps = subprocess.run(["ps", "-eo", "pid,args", "--sort", "pid"], capture_output=True, text=True, check=True).stdout
-    kinds = {
-        "starter": "unshare --user",
-        "first": "-m pyhooks.cluster.inside",
-        "holder": "holder.py",
-        "wire": "wirefilter",
-    }
+    """Processes of our lab by what they are, the latest of each kind."""
+    first = "-m pyhooks.cluster.inside"
+    kinds = {"starter": "unshare --user", "first": first, "holder": "holder.py", "wire": "wirefilter"}
     found: dict[str, int] = {}
-    for line in ps.splitlines():
-        pid, _, args = line.strip().partition(" ")
+    for pid, args in sorted(marked().items()):
         for kind, word in kinds.items():
             if word in args and (kind != "first" or not args.startswith("unshare")):
-                found[kind] = int(pid)
+                found[kind] = pid
     return found
 
 

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from traces import marked, traces
 
 from pyhooks.wait import wait_for
 
@@ -49,25 +50,6 @@ FAULTS = (
     ("broker", "slow", "1", "--rtt-ms", "30"),
     ("broker", "wipe", "1"),
 )
-OURS = ("pyhooks.", "pyhooks/", "rackgate", "wirefilter", "kafka.Kafka")
-
-
-def processes() -> dict[int, str]:
-    """Processes that are ours or a lab's, by id; not this one and its parents."""
-    text = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    found = {}
-    for line in text.splitlines()[1:]:
-        pid, _, args = line.strip().partition(" ")
-        if any(word in args for word in OURS) and "pytest" not in args and "make" not in args.split()[0]:
-            found[int(pid)] = args
-    return found
-
-
-def left() -> tuple[list[str], list[str], list[str]]:
-    """What a lab could leave behind: processes, mounts, interfaces."""
-    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
-    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return sorted(processes().values()), sorted(mounts), sorted(links)
 
 
 class Round:
@@ -79,8 +61,6 @@ class Round:
         self.way = self.random.choice(("heal", "for", "down", "killed command", "killed process"))
         self._state = state
         self._run_dir = state / f"run-{number}"
-        # never to be killed: they were there before
-        self._others = frozenset(processes())
         self._env = os.environ | {"RACKGATE_STATE": str(state)}
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -117,7 +97,7 @@ class Round:
         try:
             command.wait(timeout=moment - time.monotonic())
         except subprocess.TimeoutExpired:
-            ours = sorted(set(processes()) - self._others)
+            ours = sorted(marked())
             victim = command.pid if self.way == "killed command" else self.random.choice(ours)
             try:
                 os.kill(victim, signal.SIGKILL)
@@ -131,13 +111,13 @@ class Round:
 
 def test_nothing_stays_behind(tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(TOPOLOGY, encoding="utf-8")
-    before = left()
+    before = traces()
     played: dict[str, int] = {}
     for number in range(ROUNDS):
         one = Round(tmp_path, number)
         begin = time.monotonic()
         one.play()
-        wait_for(lambda: left() == before, what=f"round {number}: all as before", timeout_s=20)
+        wait_for(lambda: traces() == before, what=f"round {number}: all as before", timeout_s=20)
         played[one.way] = played.get(one.way, 0) + 1
         sys.stderr.write(f"round {number}: {one.way}: {' '.join(one.fault)}: {time.monotonic() - begin:.1f} s\n")
     assert sum(played.values()) == ROUNDS
