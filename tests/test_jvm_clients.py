@@ -139,9 +139,15 @@ def test_what_the_producer_itself_refuses_is_told_of_the_record(brokers: Brokers
 
 
 def test_a_listener_that_blocks_holds_no_acknowledgement_up(brokers: Brokers, topic: str) -> None:
-    go = threading.Event()
+    go, blocked = threading.Event(), threading.Event()
+
+    def block(_answer: object) -> None:
+        blocked.set()
+        go.wait(120)
+
     with Producer(brokers.bootstrap, {"acks": "all", "linger.ms": "0", "batch.size": "0"}) as producer:
-        producer.send(topic, "key", "first", lambda _answer: (go.wait(120), None)[1])
+        producer.send(topic, "key", "first", block)
+        assert blocked.wait(30)
         later = producer.send_batch(topic, [b"second"])
         with Consumer(brokers.bootstrap) as consumer:
             consumer.assign([Partition(topic, 0), Partition(topic, 1)])
