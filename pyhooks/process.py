@@ -12,6 +12,23 @@ from pyhooks.errors import RackgateError
 DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
+def stat_fields(entry: Path) -> list[str]:
+    """What the kernel tells of a process in ``stat``, from its state letter (proc(5)'s third field) on.
+
+    Args:
+        entry: its folder below /proc.
+
+    Returns:
+        The fields, or none if there is no such process.
+    """
+    try:
+        text = (entry / "stat").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    # the second field is the program's name in brackets, which may have anything in it
+    return text.rpartition(")")[2].split()
+
+
 def run(
     argv: Sequence[str | Path],
     *,

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyhooks import paths
+from pyhooks import paths, process
 from pyhooks.cluster import echo, kafka, network, tools, topics
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.format import format_disks
@@ -251,12 +251,8 @@ class Lab:
         pid = self.kafka_pid(node)
         if pid is None:
             return "down"
-        try:
-            stat = (self._proc(node, str(pid)) / "stat").read_text(encoding="ascii", errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            return "down"
-        # after the program's name, which stands in brackets and may have anything in it
-        letter = stat.rpartition(")")[2].split()[0]
+        fields = process.stat_fields(self._proc(node, str(pid)))
+        letter = fields[0] if fields else "X"
         return "paused" if letter in "Tt" else "down" if letter in "ZX" else "up"
 
     def signal_kafka(self, node: Node, number: signal.Signals) -> bool:

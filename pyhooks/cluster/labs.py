@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -152,12 +152,9 @@ class Known:
 
 def _ticks(pid: int) -> int:
     """When a process started, in the kernel's ticks since the machine did; 0 if there is none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    # the 22nd field; the second is the program's name in brackets, which may have anything in it
-    return int(stat.rpartition(")")[2].split()[19])
+    fields = process.stat_fields(Path(f"/proc/{pid}"))
+    # the 22nd of all
+    return int(fields[19]) if fields else 0
 
 
 def _state() -> Path:
@@ -420,20 +417,20 @@ def down(lab: Known) -> None:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
         finally:
             os.close(handle)
-    wait_for(lambda: not lab.runs, what=f"lab {lab.name} to be gone", timeout_s=DOWN_TIMEOUT_S, interval_s=0.05)
-    wait_for(lambda: not _locked(lab.name), what=f"lab {lab.name} to be gone", timeout_s=DOWN_TIMEOUT_S)
+    gone = f"lab {lab.name} to be gone"
+    wait_for(lambda: not _locked(lab.name), what=gone, timeout_s=DOWN_TIMEOUT_S, interval_s=0.05)
     with _taken(lab.name):
         for suffix in (".json", ".lock"):
             (_state() / f"{lab.name}{suffix}").unlink(missing_ok=True)
 
 
-def enter(lab: Known, command: Sequence[str], variables: Mapping[str, str] | None = None) -> int:
+def enter(lab: Known, command: Sequence[str]) -> int:
     """Runs a command in a lab, on our terminal, to its end; returns its exit status.
 
     Raises:
         RackgateError: the lab cannot be entered.
     """
-    env = os.environ | {LAB_VARIABLE: str(DESCRIPTION)} | dict(variables or {})
+    env = os.environ | {LAB_VARIABLE: str(DESCRIPTION)}
     ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
     try:
         done = subprocess.run([*process.DIES_WITH_PARENT, *lab.entering(command)], env=env, check=False)
