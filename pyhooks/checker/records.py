@@ -100,6 +100,7 @@ class Read:
         isolation: read_uncommitted or read_committed.
         low: first offset.
         end: where the log ended.
+        begun_ns: when it began, monotonic; if the reader did not tell, when its first chunk was noted.
         gaps: what is not known, in words.
         keys: offset to key.
         values: offset to value, where told.
@@ -113,6 +114,7 @@ class Read:
     isolation: str
     low: int = 0
     end: int = 0
+    begun_ns: int = 0
     gaps: list[str] = field(default_factory=list)
     keys: dict[int, str | None] = field(default_factory=dict)
     values: dict[int, object] = field(default_factory=dict)
@@ -203,19 +205,41 @@ class Records:
         found = []
         for (name, topic, partition, isolation), parts in chunks.items():
             read = Read(name, topic, partition, int(parts[0].data["partitions"]), isolation)
+            read.begun_ns = min(int(event.data.get("begun_ns", event.mono_ns)) for event in parts)
             fill(read, parts)
             found.append(read)
         return tuple(found)
 
     def final(self, topic: str, isolation: str) -> tuple[dict[int, Read], list[str]]:
-        """The last read of each partition of a topic, and what is missing of it, in words."""
-        last = {read.partition: read for read in self.reads if (read.topic, read.isolation) == (topic, isolation)}
-        if not last:
+        """The last pass over the partitions of a topic, and what is missing of it, in words.
+
+        One pass, since what an earlier one found may have been lost meanwhile. It must have begun when the last fault
+        was over and nobody wrote any more: an earlier one says nothing of what these did.
+        """
+        own = [read for read in self.reads if (read.topic, read.isolation) == (topic, isolation)]
+        if not own:
             return {}, [f"{topic}: no final read ({isolation})"]
+        name = max(own, key=lambda read: read.begun_ns).name
+        last = {read.partition: read for read in own if read.name == name}
         count = max(read.partitions for read in last.values())
         missing = [f"{topic}-{number}: no final read ({isolation})" for number in range(count) if number not in last]
         missing += [f"{topic}-{read.partition}: final read: {gap}" for read in last.values() for gap in read.gaps]
+        begun_ns = min(read.begun_ns for read in last.values())
+        missing += [
+            f"{topic}: the final read ({isolation}) began before {what}" for what in self._after(topic, begun_ns)
+        ]
         return last, missing
+
+    def _after(self, topic: str, moment_ns: int) -> list[str]:
+        """What happened to a topic after a moment and not before it, in words."""
+        steps = [event for event in self._events if event.process == "fault" and event.mono_ns > moment_ns]
+        found = [f"{event.op} {event.rack}: {event.data.get('step')!r}" for event in steps[-1:]]
+        runs = {name for name, own in self.runs if own == topic}
+        for event in self._events:
+            over = event.op == "killed" or (event.op == "end" and event.data.get("topic") == topic)
+            if over and event.mono_ns > moment_ns and event.data.get("run") in runs:
+                found.append(f"run {event.data['run']} was over")
+        return list(dict.fromkeys(found))
 
     def unnoted(self) -> list[str]:
         """What producers did not tell though they should have, in words."""

@@ -3,7 +3,8 @@
 Events of process ``reader`` and op ``read``, one for each chunk of a partition, with ``data``
 
 * ``{pass, topic, partition, partitions, isolation}``: ``pass`` names the read, ``partitions`` is how many the topic
-  has, ``isolation`` is ``read_uncommitted`` (all up to the high watermark) or ``read_committed``;
+  has, ``isolation`` is ``read_uncommitted`` (all up to the high watermark) or ``read_committed``; ``begun_ns`` is
+  when the read of the partition began, monotonic;
 * ``{low, end}``: first offset of the log, and where it ended when the read began;
 * ``{begin, next}``: the chunk covers the offsets from ``begin`` up to ``next``; chunks follow upon each other from
   ``low`` to ``end``, else something is missing;
@@ -160,8 +161,8 @@ def read_all(
             for topic in topics:
                 count = _partitions(consumer, topic)
                 for number in range(count):
-                    about = {"pass": run, "topic": topic, "partition": number, "partitions": count}
-                    about["isolation"] = isolation
+                    about: dict[str, Any] = {"pass": run, "topic": topic, "partition": number, "partitions": count}
+                    about |= {"isolation": isolation, "begun_ns": time.monotonic_ns()}
                     problem = _read(consumer, about, history, timeout_s, values=values)
                     short += [f"{topic}-{number}: {problem}"] if problem else []
     if short:
