@@ -97,13 +97,18 @@ class Simulated:
     def step(self, op: str, rack: str, step: str, outcome: Outcome = "info") -> None:
         self.note("fault", op, outcome, rack, step=step)
 
-    def lose(self, rack: str, op: str = "kill-rack", *, wipe: bool = False) -> None:
-        """A fault takes a rack."""
+    def lose(
+        self, rack: str, op: str = "kill-rack", *, wipe: bool = False, until_death: int = 0, until_proof: int = 0
+    ) -> None:
+        """A fault takes a rack; so many records are sent before the rack is dead, and then before that is proved."""
         self.step(op, rack, "before", "ok")
         self.step(op, rack, "inject")
-        self.away |= {broker for broker, own in self.racks.items() if own == rack}
+        self.send(until_death)
+        gone = {broker for broker, own in self.racks.items() if own == rack}
+        self.away |= gone
         if wipe:
-            self.logs |= {broker: Log() for broker in self.away}
+            self.logs |= {broker: Log() for broker in gone}
+        self.send(until_proof)
         self.step(op, rack, "proved", "ok")
         self.rest(4)
 
@@ -156,6 +161,14 @@ class Simulated:
         else:
             self.note("producer", "produce", "ok", offset=self.write(key), **data)
         return key
+
+    def send(self, number: int) -> None:
+        """So many records, with or without transactions."""
+        for _ in range(number):
+            if self.mode == "transactional":
+                self.transaction(1, "ok")
+            else:
+                self.produce()
 
     def transaction(self, records: int, outcome: Outcome, *, committed: bool = True) -> None:
         """A transaction; ``committed`` says what became of an uncertain one. Without enough replicas it is aborted."""

@@ -69,6 +69,7 @@ def wiped(*, before: bool = False, looked: bool = True) -> list[Event]:
     if not before:
         made.step("wipe-rack", "b", "inject")
         made.logs[2].keys.clear()
+        made.step("wipe-rack", "b", "proved", "ok")
     made.logs[3].keys.clear()
     if not before:
         # rack c loses what it had, too: by nobody's leave

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from histories import Simulated, event, is_, without
+from typing import Any
+
+from histories import Simulated, changed, event, is_, key, without
 
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.offsets import check_offsets
+from pyhooks.checker.promise import check_promise
 from pyhooks.history import Event
 
 # -- the final read ---------------------------------------------------------------------------------------------------
@@ -60,3 +63,65 @@ def test_an_aborted_pass_is_not_filled_up_from_an_earlier_one() -> None:
     for number in (0, 1):
         torn = without(whole, is_("read", **{"pass": "p2"}, partition=number))
         assert check_delivery(torn).because == (f"t-{number}: no final read (read_uncommitted)",)
+
+
+# -- wipes ------------------------------------------------------------------------------------------------------------
+
+SPREAD = {1: "a", 2: "b", 3: "c"}
+
+
+def rolling(*, lost: bool, proved: bool = True) -> list[Event]:
+    """Three racks are wiped in turn, each in sync again before the next; in the end the records are there, or not."""
+    made = Simulated(dict(SPREAD))
+    made.rest(4)
+    for _ in range(3):
+        made.produce()
+    made.look()
+    for rack in SPREAD.values():
+        made.lose(rack, "wipe-rack", wipe=True)
+        made.heal(rack, "wipe-rack")
+    if lost:
+        for log in made.logs.values():
+            log.keys[:] = ["other"] * 3
+    made.end()
+    made.stop_and_dump()
+    if proved:
+        return made.events
+    return changed(made.events, is_("wipe-rack", step="proved"), outcome="unknown")
+
+
+def test_a_wipe_excuses_a_broker_until_it_is_in_sync_again() -> None:
+    assert check_promise(rolling(lost=False)).valid == "true"
+    found = check_promise(rolling(lost=True))
+    assert found.valid == "false"
+    assert f"record {key(0)}, acknowledged at offset 0, lies in 0 rack(s) (none), 2 are required" in found.because[0]
+
+
+def last_wipe(**change: Any) -> list[Event]:
+    """Rack b is wiped once and never comes back; a step of that is changed."""
+    made = Simulated({1: "a", 2: "b"})
+    made.rest(4)
+    made.produce()
+    made.look()
+    made.lose("b", "wipe-rack", wipe=True)
+    made.end()
+    made.stop_and_dump()
+    return changed(made.events, is_("wipe-rack", step="proved"), **change) if change else made.events
+
+
+def test_a_wipe_without_proof_excuses_nothing() -> None:
+    assert check_promise(last_wipe()).valid == "true"
+    assert check_promise(last_wipe(outcome="unknown")).valid == "unknown"
+
+
+def test_a_record_acknowledged_before_a_wipe_is_proved_may_have_been_on_the_disk() -> None:
+    made = Simulated({1: "a", 2: "b"})
+    made.rest(4)
+    made.produce()
+    made.look()
+    made.lose("b", "wipe-rack", wipe=True, until_death=1)
+    made.end()
+    made.stop_and_dump()
+    found = check_promise(made.events)
+    assert (found.valid, len(found.because)) == ("unknown", 1)
+    assert key(1) in found.because[0]

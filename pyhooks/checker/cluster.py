@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyhooks.checker.records import Place
@@ -24,7 +24,7 @@ from pyhooks.history import Event
 
 LOOK_PROCESS = "isr-watch"
 REPLICAS, RACKS = "min.insync.replicas", "min.insync.racks"
-INJECT, HEAL, HEALED = "inject", "heal", "healed"
+INJECT, PROVED, HEAL, HEALED = "inject", "proved", "heal", "healed"
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class Fault:
         inject_ns: it began.
         heal_ns: the heal began.
         healed_ns: the heal was proved.
+        proved_ns: it was proved to have taken hold.
     """
 
     op: str
@@ -97,6 +98,7 @@ class Fault:
     inject_ns: int
     heal_ns: int | None
     healed_ns: int | None
+    proved_ns: int | None = None
 
     def hits(self, broker: int, racks: Mapping[int, str]) -> bool:
         """Whether the broker is under it."""
@@ -144,11 +146,10 @@ def faults(events: Iterable[Event]) -> list[Fault]:
         if step == INJECT:
             open_at[name] = len(found)
             found.append(Fault(*name, event.mono_ns, None, None))
-        elif step in (HEAL, HEALED) and name in open_at:
-            old = found[open_at[name]]
-            heal_ns = event.mono_ns if step == HEAL else old.heal_ns
-            healed_ns = event.mono_ns if step == HEALED and event.outcome == "ok" else old.healed_ns
-            found[open_at[name]] = Fault(*name, old.inject_ns, heal_ns, healed_ns)
+        elif step == HEAL and name in open_at:
+            found[open_at[name]] = replace(found[open_at[name]], heal_ns=event.mono_ns)
+        elif step in (PROVED, HEALED) and event.outcome == "ok" and name in open_at:
+            found[open_at[name]] = replace(found[open_at[name]], **{f"{step}_ns": event.mono_ns})
     return found
 
 

@@ -1,7 +1,7 @@
 """The promise itself: at a stop of everything, what was acknowledged lies in the logs of enough racks.
 
 Reads ``produce`` events, the events of ``pyhooks.cluster.disks`` (``disk``, ``disk-end``), looks and settings (see
-``pyhooks.checker.cluster``), and the ``inject`` of faults whose op begins with ``wipe``.
+``pyhooks.checker.cluster``), and the steps of faults whose op begins with ``wipe``.
 """
 
 from __future__ import annotations
@@ -83,9 +83,11 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
     the lowest value, and whether it satisfies the highest decides between true and unknown.
 
     A broker whose disk was wiped counts as having had the record if the wipe came after the acknowledgement and a look
-    between the two shows it in the ISR, whose members have all that is acknowledged. It does not count if looks show it
-    outside of the ISR all the time, or if it was wiped before; if neither is known, a record that depends on it is
-    unknown. The same holds for a broker whose log could not be read, or begins behind the record.
+    between the two shows it in the ISR, whose members have all that is acknowledged. That lasts until a look after the
+    proved heal shows it in the ISR again: from then on it must have all that is acknowledged once more. It does not
+    count if looks show it outside of the ISR all the time, or if it was surely wiped before: between a wipe's begin and
+    its proof nobody knows. If neither is known, or the wipe was not proved, a record that depends on it is unknown. The
+    same holds for a broker whose log could not be read, or begins behind the record.
 
     Args:
         events: a whole history.
@@ -170,9 +172,23 @@ class _Judge:
         return False
 
     def _had_before(self, wipe: Fault, broker: int, place: Place, attempt: Attempt) -> bool | None:
-        if wipe.inject_ns <= attempt.sent_ns:
+        """Whether a wipe took the record from the broker, and it owes it to nobody since."""
+        took = self._took(wipe, broker, place, attempt)
+        if took is False:
+            return False
+        back = [look.at_ns for look in self.looks.get(place, ()) if broker in look.isr]
+        if wipe.healed_ns is not None and any(wipe.healed_ns < at_ns for at_ns in back):
+            return False
+        # Until the heal is proved, a look may still tell of the ISR before the fault.
+        perhaps = wipe.heal_ns is not None and any(wipe.heal_ns < at_ns for at_ns in back)
+        return None if perhaps or wipe.proved_ns is None else took
+
+    def _took(self, wipe: Fault, broker: int, place: Place, attempt: Attempt) -> bool | None:
+        over_ns = wipe.heal_ns if wipe.proved_ns is None else wipe.proved_ns
+        if over_ns is not None and over_ns <= attempt.sent_ns:
             return False
         if wipe.inject_ns <= attempt.done_ns:
+            # The disk was destroyed at an unknown moment between the begin and its proof.
             return None
         seen = self.looks.get(place, ())
         between = [look for look in seen if attempt.done_ns < look.at_ns < wipe.inject_ns]
