@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from histories import Simulated, changed, event, is_, key, without
+from histories import Log, Simulated, changed, event, is_, key, without
 
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.offsets import check_offsets
@@ -125,3 +125,23 @@ def test_a_record_acknowledged_before_a_wipe_is_proved_may_have_been_on_the_disk
     found = check_promise(made.events)
     assert (found.valid, len(found.because)) == ("unknown", 1)
     assert key(1) in found.because[0]
+
+
+def moved(to: dict[int, str], *, lost: bool = False) -> list[Event]:
+    """Three racks are required, and a reassignment leaves only these replicas."""
+    made = Simulated(dict(SPREAD), need_replicas=1, need_racks=3)
+    made.rest(4)
+    made.produce()
+    made.look()
+    made.racks = dict(to)
+    made.logs = {broker: Log([] if lost else list(made.logs[1].keys)) for broker in to}
+    made.rest(4)
+    made.end()
+    made.stop_and_dump()
+    return made.events
+
+
+def test_after_a_reassignment_the_lower_number_of_replicas_counts() -> None:
+    assert check_promise(moved({1: "a", 2: "b"})).valid == "true"
+    assert check_promise(moved({1: "a", 4: "a"})).valid == "unknown", "who moved them chose that"
+    assert check_promise(moved({1: "a", 4: "a"}, lost=True)).valid == "false"

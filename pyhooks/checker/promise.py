@@ -80,7 +80,9 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
     """Each record that was acknowledged before the stop lies in the logs of replicas in at least min(R, RF) racks.
 
     R is what the topic required when the record was acknowledged. Where that changed meanwhile, the record must satisfy
-    the lowest value, and whether it satisfies the highest decides between true and unknown.
+    the lowest value, and whether it satisfies the highest decides between true and unknown. RF is the lower of those at
+    the acknowledgement and at the stop; where replicas were moved in between, a record in too few racks is unknown, and
+    one that no replica has is wrong.
 
     A broker whose disk was wiped counts as having had the record if the wipe came after the acknowledgement and a look
     between the two shows it in the ISR, whose members have all that is acknowledged. That lasts until a look after the
@@ -137,12 +139,16 @@ class _Judge:
         wanted = self.settings.possible(attempt.topic, attempt.sent_ns - self.settle_ns, attempt.done_ns)
         if not wanted:
             return f"{attempt.topic}: nothing tells what it required", False
-        needed = [one.effective(len(look.replicas)).racks for one in wanted]
         racks = {**look.racks, **self.disks.racks}
         sure: set[str] = set()
         perhaps: set[str] = set()
         # What lies on a broker that is no replica any more protects nothing.
         last = self.looks[place][-1].replicas
+        # Fewer replicas can be in fewer racks only.
+        needed = [min(one.effective(len(look.replicas)).racks, one.effective(len(last)).racks) for one in wanted]
+        if set(last) != set(look.replicas):
+            # Who moves replicas decides how far what was acknowledged before is spread: any rack may do then.
+            needed.append(1)
         for broker in sorted({*look.replicas, *last}):
             had = self._had(broker, place, attempt) if broker in last else False
             if had is not False:
