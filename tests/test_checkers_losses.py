@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from histories import Log, Simulated, changed, event, is_, key, without
+import pytest
+
+from histories import MS, TIMEOUT, Log, S, Simulated, changed, event, is_, key, outage, without
 
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.offsets import check_offsets
+from pyhooks.checker.progress import check_progress
 from pyhooks.checker.promise import check_promise
 from pyhooks.history import Event
 
@@ -145,3 +148,56 @@ def test_after_a_reassignment_the_lower_number_of_replicas_counts() -> None:
     assert check_promise(moved({1: "a", 2: "b"})).valid == "true"
     assert check_promise(moved({1: "a", 4: "a"})).valid == "unknown", "who moved them chose that"
     assert check_promise(moved({1: "a", 4: "a"}, lost=True)).valid == "false"
+
+
+# -- progress ---------------------------------------------------------------------------------------------------------
+
+
+def blind_outage(*, unanswered: bool) -> list[Event]:
+    """Nobody sees the outage, and what was refused in it is acknowledged."""
+    events = outage().finish()
+    from_ns, to_ns = (next(one.mono_ns for one in events if is_("kill-rack", step=step)(one)) for step in STEPS)
+    seen = [
+        event(one.mono_ns, one.process, one.op, "unknown", error="_TRANSPORT") if unanswered else None
+        for one in events
+        if one.op == "look" and from_ns < one.mono_ns < to_ns
+    ]
+    left = [one for one in events if one.op != "look" or not from_ns < one.mono_ns < to_ns]
+    for _ in range(5):
+        left = changed(left, is_("produce", "fail"), outcome="ok", exception=None)
+    return [*left, *filter(None, seen)]
+
+
+STEPS = ("inject", "heal")
+
+
+@pytest.mark.parametrize("unanswered", [False, True])
+def test_what_nobody_looked_at_is_unknown(unanswered: bool) -> None:
+    found = check_progress(blind_outage(unanswered=unanswered))
+    assert found.valid == "unknown"
+    assert f"nobody saw its state during 5 attempts, the first is {key(5)}" in "; ".join(found.because)
+    assert ("(0 looks" in "; ".join(found.because)) is not unanswered
+
+
+def test_without_an_attempt_that_can_be_judged_nothing_is_fulfilled() -> None:
+    made = Simulated()
+    made.rest(4)
+    events = list(made.events)
+    for seq in range(4):
+        sent = S * 2 + seq * 300 * MS
+        events.append(
+            event(sent + 5 * S, "producer", "produce", "unknown", topic="t", key=key(seq), seq=seq, partition=0,
+                  sent_ns=sent, exception=TIMEOUT)
+        )  # fmt: skip
+    made.now += 4 * S
+    made.look()
+    found = check_progress([*events, made.events[-1]])
+    assert found.valid == "unknown"
+    assert "t-0: no attempt could be judged while its ISR was enough" in found.because
+
+
+def test_each_kind_of_state_that_was_seen_needs_an_attempt() -> None:
+    silent = [one for one in outage().finish() if not is_("produce", "fail")(one)]
+    found = check_progress([*(one for one in silent if one.op != "end"), event(1, "test", "killed", "info",
+                                                                                 run="producer-1")])  # fmt: skip
+    assert "t-0: no attempt could be judged while its ISR was too few" in found.because

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Fault, Look, Settings
@@ -88,6 +89,26 @@ def _uncut(from_ns: int, to_ns: int, cuts: Sequence[int]) -> Iterator[tuple[int,
         yield at_ns, to_ns
 
 
+def blind(seen: Sequence[Look], attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The attempts that were under way while nobody had looked for longer than ``BLIND_S``, or did for as long after.
+
+    Between two looks that are further apart than that, all of the time is blind. Before the first and after the last
+    one, what was seen holds for that long.
+    """
+    if not seen:
+        return list(attempts)
+    margin_ns = round(BLIND_S * NS)
+    gaps = [(one.at_ns, two.at_ns) for one, two in pairwise(seen) if two.at_ns - one.at_ns > margin_ns]
+    first_ns, last_ns = seen[0].at_ns - margin_ns, seen[-1].at_ns + margin_ns
+    return [
+        one
+        for one in attempts
+        if one.sent_ns < first_ns
+        or one.done_ns > last_ns
+        or any(one.done_ns > begin_ns and one.sent_ns < end_ns for begin_ns, end_ns in gaps)
+    ]
+
+
 def check_progress(
     events: Sequence[Event], *, settle_s: float = SETTLE_S, patience_s: float = PATIENCE_S, attempts_min: int = 1
 ) -> Verdict:
@@ -96,8 +117,10 @@ def check_progress(
     Where they are enough: a refusal for want of replicas or racks is wrong, and so is a stretch in which no attempt is
     acknowledged though one was finished, or was waited for longer than ``patience_s``. A single attempt without an
     acknowledgement is unknown. Where they are not enough: an acknowledgement of an attempt that was sent in the stretch
-    is wrong; of one sent before, unknown. Times in between are not judged. Unknown, too: no stretch at all, and
-    stretches in which fewer than ``attempts_min`` attempts began, unless they are too short for that.
+    is wrong; of one sent before, unknown. Times in between are not judged. Unknown, too: no stretch at all, stretches in
+    which fewer than ``attempts_min`` attempts began, unless they are too short for that, attempts while nobody looked
+    (see ``blind``), and a partition of which no attempt could be judged while all was enough, or while it was too few,
+    though it was seen like that.
 
     Args:
         events: a whole history. Its clients must have been able to reach all leaders that are not under a fault.
@@ -107,6 +130,7 @@ def check_progress(
     """
     records = Records(events)
     settings, faults, looks = Settings(events), cluster.faults(events), cluster.looks(events)
+    unanswered = cluster.unanswered(events)
     wrong: list[str] = []
     missing = records.unnoted()
     attempts: defaultdict[Place, list[Attempt]] = defaultdict(list)
@@ -123,16 +147,30 @@ def check_progress(
         found = list(windows(place, looks.get(place, ()), settings, faults, round(settle_s * NS)))
         if not found:
             missing.append(f"{name}: no settled stretch was observed")
+        if unseen := blind(looks.get(place, ()), own):
+            asked = sum(unseen[0].sent_ns <= at_ns <= unseen[-1].done_ns for at_ns in unanswered)
+            missing.append(
+                f"{name}: nobody saw its state during {len(unseen)} attempts, the first is {unseen[0].key}"
+                f" ({asked} looks without an answer)"
+            )
+        judged: defaultdict[bool, int] = defaultdict(int)
         for window in found:
-            bad, gaps = _judged(name, window, own, round(patience_s * NS), attempts_min)
+            bad, gaps, count = _judged(name, window, own, round(patience_s * NS), attempts_min)
             wrong += bad
             missing += gaps
+            judged[window.enough] += count
+        missing += [
+            f"{name}: no attempt could be judged while its ISR was {'enough' if enough else 'too few'}"
+            for enough, count in sorted(judged.items())
+            if not count
+        ]
     return Verdict.of("progress", wrong=wrong, missing=missing)
 
 
 def _judged(
     name: str, window: Window, attempts: Sequence[Attempt], patience_ns: int, attempts_min: int
-) -> tuple[list[str], list[str]]:
+) -> tuple[list[str], list[str], int]:
+    """What is wrong in a window, what is unknown, and how many attempts could be judged."""
     wrong: list[str] = []
     missing: list[str] = []
     began = [one for one in attempts if window.from_ns <= one.sent_ns < window.to_ns]
@@ -141,13 +179,13 @@ def _judged(
     state = f"{name}: ISR {isr} in rack(s) {racks}, leader {window.look.leader}"
     if len(began) < attempts_min and long:
         missing.append(f"{state}: {len(began)} attempts in {(window.to_ns - window.from_ns) / NS:.1f} s")
+    inside = [one for one in began if one.done_ns <= window.to_ns]
     if not window.enough:
         for one in attempts:
             if one.outcome == "ok" and window.from_ns <= one.done_ns <= window.to_ns:
                 early = one.sent_ns < window.from_ns
                 (missing if early else wrong).append(f"{state}: too few, and record {one.key} was acknowledged")
-        return wrong, missing
-    inside = [one for one in began if one.done_ns <= window.to_ns]
+        return wrong, missing, len(inside)
     stuck = [one for one in began if one.done_ns > window.to_ns and window.to_ns - one.sent_ns > patience_ns]
     acked = sum(one.outcome == "ok" for one in inside)
     wrong += [
@@ -161,4 +199,4 @@ def _judged(
     elif open_ended:
         why = open_ended[0].exception or "no answer in time"
         missing.append(f"{state}: enough, and {len(open_ended)} attempts were not acknowledged, the first: {why}")
-    return wrong, missing
+    return wrong, missing, len(inside) + len(stuck)
