@@ -298,6 +298,8 @@ def _random_records(made: Simulated, choice: random.Random) -> None:
     # one whose answer is lost, among many that are answered
     if made.mode != "transactional":
         made.rest(0.6, 0.2)
+    # what nobody looks at afterwards is not judged
+    made.look()
 
 
 def without(events: Sequence[Event], where: Callable[[Event], bool], which: int = 0) -> list[Event]:

@@ -201,3 +201,28 @@ def test_each_kind_of_state_that_was_seen_needs_an_attempt() -> None:
     found = check_progress([*(one for one in silent if one.op != "end"), event(1, "test", "killed", "info",
                                                                                  run="producer-1")])  # fmt: skip
     assert "t-0: no attempt could be judged while its ISR was too few" in found.because
+
+
+# -- delivery and offsets ---------------------------------------------------------------------------------------------
+
+
+def test_a_record_in_another_partition_is_wrong() -> None:
+    made = Simulated()
+    made.rest(4)
+    name = made.produce()
+    made.end()
+    reads = [two_partitions("p1", 0, [], made.now + 1), two_partitions("p1", 1, [name], made.now + 2)]
+    found = check_delivery([*made.events, *reads])
+    assert found.valid == "false"
+    assert f"t: record {name} was sent to partition 0 and was read in partition 1" in found.because
+
+
+def test_a_record_that_is_acknowledged_after_the_read_is_not_lost() -> None:
+    made = Simulated()
+    made.rest(4)
+    made.produce()
+    made.read()
+    made.produce()
+    made.end()
+    for check in (check_delivery, check_offsets):
+        assert check(made.events).valid == "unknown"

@@ -291,7 +291,8 @@ def test_the_checkers_read_what_the_producer_writes(tmp_path: Path) -> None:
             "isolation": "read_uncommitted",
         }
         place: dict[str, Any] = {"low": 0, "end": len(keys), "begin": 0, "next": len(keys), "runs": [[0, len(keys)]]}
-        history.note("reader", "read", "ok", **about, **place, keys=keys)
+        sizes = [[100, len(keys)]]
+        history.note("reader", "read", "ok", **about, **place, keys=keys, sizes=sizes)
     events = list(history.events())
     assert check_delivery(events).valid == check_offsets(events).valid == "true"
 
@@ -308,3 +309,23 @@ def test_events_are_written_while_it_runs(tmp_path: Path) -> None:
         producing.stop.set()
         thread.join(timeout=10)
     assert not thread.is_alive()
+
+
+@dataclass
+class Broken(Fake):
+    """A client that can't be closed, as one whose JVM does not answer."""
+
+    def close(self) -> None:
+        raise RackgateError("the JVM does not answer")
+
+
+def test_a_client_that_cannot_be_closed_ends_the_process_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    client = Broken(answer=lambda _: None)
+    plan = replace(PLAN, topics=("t",), count=3, seconds=None)
+    with pytest.raises(RackgateError, match="the JVM does not answer"):
+        drive(plan, path, client, 1)
+    assert client.steps == ["release"]
+    events = list(History(path).events())
+    assert [one.data["exception"] for one in of(events, "produce")] == ["not-reported"] * 3
+    assert not of(events, "end")

@@ -12,20 +12,22 @@ from collections.abc import Sequence
 from pyhooks.checker.records import UNCOMMITTED, Attempt, Read, Records
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
-from pyhooks.workload.records import parts_of
+from pyhooks.workload.records import parts_of, value_of
 
 
 def check_delivery(events: Sequence[Event]) -> Verdict:
     """Compares what producers were told with the final read.
 
-    Wrong are: an acknowledged record that is lost, a surely refused one that was read, one that nobody sent, one with
-    another value than it was sent with, and one that is there twice, unless its client retries without idempotence:
-    such duplicates are allowed, and told.
+    Wrong are: an acknowledged record that is lost, one that was read in another partition than it was sent to, a surely
+    refused one that was read, one that nobody sent, one with another value than it was sent with (its length
+    included, where its producer announced that), and one that is there twice, unless its client retries without
+    idempotence: such duplicates are allowed, and told.
 
     A record that is in the log though its producer did not note it is no invention if the producer had announced it and
     was killed. Unknown: no acknowledged record at all; a topic with acknowledged records whose partitions were not all
     read to their ends; a producer that neither ended nor is said to have been killed, or ended and did not note
-    everything; an acknowledged record below the log's first offset, which retention may have taken.
+    everything; a record that was acknowledged after the final read began, and is not in it; an acknowledged record below
+    the log's first offset, which retention may have taken; values whose length was announced, and not read.
     """
     records = Records(events)
     missing = records.unnoted()
@@ -41,10 +43,13 @@ def check_delivery(events: Sequence[Event]) -> Verdict:
         count = Counter(key for read in reads.values() for key in read.keys.values())
         for attempt in attempts.values():
             _presence(attempt, count, reads, wrong, missing)
+        for read in reads.values():
+            _elsewhere(read, attempts, wrong)
         _strangers(topic, count, attempts, records, wrong, missing)
         _twice(topic, count, attempts, records, wrong, notes)
         for read in reads.values():
             _values(read, attempts, wrong)
+            _sizes(read, records, wrong, missing)
     return Verdict.of("delivery", wrong=wrong, missing=missing, notes=notes)
 
 
@@ -58,10 +63,20 @@ def _presence(
     own = [read for number, read in reads.items() if attempt.partition in (None, number)]
     if not own or any(read.gaps for read in own):
         return  # told already
-    if attempt.offset is not None and any(attempt.offset < read.low for read in own):
+    if any(attempt.done_ns > read.begun_ns for read in own):
+        missing.append(f"{attempt.topic}: record {attempt.key} was acknowledged after the final read began")
+    elif attempt.offset is not None and any(attempt.offset < read.low for read in own):
         missing.append(f"{attempt.topic}: record {attempt.key} is below the log's first offset")
     else:
         wrong.append(f"{attempt.topic}: acknowledged record {attempt.key} is lost")
+
+
+def _elsewhere(read: Read, attempts: dict[str, Attempt], wrong: list[str]) -> None:
+    for key in read.keys.values():
+        attempt = attempts.get(str(key))
+        if attempt is not None and attempt.partition not in (None, read.partition):
+            where = f"sent to partition {attempt.partition} and was read in partition {read.partition}"
+            wrong.append(f"{read.topic}: record {key} was {where}")
 
 
 def _strangers(
@@ -108,3 +123,20 @@ def _values(read: Read, attempts: dict[str, Attempt], wrong: list[str]) -> None:
         attempt = attempts.get(str(read.keys[offset]))
         if attempt and attempt.outcome == "ok" and attempt.value is not None and attempt.value != value:
             wrong.append(f"{read.topic}: record {attempt.key} was read with another value")
+
+
+def _sizes(read: Read, records: Records, wrong: list[str], missing: list[str]) -> None:
+    where = f"{read.topic}-{read.partition}"
+    untold = 0
+    for offset, key in read.keys.items():
+        parts = parts_of(key) if key else None
+        run = records.runs.get((parts[0], read.topic)) if parts else None
+        if key is None or run is None or run.record_bytes is None:
+            continue
+        size, sent = read.sizes.get(offset), len(value_of(key, run.record_bytes))
+        if size is None:
+            untold += 1
+        elif size != sent:
+            wrong.append(f"{where}: record {key} was read with {size} bytes, it was sent with {sent}")
+    if untold:
+        missing.append(f"{where}: nothing tells how long the values of {untold} records are")

@@ -26,6 +26,7 @@ def check_offsets(events: Sequence[Event]) -> Verdict:
     wrong: list[str] = []
     missing = records.unnoted()
     acked: defaultdict[Place, dict[int, str]] = defaultdict(dict)
+    acked_ns: dict[str, int] = {}
     noted: set[tuple[str, str]] = set()
     for attempt in records.attempts:
         if (attempt.topic, attempt.key) in noted:
@@ -33,6 +34,7 @@ def check_offsets(events: Sequence[Event]) -> Verdict:
         noted.add((attempt.topic, attempt.key))
         if attempt.outcome != "ok" or attempt.offset is None or attempt.offset < 0 or attempt.partition is None:
             continue
+        acked_ns[attempt.key] = attempt.done_ns
         place = acked[attempt.topic, attempt.partition]
         if (other := place.setdefault(attempt.offset, attempt.key)) != attempt.key:
             where = f"{attempt.topic}-{attempt.partition}"
@@ -43,7 +45,10 @@ def check_offsets(events: Sequence[Event]) -> Verdict:
         reads, gaps = records.final(topic, UNCOMMITTED)
         missing += gaps
         for number, read in reads.items():
-            wrong += _against_acks(read, acked[topic, number])
+            in_time = {at: key for at, key in acked[topic, number].items() if acked_ns[key] <= read.begun_ns}
+            if later := len(acked[topic, number]) - len(in_time):
+                missing.append(f"{topic}-{number}: {later} records were acknowledged after the final read began")
+            wrong += _against_acks(read, acked[topic, number], in_time)
     for read in records.reads:
         if read.isolation == UNCOMMITTED:
             wrong += _order(read, records)
@@ -51,7 +56,7 @@ def check_offsets(events: Sequence[Event]) -> Verdict:
     return Verdict.of("offsets", wrong=wrong, missing=missing)
 
 
-def _against_acks(read: Read, acked: dict[int, str]) -> list[str]:
+def _against_acks(read: Read, acked: dict[int, str], in_time: dict[int, str]) -> list[str]:
     wrong = []
     for offset, key in sorted(acked.items()):
         if offset in read.keys:
@@ -60,7 +65,7 @@ def _against_acks(read: Read, acked: dict[int, str]) -> list[str]:
                     f"{read.topic}-{read.partition}: offset {offset} was acknowledged for {key} and holds"
                     f" {read.keys[offset]}"
                 )
-        elif offset >= read.low and not read.gaps:
+        elif offset in in_time and offset >= read.low and not read.gaps:
             wrong.append(f"{read.topic}-{read.partition}: offset {offset} was acknowledged for {key} and holds nothing")
     return wrong
 

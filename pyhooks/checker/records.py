@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 from pyhooks.history import Event, Outcome
@@ -59,6 +60,7 @@ class Run:
     Attributes:
         first_only: its client tries each record once, so refusals are sure and nothing is written twice.
         idempotent: its client may write nothing twice and must keep the order.
+        record_bytes: what its values are filled up to, or None if it does not tell.
         intended: of each partition: numbers below it may have been sent.
         ended: of each partition: numbers below it were sent and noted, all of them; None if it did not end.
         killed: somebody tells that it was killed on purpose.
@@ -66,6 +68,7 @@ class Run:
 
     first_only: bool = True
     idempotent: bool = False
+    record_bytes: int | None = None
     intended: dict[int, int] = field(default_factory=dict)
     ended: dict[int, int] | None = None
     killed: bool = False
@@ -104,6 +107,7 @@ class Read:
         gaps: what is not known, in words.
         keys: offset to key.
         values: offset to value, where told.
+        sizes: offset to bytes of the value, where told.
         damaged: offsets whose value is not what was written.
     """
 
@@ -118,6 +122,7 @@ class Read:
     gaps: list[str] = field(default_factory=list)
     keys: dict[int, str | None] = field(default_factory=dict)
     values: dict[int, object] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
     damaged: list[int] = field(default_factory=list)
 
 
@@ -125,6 +130,12 @@ def offsets_of(runs: Iterable[Sequence[int]]) -> Iterator[int]:
     """The offsets that ``[first, count]`` pairs stand for."""
     for first, count in runs:
         yield from range(int(first), int(first) + int(count))
+
+
+def _repeated(pairs: Iterable[Sequence[int]]) -> Iterator[int]:
+    """The values that ``[value, count]`` pairs stand for."""
+    for value, count in pairs:
+        yield from repeat(int(value), int(count))
 
 
 def fill(read: Read, chunks: Sequence[Event]) -> None:
@@ -145,6 +156,7 @@ def fill(read: Read, chunks: Sequence[Event]) -> None:
             read.gaps.append(f"the chunk at offset {data['begin']} is not whole")
         read.keys |= dict(zip(offsets, data["keys"], strict=False))
         read.values |= dict(zip(offsets, data.get("values", ()), strict=False))
+        read.sizes |= dict(zip(offsets, _repeated(data.get("sizes", ())), strict=False))
         read.damaged += list(data.get("damaged", ()))
         if event.outcome != "ok":
             read.gaps.append(f"{data.get('why', 'not to its end')}: offset {at} of {read.end}")
@@ -183,6 +195,7 @@ class Records:
             to = {int(number): int(value) for number, value in event.data["to"].items()}
             if event.op == "intend":
                 run.intended |= {number: max(value, run.intended.get(number, 0)) for number, value in to.items()}
+                run.record_bytes = _opt(int, event.data.get("record_bytes"))
                 run.first_only, run.idempotent = bool(event.data["first_only"]), bool(event.data["idempotent"])
             else:
                 run.ended = to

@@ -3,7 +3,7 @@
 Events, of the process that ``--name`` gives (``probe`` or ``producer``):
 
 * ``intend``, ``info``, written *before* any of the records is sent: ``data`` ``{run, topic, mode, first_only,
-  idempotent, to}``. Of each partition of ``to``, numbers below its value may have been sent from now on. So a producer
+  idempotent, record_bytes, to}``. Of each partition of ``to``, numbers below its value may have been sent from now on. So a producer
   that is killed leaves word of every record that can be in a log, and any other record of its run is an invention.
 * ``produce``, when the outcome of one record is known, ``data`` ``{run, topic, key, seq, partition, intended_ns,
   sent_ns, latency_ms, mode}`` and, as far as there are any, ``offset``, ``exception``, ``message``, ``retriable``,
@@ -169,10 +169,15 @@ class Producing:
             thread.start()
         for thread in threads:
             thread.join()
-        self._client.close()
-        self._collected.set()
-        collector.join()
-        self._client.release()
+        try:
+            self._client.close()
+        except (JavaError, RackgateError) as error:
+            self._errors.append(error)
+        finally:
+            # Whatever becomes of the client, what its records got is written, and the collector ends.
+            self._collected.set()
+            collector.join()
+            self._client.release()
         if self._errors:
             raise self._errors[0]
         self._write(self._end())
@@ -245,6 +250,7 @@ class Producing:
             mode=self.plan.mode,
             first_only=self.plan.first_only,
             idempotent=self.plan.idempotent,
+            record_bytes=self.plan.record_bytes,
             to=lane.per_partition(topic, lane.told[topic]),
         )
 
@@ -320,9 +326,11 @@ class Producing:
     def _replace(self) -> None:
         """Puts another client in the place of one that can do nothing more; its records get their answers."""
         old, self._client = self._client, self._make(self.run_id)
-        old.close()
-        self._write(self._take(old, 0.0))
-        old.release()
+        try:
+            old.close()
+        finally:
+            self._write(self._take(old, 0.0))
+            old.release()
 
     # -- reports --------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ Events of process ``reader`` and op ``read``, one for each chunk of a partition,
 * ``{begin, next}``: the chunk covers the offsets from ``begin`` up to ``next``; chunks follow upon each other from
   ``low`` to ``end``, else something is missing;
 * ``{runs, keys}``: offsets as ``[first, count]`` pairs, and the records' keys in the same order;
+* ``{sizes}``: bytes of the values as ``[size, count]`` pairs, in the same order;
 * ``{damaged}``, if there are any: offsets of records of ours whose value is not what was written;
 * ``{values}``, if asked for.
 
@@ -88,6 +89,7 @@ class _Chunk:
     runs: list[list[int]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
     values: list[str | None] = field(default_factory=list)
+    sizes: list[list[int]] = field(default_factory=list)
     damaged: list[int] = field(default_factory=list)
 
     def add(self, offset: int, key: bytes | None, value: bytes | None, *, keep_value: bool) -> None:
@@ -95,6 +97,11 @@ class _Chunk:
             self.runs[-1][1] += 1
         else:
             self.runs.append([offset, 1])
+        size = len(value or b"")
+        if self.sizes and self.sizes[-1][0] == size:
+            self.sizes[-1][1] += 1
+        else:
+            self.sizes.append([size, 1])
         name = text_of(key)
         self.keys.append(name)
         if damaged(name, value):
@@ -186,14 +193,22 @@ def _read(consumer: Consumer, about: dict[str, Any], history: History, timeout_s
     except RackgateError as error:
         history.note("reader", "read", "unknown", **about, error=str(error))
         return str(error)
-    for chunk in partition.chunks(time.monotonic() + timeout_s):
-        last = chunk.next >= partition.reached
-        outcome: Outcome = "unknown" if last and partition.reached < partition.end else "ok"
+
+    def note(chunk: _Chunk, outcome: Outcome) -> None:
         told: dict[str, Any] = {**about, "low": partition.low, "end": partition.end}
         told |= {"begin": chunk.begin, "next": chunk.next, "runs": chunk.runs, "keys": chunk.keys}
-        told |= {"damaged": chunk.damaged} if chunk.damaged else {}
+        told |= {"sizes": chunk.sizes} | ({"damaged": chunk.damaged} if chunk.damaged else {})
         told |= {"values": chunk.values} if values else {}
         history.note("reader", "read", outcome, **told)
+
+    waiting: _Chunk | None = None
+    for chunk in partition.chunks(time.monotonic() + timeout_s):
+        # Only what follows tells that a chunk was not the last one.
+        if waiting is not None:
+            note(waiting, "ok")
+        waiting = chunk
+    if waiting is not None:
+        note(waiting, "ok" if partition.reached >= partition.end else "unknown")
     if partition.reached < partition.end:
         return f"at offset {partition.reached} of {partition.end} after {timeout_s:.0f} s"
     return None

@@ -1,0 +1,104 @@
+"""The final read with a consumer that is a fake: chunks, ends, sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Consumer
+
+from pyhooks.checker.delivery import check_delivery
+from pyhooks.checker.records import Records
+from pyhooks.history import Event, History
+from pyhooks.workload import reader
+from pyhooks.workload.records import key_of, value_of
+
+
+@dataclass
+class Message:
+    at: int
+    size: int
+
+    def error(self) -> None:
+        return None
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes:
+        return key_of("r", "t", 0, self.at).encode()
+
+    def value(self) -> bytes:
+        return value_of(self.key().decode(), 100)[: self.size]
+
+
+class Log:
+    """A consumer of a log that may not give all of itself."""
+
+    def __init__(self, end: int, given: int, size: int = 100) -> None:
+        self.end, self.given, self.size, self.at = end, given, size, 0
+
+    def assign(self, _where: object) -> None:
+        self.at = 0
+
+    def get_watermark_offsets(self, *_about: object, **_more: object) -> tuple[int, int]:
+        return 0, self.end
+
+    def consume(self, most: int, _timeout_s: float) -> list[Message]:
+        found = [Message(at, self.size) for at in range(self.at, min(self.at + most, self.given))]
+        self.at += len(found)
+        return found
+
+
+def read(log: Log, path: Path, timeout_s: float = 60.0) -> list[Event]:
+    about: dict[str, Any] = {"pass": "p", "topic": "t", "partition": 0, "partitions": 1}
+    about |= {"isolation": reader.UNCOMMITTED, "begun_ns": 5}
+    history = History(path / "h.jsonl")
+    reader._read(cast(Consumer, log), about, history, timeout_s, values=False)
+    return list(history.events())
+
+
+def test_many_chunks_are_one_whole_read(tmp_path: Path) -> None:
+    events = read(Log(12_000, 12_000), tmp_path)
+    assert [one.outcome for one in events] == ["ok"] * 3
+    reads, missing = Records(events).final("t", reader.UNCOMMITTED)
+    assert (missing, len(reads[0].keys), reads[0].begun_ns) == ([], 12_000, 5)
+
+
+def test_a_log_that_does_not_end_is_told_with_the_last_chunk(tmp_path: Path) -> None:
+    events = read(Log(12_000, 11_000), tmp_path, timeout_s=0.5)
+    assert [one.outcome for one in events] == ["ok", "ok", "unknown"]
+    assert Records(events).final("t", reader.UNCOMMITTED)[1] == ["t-0: final read: not to its end: offset 11000 of 12000"]
+
+
+@pytest.mark.parametrize(("size", "valid"), [(100, "true"), (60, "false"), (len("r/t/0/0"), "false"), (0, "false")])
+def test_a_value_that_is_shorter_than_it_was_is_found(tmp_path: Path, size: int, valid: str) -> None:
+    name = key_of("r", "t", 0, 0)
+    told: dict[str, Any] = {"run": "r", "topic": "t", "to": {"0": 1}}
+    sent = [
+        Event(1, 1, "producer", "intend", "info", None,
+              {**told, "first_only": True, "idempotent": False, "record_bytes": 100}),
+        Event(2, 1, "producer", "produce", "ok", None,
+              {"run": "r", "topic": "t", "key": name, "seq": 0, "partition": 0, "offset": 0}),
+        Event(3, 1, "producer", "end", "info", None, told),
+    ]  # fmt: skip
+    found = check_delivery([*sent, *read(Log(1, 1, size), tmp_path)])
+    assert found.valid == valid, found.because
+    assert size == 100 or f"t-0: record {name} was read with {size} bytes, it was sent with 100" in found.because
+
+
+def test_a_length_that_was_announced_and_not_read_is_unknown(tmp_path: Path) -> None:
+    name = key_of("r", "t", 0, 0)
+    told: dict[str, Any] = {"run": "r", "topic": "t", "to": {"0": 1}}
+    (last,) = read(Log(1, 1), tmp_path)
+    events = [
+        Event(1, 1, "producer", "intend", "info", None,
+              {**told, "first_only": True, "idempotent": False, "record_bytes": 100}),
+        Event(2, 1, "producer", "produce", "ok", None,
+              {"run": "r", "topic": "t", "key": name, "seq": 0, "partition": 0, "offset": 0}),
+        Event(3, 1, "producer", "end", "info", None, told),
+        Event(4, 1, "reader", "read", "ok", None, {key: data for key, data in last.data.items() if key != "sizes"}),
+    ]  # fmt: skip
+    assert check_delivery(events).because == ("t-0: nothing tells how long the values of 1 records are",)
