@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from histories import MS, TIMEOUT, Log, S, Simulated, changed, event, is_, key, outage, without
+from histories import MS, TIMEOUT, Log, S, Simulated, changed, drop, event, is_, key, outage, without
 
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.offsets import check_offsets
 from pyhooks.checker.progress import check_progress
 from pyhooks.checker.promise import check_promise
+from pyhooks.checker.transactions import check_transactions
 from pyhooks.history import Event
 
 # -- the final read ---------------------------------------------------------------------------------------------------
@@ -226,3 +227,43 @@ def test_a_record_that_is_acknowledged_after_the_read_is_not_lost() -> None:
     made.end()
     for check in (check_delivery, check_offsets):
         assert check(made.events).valid == "unknown"
+
+
+# -- transactions -----------------------------------------------------------------------------------------------------
+
+
+def lagging(end: int, keys: int) -> list[Event]:
+    """Two transactions of two records; a read of what is committed ends at an offset, after so many records."""
+    made = Simulated(mode="transactional")
+    made.rest(4)
+    made.transaction(2, "ok")
+    made.transaction(2, "ok")
+    made.end()
+    made.read()
+    made.note(
+        "reader", "read", **{"pass": "c"}, topic="t", partition=0, partitions=1, isolation="read_committed", low=0,
+        end=end, begin=0, next=end, runs=[[0, keys]], keys=made.logs[1].keys[:keys],
+    )  # fmt: skip
+    return made.events
+
+
+def test_what_an_open_transaction_holds_back_is_unknown() -> None:
+    found = check_transactions(lagging(3, 2))
+    assert found.valid == "unknown"
+    assert f"read up to offset 3, and {key(2)} was acknowledged at offset 3" in found.because[0]
+    below = check_transactions(lagging(3, 1))
+    assert below.valid == "false", "this one is below the end"
+    assert f"committed: {key(1)} was not read" in below.because[0]
+    assert check_transactions(lagging(6, 2)).valid == "false", "nothing is held back"
+
+
+def test_what_never_left_the_client_is_in_no_transaction() -> None:
+    made = Simulated(mode="transactional")
+    made.rest(4)
+    made.transaction(2, "ok")
+    events = made.finish()
+    for isolation in ("read_committed", "read_uncommitted"):
+        events = drop(events, key(1), is_("read", isolation=isolation))
+    told = {"outcome": "fail", "exception": "_QUEUE_FULL", "offset": None}
+    assert check_transactions(events).valid == "false"
+    assert check_transactions(changed(events, is_("produce", key=key(1)), **told)).valid == "true"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event
 from pyhooks.workload.certainty import ERRORS, Acked, Refused, outcome_of
-from pyhooks.workload.clients import CONFLUENT, PATCHED, Report, Settings, make
+from pyhooks.workload.clients import CONFLUENT, PATCHED, Record, Report, Settings, make
 from pyhooks.workload.plan import PROBE_PROCESS, Mode, Plan, parse
 from pyhooks.workload.produce import Attempt, main
 from pyhooks.workload.records import damaged, key_of, parts_of, text_of, value_of
@@ -65,6 +65,17 @@ def test_what_may_have_been_appended_is_unknown(error: str, first_only: bool) ->
 def test_an_acknowledgement_and_a_full_queue_are_certain(first_only: bool) -> None:
     assert outcome_of(Acked(0, 7), first_only=first_only) == "ok"
     assert outcome_of(Refused("_QUEUE_FULL", "", True), first_only=first_only) == "fail"
+
+
+def test_what_a_client_refuses_at_once_was_never_sent() -> None:
+    assert outcome_of(Refused("MSG_SIZE_TOO_LARGE", "", False, local=True), first_only=False) == "fail"
+    assert outcome_of(Refused("MSG_SIZE_TOO_LARGE", "", False), first_only=False) == "unknown"
+    client = make(CONFLUENT, replace(PROBE, bootstrap="127.0.0.1:1").settings("id"))
+    client.send([Record(7, "t", 0, b"k", b"x" * 2_000_000)])
+    (report,) = client.take(0)
+    client.close()
+    assert isinstance(report.answer, Refused)
+    assert (report.token, report.answer.error, report.answer.local) == (7, "MSG_SIZE_TOO_LARGE", True)
 
 
 def test_events_carry_what_checkers_need() -> None:
@@ -143,6 +154,10 @@ def test_a_client_that_is_not_known_is_refused() -> None:
     [
         (PROBE, True),
         (replace(PROBE, defaults=True), False),
+        (replace(PROBE, client="4.3.1"), True),
+        # librdkafka sends again whatever its retries are
+        (replace(PROBE, client=CONFLUENT), False),
+        (replace(PROBE, mode="plain", client=CONFLUENT), False),
         (replace(PROBE, mode="plain"), True),
         (replace(PROBE, mode="plain", retries=1), False),
         (replace(PROBE, mode="idempotent"), False),

@@ -7,9 +7,9 @@ partition.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from pyhooks.checker.records import COMMITTED, Attempt, Records
+from pyhooks.checker.records import COMMITTED, UNCOMMITTED, Attempt, Place, Records
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event, Outcome
 
@@ -19,7 +19,7 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
 
     Unknown without a transaction, without a complete read_committed read of all partitions that transactions wrote to,
     if records of a transaction are not accounted for, or if nothing tells how a transaction of a producer that ended
-    did.
+    did, and if the read ends at or before an acknowledged record: then the last stable offset lags behind.
     """
     records = Records(events)
     missing = records.unnoted()
@@ -30,12 +30,19 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
     if not members and not records.transactions:
         missing.append("no transaction in the history")
     visible: set[str | None] = set()
+    ends: dict[Place, int] = {}
     unread: list[str] = []
     for topic in sorted({attempt.topic for attempts in members.values() for attempt in attempts}):
         reads, gaps = records.final(topic, COMMITTED)
         unread += gaps
+        whole, _ = records.final(topic, UNCOMMITTED)
+        for number, read in reads.items():
+            # If all of the log was read as committed, no open transaction holds anything back.
+            if number not in whole or whole[number].end > read.end:
+                ends[topic, number] = read.end
         visible |= {key for read in reads.values() for key in read.keys.values()}
     killed = {name for (name, _), run in records.runs.items() if run.killed}
+    behind = _behind(records, ends)
     wrong: list[str] = []
     for run, txn in sorted(members.keys() | records.transactions.keys()):
         told = records.transactions.get((run, txn))
@@ -45,20 +52,46 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
         if told is not None and len(attempts) != told.records and run not in killed:
             missing.append(f"transaction {txn} of run {run}: {told.records} records, {len(attempts)} of them noted")
         outcome: Outcome = told.outcome if told else "unknown"
-        if problem := _problem(outcome, {attempt.key: attempt for attempt in attempts}, visible):
+        late = {
+            one.key
+            for one in attempts
+            if (place := (one.topic, one.partition or 0)) in behind and (one.offset is None or one.offset >= ends[place])
+        }
+        if problem := _problem(outcome, {attempt.key: attempt for attempt in attempts}, visible, late):
             # Without a whole read, what is absent may only not have been read.
             target = missing if unread and "not read" in problem else wrong
             target.append(f"transaction {txn} of run {run}, {problem}")
+    missing += [
+        f"{topic}-{number}: what is committed was read up to offset {ends[topic, number]}, and {key} was acknowledged at"
+        f" offset {offset}: an open transaction may hold back the rest"
+        for (topic, number), (key, offset) in sorted(behind.items())
+    ]
     return Verdict.of("transactions", wrong=wrong, missing=missing + unread)
 
 
-def _problem(outcome: Outcome, attempts: Mapping[str, Attempt], visible: set[str | None]) -> str:
-    """What is wrong with a transaction, in words, or nothing."""
+def _behind(records: Records, ends: Mapping[Place, int]) -> dict[Place, tuple[str, int]]:
+    """Partitions whose last stable offset was not above all that was acknowledged, with a record that tells so."""
+    found: dict[Place, tuple[str, int]] = {}
+    for one in records.attempts:
+        if one.partition is None or one.offset is None or one.txn is None:
+            continue
+        place = (one.topic, one.partition)
+        if one.offset >= ends.get(place, one.offset + 1):
+            found.setdefault(place, (one.key, one.offset))
+    return found
+
+
+def _problem(
+    outcome: Outcome, attempts: Mapping[str, Attempt], visible: set[str | None], late: Collection[str]
+) -> str:
+    """What is wrong with a transaction, in words, or nothing; of those in ``late``, what is absent may yet come."""
     seen = sorted(attempts.keys() & visible)
     if outcome == "fail":
         return f"aborted: {seen[0]} was read" if seen else ""
-    # Of an uncertain one, only what was acknowledged must be there if anything is.
-    owed = {key for key, attempt in attempts.items() if outcome == "ok" or attempt.outcome == "ok"}
+    # What never left the client is in no transaction. Of an uncertain one, only what was acknowledged must be there if
+    # anything is.
+    sent = {key: attempt for key, attempt in attempts.items() if attempt.outcome != "fail" and key not in late}
+    owed = {key for key, attempt in sent.items() if outcome == "ok" or attempt.outcome == "ok"}
     absent = sorted(owed - visible)
     if outcome == "ok":
         return f"committed: {absent[0]} was not read" if absent else ""

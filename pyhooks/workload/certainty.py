@@ -67,11 +67,13 @@ class Refused:
         error: full name of the Java exception's class, or librdkafka's name of the error.
         message: its text, or empty.
         retriable: whether a client with retries left would try again.
+        local: the client said so when it was given the record, which never left the process.
     """
 
     error: str
     message: str
     retriable: bool
+    local: bool = False
 
 
 Answer = Acked | Refused
@@ -82,10 +84,10 @@ def outcome_of(answer: Answer, *, first_only: bool) -> Outcome:
 
     Args:
         answer: what the client said of the record.
-        first_only: the client has no retries and is not idempotent, so the answer is about a first and only attempt.
+        first_only: the client sends nothing twice of its own accord, so the answer is about a first and only attempt.
     """
     if isinstance(answer, Acked):
         return "ok"
-    if answer.error in NEVER_SENT:
+    if answer.local or answer.error in NEVER_SENT:
         return "fail"
     return "fail" if answer.error in REFUSALS and first_only else "unknown"

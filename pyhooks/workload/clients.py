@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from queue import Empty, SimpleQueue
@@ -339,9 +339,9 @@ class Confluent:
                     **place,
                 )
             except BufferError:
-                self._refused(record.token, sent_ns, Refused("_QUEUE_FULL", "the client's queue is full", True))
+                self._refused(record.token, sent_ns, Refused("_QUEUE_FULL", "the client's queue is full", True, True))
             except self._kafka.KafkaException as error:
-                self._refused(record.token, sent_ns, self._refusal(error.args[0]))
+                self._refused(record.token, sent_ns, replace(self._refusal(error.args[0]), local=True))
 
     def _refusal(self, error: Any) -> Refused:
         return Refused(str(error.name()), str(error.str()), bool(error.retriable()))

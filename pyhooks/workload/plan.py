@@ -98,8 +98,12 @@ class Plan:
 
     @property
     def first_only(self) -> bool:
-        """Whether an answer is about a first and only attempt, so that a refusal is sure."""
-        return self.mode in (PROBE, PLAIN) and self.retries == 0 and not self.defaults
+        """Whether an answer is about a first and only attempt, so that a refusal is sure.
+
+        Never of librdkafka: it sends a record again after an error that asks for fresh metadata, retries or not
+        (``rd_kafka_handle_Produce_error`` counts no retry then).
+        """
+        return self.client != CONFLUENT and self.mode in (PROBE, PLAIN) and self.retries == 0 and not self.defaults
 
     @property
     def idempotent(self) -> bool:
