@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pyhooks import gate
 from pyhooks.checker.records import Place
 from pyhooks.history import Event
 
@@ -36,7 +37,7 @@ class Look:
         leader: broker id, or -1.
         isr: broker ids, sorted.
         replicas: broker ids, in the order of the assignment; empty if nobody told.
-        racks: broker id to rack, of the brokers that were known then.
+        racks: broker id to rack, ``""`` for a broker without one, of the brokers that were known then.
     """
 
     at_ns: int
@@ -47,8 +48,8 @@ class Look:
 
     @property
     def isr_racks(self) -> tuple[str, ...]:
-        """The racks of the ISR's members, sorted; a broker without a rack has the unnamed one."""
-        return tuple(sorted({self.racks.get(broker, "") for broker in self.isr}))
+        """The racks of the ISR's members, as the gate counts them, sorted."""
+        return tuple(sorted(gate.racks_of(self.isr, self.racks)))
 
     @property
     def state(self) -> tuple[Any, ...]:
@@ -70,12 +71,14 @@ class Requirement:
 
     def effective(self, replication: int) -> Requirement:
         """With both bounded by the replication factor, as brokers apply them."""
-        return Requirement(min(self.replicas, replication), min(self.racks, replication))
+        return Requirement(gate.capped(self.replicas, replication), gate.capped(self.racks, replication))
 
     def met_by(self, look: Look) -> bool:
         """Whether a partition in this state acknowledges."""
-        need = self.effective(len(look.replicas))
-        return look.leader >= 0 and len(look.isr) >= need.replicas and len(look.isr_racks) >= need.racks
+        told = gate.ask(
+            look.isr, look.racks, min_replicas=self.replicas, min_racks=self.racks, replicas=len(look.replicas)
+        )
+        return look.leader >= 0 and told.passes
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ def looks(events: Iterable[Event]) -> dict[Place, list[Look]]:
         if (event.process, event.op, event.outcome) != (LOOK_PROCESS, "look", "ok"):
             continue
         # A broker that is away is in no answer, and its rack is what it was.
-        known = known | {int(broker): str(rack) for broker, rack in event.data.get("racks", {}).items()}
+        known = known | {int(broker): str(rack or "") for broker, rack in event.data.get("racks", {}).items()}
         for name, told in event.data["partitions"].items():
             topic, _, number = str(name).rpartition("-")
             found[topic, int(number)].append(

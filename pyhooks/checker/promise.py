@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pyhooks import gate
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Fault, Look, Settings
 from pyhooks.checker.records import Attempt, Place, Read, Records, fill
@@ -152,7 +153,7 @@ class _Judge:
         for broker in sorted({*look.replicas, *last}):
             had = self._had(broker, place, attempt) if broker in last else False
             if had is not False:
-                (sure if had else perhaps).add(racks.get(broker, ""))
+                (sure if had else perhaps).update(gate.racks_of([broker], racks))
         where = f"{name}: record {attempt.key}, acknowledged at offset {attempt.offset}, lies in"
         said = f"{where} {len(sure)} rack(s) ({', '.join(sorted(sure)) or 'none'}), {max(needed)} are required"
         if len(sure) >= max(needed):

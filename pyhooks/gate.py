@@ -1,0 +1,76 @@
+"""The gate: whether an ISR has enough replicas in enough racks to take a record with acks=all. Pure.
+
+It is that of the patch series (kip/README.md): min.insync.replicas (M) and min.insync.racks (R) are both capped by the
+number of replicas, those included that a reassignment is adding. Only the ISR counts. All brokers without a rack are in
+one unnamed rack together; a broker that the cluster does not know is in none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+UNNAMED = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the gate says of an ISR.
+
+    Attributes:
+        replicas: members of the ISR.
+        racks: the distinct racks that they are in, ``UNNAMED`` included.
+        need_replicas: M as it is applied, at least 1.
+        need_racks: R as it is applied, at least 1.
+    """
+
+    replicas: int
+    racks: frozenset[str]
+    need_replicas: int
+    need_racks: int
+
+    @property
+    def enough_replicas(self) -> bool:
+        """Whether M is met; by no member at all it never is."""
+        return self.replicas >= self.need_replicas
+
+    @property
+    def enough_racks(self) -> bool:
+        """Whether R is met; where one rack is enough, none is looked at."""
+        return self.need_racks <= 1 or len(self.racks) >= self.need_racks
+
+    @property
+    def passes(self) -> bool:
+        """Whether both are met."""
+        return self.enough_replicas and self.enough_racks
+
+
+def capped(minimum: int, replicas: int) -> int:
+    """M or R as it is applied to a partition with so many replicas, so that one value can serve all topics."""
+    return max(1, min(minimum, replicas))
+
+
+def racks_of(members: Iterable[int], racks: Mapping[int, str | None]) -> frozenset[str]:
+    """The distinct racks of brokers.
+
+    Args:
+        members: broker ids.
+        racks: broker id to rack, None or blank for a broker without one; a broker that is not in it is unknown.
+    """
+    known = (racks[member] for member in members if member in racks)
+    return frozenset(rack if rack is not None and rack.strip() else UNNAMED for rack in known)
+
+
+def ask(
+    isr: Collection[int], racks: Mapping[int, str | None], *, min_replicas: int, min_racks: int, replicas: int
+) -> Answer:
+    """What the gate says of a committed ISR; whether there is a leader, and whether R is in force, is not its matter.
+
+    Args:
+        isr: broker ids of the committed ISR.
+        racks: broker id to rack, None or blank for a broker without one; a broker that is not in it is unknown.
+        min_replicas: M as configured.
+        min_racks: R as configured; 1 where it is not in force.
+        replicas: how many replicas the partition has, those included that a reassignment is adding.
+    """
+    return Answer(len(set(isr)), racks_of(isr, racks), capped(min_replicas, replicas), capped(min_racks, replicas))

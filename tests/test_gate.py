@@ -1,0 +1,46 @@
+"""The gate as one pure function."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyhooks.gate import UNNAMED, ask, racks_of
+
+RACKS: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: None, 5: "", 6: " "}
+
+
+@pytest.mark.parametrize(
+    ("isr", "need", "replicas", "passes"),
+    [
+        ((1, 3), (2, 2), 3, True),
+        ((1, 2), (2, 2), 3, False),
+        ((1,), (2, 1), 3, False),
+        ((1,), (9, 9), 1, True),
+        ((), (0, 0), 3, False),
+        # all without a rack are in one, and that is a rack
+        ((1, 4), (1, 2), 3, True),
+        ((4, 5, 6), (1, 2), 3, False),
+        # nobody knows 9: a replica in no rack
+        ((1, 9), (2, 2), 3, False),
+        ((9,), (1, 1), 3, True),
+    ],
+)
+def test_gate(isr: tuple[int, ...], need: tuple[int, int], replicas: int, passes: bool) -> None:
+    assert ask(isr, RACKS, min_replicas=need[0], min_racks=need[1], replicas=replicas).passes is passes
+
+
+def test_what_it_counted() -> None:
+    told = ask([1, 2, 4, 9], RACKS, min_replicas=7, min_racks=3, replicas=4)
+    assert (told.replicas, told.racks, told.need_replicas, told.need_racks) == (4, {"a", UNNAMED}, 4, 3)
+    assert (told.enough_replicas, told.enough_racks) == (True, False)
+
+
+@given(st.sets(st.integers(1, 9)), st.integers(1, 9), st.integers(1, 4), st.integers(1, 4), st.integers(1, 6))
+def test_one_more_replica_never_closes_it(isr: set[int], more: int, m: int, r: int, replicas: int) -> None:
+    before, after = (
+        ask(one, RACKS, min_replicas=m, min_racks=r, replicas=replicas).passes for one in (isr, isr | {more})
+    )
+    assert after or not before
+    assert len(racks_of(isr, RACKS)) <= len(isr)
