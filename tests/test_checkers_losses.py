@@ -12,6 +12,7 @@ from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.offsets import check_offsets
 from pyhooks.checker.progress import check_progress
 from pyhooks.checker.promise import check_promise
+from pyhooks.checker.recovery import check_recovery
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.history import Event
 
@@ -267,3 +268,41 @@ def test_what_never_left_the_client_is_in_no_transaction() -> None:
     told = {"outcome": "fail", "exception": "_QUEUE_FULL", "offset": None}
     assert check_transactions(events).valid == "false"
     assert check_transactions(changed(events, is_("produce", key=key(1)), **told)).valid == "true"
+
+
+# -- recovery ---------------------------------------------------------------------------------------------------------
+
+
+def test_faults_that_overlap_are_healed_with_the_last_of_them() -> None:
+    made = Simulated(dict(SPREAD), need_replicas=1, need_racks=1)
+    made.rest(4)
+    made.lose("a")
+    made.lose("b", "pause-rack")
+    made.heal("b", "pause-rack")
+    for _ in range(70):
+        made.produce()
+        made.rest(1)
+    assert check_recovery(made.events).valid == "unknown", "rack a was never healed"
+    made.heal("a")
+    made.produce()
+    made.rest(2)
+    made.end()
+    assert check_recovery(made.events).valid == "true"
+    never = [one for one in made.events if not (one.op == "look" and one.data["partitions"]["t-0"]["isr"] == [1, 2, 3])]
+    assert check_recovery(never).valid != "true"
+
+
+def test_a_partition_in_too_few_racks_owes_no_acknowledgement() -> None:
+    made = Simulated(need_replicas=1, need_racks=3)
+    made.rest(4)
+    made.lose("b")
+    made.heal("b")
+    for _ in range(70):
+        made.produce()
+        made.rest(1)
+    made.end()
+    assert check_recovery(made.events).valid == "true"
+    lower = [one for one in made.events if one.op != "settings"]
+    assert check_recovery(lower).valid == "unknown"
+    lower = changed(made.events, is_("settings"), **{"min.insync.racks": 2})
+    assert check_recovery(lower).valid == "false"

@@ -1,14 +1,16 @@
 """Is everything as before within a bound after a heal?
 
-Reads faults, looks and ``produce`` events; see ``pyhooks.checker.cluster``.
+Reads faults, looks, settings and ``produce`` events; see ``pyhooks.checker.cluster``.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from pyhooks.checker import cluster
+from pyhooks.checker.cluster import Fault, Look, Requirement
 from pyhooks.checker.records import Attempt, Place, Records
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
@@ -23,7 +25,8 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
 
     Wrong if that took longer than the bound, or had not come when the bound was over and somebody still looked (or
     produced). Unknown without a heal, without looks (or attempts) after it, or if the history or the next fault cuts
-    the bound short.
+    the bound short. Of faults that overlap, the last heal counts. A partition that cannot acknowledge even with all of
+    its replicas in sync, since its topic requires more racks than it is placed in, owes no acknowledgement.
 
     Args:
         events: a whole history.
@@ -44,12 +47,17 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
         missing.append("nobody looked at a partition")
     if not attempts:
         missing.append("no attempt in the history")
+    judged: set[int] = set()
+    settings = cluster.Settings(events)
     for fault in faults:
         name = f"{fault.op} {fault.rack if fault.broker is None else f'broker {fault.broker}'}"
         if fault.heal_ns is None:
             missing.append(f"{name}: never healed")
             continue
-        heal_ns = fault.heal_ns
+        heal_ns = _last_heal(fault.heal_ns, faults)
+        if heal_ns is None or heal_ns in judged:
+            continue  # told with the other fault
+        judged.add(heal_ns)
         next_ns = min((other.inject_ns for other in faults if other.inject_ns > heal_ns), default=None)
         for place, seen in sorted(looks.items()):
             after = [look for look in seen if look.at_ns > heal_ns and (next_ns is None or look.at_ns < next_ns)]
@@ -59,9 +67,35 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
         for place, own in sorted(attempts.items()):
             sent = [one for one in own if one.sent_ns > heal_ns and (next_ns is None or one.sent_ns < next_ns)]
             acked = [one.done_ns for one in sent if one.outcome == "ok"]
-            _bounded(f"{name}: an acknowledgement by {place[0]}-{place[1]}", heal_ns, ack_s,
-                     [one.done_ns for one in sent], acked, wrong, missing)  # fmt: skip
+            seen = looks.get(place, ())
+            look = next((look for look in reversed(seen) if next_ns is None or look.at_ns < next_ns), None)
+            can = _can(look, settings.possible(place[0], heal_ns, next_ns or max(one.done_ns for one in own)))
+            if can is not False:
+                # Where nothing tells whether it can acknowledge at all, that it did not is no fault of recovery.
+                _bounded(f"{name}: an acknowledgement by {place[0]}-{place[1]}", heal_ns, ack_s,
+                         [one.done_ns for one in sent], acked, wrong if can else missing, missing)  # fmt: skip
     return Verdict.of("recovery", wrong=wrong, missing=missing)
+
+
+def _last_heal(heal_ns: int, faults: Sequence[Fault]) -> int | None:
+    """When the last of the faults that overlap was healed, from a heal on; None if one of them never was."""
+    while True:
+        active = [one for one in faults if one.inject_ns <= heal_ns and (one.heal_ns is None or one.heal_ns > heal_ns)]
+        if not active:
+            return heal_ns
+        ends = [one.heal_ns for one in active if one.heal_ns is not None]
+        if len(ends) < len(active):
+            return None
+        heal_ns = max(ends)
+
+
+def _can(look: Look | None, wanted: Collection[Requirement]) -> bool | None:
+    """Whether a partition acknowledges when all of its replicas are in sync; None if that is not known."""
+    if look is None or not look.replicas or not wanted:
+        return None
+    whole = replace(look, leader=look.replicas[0], isr=tuple(sorted(look.replicas)))
+    found = {one.met_by(whole) for one in wanted}
+    return found.pop() if len(found) == 1 else None
 
 
 def _bounded(
