@@ -14,6 +14,8 @@ Outcome = Literal["info", "ok", "fail", "unknown"]
 OUTCOMES: frozenset[str] = frozenset({"info", "ok", "fail", "unknown"})
 # How every line begins that we write; see Event.
 OPENING = '{"mono_ns":'
+# Enough of a torn line to tell who wrote it: process, op, and a producer's run.
+TORN_TEXT = 240
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,10 @@ class History:
                 try:
                     yield Event.parse(line)
                 except json.JSONDecodeError as error:
-                    if not line.startswith(OPENING):
+                    text = line.rstrip("\n")
+                    if not text.startswith(OPENING) and not OPENING.startswith(text):
                         raise ValueError(f"{self.path}:{number}: {error}") from error
-                    yield Event(0, 0, "history", "torn", "unknown", None, {"line": number, "text": line[:80].rstrip()})
+                    told = {"line": number, "text": text[:TORN_TEXT]}
+                    yield Event(0, 0, "history", "torn", "unknown", None, told)
                 except ValueError as error:
                     raise ValueError(f"{self.path}:{number}: {error}") from error

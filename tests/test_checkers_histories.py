@@ -279,9 +279,17 @@ def test_a_producer_that_vanished_leaves_a_gap() -> None:
 
 
 def test_a_torn_line_is_missing_evidence_unless_its_writer_was_killed() -> None:
-    torn = event(0, "history", "torn", "unknown", line=3)
-    assert check_delivery([*outage().finish(), torn]).valid == "unknown"
-    assert check_delivery([*killed(), torn]).valid == "true"
+    def torn(text: str) -> Event:
+        return event(0, "history", "torn", "unknown", line=3, text=text)
+
+    line = next(one for one in killed() if one.op == "produce").line()
+    assert check_delivery([*outage().finish(), torn(line[:-9])]).valid == "unknown"
+    # with the run, and with the process alone
+    for length in (len(line) - 9, line.index('"run"')):
+        assert check_delivery([*killed(), torn(line[:length])]).valid == "true"
+        assert check_delivery([*killed(), torn(line[:length]), torn(line[:length])]).valid == "unknown", "one each"
+    for other in (line.replace("producer-1", "producer-2"), line[:20], line.replace('"producer"', '"reader"')[:90]):
+        assert check_delivery([*killed(), torn(other[:-9])]).valid == "unknown", other
 
 
 def test_a_record_below_the_first_offset_is_unknown() -> None:

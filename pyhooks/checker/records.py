@@ -7,6 +7,7 @@ purpose notes an event of op ``killed`` with ``data`` ``{run}``; what that run d
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from pyhooks.history import Event, Outcome
 
 UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
 Place = tuple[str, int]
+# in a line that was cut short: whose it is
+_RUN = re.compile(r'"run":"([^"]*)"')
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ class Records:
     def __init__(self, events: Sequence[Event]) -> None:
         self._events = events
         self.attempts = tuple(_attempt(event) for event in events if event.op == "produce")
-        self.torn = sum(event.op == "torn" for event in events)
+        self.torn = [str(event.data.get("text", "")) for event in events if event.op == "torn"]
         self.transactions = {
             (str(event.data["run"]), int(event.data["txn"])): Transaction(
                 str(event.data["run"]), int(event.data["txn"]), event.outcome, int(event.data["records"])
@@ -254,6 +257,32 @@ class Records:
                 found.append(f"run {event.data['run']} was over")
         return list(dict.fromkeys(found))
 
+    def _torn_by_nobody(self) -> int:
+        """How many torn lines are left when each killed run has excused one that names its process.
+
+        A kill tears one line at most, the last of its producer. A line that is too short to name its writer, or names
+        a run that was not killed, could be anybody's.
+        """
+        killed = {name for (name, _), run in self.runs.items() if run.killed}
+        processes = {
+            str(event.data["run"]): event.process
+            for event in self._events
+            if event.op in ("intend", "produce", "end") and event.data.get("run") in killed
+        }
+        left = sorted(processes)
+        lost = 0
+        for text in self.torn:
+            run = _RUN.search(text)
+            own = [
+                name for name in left
+                if (name == run[1] if run else f'"process":"{processes[name]}"' in text)
+            ]
+            if own:
+                left.remove(own[0])
+            else:
+                lost += 1
+        return lost
+
     def unnoted(self) -> list[str]:
         """What producers did not tell though they should have, in words."""
         noted: defaultdict[tuple[str, str, int], set[int]] = defaultdict(set)
@@ -273,8 +302,8 @@ class Records:
                         f"{topic}-{partition}: nothing tells what became of {len(absent)} records of run {name},"
                         f" the first is {absent[0]}"
                     )
-        if self.torn and not any(run.killed for run in self.runs.values()):
-            missing.append(f"{self.torn} lines of the history are cut short")
+        if lost := self._torn_by_nobody():
+            missing.append(f"{lost} lines of the history are cut short, and no kill tells why")
         return missing
 
 
