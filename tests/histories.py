@@ -273,17 +273,36 @@ def random_run(seed: int, mode: str) -> Simulated:
     )  # fmt: skip
     made.rest(4)
     _random_records(made, choice)
-    for rack in choice.sample(sorted(set(racks.values())), choice.randint(0, 1)) * choice.randint(1, 2):
-        wipe = choice.random() < 0.3
-        op = "wipe-rack" if wipe else choice.choice(["kill-rack", "cut-rack"])
+    names = sorted(set(racks.values()))
+    for rack in choice.sample(names, choice.randint(0, len(names))) * choice.randint(1, 2):
         made.rest(1)
-        made.lose(rack, op, wipe=wipe)
-        _random_records(made, choice)
-        made.rest(2)
-        made.heal(rack, op)
-        _random_records(made, choice)
-        made.rest(2)
+        op = _random_loss(made, choice, rack)
+        # Another rack, while the first one is away: healed before it or after it.
+        others = [name for name in names if name != rack]
+        other = choice.choice(others) if len(others) > 1 and choice.random() < 0.3 else None
+        if other is None:
+            open_faults = [(rack, op)]
+        else:
+            open_faults = [(rack, op), (other, _random_loss(made, choice, other, may_wipe=False))]
+            choice.shuffle(open_faults)
+        for gone, its in open_faults:
+            made.heal(gone, its)
+            _random_records(made, choice)
+            made.rest(2)
+        if choice.random() < 0.3:
+            made.read(f"m{made.now}")
     return made
+
+
+def _random_loss(made: Simulated, choice: random.Random, rack: str, *, may_wipe: bool = True) -> str:
+    wipe = may_wipe and choice.random() < 0.4
+    op = "wipe-rack" if wipe else choice.choice(["kill-rack", "cut-rack"])
+    # Of a wiped rack nobody knows what it had between the begin and the proof.
+    early = 0 if wipe else choice.randint(0, 2)
+    made.lose(rack, op, wipe=wipe, until_death=early, until_proof=choice.randint(0, 2))
+    _random_records(made, choice)
+    made.rest(2)
+    return op
 
 
 def _random_records(made: Simulated, choice: random.Random) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 from histories import Simulated, Where, changed, drop, event, is_, key, outage, random_run, without
@@ -53,7 +54,7 @@ EVIDENCE: dict[str, list[Where]] = {
         is_("read", isolation="read_committed", **{"pass": "p2c"}),
     ],
     "promise": [is_("produce"), is_("end"), is_("disk"), is_("disk-end")],
-    "progress": [is_("produce"), is_("end")],
+    "progress": [is_("produce"), is_("end"), is_("settings")],
     "faults": [is_("kill-rack")],
 }
 
@@ -69,6 +70,19 @@ def test_no_evidence_can_be_missing(name: str, mode: str) -> None:
         for which in range(sum(map(where, events))):
             gone = without(events, where, which)
             assert verdict(name, gone).valid != "true", (which, [one for one in events if where(one)][which])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["progress", "recovery"])
+def test_no_stretch_of_looks_can_be_missing(name: str, mode: str) -> None:
+    """Whenever nobody looks for a while in which records were sent or a heal is due, the verdict is not true."""
+    events = outage(mode).finish()
+    edges = [one.mono_ns for one in events if is_("kill-rack")(one)] + [events[-1].mono_ns]
+    inject, heal, healed, last = edges[1], edges[4], edges[5], edges[6]
+    stretches = {"progress": [(0, inject), (inject, heal), (healed, last)], "recovery": [(heal, last)]}
+    for from_ns, to_ns in stretches[name]:
+        left = [one for one in events if one.op != "look" or not from_ns <= one.mono_ns <= to_ns]
+        assert verdict(name, left).valid == "unknown", (from_ns, to_ns)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +179,14 @@ def test_any_record_in_too_few_racks_is_found(seed: int, mode: str, data: st.Dat
 @given(st.integers(0, 10**9), st.data())
 def test_any_acknowledgement_that_should_not_be_is_found(seed: int, data: st.DataObject) -> None:
     events = random_run(seed, "plain").finish()
-    refused = [which for which, one in enumerate(e for e in events if e.op == "produce") if one.outcome == "fail"]
+    steps = [one for one in events if one.process == "fault"]
+    # From the begin of a fault to its proof, what the looks tell need not be so.
+    unsure = [(one.mono_ns, two.mono_ns) for one, two in pairwise(steps) if one.data["step"] == "inject"]
+    refused = [
+        which
+        for which, one in enumerate(e for e in events if e.op == "produce")
+        if one.outcome == "fail" and not any(begin <= one.mono_ns <= end for begin, end in unsure)
+    ]
     assume(refused)
     which = data.draw(st.sampled_from(refused))
     found = check_progress(changed(events, is_("produce"), which, outcome="ok", exception=None))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
-
 from histories import MS, TIMEOUT, Log, S, Simulated, changed, drop, event, is_, key, outage, without
 
 from pyhooks.checker.delivery import check_delivery
@@ -50,7 +49,7 @@ def test_a_read_before_a_producer_is_over_is_no_final_read() -> None:
 def two_partitions(name: str, number: int, keys: list[str], at_ns: int) -> Event:
     """A read of one of two partitions of ``t`` that holds these keys."""
     return event(
-        at_ns, "reader", "read", **{"pass": name}, topic="t", partition=number, partitions=2,
+        at_ns, "reader", "read", **cast(dict[str, Any], {"pass": name}), topic="t", partition=number, partitions=2,
         isolation="read_uncommitted", low=0, end=len(keys), begin=0, next=len(keys), keys=keys,
         runs=[[0, len(keys)]] if keys else [],
     )  # fmt: skip
@@ -242,7 +241,8 @@ def lagging(end: int, keys: int) -> list[Event]:
     made.end()
     made.read()
     made.note(
-        "reader", "read", **{"pass": "c"}, topic="t", partition=0, partitions=1, isolation="read_committed", low=0,
+        "reader", "read", **cast(dict[str, Any], {"pass": "c"}),
+        topic="t", partition=0, partitions=1, isolation="read_committed", low=0,
         end=end, begin=0, next=end, runs=[[0, keys]], keys=made.logs[1].keys[:keys],
     )  # fmt: skip
     return made.events
@@ -265,7 +265,7 @@ def test_what_never_left_the_client_is_in_no_transaction() -> None:
     events = made.finish()
     for isolation in ("read_committed", "read_uncommitted"):
         events = drop(events, key(1), is_("read", isolation=isolation))
-    told = {"outcome": "fail", "exception": "_QUEUE_FULL", "offset": None}
+    told: dict[str, Any] = {"outcome": "fail", "exception": "_QUEUE_FULL", "offset": None}
     assert check_transactions(events).valid == "false"
     assert check_transactions(changed(events, is_("produce", key=key(1)), **told)).valid == "true"
 

@@ -33,7 +33,7 @@ def test_gate(isr: tuple[int, ...], need: tuple[int, int], replicas: int, passes
 
 def test_what_it_counted() -> None:
     told = ask([1, 2, 4, 9], RACKS, min_replicas=7, min_racks=3, replicas=4)
-    assert (told.replicas, told.racks, told.need_replicas, told.need_racks) == (4, {"a", UNNAMED}, 4, 3)
+    assert (told.replicas, told.racks, told.need_replicas, told.need_racks) == (4, frozenset({"a", UNNAMED}), 4, 3)
     assert (told.enough_replicas, told.enough_racks) == (True, False)
 
 

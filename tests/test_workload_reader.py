@@ -70,7 +70,9 @@ def test_many_chunks_are_one_whole_read(tmp_path: Path) -> None:
 def test_a_log_that_does_not_end_is_told_with_the_last_chunk(tmp_path: Path) -> None:
     events = read(Log(12_000, 11_000), tmp_path, timeout_s=0.5)
     assert [one.outcome for one in events] == ["ok", "ok", "unknown"]
-    assert Records(events).final("t", reader.UNCOMMITTED)[1] == ["t-0: final read: not to its end: offset 11000 of 12000"]
+    assert Records(events).final("t", reader.UNCOMMITTED)[1] == [
+        "t-0: final read: not to its end: offset 11000 of 12000"
+    ]
 
 
 @pytest.mark.parametrize(("size", "valid"), [(100, "true"), (60, "false"), (len("r/t/0/0"), "false"), (0, "false")])

@@ -151,8 +151,10 @@ def faults(events: Iterable[Event]) -> list[Fault]:
             found.append(Fault(*name, event.mono_ns, None, None))
         elif step == HEAL and name in open_at:
             found[open_at[name]] = replace(found[open_at[name]], heal_ns=event.mono_ns)
-        elif step in (PROVED, HEALED) and event.outcome == "ok" and name in open_at:
-            found[open_at[name]] = replace(found[open_at[name]], **{f"{step}_ns": event.mono_ns})
+        elif step == PROVED and event.outcome == "ok" and name in open_at:
+            found[open_at[name]] = replace(found[open_at[name]], proved_ns=event.mono_ns)
+        elif step == HEALED and event.outcome == "ok" and name in open_at:
+            found[open_at[name]] = replace(found[open_at[name]], healed_ns=event.mono_ns)
     return found
 
 

@@ -26,8 +26,8 @@ def check_delivery(events: Sequence[Event]) -> Verdict:
     A record that is in the log though its producer did not note it is no invention if the producer had announced it and
     was killed. Unknown: no acknowledged record at all; a topic with acknowledged records whose partitions were not all
     read to their ends; a producer that neither ended nor is said to have been killed, or ended and did not note
-    everything; a record that was acknowledged after the final read began, and is not in it; an acknowledged record below
-    the log's first offset, which retention may have taken; values whose length was announced, and not read.
+    everything; a record that was acknowledged after the final read began, and is not in it; an acknowledged record
+    below the log's first offset, which retention may have taken; values whose length was announced, and not read.
     """
     records = Records(events)
     missing = records.unnoted()

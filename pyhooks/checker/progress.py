@@ -90,16 +90,14 @@ def _uncut(from_ns: int, to_ns: int, cuts: Sequence[int]) -> Iterator[tuple[int,
 
 
 def blind(seen: Sequence[Look], attempts: Sequence[Attempt]) -> list[Attempt]:
-    """The attempts that were under way while nobody had looked for longer than ``BLIND_S``, or did for as long after.
+    """The attempts that were under way while nobody looked.
 
-    Between two looks that are further apart than that, all of the time is blind. Before the first and after the last
-    one, what was seen holds for that long.
+    That is between looks that are further apart than ``BLIND_S``, before the first look, or after the last one.
     """
     if not seen:
         return list(attempts)
-    margin_ns = round(BLIND_S * NS)
-    gaps = [(one.at_ns, two.at_ns) for one, two in pairwise(seen) if two.at_ns - one.at_ns > margin_ns]
-    first_ns, last_ns = seen[0].at_ns - margin_ns, seen[-1].at_ns + margin_ns
+    gaps = [(one.at_ns, two.at_ns) for one, two in pairwise(seen) if two.at_ns - one.at_ns > BLIND_S * NS]
+    first_ns, last_ns = seen[0].at_ns, seen[-1].at_ns
     return [
         one
         for one in attempts
@@ -117,9 +115,9 @@ def check_progress(
     Where they are enough: a refusal for want of replicas or racks is wrong, and so is a stretch in which no attempt is
     acknowledged though one was finished, or was waited for longer than ``patience_s``. A single attempt without an
     acknowledgement is unknown. Where they are not enough: an acknowledgement of an attempt that was sent in the stretch
-    is wrong; of one sent before, unknown. Times in between are not judged. Unknown, too: no stretch at all, stretches in
-    which fewer than ``attempts_min`` attempts began, unless they are too short for that, attempts while nobody looked
-    (see ``blind``), and a partition of which no attempt could be judged while all was enough, or while it was too few,
+    is wrong; of one sent before, unknown. Times in between are not judged. Unknown, too: no stretch at all, stretches
+    in which fewer than ``attempts_min`` attempts began, unless they are too short for that, attempts while nobody
+    looked (see ``blind``), and a partition of which no attempt could be judged while all was enough, or while it was too few,
     though it was seen like that.
 
     Args:

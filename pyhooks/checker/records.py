@@ -273,10 +273,7 @@ class Records:
         lost = 0
         for text in self.torn:
             run = _RUN.search(text)
-            own = [
-                name for name in left
-                if (name == run[1] if run else f'"process":"{processes[name]}"' in text)
-            ]
+            own = [name for name in left if (name == run[1] if run else f'"process":"{processes[name]}"' in text)]
             if own:
                 left.remove(own[0])
             else:

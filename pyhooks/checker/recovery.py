@@ -67,7 +67,7 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
         for place, own in sorted(attempts.items()):
             sent = [one for one in own if one.sent_ns > heal_ns and (next_ns is None or one.sent_ns < next_ns)]
             acked = [one.done_ns for one in sent if one.outcome == "ok"]
-            seen = looks.get(place, ())
+            seen = looks.get(place, [])
             look = next((look for look in reversed(seen) if next_ns is None or look.at_ns < next_ns), None)
             can = _can(look, settings.possible(place[0], heal_ns, next_ns or max(one.done_ns for one in own)))
             if can is not False:

@@ -55,15 +55,16 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
         late = {
             one.key
             for one in attempts
-            if (place := (one.topic, one.partition or 0)) in behind and (one.offset is None or one.offset >= ends[place])
+            if (place := (one.topic, one.partition or 0)) in behind
+            and (one.offset is None or one.offset >= ends[place])
         }
         if problem := _problem(outcome, {attempt.key: attempt for attempt in attempts}, visible, late):
             # Without a whole read, what is absent may only not have been read.
             target = missing if unread and "not read" in problem else wrong
             target.append(f"transaction {txn} of run {run}, {problem}")
     missing += [
-        f"{topic}-{number}: what is committed was read up to offset {ends[topic, number]}, and {key} was acknowledged at"
-        f" offset {offset}: an open transaction may hold back the rest"
+        f"{topic}-{number}: what is committed was read up to offset {ends[topic, number]}, and {key} was acknowledged"
+        f" at offset {offset}: an open transaction may hold back the rest"
         for (topic, number), (key, offset) in sorted(behind.items())
     ]
     return Verdict.of("transactions", wrong=wrong, missing=missing + unread)
@@ -81,9 +82,7 @@ def _behind(records: Records, ends: Mapping[Place, int]) -> dict[Place, tuple[st
     return found
 
 
-def _problem(
-    outcome: Outcome, attempts: Mapping[str, Attempt], visible: set[str | None], late: Collection[str]
-) -> str:
+def _problem(outcome: Outcome, attempts: Mapping[str, Attempt], visible: set[str | None], late: Collection[str]) -> str:
     """What is wrong with a transaction, in words, or nothing; of those in ``late``, what is absent may yet come."""
     seen = sorted(attempts.keys() & visible)
     if outcome == "fail":
