@@ -117,8 +117,8 @@ def check_progress(
     acknowledgement is unknown. Where they are not enough: an acknowledgement of an attempt that was sent in the stretch
     is wrong; of one sent before, unknown. Times in between are not judged. Unknown, too: no stretch at all, stretches
     in which fewer than ``attempts_min`` attempts began, unless they are too short for that, attempts while nobody
-    looked (see ``blind``), and a partition of which no attempt could be judged while all was enough, or while it was too few,
-    though it was seen like that.
+    looked (see ``blind``), and a partition of which no attempt could be judged while all was enough, or while it was
+    too few, though it was seen like that.
 
     Args:
         events: a whole history. Its clients must have been able to reach all leaders that are not under a fault.
