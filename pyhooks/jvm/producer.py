@@ -100,6 +100,8 @@ class Producer(Client):
         self._tickets = itertools.count()
         self._open: dict[int, tuple[str, Future[Sent]]] = {}
         self._closed = threading.Event()
+        # nothing enters _open once the listener has begun to fail what is left in it
+        self._entry = threading.Lock()
         self._listener = threading.Thread(target=self._listen, name="producer-ends")
         self._listener.start()
 
@@ -175,12 +177,13 @@ class Producer(Client):
                 joined(values),
             )
         )
-        if self._closed.is_set():
-            raise RackgateError(f"send to {topic}: the producer is closed")
-        ticket = next(self._tickets)
         future: Future[Sent] = Future()
         future.set_running_or_notify_cancel()  # what was sent cannot be taken back
-        self._open[ticket] = (topic, future)
+        with self._entry:
+            if self._closed.is_set():
+                raise RackgateError(f"send to {topic}: the producer is closed")
+            ticket = next(self._tickets)
+            self._open[ticket] = (topic, future)
         try:
             with java_errors():
                 self._java.send(ticket, topic, packed)
@@ -279,10 +282,13 @@ class Producer(Client):
                     break
         except Exception as error:  # noqa: BLE001 - told to everyone who waits, and by close()
             self._errors.append(error)
-        self._closed.set()
-        for topic, future in list(self._open.values()):
+        with self._entry:
+            self._closed.set()
+            left = list(self._open.values())
+            self._open.clear()
+        # without the lock: who hears of it may call us
+        for topic, future in left:
             future.set_exception(RackgateError(f"the producer ended before it told what became of records to {topic}"))
-        self._open.clear()
 
     def _end(self, ends: Unpacker) -> None:
         ticket, size, errors = ends.number(8), ends.number(), ends.number()

@@ -1,0 +1,63 @@
+"""The producer's Python side alone, with a Java object that is made up."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from pyhooks.errors import RackgateError
+from pyhooks.jvm.producer import Producer
+
+
+class Silent:
+    """A sender that takes everything and tells of no end; a home of itself."""
+
+    def make(self, _name: str, _config: Mapping[str, str], *_more: int) -> Any:
+        return self
+
+    def send(self, ticket: int, topic: str, packed: bytes) -> None:
+        pass
+
+    def take(self, timeout_ms: int) -> bytes:
+        time.sleep(timeout_ms / 1000)
+        return b""
+
+    def close(self, timeout_ms: int) -> None:
+        pass
+
+
+class ClosedMeanwhile:
+    """Tickets; while one is drawn another thread closes the producer, if it can."""
+
+    def __init__(self, producer: Producer) -> None:
+        self.closing = threading.Thread(target=producer.close)
+        self._numbers = itertools.count()
+
+    def __next__(self) -> int:
+        self.closing.start()
+        self.closing.join(timeout=1)
+        return next(self._numbers)
+
+
+def test_records_that_are_sent_while_another_thread_closes_end_too() -> None:
+    producer = Producer("nowhere:1", {}, home=Silent())
+    tickets = ClosedMeanwhile(producer)
+    producer._tickets = tickets  # type: ignore[assignment]
+    with pytest.raises(RackgateError, match="producer"):
+        producer.send_batch("t", [b"x"]).result(timeout=5)
+    tickets.closing.join(timeout=5)
+    assert not tickets.closing.is_alive()
+
+
+def test_a_closed_producer_takes_nothing() -> None:
+    with Producer("nowhere:1", {}, home=Silent()) as producer:
+        left = producer.send_batch("t", [b"x"])
+    with pytest.raises(RackgateError, match="ended before it told"):
+        left.result(timeout=0)
+    with pytest.raises(RackgateError, match="is closed"):
+        producer.send_batch("t", [b"x"])
