@@ -24,10 +24,11 @@ import javax.management.ObjectName;
 
 public class Late {
     public interface ThingMBean {
-        String getText(); int getNumber(); String getBad(); String getSlow() throws Exception;
+        String getText(); String getLong(); int getNumber(); String getBad(); String getSlow() throws Exception;
     }
     public static class Thing implements ThingMBean {
         public String getText() { return "tab\\there\\nback\\\\slash"; }
+        public String getLong() { return "x".repeat(1 << 20); }
         public int getNumber() { return 42; }
         public String getBad() { throw new IllegalStateException("no such luck"); }
         public String getSlow() throws Exception { Thread.sleep(60000); return "late"; }
@@ -139,6 +140,16 @@ def _answers(agent: SocketSource) -> bool:
         return agent.ask([("t:*", "Number")], 8).rows == (("t:type=Thing,name=x", "Number", "42"),)
     except RackgateError:
         return False
+
+
+def test_an_answer_that_grows_too_long_is_cut_and_whole(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m.sock"
+    with jvm(folder, f"={path}") as running:
+        agent = source(path)
+        register(running)
+        found = agent.ask([("t:type=Thing,name=x", ",".join(["Long"] * 40)), ("t:*", "Number")], 5)
+    assert 30 <= len(found.rows) < 40
+    assert found.errors == ("the answer is too long: ask for less",)
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,16 @@ flushed or not.
 
 Events of process ``disks``, with the broker's rack: for each chunk of a partition op ``disk``, ``data`` ``{pass,
 broker, topic, partition, low, end, begin, next, runs, keys}`` as in ``pyhooks.workload.reader``, and ``torn`` where a
-log is cut short; for each broker op ``disk-end``, ``data`` ``{pass, broker, replicas, stopped}`` with all of its
-partitions, and outcome ``unknown`` and an ``error`` if its disk could not be read.
+log is cut short; where reading failed in the middle of a log ``end`` is how far it came, and the last chunk's outcome
+is ``unknown`` with a ``why``. For each broker op ``disk-end``, ``data`` ``{pass, broker, replicas, stopped}`` with all
+of its partitions, and outcome ``unknown`` and an ``error`` if its disk could not be read.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,16 +79,19 @@ def read_disks(disks: Sequence[Disk], history: History, *, topics: Sequence[str]
     for disk in disks:
         own = lines.get(str(disk.data), [])
         chunks = [line for line in own if "topic" in line and _wanted(str(line["topic"]), topics)]
-        events = [_chunk(disk, name, line, chunks) for line in chunks]
+        done = any("done" in line for line in own) if disk.data.is_dir() else True
+        error = (
+            "" if done else next((str(line["error"]) for line in own if "error" in line), "it was not read to its end")
+        )
+        events = list(_chunks(disk, name, chunks, error))
         places = {(str(line["topic"]), int(line["partition"])) for line in chunks}
         told: dict[str, Any] = {
             "pass": name, "broker": disk.broker, "stopped": disk.stopped, "replicas": sorted(map(list, places)),
         }  # fmt: skip
         outcome: Outcome = "ok"
-        done = any("done" in line for line in own) if disk.data.is_dir() else True
-        if not done:
-            told["error"] = next((line["error"] for line in own if "error" in line), "it was not read to its end")
-            problems.append(f"broker {disk.broker}: {told['error']}")
+        if error:
+            told["error"] = error
+            problems.append(f"broker {disk.broker}: {error}")
             outcome = "unknown"
         events.append(Event.now("disks", "disk-end", outcome, rack=disk.rack, **told))
         history.extend(events)
@@ -99,12 +103,18 @@ def _wanted(topic: str, topics: Sequence[str]) -> bool:
     return topic in topics if topics else not topic.startswith("__")
 
 
-def _chunk(disk: Disk, name: str, line: Mapping[str, Any], chunks: Sequence[Mapping[str, Any]]) -> Event:
-    # The end is known with the last chunk of a partition.
-    place = (line["topic"], line["partition"])
-    end = next(one["end"] for one in chunks if (one["topic"], one["partition"]) == place and "end" in one)
-    told = {key: value for key, value in line.items() if key != "folder"}
-    return Event.now("disks", "disk", "ok", rack=disk.rack, **{"pass": name, "broker": disk.broker, **told, "end": end})
+def _chunks(disk: Disk, name: str, chunks: Sequence[Mapping[str, Any]], error: str) -> Iterator[Event]:
+    """The events of a disk's chunks."""
+    # The end is known with the last chunk of a partition; one that has none is where reading failed.
+    last = {(line["topic"], line["partition"]): line for line in chunks}
+    for line in chunks:
+        final = last[line["topic"], line["partition"]]
+        told = {key: value for key, value in line.items() if key != "folder"}
+        told |= {"pass": name, "broker": disk.broker, "end": final.get("end", final["next"])}
+        outcome: Outcome = "ok"
+        if line is final and "end" not in line:
+            outcome, told["why"] = "unknown", error or "nothing tells where it ends"
+        yield Event.now("disks", "disk", outcome, rack=disk.rack, **told)
 
 
 def _dump(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:

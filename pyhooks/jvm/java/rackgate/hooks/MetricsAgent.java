@@ -251,6 +251,8 @@ public final class MetricsAgent {
                 return;
             }
             for (String attribute : chosen) {
+                if (full)
+                    return;
                 try {
                     value(name, attribute, beans.getAttribute(name, attribute));
                 } catch (JMException | RuntimeException e) {
@@ -278,23 +280,24 @@ public final class MetricsAgent {
         }
 
         private void row(ObjectName name, String attribute, Object value) throws IOException {
-            line("=", name.toString(), attribute, String.valueOf(value));
-            rows++;
+            if (line("=", name.toString(), attribute, String.valueOf(value)))
+                rows++;
         }
 
         void error(String where, Exception e) throws IOException {
-            errors++;
-            line("!", where, String.valueOf(e));
+            if (line("!", where, String.valueOf(e)))
+                errors++;
         }
 
-        private void line(String... fields) throws IOException {
+        /** Whether it was written: the end tells how many lines there are. */
+        private boolean line(String... fields) throws IOException {
             if (full)
-                return;
+                return false;
             if (bytes + lines.length() > ANSWER_BYTES_MAX) {
                 full = true;
                 errors++;
                 lines.append("!\t\tthe answer is too long: ask for less\n");
-                return;
+                return false;
             }
             for (int i = 0; i < fields.length; i++) {
                 if (i > 0)
@@ -304,6 +307,7 @@ public final class MetricsAgent {
             lines.append('\n');
             if (lines.length() >= CHUNK_BYTES)
                 flush();
+            return true;
         }
 
         void end() throws IOException {
