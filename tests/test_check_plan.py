@@ -77,8 +77,12 @@ def test_the_plan_reaches_r_with_the_least_moves_wherever_it_can_be_reached(clus
             # those that stay keep their places, so the order of preferred leaders stays too
             kept = [(at, replica) for at, replica in enumerate(one.replicas) if replica in move.replicas]
             assert all(move.replicas[at] == replica for at, replica in kept)
-            if one.replicas[0] in cluster.racks:
-                assert move.replicas[0] == one.replicas[0], "the preferred leader stays"
+            first = cluster.brokers.get(one.replicas[0])
+            moved = set(one.replicas) - set(move.replicas)
+            if first is not None and not first.fenced and first.broker_id in one.isr:
+                assert move.replicas[0] == first.broker_id, "a preferred leader that can lead stays"
+            elif first is None and move.replicas[0] == one.replicas[0]:
+                assert moved.isdisjoint(cluster.racks), "nobody moves as long as there are others that are gone"
             for new in set(move.replicas) - set(one.replicas):
                 assert cluster.brokers[new].rack
                 assert not cluster.brokers[new].fenced
@@ -96,6 +100,19 @@ def test_whoever_is_behind_moves_first() -> None:
     one = Partition("t", 0, 1, (1, 2, 3), (1, 3))
     (move,) = plan(scene({1: "a", 2: "a", 3: "a", 4: "b"}, 2, one)).moves
     assert move.replicas == (1, 4, 3)
+
+
+def test_a_preferred_leader_that_is_gone_moves_before_one_that_is_in_sync() -> None:
+    brokers = {2: "a", 3: "a", 4: "b"}
+    unknown = Partition("t", 0, 2, (9, 2, 3), (2, 3))
+    assert plan(scene(brokers, 2, unknown)).moves[0].replicas == (4, 2, 3)
+    fenced = Partition("t", 0, 2, (5, 2, 3), (2, 3))
+    known = {**brokers, 5: "a"}
+    assert plan(scene(known, 2, fenced, fenced=frozenset({5}))).moves[0].replicas == (4, 2, 3)
+    behind = Partition("t", 0, 2, (5, 2, 3), (2, 3))
+    assert plan(scene(known, 2, behind)).moves[0].replicas == (4, 2, 3)
+    fine = Partition("t", 0, 5, (5, 2, 3), (5, 2, 3))
+    assert plan(scene(known, 2, fine)).moves[0].replicas == (5, 2, 4)
 
 
 def test_why_it_can_not_be_mended() -> None:

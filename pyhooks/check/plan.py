@@ -2,7 +2,9 @@
 
 A replica that moves brings at most one new rack, so the least number of moves is the number of racks that are missing.
 It suffices: what moves is always a replica whose rack has another one, or that is on a broker which the cluster does
-not know. Among those the first of the assignment, the preferred leader, moves only if there is no other.
+not know. Among those the first of the assignment, the preferred leader, moves last if it can lead now: if its broker is
+known and not fenced, and it is in sync. One that is gone moves first, as any other that is gone; its place goes to the
+replica that comes for it.
 """
 
 from __future__ import annotations
@@ -124,11 +126,12 @@ def _spread(
             for position, replica in enumerate(replicas)
             if replica not in racks or per_rack[racks[replica]] > 1
         ]
-        # Whoever is preferred as the leader stays if it can. What is gone or behind has to be copied anyway.
+        # Whoever is preferred as the leader and can lead stays. What is gone or behind has to be copied anyway.
+        can_lead = _leads(partition, cluster)
         leaving = min(
             spare,
             key=lambda position: (
-                position == 0,
+                position == 0 and can_lead,
                 replicas[position] in racks,
                 replicas[position] in partition.isr,
                 -load[replicas[position]],
@@ -137,6 +140,12 @@ def _spread(
         )
         replicas[leaving] = min(free, key=lambda broker: (load[broker], broker))
     return tuple(replicas)
+
+
+def _leads(partition: Partition, cluster: Cluster) -> bool:
+    """Whether the preferred leader can lead now."""
+    broker = cluster.brokers.get(partition.replicas[0])
+    return broker is not None and not broker.fenced and broker.broker_id in partition.isr
 
 
 def _why_not(partition: Partition, needed: int, cluster: Cluster, racks: Mapping[int, str]) -> str:
