@@ -24,6 +24,7 @@ from pyhooks.check.placement import (
     gate_of,
     state_of,
 )
+from pyhooks.features import UPGRADE
 
 RACKS = ("", "a", "b", "c")
 
@@ -271,6 +272,30 @@ def test_without_the_feature_r_is_not_in_force_and_the_placement_is_told() -> No
     assert finding.means.startswith("would refuse acks=all as soon as min.insync.racks is enforced")
 
 
+def test_without_the_feature_a_placement_that_can_not_reach_r_acknowledges_in_one_rack() -> None:
+    asked = need(2, 2)
+    now = codes(report(AABBC, topic("t", asked, (1, 2)), enforced=False))
+    assert {("error", "racks-out-of-reach"), ("risk", "all-in-one-rack")} <= now
+    three = report(AABBC, topic("t", need(2, 3), (1, 2, 3)), enforced=False)
+    (alone,) = [finding for finding in three.findings if finding.code == "one-rack-can-acknowledge"]
+    assert alone.remedy.startswith("move replicas (rackgate check --plan) and then enforce min.insync.racks=3 (")
+    assert ("risk", "rack-loss-stops") in codes(three)
+
+
+@pytest.mark.parametrize(
+    ("racks", "enforced", "remedy"),
+    [
+        (2, False, f"enforce min.insync.racks=2 ({UPGRADE}), or place fewer than 2 replicas in a rack"),
+        (1, False, "require racks (min.insync.racks=2), or place fewer than 2 replicas in a rack"),
+        (1, True, "require racks (min.insync.racks=2), or place fewer than 2 replicas in a rack"),
+        (None, False, "put the overlay in front and require racks, or place fewer than 2 replicas in a rack"),
+    ],
+)
+def test_what_to_do_so_that_no_rack_acknowledges_alone(racks: int | None, enforced: bool, remedy: str) -> None:
+    found = report(AABBC, topic("t", need(2, racks), (1, 2, 3)), enforced=enforced)
+    assert [one.remedy for one in found.findings if one.code == "one-rack-can-acknowledge"] == [remedy]
+
+
 def test_a_reassignment_is_judged_by_its_end() -> None:
     partition = Partition("t", 0, 1, (1, 3, 2), (1, 3), adding=(2,), removing=(3,))
     found = report(AAB, Topic("t", False, (partition,), need(1, 2)))
@@ -308,11 +333,21 @@ def test_like_findings_of_many_partitions_are_one() -> None:
         ({1: "", 2: ""}, need(1, 1), {("notice", "brokers-without-rack")}),
         ({1: "", 2: "a"}, need(1, 1), {("risk", "brokers-without-rack")}),
         ({1: "", 2: ""}, need(1, 2), {("risk", "brokers-without-rack"), ("error", "default-above-racks")}),
+        # the gate counts the unnamed rack
+        ({1: "", 2: "a"}, need(1, 2), {("risk", "brokers-without-rack")}),
+        ({1: "", 2: "a"}, need(1, 3), {("risk", "brokers-without-rack"), ("error", "default-above-racks")}),
     ],
 )
 def test_what_is_told_of_the_cluster(racks: Mapping[int, str], default: Need | None, expected: set[object]) -> None:
     found = cluster_findings(cluster(racks), default)
     assert {(finding.severity, finding.code) for finding in found} == expected
+
+
+def test_a_default_that_is_out_of_reach_refuses_only_once_it_is_enforced() -> None:
+    for enforced in (True, False):
+        (found,) = cluster_findings(cluster(AABBC, enforced=enforced), need(1, 4))
+        assert found.code == "default-above-racks"
+        assert found.means.endswith("acks=all as soon as min.insync.racks is enforced") == (not enforced)
 
 
 @pytest.mark.parametrize(

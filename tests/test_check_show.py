@@ -11,10 +11,11 @@ from rich.console import Console
 
 from pyhooks.check.ask import Seen
 from pyhooks.check.cli import check_command, make_report
-from pyhooks.check.enforce import ELR_FEATURE, RACKS_FEATURE, Answer, Enforcement
+from pyhooks.check.enforce import Answer, Enforcement
 from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic
 from pyhooks.check.show import Report, as_json, print_report
 from pyhooks.errors import RackgateError
+from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
 
 ON = {RACKS_FEATURE: 1, ELR_FEATURE: 1}
 RACKS = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}

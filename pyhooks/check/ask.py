@@ -16,9 +16,10 @@ from typing import Any
 
 import jpype
 
-from pyhooks.check.enforce import MIN_RACKS, MIN_REPLICAS, RACKS_FEATURE, Answer, Enforcement, strictest
+from pyhooks.check.enforce import MIN_RACKS, MIN_REPLICAS, Answer, Enforcement, strictest
 from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic
 from pyhooks.errors import RackgateError
+from pyhooks.features import RACKS_FEATURE
 from pyhooks.jvm.admin import TIMEOUT, UNSUPPORTED, Admin, Reassignment, TopicState
 from pyhooks.jvm.client import java_of
 from pyhooks.jvm.failure import JavaError

@@ -14,13 +14,11 @@ from typing import Literal
 
 from pyhooks.check.findings import Finding, brokers_in_words
 from pyhooks.check.placement import Broker, Need, Setting, Topic
+from pyhooks.features import ELR_FEATURE, RACKS_FEATURE, UPGRADE, level_of
 
-RACKS_FEATURE = "min.insync.racks.version"
-ELR_FEATURE = "eligible.leader.replicas.version"
 PRODUCE_WITH_RACKS = 14
 MIN_REPLICAS = "min.insync.replicas"
 MIN_RACKS = "min.insync.racks"
-UPGRADE = f"kafka-features upgrade --feature {ELR_FEATURE}=1 --feature {RACKS_FEATURE}=1"
 
 Knows = Literal["yes", "no", "partly"]
 
@@ -60,7 +58,7 @@ class Answer:
     @property
     def level(self) -> int:
         """The level at which an R above 1 is in force, as it knows: 0 unless both features are on."""
-        return min(self.levels.get(RACKS_FEATURE, 0), self.levels.get(ELR_FEATURE, 0))
+        return level_of(self.levels)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from pyhooks.check.placement import (
     rack_name,
     states_of,
 )
+from pyhooks.features import UPGRADE
 
 Severity = Literal["error", "unknown", "risk", "notice"]
 SEVERITIES: tuple[Severity, ...] = ("error", "unknown", "risk", "notice")
@@ -137,13 +138,17 @@ def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, .
     if len(named) == 1 and not without:
         means = f"all brokers are in rack {min(named)}, so no placement survives its loss"
         found.append(Finding("notice", "one-rack", means, "add brokers in another rack"))
-    if default is not None and default.min_racks > max(1, len(named)):
+    # as the gate counts: those without a rack are in one together
+    counted = len(named) + bool(without)
+    if default is not None and default.min_racks > max(1, counted):
+        there = f"{counted}, the unnamed one included" if without else f"{counted}"
+        when = "" if cluster.enforced else " as soon as min.insync.racks is enforced"
         found.append(
             Finding(
                 "error",
                 "default-above-racks",
-                f"brokers ask for {default.min_racks} racks by default, and there are {len(named)}: a new topic with"
-                " that many replicas would refuse every write with acks=all",
+                f"brokers ask for {default.min_racks} racks by default, and there are {there}: a new topic with"
+                f" that many replicas would refuse every write with acks=all{when}",
                 "add brokers in other racks, or lower min.insync.racks of the cluster",
             )
         )
@@ -225,8 +230,8 @@ def _capped(topic: Topic, need: Need) -> Iterable[Finding]:
 def _of_state(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
     yield from _now(state)
     yield from _reach(state, need, cluster)
-    if state.reachable:
-        # where the placement can't reach R nothing else matters before it is mended
+    if state.reachable or not cluster.enforced:
+        # where R is in force and the placement can't reach it nothing else matters before it is mended
         yield from _losses(state, need, cluster, room)
         yield from _alone(state, need, cluster)
     if state.partition.adding or state.partition.removing:
@@ -305,8 +310,7 @@ def _alone(state: State, need: Need, cluster: Cluster) -> Iterable[_Note]:
         # one replica, or one rack in all: there is nothing that could be promised, see also the finding one-rack
         return
     gate, names = state.gate, tuple(rack_name(rack) for rack in state.lone_racks)
-    # where no broker knows racks they can't be required as yet
-    require = "require racks (min.insync.racks=2)" if need.racks else "put the overlay in front and require racks"
+    require = _require(state, need, cluster)
     remedy = f"{require}, or place fewer than {gate.replicas} replicas in a rack"
     if len(state.racks) == 1:
         means = "all replicas are in {names}: what they acknowledge is lost with it"
@@ -321,6 +325,18 @@ def _alone(state: State, need: Need, cluster: Cluster) -> Iterable[_Note]:
     else:
         means = f"{{names}} can acknowledge alone, since {gate.replicas} replicas are enough"
         yield _Note("risk", "one-rack-can-acknowledge", means, remedy, "rack", names)
+
+
+def _require(state: State, need: Need, cluster: Cluster) -> str:
+    """How racks come to be required."""
+    if need.racks is None:
+        # where no broker knows racks they can't be required as yet
+        return "put the overlay in front and require racks"
+    if cluster.enforced or need.min_racks <= 1:
+        return "require racks (min.insync.racks=2)"
+    # they are, and nobody enforces it; where R is out of reach an upgrade alone would end all writes
+    first = "" if state.reachable else "move replicas (rackgate check --plan) and then "
+    return f"{first}enforce min.insync.racks={need.min_racks} ({UPGRADE})"
 
 
 def _behind(state: State) -> tuple[int, ...]:

@@ -32,9 +32,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pyhooks.check.ask import Seen
-from pyhooks.check.enforce import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.check.findings import SEVERITIES, Finding, Severity, TopicReport
 from pyhooks.check.placement import UNNAMED, Broker, Need, Setting, State, rack_name
+from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
 
 STYLES: dict[Severity, str] = {"error": "bold red", "unknown": "magenta", "risk": "yellow", "notice": "dim"}
 TOPICS_SHOWN = 40
