@@ -7,7 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -16,10 +19,12 @@ from rich.console import Console
 from rich.table import Table
 
 from pyhooks.build.distribution import Distribution
-from pyhooks.cluster import labs, sharedclasses, tools, topology
+from pyhooks.cluster import beans, disks, labs, metrics, sharedclasses, tools, topology
 from pyhooks.cluster.lab import Lab
 from pyhooks.cluster.labs import Plan
+from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError
+from pyhooks.history import History
 
 lab_app = typer.Typer(no_args_is_help=True, help="Private clusters of namespaces on this machine.")
 
@@ -252,6 +257,102 @@ def logs_command(
         known = ", ".join(sorted(path.stem for path in (Path(lab.run_dir) / "logs").glob("*.log")))
         raise RackgateError(f"lab {lab.name}: no log of {node!r}; there are logs of {known or 'nothing'}")
     subprocess.run(["tail", f"--lines={lines}", *(["--follow=name"] if follow else []), str(file)], check=False)
+
+
+@lab_app.command(
+    "disks",
+    epilog="Examples: rackgate lab disks · rackgate lab disks --topic orders --json; then: rackgate judge HISTORY"
+    " --checker promise",
+)
+def disks_command(
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only this one, may be repeated [default: all but __*].")
+    ] = None,
+    lab_name: LabOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Kills all Kafka of a lab at once and reads what lies on the disks into the run's history.
+
+    It is the end of a run: nothing starts Kafka again. Whether acknowledged records lie in enough racks is judged from
+    it by 'rackgate judge'.
+    """
+    if not labs.inside(lab_name):
+        raise typer.Exit(labs.enter_again(lab_name))
+    lab = _with_kafka(Lab.attach())
+    history = History(lab.history_path)
+    found = disks.stop_and_read(lab, history, topics=topic or ())
+    if as_json:
+        typer.echo(json.dumps({"history": str(history.path), "brokers": [asdict(one) for one in found]}, indent=1))
+    else:
+        for one in found:
+            typer.echo(
+                f"broker {one.broker} (rack {one.rack or 'without a name'}): {one.records} records in"
+                f" {one.partitions} partitions{'' if one.stopped else '; it runs again, so this proves nothing'}"
+            )
+            for name, number, where in one.torn:
+                typer.echo(f"  {name}-{number} ends early: {where}")
+        typer.echo(f"written to {history.path}")
+    running = [str(one.broker) for one in found if not one.stopped]
+    if running:
+        raise RackgateError(f"broker {', '.join(running)} was started while its disk was read: heal faults, then again")
+
+
+@lab_app.command(
+    "metrics", epilog="Examples: rackgate lab metrics --for 30s · rackgate lab metrics --for 2m --interval 500ms --json"
+)
+def metrics_command(
+    for_time: Annotated[
+        str | None, typer.Option("--for", help="Ends after that time, such as 30s [default: with Ctrl-C].")
+    ] = None,
+    interval: Annotated[str, typer.Option(help="Between two polls of a process: 500ms, 1s, 2m.")] = "1s",
+    lab_name: LabOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Polls the metrics of all Kafka processes of a lab into the run's history.
+
+    They are read over sockets on the nodes' disks, so those of a cut rack, too. A poll without an answer is one of
+    outcome unknown.
+    """
+    interval_s = seconds(interval, "--interval")
+    limit_s = seconds(for_time, "--for") if for_time is not None else None
+    if not labs.inside(lab_name):
+        raise typer.Exit(labs.enter_again(lab_name))
+    lab = _with_kafka(Lab.attach())
+    history = History(lab.history_path)
+    begin_ns = time.monotonic_ns()
+    with metrics.recorded(beans.lab_sources(lab), history, interval_s), suppress(KeyboardInterrupt):
+        threading.Event().wait(limit_s)
+    rows = _polled(history, begin_ns)
+    if not any(row["answered"] for row in rows):
+        why = next((row["problem"] for row in rows), "nobody was asked")
+        raise RackgateError(f"lab {lab.name}: no Kafka process told its metrics: {why}")
+    if as_json:
+        typer.echo(json.dumps({"history": str(history.path), "nodes": rows}, indent=1))
+        return
+    for row in rows:
+        missing = f"; the last of the others: {row['problem']}" if row["problem"] else ""
+        typer.echo(f"{row['node']}: {row['answered']} of {row['polls']} polls answered{missing}")
+    typer.echo(f"written to {history.path}")
+
+
+def _polled(history: History, begin_ns: int) -> list[dict[str, Any]]:
+    """What the history has of each node's polls since a moment."""
+    found: dict[str, dict[str, Any]] = {}
+    for event in history.events():
+        if not metrics.is_metric(event) or event.mono_ns < begin_ns:
+            continue
+        node = str(event.data["node"])
+        row = found.setdefault(node, {"node": node, "rack": event.rack, "polls": 0, "answered": 0, "problem": ""})
+        row["polls"] += 1
+        row["answered"] += event.outcome == "ok"
+        row["problem"] = event.data.get("problem", row["problem"])
+    return [found[node] for node in sorted(found)]
+
+
+def _with_kafka(lab: Lab) -> Lab:
+    if lab.bare:
+        raise RackgateError(f"lab {lab.name} is bare: it has no Kafka")
+    return lab
 
 
 @lab_app.command("status", epilog="Examples: rackgate lab status · rackgate lab status --json")

@@ -17,8 +17,9 @@ of its partitions, and outcome ``unknown`` and an ``error`` if its disk could no
 from __future__ import annotations
 
 import json
+import signal
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,27 @@ class Disk:
     stopped: bool
 
 
+@dataclass(frozen=True)
+class DiskRead:
+    """What was found on the disk of one broker.
+
+    Attributes:
+        broker: its id.
+        rack: its rack, or empty.
+        partitions: how many were noted.
+        records: how many in all of them.
+        torn: partitions whose log is cut short: topic, number, where.
+        stopped: whether the broker did not run, before as after it was read.
+    """
+
+    broker: int
+    rack: str
+    partitions: int
+    records: int
+    torn: tuple[tuple[str, int, str], ...]
+    stopped: bool
+
+
 def disks_of(lab: Lab) -> list[Disk]:
     """The disks of all brokers of a lab, and whether each of them is stopped right now."""
     return [
@@ -62,21 +84,57 @@ def disks_of(lab: Lab) -> list[Disk]:
     ]
 
 
-def read_disks(disks: Sequence[Disk], history: History, *, topics: Sequence[str] = ()) -> None:
+def stop_and_read(lab: Lab, history: History, *, topics: Sequence[str] = ()) -> tuple[DiskRead, ...]:
+    """Ends all Kafka of a lab at once, controllers too, and reads what lies on its brokers' disks.
+
+    Nothing starts it again. Workloads should have ended before: whatever they try meanwhile fails.
+
+    Args:
+        lab: whose.
+        history: where the events go.
+        topics: as in ``read_disks``.
+
+    Raises:
+        RackgateError: a process would not end; or as ``read_disks``.
+    """
+    # all are told before any is waited for: who is left for a moment must not take over from who is gone
+    for node in lab.nodes:
+        lab.signal_kafka(node, signal.SIGKILL)
+    for node in lab.nodes:
+        lab.kill_kafka(node)
+    brokers = {node.node_id: node for node in lab.brokers()}
+    # the heal of a fault may start one while we read
+    return read_disks(disks_of(lab), history, topics=topics, runs=lambda one: lab.kafka_pid(brokers[one]) is not None)
+
+
+def read_disks(
+    disks: Sequence[Disk],
+    history: History,
+    *,
+    topics: Sequence[str] = (),
+    runs: Callable[[int], bool] | None = None,
+) -> tuple[DiskRead, ...]:
     """Reads all logs of brokers into a history.
 
     Args:
         disks: of the brokers, all of the cluster if the promise is to be checked.
         history: where the events go.
         topics: which to note; by default all but those whose names begin with ``__``.
+        runs: asked after the reading whether a broker runs by now, so that it does not count as stopped.
+
+    Returns:
+        What was found, in the order of ``disks``.
 
     Raises:
         RackgateError: no distribution, or a disk that could not be read; its event tells so, and the others were read.
     """
     name = uuid.uuid4().hex[:8]
     lines = _dump([disk.data for disk in disks if disk.data.is_dir()])
+    started = {disk.broker for disk in disks if runs is not None and runs(disk.broker)}
     problems: list[str] = []
+    found: list[DiskRead] = []
     for disk in disks:
+        stopped = disk.stopped and disk.broker not in started
         own = lines.get(str(disk.data), [])
         chunks = [line for line in own if "topic" in line and _wanted(str(line["topic"]), topics)]
         done = any("done" in line for line in own) if disk.data.is_dir() else True
@@ -86,7 +144,7 @@ def read_disks(disks: Sequence[Disk], history: History, *, topics: Sequence[str]
         events = list(_chunks(disk, name, chunks, error))
         places = {(str(line["topic"]), int(line["partition"])) for line in chunks}
         told: dict[str, Any] = {
-            "pass": name, "broker": disk.broker, "stopped": disk.stopped, "replicas": sorted(map(list, places)),
+            "pass": name, "broker": disk.broker, "stopped": stopped, "replicas": sorted(map(list, places)),
         }  # fmt: skip
         outcome: Outcome = "ok"
         if error:
@@ -95,8 +153,12 @@ def read_disks(disks: Sequence[Disk], history: History, *, topics: Sequence[str]
             outcome = "unknown"
         events.append(Event.now("disks", "disk-end", outcome, rack=disk.rack, **told))
         history.extend(events)
+        torn = tuple((str(one["topic"]), int(one["partition"]), str(one["torn"])) for one in chunks if "torn" in one)
+        records = sum(len(line["keys"]) for line in chunks)
+        found.append(DiskRead(disk.broker, disk.rack, len(places), records, torn, stopped))
     if problems:
         raise RackgateError(f"read the disks: {'; '.join(problems)}")
+    return tuple(found)
 
 
 def _wanted(topic: str, topics: Sequence[str]) -> bool:
