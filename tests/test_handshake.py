@@ -1,0 +1,91 @@
+"""What is read from a broker's handshake. The answers were written by Kafka's own classes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyhooks.cluster.handshake import finalized, levels, request
+from pyhooks.errors import RackgateError
+from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
+
+HEAD = "0000000100000300000003000e000012000000040000000000"
+SUPPORTED = "001702116d657461646174612e76657273696f6e0007001d00"
+EPOCH = "010800000000000004d2"
+LEVELS = (
+    "025b04116d657461646174612e76657273696f6e001d001d0021656c696769626c652e6c65616465722e7265706c696361732e76657273696f6e"
+    "0001000100196d696e2e696e73796e632e7261636b732e76657273696f6e0001000100"
+)
+ON = bytes.fromhex(f"{HEAD}03{SUPPORTED}{EPOCH}{LEVELS}")
+OFF = bytes.fromhex(f"{HEAD}02{SUPPORTED}{EPOCH}")
+TOO_OLD = bytes.fromhex("00000001002300000000")
+REQUEST = bytes.fromhex("001200030000000100087261636b6761746500097261636b67617465023100")
+
+
+def test_the_question_is_kafka_s() -> None:
+    assert request() == len(REQUEST).to_bytes(4) + REQUEST
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [(ON, {"metadata.version": 29, ELR_FEATURE: 1, RACKS_FEATURE: 1}), (OFF, {}), (TOO_OLD, {})],
+)
+def test_levels_of_features(answer: bytes, expected: dict[str, int]) -> None:
+    assert levels(answer) == expected
+
+
+@given(st.integers(0, len(ON) - 1))
+def test_an_answer_that_ends_early_is_none(size: int) -> None:
+    with pytest.raises(IndexError):
+        levels(ON[:size])
+
+
+@contextmanager
+def broker(answer: bytes) -> Iterator[int]:
+    """Answers one question with these bytes; yields its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.recv(65536)
+                client.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield int(listener.getsockname()[1])
+        thread.join(5)
+
+
+def framed(answer: bytes) -> bytes:
+    return len(answer).to_bytes(4) + answer
+
+
+def test_a_broker_is_asked() -> None:
+    with broker(framed(ON)) as port:
+        assert finalized("127.0.0.1", port, 5)[RACKS_FEATURE] == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (framed(ON)[:-5], "no answer to ApiVersions: the connection ended"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is it Kafka"),
+        (framed(ON[:60]), "can't read its answer"),
+        (framed(bytes.fromhex("00000001001f00000000")), "refused with Kafka's error code 31"),
+    ],
+)
+def test_what_is_no_answer(answer: bytes, text: str) -> None:
+    with broker(answer) as port, pytest.raises(RackgateError, match=text):
+        finalized("127.0.0.1", port, 5)
+
+
+def test_a_broker_that_says_nothing_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(RackgateError, match="timed out"):
+        finalized("127.0.0.1", int(silent.getsockname()[1]), 0.2)
