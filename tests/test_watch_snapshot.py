@@ -154,6 +154,46 @@ def test_verdicts(rules: Rules, replicas: tuple[int, ...], isr: tuple[int, ...],
 
 
 @pytest.mark.parametrize(
+    ("enforced", "rules", "isr", "expected"),
+    [
+        (False, Rules(1, 2), (1, 3), ("warn", "R=2 is not enforced")),
+        (False, Rules(1, 2), (1,), ("risk", "rack a alone acks, R=2 is not enforced")),
+        (False, Rules(2, 2), (1,), ("down", "refusing: 1 of 2 replicas")),
+        (False, Rules(1, 1), (1, 3), ("ok", "ok")),
+        (False, Rules(1, None), (1, 3), ("ok", "ok")),
+        (None, Rules(1, 2), (1, 3), ("ok", "ok, no rack to spare")),
+        (None, Rules(1, 2), (1,), ("unknown", "1 of 2 racks, not known if enforced")),
+        (None, Rules(2, 2), (1,), ("down", "refusing: 1 of 2 replicas")),
+        (None, Rules(1, None), (1,), ("risk", "rack a alone acks")),
+        (True, Rules(1, 2), (1,), ("down", "refusing: 1 of 2 racks")),
+    ],
+)
+def test_racks_count_where_they_are_enforced(
+    enforced: bool | None, rules: Rules, isr: tuple[int, ...], expected: tuple[str, str]
+) -> None:
+    seen = at(5)
+    partition = replace(seen.partitions[0], replicas=(1, 3), isr=isr, leader=1)
+    changed = replace(seen, partitions=(partition,), rules={partition.topic: rules}, metrics={})
+    shown = snapshot(replace(changed, racks_enforced=enforced))
+    assert (shown.partitions[0].level, shown.partitions[0].verdict) == expected
+    if enforced is False and rules.min_racks is not None:
+        assert shown.partitions[0].min_racks == 1
+        assert shown.partitions[0].short_looks == int(len(isr) < rules.min_replicas), "acks are no hole in the gate"
+    assert document(shown)["racks_enforced"] is enforced
+
+
+def test_without_the_feature_an_ack_in_one_rack_is_told_as_what_it_is() -> None:
+    def acked(second: float, ok: int) -> Observation:
+        return replace(at(second, lost=True), produced={("orders", 0): Produced(ok)}, racks_enforced=False)
+
+    shown = chain(*(acked(second, second) for second in (11, 12, 13, 14)))
+    assert (of(shown, "orders").level, of(shown, "orders").verdict) == (
+        "risk",
+        "rack a alone acks, R=2 is not enforced",
+    )
+
+
+@pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ({"listed": True, "answers": True}, "up"),
@@ -258,8 +298,8 @@ def test_json_has_the_keys_that_are_promised() -> None:
     told = json.loads(as_json(shown))
     assert told == json.loads(json.dumps(document(shown)))
     assert set(told) == {
-        "schema", "wall_ms", "mono_ns", "interval_s", "cluster", "racks", "counts", "faults", "gate", "brokers",
-        "partitions", "problems",
+        "schema", "wall_ms", "mono_ns", "interval_s", "cluster", "racks", "racks_enforced", "counts", "faults",
+        "gate", "brokers", "partitions", "problems",
     }  # fmt: skip
     assert told["counts"] == {"down": 2, "unknown": 0, "risk": 1, "warn": 2, "ok": 0}
     assert set(told["partitions"][0]) == {

@@ -77,6 +77,7 @@ def at(seconds: float, *, lost: bool = False, rates: float = 100.0) -> Observati
         ),
         partitions=tuple(partitions),
         rules={topic: Rules(min_replicas, racks) for topic, (_, racks, min_replicas) in TOPICS.items()},
+        racks_enforced=True,
         metrics=metrics,
         produced=produced,
         produced_ns=now_ns,

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pyhooks.cluster import topics
+from pyhooks.cluster import handshake, topics
 from pyhooks.cluster.beans import Source
 from pyhooks.cluster.metrics import Poll, Poller
 from pyhooks.cluster.running import ProcessState
 from pyhooks.errors import RackgateError
+from pyhooks.features import level_of
 from pyhooks.watch.observation import (
     BrokerMetrics,
     BrokerSeen,
@@ -185,6 +186,7 @@ class Collector:
     _produced: Mapping[tuple[str, int], Produced] = field(default_factory=dict)
     _faults: tuple[FaultSeen, ...] = ()
     _unreadable: str = ""
+    _asked_first: int = -1
 
     def __post_init__(self) -> None:
         """Makes the cells."""
@@ -192,6 +194,7 @@ class Collector:
         self._metadata: Cell[Metadata] = Cell("metadata", self._stale_s)
         self._rules: Cell[Mapping[str, Rules]] = Cell("configs", self._stale_s + RULES_EVERY_S)
         self._rack_answers: Cell[bool] = Cell("racks", 3 * RULES_EVERY_S)
+        self._features: Cell[bool] = Cell("features", 3 * RULES_EVERY_S)
         self._recorded: Cell[bool] = Cell("history", self._stale_s)
         self._poller: Poller | None = None
 
@@ -201,6 +204,7 @@ class Collector:
         self._every(self.interval_s, self._metadata, self._ask_metadata)
         self._every(RULES_EVERY_S, self._rack_answers, self._ask_racks)
         self._every(RULES_EVERY_S, self._rules, self._ask_rules)
+        self._every(RULES_EVERY_S, self._features, self._ask_features)
         if self.target.history is not None:
             record = Record(self.target.history)
             self._every(min(RECORD_EVERY_S, self.interval_s), self._recorded, lambda: self._follow(record))
@@ -228,7 +232,7 @@ class Collector:
         if metadata is None:
             return False
         leaders = {placed.leader for placed in metadata.partitions.values()} & set(metadata.brokers)
-        cells: list[Cell[Any]] = [self._rules, self._rack_answers]
+        cells: list[Cell[Any]] = [self._rules, self._rack_answers, self._features]
         cells += [self._askers[one] for one in leaders if one in self._askers]
         polled = all(source.broker in self._polls for source in self.target.sources)
         return (
@@ -247,7 +251,7 @@ class Collector:
             for poll in polls
             if not poll.problem and now_ns - poll.mono_ns <= self._stale_s * 1e9
         }
-        cells: list[Cell[Any]] = [self._metadata, self._rack_answers, self._rules]
+        cells: list[Cell[Any]] = [self._metadata, self._rack_answers, self._rules, self._features]
         cells += [self._recorded] if self.target.history is not None else []
         problems = [cell.problem(now_ns) for cell in cells]
         askers = list(self._askers.items())
@@ -264,6 +268,7 @@ class Collector:
             brokers=brokers,
             partitions=tuple(self._partitions(fresh, known, now_ns)),
             rules=self._rules.fresh(now_ns) or {},
+            racks_enforced=self._features.fresh(now_ns),
             metrics=metrics,
             produced=self._produced if self._recorded.latest else None,
             produced_ns=self._recorded.asked_ns,
@@ -381,6 +386,24 @@ class Collector:
             return Ends(offsets, answered=True)
         host, port = metadata.brokers.get(broker, ("", 0)) if metadata else ("", 0)
         return Ends({}, answered=_connects(host, port))
+
+    def _ask_features(self) -> bool:
+        """Asks one broker after another until one answers, first the one that did the last time."""
+        metadata = self._metadata.latest
+        if metadata is None:
+            raise RackgateError("brokers are not known yet")
+        problem = "the metadata lists no broker"
+        for broker in sorted(metadata.brokers, key=lambda one: (one != self._asked_first, one)):
+            if self._stop.is_set():
+                break
+            try:
+                levels = handshake.finalized(*metadata.brokers[broker], CONNECT_S)
+            except RackgateError as error:
+                problem = str(error)
+                continue
+            self._asked_first = broker
+            return level_of(levels) >= 1
+        raise RackgateError(problem)
 
     def _follow(self, record: Record) -> bool:
         record.step()

@@ -2,16 +2,17 @@
 
 * ``schema``: 1; keys may be added under the same number, none is renamed or taken away.
 * ``wall_ms``, ``mono_ns``: the moment; ``interval_s``: since the object before, null in the first.
-* ``cluster``; ``racks``: names; ``problems``: what could not be observed, in words.
+* ``cluster``; ``racks``: names; ``racks_enforced``: an R above 1 is in force, by the cluster's features; ``problems``:
+  what could not be observed, in words.
 * ``brokers``: ``id``, ``rack``, ``state`` (up, mute, fenced, paused, down, gone, unknown), ``leads``,
   ``messages_in_per_s``, ``rack_check_failures`` (a count), ``rack_check_failures_per_s``, ``under_min_rack_isr``,
   ``at_min_rack_isr``, ``under_replicated``, ``produce_errors_per_s`` (by code).
 * ``partitions``, the worst first: ``topic``, ``partition``, ``leader`` (-1: none), ``replicas``, ``isr``,
-  ``isr_racks``, ``leader_isr_racks`` (by the leader's own metric), ``min_racks``, ``min_replicas`` (as configured, both
-  capped by the number of replicas), ``high_watermark``, ``log_end``, ``hw`` (moving, back, frozen, still, unknown),
-  ``hw_per_s``, ``hw_still_s``, ``produce`` (``ok_per_s``, ``refused_per_s``, ``unknown_per_s``, ``whole_topic``) or
-  null without a history, ``failed_produce_per_s`` (the topic's, by the brokers), ``level`` (down, unknown, risk, warn,
-  ok), ``verdict``.
+  ``isr_racks``, ``leader_isr_racks`` (by the leader's own metric), ``min_racks`` (1 where it is not in force),
+  ``min_replicas`` (as configured, both capped by the number of replicas), ``high_watermark``, ``log_end``, ``hw``
+  (moving, back, frozen, still, unknown), ``hw_per_s``, ``hw_still_s``, ``produce`` (``ok_per_s``, ``refused_per_s``,
+  ``unknown_per_s``, ``whole_topic``) or null without a history, ``failed_produce_per_s`` (the topic's, by the brokers),
+  ``level`` (down, unknown, risk, warn, ok), ``verdict``.
 * ``faults``: ``op``, ``rack``, ``target``, ``state`` (injecting, active, unproved, healing, healed), ``for_s``.
 * ``gate``: ``brokers_known``, ``rack_check_failures_per_s``, ``under_min_rack_isr``, ``at_min_rack_isr``,
   ``under_min_isr``, ``under_replicated``, ``offline``, ``produce_errors_per_s``.
@@ -43,6 +44,7 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
         "interval_s": _short(snapshot.interval_s),
         "cluster": seen.cluster,
         "racks": list(snapshot.racks),
+        "racks_enforced": seen.racks_enforced,
         "counts": {level: snapshot.count(level) for level in LEVELS},
         "faults": [
             {"op": one.op, "rack": one.rack, "target": one.target, "state": one.state, "for_s": _short(one.for_s)}

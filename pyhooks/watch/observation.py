@@ -140,6 +140,7 @@ class Observation:
         brokers: by id.
         partitions: in any order.
         rules: by topic; a topic that is missing is not known.
+        racks_enforced: an R above 1 is in force, by the finalized features; None if not known.
         metrics: by node id; a node that is missing is not known.
         produced: by topic and partition (or ``ANY_PARTITION``); None without a history.
         produced_ns: up to when the history was read, monotonic.
@@ -153,6 +154,7 @@ class Observation:
     brokers: tuple[BrokerSeen, ...] = ()
     partitions: tuple[PartitionSeen, ...] = ()
     rules: Mapping[str, Rules] = field(default_factory=dict)
+    racks_enforced: bool | None = None
     metrics: Mapping[int, BrokerMetrics] = field(default_factory=dict)
     produced: Mapping[tuple[str, int], Produced] | None = None
     produced_ns: int = 0

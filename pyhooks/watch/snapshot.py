@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from pyhooks.watch.observation import (
     ANY_PARTITION,
@@ -13,6 +14,7 @@ from pyhooks.watch.observation import (
     Observation,
     PartitionSeen,
     Produced,
+    Rules,
 )
 from pyhooks.watch.states import (
     LEVELS,
@@ -154,7 +156,7 @@ def _partition(
     *,
     single: bool,
 ) -> PartitionState:
-    rules = now.rules.get(seen.topic)
+    rules, ignored_racks = _in_force(now.rules.get(seen.topic), now.racks_enforced, len(seen.replicas))
     told = now.metrics[seen.leader] if seen.leader is not None and seen.leader in now.metrics else None
     gauges = told.partitions.get(seen.key, {}) if told is not None else {}
     log_end, leader_racks = _whole(gauges.get("LogEndOffset")), _whole(gauges.get("IsrRackCount"))
@@ -179,6 +181,8 @@ def _partition(
         placed_racks=_count(seen.replicas, racks),
         isr_rack_names=tuple(sorted({racks.get(one) or "" for one in seen.isr or ()})),
         rules=rules,
+        racks_enforced=now.racks_enforced,
+        ignored_racks=ignored_racks,
         motion=motion,
         still_s=still_s,
         waiting=log_end - seen.high_watermark if log_end is not None and seen.high_watermark is not None else None,
@@ -206,6 +210,14 @@ def _partition(
         level=level,
         verdict=verdict,
     )
+
+
+def _in_force(rules: Rules | None, enforced: bool | None, copies: int) -> tuple[Rules | None, int | None]:
+    """What the brokers go by, and the R above 1 that they don't go by."""
+    if rules is None or rules.min_racks is None or enforced is not False:
+        return rules, None
+    asked = min(rules.min_racks, copies)
+    return replace(rules, min_racks=1), asked if asked > 1 else None
 
 
 def _count(brokers: Iterable[int] | None, racks: Mapping[int, str | None]) -> int | None:

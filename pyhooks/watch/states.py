@@ -71,7 +71,7 @@ class PartitionState:
     Attributes:
         seen: as observed.
         isr_racks: racks in the ISR; the one unnamed rack of brokers without a rack counts.
-        min_racks: effective R, or None if not known or not to be had.
+        min_racks: effective R, 1 where it is not in force; None if not known or not to be had.
         min_replicas: effective M.
         short_looks: at how many observations in a row the ISR was too small.
         odd_looks: at how many in a row the leader counted other racks in the ISR than the metadata.

@@ -25,7 +25,9 @@ class Facts:
         isr_racks: how many racks the ISR spans, None if not known.
         placed_racks: how many racks the replicas span, None if not known.
         isr_rack_names: names of the ISR's racks.
-        rules: what is required, None if not known.
+        rules: what is required of the ISR as it is in force, None if not known.
+        racks_enforced: an R above 1 is in force, None if not known.
+        ignored_racks: the R above 1 that is set and not in force, capped by the number of replicas; else None.
         motion: of the high watermark.
         still_s: for how long it has not moved.
         waiting: records between high watermark and log end, None if not known.
@@ -42,6 +44,8 @@ class Facts:
     placed_racks: int | None
     isr_rack_names: tuple[str, ...]
     rules: Rules | None
+    racks_enforced: bool | None
+    ignored_racks: int | None
     motion: Motion
     still_s: float | None
     waiting: int | None
@@ -51,6 +55,14 @@ class Facts:
 
 def judge(facts: Facts) -> tuple[Level, str]:
     """How bad it is, and why."""
+    level, why = _judge(facts)
+    if facts.ignored_racks is None or level in ("unknown", "down"):
+        return level, why
+    note = f"R={facts.ignored_racks} is not enforced"
+    return ("warn", note) if level == "ok" else (level, f"{why}, {note}")
+
+
+def _judge(facts: Facts) -> tuple[Level, str]:
     if facts.leader is None or facts.isr is None:
         return "unknown", "not observed"
     if facts.leader < 0:
@@ -75,16 +87,20 @@ def _refusal(facts: Facts, rules: Rules) -> tuple[Level, str] | None:
     """What an ISR that is too small means, None if it is large enough."""
     copies = len(facts.replicas)
     missing: list[str] = []
+    replicas = min(rules.min_replicas, copies)
+    too_few = len(facts.isr or ()) < replicas
     racks = min(rules.min_racks, copies) if rules.min_racks is not None else 1
     if racks > 1:
         if facts.isr_racks is None:
             return "unknown", "the rack of a replica is not known"
-        if facts.isr_racks < racks:
+        if facts.isr_racks < racks and facts.racks_enforced is None:
+            if not too_few:
+                return "unknown", f"{facts.isr_racks} of {racks} racks, not known if enforced"
+        elif facts.isr_racks < racks:
             missing.append(f"{facts.isr_racks} of {racks} racks")
             if facts.placed_racks is not None and facts.placed_racks < racks:
                 return "down", f"refusing: placed in {facts.placed_racks} of {racks} racks"
-    replicas = min(rules.min_replicas, copies)
-    if len(facts.isr or ()) < replicas:
+    if too_few:
         missing.append(f"{len(facts.isr or ())} of {replicas} replicas")
     if not missing:
         return None

@@ -1,0 +1,48 @@
+"""Whom the watch asks for features, and what it makes of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from pyhooks.cluster import handshake
+from pyhooks.errors import RackgateError
+from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.watch.collect import Collector, Metadata, Target
+
+ON = {ELR_FEATURE: 1, RACKS_FEATURE: 1}
+
+
+@pytest.mark.parametrize(("levels", "enforced"), [(ON, True), ({ELR_FEATURE: 1}, False), ({RACKS_FEATURE: 1}, False)])
+def test_the_first_broker_that_answers_is_asked_again(
+    levels: Mapping[str, int], enforced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def finalized(host: str, _port: int, _timeout_s: float) -> Mapping[str, int]:
+        asked.append(host)
+        if host == "one":
+            raise RackgateError("one:9092: no answer to ApiVersions: timed out")
+        return levels
+
+    monkeypatch.setattr(handshake, "finalized", finalized)
+    collector = Collector(Target("t", "nowhere:1"))
+    assert collector.observe().racks_enforced is None
+    collector._metadata.put(Metadata({1: ("one", 9092), 2: ("two", 9092), 3: ("three", 9092)}, {}), 0)
+    assert collector._ask_features() is enforced
+    assert collector._ask_features() is enforced
+    assert asked == ["one", "two", "two"]
+
+
+def test_without_an_answer_it_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def finalized(host: str, port: int, _timeout_s: float) -> Mapping[str, int]:
+        raise RackgateError(f"{host}:{port}: no answer to ApiVersions: timed out")
+
+    monkeypatch.setattr(handshake, "finalized", finalized)
+    collector = Collector(Target("t", "nowhere:1"))
+    with pytest.raises(RackgateError, match="not known yet"):
+        collector._ask_features()
+    collector._metadata.put(Metadata({1: ("one", 9092)}, {}), 0)
+    with pytest.raises(RackgateError, match="one:9092: no answer"):
+        collector._ask_features()
