@@ -126,11 +126,20 @@ class Told:
 
     def __init__(self, node: Node, problem: str = "") -> None:
         self.broker, self.name, self.rack, self.problem = node.node_id, node.name, node.site, problem
+        self.refused = 0
 
     def read(self, _timeout_s: float) -> Reading:
         if self.problem:
             raise RackgateError(self.problem)
-        return Reading((("kafka.server:type=ReplicaManager,name=LeaderCount", "Value", "3"),))
+        self.refused += 4
+        bean = "kafka.server:type=ReplicaManager,name="
+        return Reading(
+            (
+                (f"{bean}LeaderCount", "Value", "3"),
+                (f"{bean}RackCheckFailureRate", "Count", str(self.refused)),
+                (f"{bean}UnderMinRackIsrPartitionCount", "Value", str(self.refused % 8)),
+            )
+        )
 
 
 def sources(*found: Told) -> Callable[[Lab], tuple[Told, ...]]:
@@ -144,6 +153,11 @@ def test_metrics_go_into_the_run_s_history(made: Made, monkeypatch: pytest.Monke
     polls = {row["node"]: row for row in told["nodes"]}
     assert polls[one.name]["answered"] == polls[one.name]["polls"] >= 2
     assert (polls[other.name]["answered"], polls[other.name]["problem"]) == (0, "it is paused")
+    count = polls[one.name]["polls"]
+    assert polls[one.name]["gate"] == {
+        "RackCheckFailureRate.Count": {"first": 4, "max": 4 * count, "last": 4 * count},
+        "UnderMinRackIsrPartitionCount": {"first": 4, "max": 4, "last": 4 * (count % 2)},
+    }
     events = list(History(made.history_path).events())
     assert len(events) == sum(row["polls"] for row in told["nodes"])
     assert {event.outcome for event in events if event.rack == one.site} >= {"ok"}

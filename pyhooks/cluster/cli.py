@@ -40,6 +40,7 @@ PROGRAMS = {
 }
 UNKNOWN = "fenced or unknown"
 GOOD = ("up", "no Kafka")
+GATE_METRICS = ("RackCheckFailureRate.Count", "UnderMinRackIsrPartitionCount", "AtMinRackIsrPartitionCount")
 TAKES_WORDS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 TopologyOption = Annotated[str, typer.Option("--topology", help="A topology file, or the name of a shipped one.")]
@@ -332,20 +333,31 @@ def metrics_command(
     for row in rows:
         missing = f"; the last of the others: {row['problem']}" if row["problem"] else ""
         typer.echo(f"{row['node']}: {row['answered']} of {row['polls']} polls answered{missing}")
+        if row["gate"]:
+            told = [
+                f"{name} {one['first']} to {one['last']}, at most {one['max']}" for name, one in row["gate"].items()
+            ]
+            typer.echo(f"  {'; '.join(told)}")
     typer.echo(f"written to {history.path}")
 
 
 def _polled(history: History, begin_ns: int) -> list[dict[str, Any]]:
-    """What the history has of each node's polls since a moment."""
+    """What the history has of each node's polls since a moment, with the gate's metrics of the whole node."""
     found: dict[str, dict[str, Any]] = {}
     for event in history.events():
         if not metrics.is_metric(event) or event.mono_ns < begin_ns:
             continue
         node = str(event.data["node"])
-        row = found.setdefault(node, {"node": node, "rack": event.rack, "polls": 0, "answered": 0, "problem": ""})
+        row = found.setdefault(
+            node, {"node": node, "rack": event.rack, "polls": 0, "answered": 0, "problem": "", "gate": {}}
+        )
         row["polls"] += 1
         row["answered"] += event.outcome == "ok"
         row["problem"] = event.data.get("problem", row["problem"])
+        for one in metrics.rows(event):
+            if one.topic is None and one.name in GATE_METRICS and one.value is not None:
+                seen = row["gate"].setdefault(one.name, {"first": one.value, "max": one.value, "last": one.value})
+                seen |= {"max": max(seen["max"], one.value), "last": one.value}
     return [found[node] for node in sorted(found)]
 
 
