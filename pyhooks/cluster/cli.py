@@ -267,7 +267,7 @@ def logs_command(
 )
 def disks_command(
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="Only this one, may be repeated [default: all but __*].")
+        list[str] | None, typer.Option("--topic", help="Only this one, may be repeated; without it all but __*.")
     ] = None,
     lab_name: LabOption = None,
     as_json: JsonOption = False,
@@ -303,7 +303,7 @@ def disks_command(
 )
 def metrics_command(
     for_time: Annotated[
-        str | None, typer.Option("--for", help="Ends after that time, such as 30s [default: with Ctrl-C].")
+        str | None, typer.Option("--for", help="Ends after that time, such as 30s; without it with Ctrl-C.")
     ] = None,
     interval: Annotated[str, typer.Option(help="Between two polls of a process: 500ms, 1s, 2m.")] = "1s",
     lab_name: LabOption = None,
