@@ -57,9 +57,11 @@ class Fault:
         assert probe == "connect"
         return not during
 
-    def inject(self) -> Mapping[str, Any]:
-        self.injected += 1
+    def prepare(self) -> Mapping[str, Any]:
         return {"disk": "d"}
+
+    def inject(self) -> None:
+        self.injected += 1
 
     def heal(self, facts: Mapping[str, Any]) -> None:
         self.healed.append(facts)

@@ -27,7 +27,7 @@ from pyhooks import process
 from pyhooks.cluster import making
 from pyhooks.cluster.lab import Lab
 from pyhooks.errors import RackgateError
-from pyhooks.fault import registry
+from pyhooks.fault.orphans import Healer
 
 # How long a command may take to end after Ctrl-C before the lab ends under it.
 GRACE_S = 20.0
@@ -113,6 +113,7 @@ def _run_command(command: Sequence[str], lab: Lab) -> int:
     """Runs the command in the lab's own network and returns its exit status."""
     if shutil.which(command[0]) is None:
         raise RackgateError(f"can't run {command[0]!r} in the lab: no such program")
+    healer = Healer(lab)
     child = subprocess.Popen([*process.DIES_WITH_PARENT, *command], env=os.environ | lab.variables)
     interrupted: list[float] = []
 
@@ -132,8 +133,9 @@ def _run_command(command: Sequence[str], lab: Lab) -> int:
     signal.signal(signal.SIGTERM, end)
     while True:
         try:
-            status = child.wait(timeout=1.0)
+            status = child.wait(timeout=ROUND_S)
         except subprocess.TimeoutExpired:
+            healer.look()
             if interrupted and time.monotonic() - interrupted[0] > GRACE_S:
                 child.kill()
             continue
@@ -158,12 +160,13 @@ def _serve(lab: Lab, holders: list[subprocess.Popen[bytes]]) -> None:
         RackgateError: the lab itself is damaged.
     """
     told = threading.Event()
+    healer = Healer(lab)
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while not told.wait(ROUND_S):
         if damage := making.broken(holders, _collect()):
             raise RackgateError(f"lab {lab.name}: {damage}; all of it was taken down, since its results would be void")
-        registry.heal_orphans(lab)
+        healer.look()
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -99,11 +99,18 @@ class Fault(Protocol):
     def expects(self, probe: str, *, during: bool) -> bool:
         """The answer of a probe under the fault, or without it, if all is as it should be."""
 
-    def inject(self) -> Mapping[str, Any]:
-        """Takes the target away; returns what ``heal`` will have to know, plain JSON."""
+    def prepare(self) -> Mapping[str, Any]:
+        """Looks at what there is while nothing is done yet; returns what ``heal`` will have to know, plain JSON.
+
+        Raises:
+            RackgateError: as things are, it could not be healed or not be proved.
+        """
+
+    def inject(self) -> None:
+        """Takes the target away."""
 
     def heal(self, facts: Mapping[str, Any]) -> None:
-        """Gives it back; doing so twice is the same as once."""
+        """Gives it back; doing so twice is the same as once, also if the first time was interrupted anywhere."""
 
 
 def _all_at_once(questions: dict[str, Question]) -> dict[str, bool]:
@@ -118,13 +125,17 @@ class Injection:
     Args:
         fault: the fault.
         history: where its steps go.
-        facts: of an injection that another process has made, to be healed here.
+        facts: of an injection that another process has begun, to be healed here.
+
+    Attributes:
+        open: whether something may be away: from just before it is taken until it is proved to be back.
     """
 
     def __init__(self, fault: Fault, history: History, facts: Mapping[str, Any] | None = None) -> None:
         self.fault = fault
         self.history = history
         self.facts: Mapping[str, Any] = facts or {}
+        self.open = facts is not None
 
     @property
     def op(self) -> str:
@@ -154,16 +165,25 @@ class Injection:
                 f" expected: {'; '.join(f'{name} = {found[name]}' for name in wrong) or 'nothing could be probed'}"
             )
 
-    def inject(self) -> None:
+    def inject(self, record: Callable[[Mapping[str, Any]], None] = lambda _: None) -> None:
         """Takes the target away, with proof; heals at once what does not take hold.
 
+        Args:
+            record: is told what ``heal`` will have to know, after all looks and before anything is done.
+
         Raises:
-            RackgateError: a probe failed before the fault, or the fault did not take hold.
+            RackgateError: it is refused, a probe failed before the fault, or the fault did not take hold.
         """
+        if not any(self.fault.expects(name, during=True) is not self.fault.expects(name, during=False)
+                   for name in self.fault.probes()):  # fmt: skip
+            raise RackgateError(f"{self.op} {self.fault.target}: nothing could be probed that would change under it")
+        facts = self.fault.prepare()
         self._prove("before", during=False)
-        self._note("inject")
+        record(facts)
+        self.facts, self.open = facts, True
         try:
-            self.facts = self.fault.inject()
+            self._note("inject")
+            self.fault.inject()
             self._prove("proved", during=True)
         except BaseException as error:
             self.abandon(error)
@@ -182,7 +202,6 @@ class Injection:
             self.abandon(error)
             raise
         self.give_back()
-        self._prove("healed", during=False)
 
     def abandon(self, error: BaseException) -> None:
         """Heals after ``error``; a person who interrupts does not want to wait for the cluster.
@@ -193,6 +212,7 @@ class Injection:
         if isinstance(error, KeyboardInterrupt):
             self._note("heal")
             self.fault.heal(self.facts)
+            self.open = False
             return
         try:
             self.give_back()
@@ -200,7 +220,11 @@ class Injection:
             raise RackgateError(f"{error}; and then it does not heal: {second}", detail=second.detail) from error
 
     def give_back(self) -> None:
-        """Heals without proof, and waits until the cluster has its brokers again, or not any longer."""
+        """Heals without proof that it was away until now, waits for the brokers, and proves that all is back.
+
+        Raises:
+            RackgateError: it does not heal; it can be tried again.
+        """
         fault = self.fault
         self._note("heal")
         fault.heal(self.facts)
@@ -214,6 +238,8 @@ class Injection:
                 what=f"{fault.target} to answer as before",
                 timeout_s=PORT_TIMEOUT_S,
             )
+        self._prove("healed", during=False)
+        self.open = False
 
 
 @contextmanager

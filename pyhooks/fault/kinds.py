@@ -46,10 +46,13 @@ class Kill:
         """Connects without the fault, never under it."""
         return not during
 
-    def inject(self) -> Mapping[str, Any]:
+    def prepare(self) -> Mapping[str, Any]:
+        """Nothing to know."""
+        return {}
+
+    def inject(self) -> None:
         """Kills all at the same time."""
         _at_once(self.cluster.kill_kafka, self.target.nodes)
-        return {}
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
         """Starts what does not run."""
@@ -117,13 +120,16 @@ class Cut:
         """Everything answers without the fault; under it only what stays inside the rack, or was not to be cut."""
         return not during or probe.startswith((INSIDE, "not cut: "))
 
-    def inject(self) -> Mapping[str, Any]:
+    def prepare(self) -> Mapping[str, Any]:
+        """Nothing to know."""
+        return {}
+
+    def inject(self) -> None:
         """Cuts."""
         if self.target.kind == "rack":
             self.cluster.cut(self.target.name, self.peers)
         else:
             self.cluster.unplug(self.target.nodes[0])
-        return {}
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
         """Joins."""
@@ -156,10 +162,13 @@ class Pause:
         """Runs and answers without the fault, never under it."""
         return not during
 
-    def inject(self) -> Mapping[str, Any]:
+    def prepare(self) -> Mapping[str, Any]:
+        """Nothing to know."""
+        return {}
+
+    def inject(self) -> None:
         """Stops all at the same time."""
         _at_once(self.cluster.pause_kafka, self.target.nodes)
-        return {}
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
         """Lets them go on."""
@@ -221,13 +230,16 @@ class Slow:
         """Slow under the fault, not without it."""
         return during
 
-    def inject(self) -> Mapping[str, Any]:
+    def prepare(self) -> Mapping[str, Any]:
+        """Nothing to know."""
+        return {}
+
+    def inject(self) -> None:
         """Slows."""
         if self.target.kind == "rack":
             self.cluster.slow(self.target.name, self.added)
         else:
             self.cluster.slow_node(self.target.nodes[0], self.added)
-        return {}
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
         """Gives the links back what the topology says."""
@@ -286,10 +298,14 @@ class Wipe:
         """Both without the fault, neither under it."""
         return not during
 
-    def inject(self) -> Mapping[str, Any]:
-        """Kills all at the same time, then deletes; tells the ids that the directories had."""
+    def prepare(self) -> Mapping[str, Any]:
+        """The ids of the directories that will be deleted."""
+        return {"directories": _at_once(self.cluster.directory_id, self._wiped)}
+
+    def inject(self) -> None:
+        """Kills all at the same time, then deletes."""
         _at_once(self.cluster.kill_kafka, self.target.nodes)
-        return {"directories": _at_once(self.cluster.wipe, self._wiped)}
+        _at_once(self.cluster.wipe, self._wiped)
 
     def heal(self, facts: Mapping[str, Any]) -> None:
         """Formats and starts; every directory has another id then.

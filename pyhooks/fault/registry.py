@@ -1,7 +1,9 @@
 """The faults that are in force in a lab, so that another command can heal them, and the lab what a dead command left.
 
-A file for each, on the lab's own file system. A command that will heal its fault itself holds a lock on the file as
-long as it lives; the lab's first process heals what has lost its command and is over.
+A record for each, on the lab's own file system, with a lock beside it that is never removed. A command holds the lock
+as long as it works on the fault; a record is read again under it, since another command may have healed meanwhile. The
+lab heals what has lost its command and is over, or was left half done. A record goes when its heal went through, so
+that a heal that failed or was interrupted can be repeated.
 """
 
 from __future__ import annotations
@@ -9,10 +11,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,8 +24,13 @@ from pyhooks.errors import RackgateError
 from pyhooks.fault import kinds
 from pyhooks.fault.injection import Injection, Target
 from pyhooks.history import History
+from pyhooks.wait import wait_for
 
 FOLDER = paths.LAB_HOME / "faults"
+# The lab looks at the locks now and then, for an instant.
+PATIENCE_S = 1.0
+# "planned": nothing is done yet; "injecting" and "healing": somebody is about it, and may have been killed in between
+Phase = Literal["planned", "injecting", "in force", "healing"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class Active:
         since_ns: monotonic.
         until_ns: monotonic time at which it shall be healed, or None if a person says when.
         facts: what its heal has to know.
-        failed: why the lab could not heal it, or empty.
+        failed: why it could not be healed, or empty.
+        phase: how far it is.
     """
 
     kind: str
@@ -50,6 +57,7 @@ class Active:
     until_ns: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     failed: str = ""
+    phase: Phase = "planned"
 
     @property
     def path(self) -> Path:
@@ -71,26 +79,26 @@ class Active:
     def injection(self, lab: Lab) -> Injection:
         """The fault as something that can be injected and healed."""
         fault = kinds.build(lab, self.kind, self.resolve(lab), self.settings)
-        return Injection(fault, History(lab.history_path), self.facts)
+        begun = self.phase != "planned"
+        return Injection(fault, History(lab.history_path), self.facts if begun else None)
 
     def write(self) -> None:
-        """Puts it into its file, which keeps its lock."""
-        text = json.dumps(asdict(self)) + "\n"
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
-        try:
-            os.write(descriptor, text.encode())
-            os.ftruncate(descriptor, len(text.encode()))
-        finally:
-            os.close(descriptor)
+        """Puts it into its file, all at once."""
+        whole = self.path.with_suffix(".new")
+        whole.write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
+        whole.replace(self.path)
+
+
+def _read(path: Path) -> Active | None:
+    try:
+        return Active(**json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
 
 
 def active() -> tuple[Active, ...]:
     """All faults in force, the oldest first."""
-    found = []
-    for file in FOLDER.glob("*.json"):
-        # gone meanwhile, or just made and still empty
-        with suppress(FileNotFoundError, ValueError):
-            found.append(Active(**json.loads(file.read_text(encoding="utf-8"))))
+    found = [one for one in map(_read, FOLDER.glob("*.json")) if one is not None]
     return tuple(sorted(found, key=lambda one: one.since_ns))
 
 
@@ -99,25 +107,62 @@ class _BusyError(RackgateError):
 
 
 @contextmanager
-def _owned(one: Active) -> Iterator[None]:
-    """Holds the lock of a fault.
+def _locked(path: Path, busy: str, patience_s: float) -> Iterator[None]:
+    """Holds a lock; no child of ours inherits it.
 
     Raises:
         RackgateError: another command has it.
     """
     FOLDER.mkdir(exist_ok=True)
-    descriptor = os.open(one.path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def taken() -> bool:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise _BusyError(f"{one.text}: another command injects, holds or heals it just now") from error
+        except BlockingIOError:
+            return False
+        return True
+
+    try:
+        if not taken():
+            try:
+                wait_for(taken, what="the lock", timeout_s=patience_s, interval_s=0.05)
+            except RackgateError as error:
+                raise _BusyError(busy) from error
         yield
     finally:
         os.close(descriptor)
 
 
-def _refuse_overlap(lab: Lab, target: Target) -> None:
+def _owned(one: Active, patience_s: float = PATIENCE_S) -> AbstractContextManager[None]:
+    busy = f"{one.text}: another command injects, holds or heals it just now"
+    return _locked(one.path.with_suffix(".lock"), busy, patience_s)
+
+
+@contextmanager
+def _closed_at_the_end(now: list[Active], injection: Injection) -> Iterator[None]:
+    """Removes the record after the body, or keeps it with the reason if something may still be away.
+
+    Args:
+        now: the record, the latest last.
+        injection: tells whether something is away.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if injection.open:
+            # A person's Ctrl-C is no failure: the lab goes on with the heal.
+            failed = "" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
+            replace(now[-1], failed=failed, phase="healing").write()
+        else:
+            now[-1].path.unlink()
+        raise
+    if not injection.open:
+        now[-1].path.unlink()
+
+
+def _refuse_overlap(lab: Lab, wanted: Active) -> None:
+    target = wanted.resolve(lab)
     for other in active():
         if set(other.resolve(lab).nodes) & set(target.nodes):
             raise RackgateError(f"{target}: {other.text} is in force: heal that first")
@@ -130,29 +175,55 @@ def injected(lab: Lab, wanted: Active, *, stays: bool) -> Iterator[Active]:
     Raises:
         RackgateError: another one is in force there, or it did not take hold, last or heal.
     """
-    _refuse_overlap(lab, wanted.resolve(lab))
     injection = wanted.injection(lab)
+    now = [wanted]
+
+    def become(phase: Phase, facts: Mapping[str, Any]) -> None:
+        now.append(replace(wanted, phase=phase, facts=dict(facts)))
+        now[-1].write()
+
     with _owned(wanted):
-        # Written first: whatever becomes of us from here on, it will be healed.
-        wanted.write()
-        try:
-            injection.inject()
-        except BaseException:
-            wanted.path.unlink()
-            raise
-        now = replace(wanted, facts=dict(injection.facts))
-        now.write()
-        try:
-            yield now
-        except BaseException as error:
-            injection.abandon(error)
-            now.path.unlink()
-            raise
-        if not stays:
+        # Two commands at a time would not see each other's records.
+        others = f"{wanted.resolve(lab)}: another command begins a fault just now: try again"
+        with _locked(FOLDER / "all.lock", others, PATIENCE_S):
+            _refuse_overlap(lab, wanted)
+            wanted.write()
+        with _closed_at_the_end(now, injection):
+            injection.inject(lambda facts: become("injecting", facts))
+            become("in force", injection.facts)
             try:
+                yield now[-1]
+            except BaseException as error:
+                injection.abandon(error)
+                raise
+            if not stays:
+                become("healing", injection.facts)
                 injection.heal()
-            finally:
-                now.path.unlink()
+
+
+def _heal(lab: Lab, one: Active) -> Active | None:
+    """Heals a fault; None if somebody else has done so meanwhile.
+
+    Raises:
+        RackgateError: it had not lasted, or does not heal, or another command has it.
+    """
+    with _owned(one):
+        found = _read(one.path)
+        if found is None or found.since_ns != one.since_ns:
+            return None
+        if found.phase == "planned":
+            # its command is gone, and has done nothing
+            found.path.unlink()
+            return None
+        injection = found.injection(lab)
+        with _closed_at_the_end([found], injection):
+            if found.phase == "in force":
+                replace(found, phase="healing").write()
+                injection.heal()
+            else:
+                # Nobody knows since when what is away, so nothing is claimed of it: the history lacks a proof.
+                injection.give_back()
+        return found
 
 
 def heal(lab: Lab, nodes: Sequence[str]) -> tuple[Active, ...]:
@@ -161,29 +232,39 @@ def heal(lab: Lab, nodes: Sequence[str]) -> tuple[Active, ...]:
     Raises:
         RackgateError: one had not lasted, or does not heal.
     """
-    healed = []
-    for one in reversed(active()):
-        if {node.name for node in one.resolve(lab).nodes} & set(nodes):
-            with _owned(one):
-                try:
-                    one.injection(lab).heal()
-                finally:
-                    one.path.unlink()
-            healed.append(one)
-    return tuple(healed)
+    concerned = [one for one in reversed(active()) if {node.name for node in one.resolve(lab).nodes} & set(nodes)]
+    return tuple(healed for one in concerned if (healed := _heal(lab, one)) is not None)
 
 
-def heal_orphans(lab: Lab) -> None:
-    """Heals the faults whose time is over and whose command is gone; what fails is kept, with the reason."""
+def orphans() -> tuple[Active, ...]:
+    """The faults whose command is gone and whose time is over, or that were left half done."""
+    found = []
     for one in active():
-        if one.failed or one.until_ns is None or time.monotonic_ns() < one.until_ns:
-            continue
+        over = one.until_ns is not None and time.monotonic_ns() >= one.until_ns
+        if not one.failed and (over or one.phase != "in force"):
+            with suppress(_BusyError), _owned(one, 0):
+                found.append(one)
+    return tuple(found)
+
+
+def give_up(one: Active, why: str) -> None:
+    """Keeps a fault that could not be healed, with the reason; does nothing if it is gone or busy."""
+    with suppress(_BusyError), _owned(one):
+        found = _read(one.path)
+        if found is not None and found.since_ns == one.since_ns and not found.failed:
+            replace(found, failed=why).write()
+
+
+def heal_orphans(lab: Lab) -> tuple[str, ...]:
+    """Heals all orphans; what fails is kept, with the reason, and told."""
+    told = []
+    for one in orphans():
         try:
-            with _owned(one):
-                one.injection(lab).heal()
-                one.path.unlink()
+            _heal(lab, one)
         except _BusyError:
             continue
-        except RackgateError as error:
-            replace(one, failed=str(error)).write()
-            sys.stderr.write(f"{one.text}: {error}\n")
+        except Exception as error:  # noqa: BLE001 - whatever it is: the next look must not try the same again
+            why = str(error) or type(error).__name__
+            give_up(one, why)
+            told.append(f"{one.text}: {why}")
+    return tuple(told)

@@ -1,0 +1,217 @@
+"""Records of faults: each outlives whatever becomes of its command, and goes only when all is back."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyhooks.cluster import topology
+from pyhooks.cluster.topology import Node
+from pyhooks.errors import RackgateError
+from pyhooks.fault import injection, kinds, registry
+from pyhooks.fault.injection import Question, Target
+from pyhooks.fault.registry import Active
+from pyhooks.history import History
+
+
+class Lab:
+    """A lab in memory, in which the one fault takes ``away``."""
+
+    topology = topology.load(topology.find("az3"))
+
+    def __init__(self, folder: Path) -> None:
+        self.history_path = folder / "history.jsonl"
+        self.away = False
+        self.known: list[Mapping[str, Any]] = []
+        self.dies_in = ""
+        self.error: BaseException | None = None
+
+    def members(self, site: str) -> tuple[Node, ...]:
+        return self.topology.site(site).nodes
+
+    def wait_unfenced(self, nodes: object, timeout_s: float = 0) -> None:
+        assert nodes
+        assert timeout_s > 0
+
+    def dies(self, where: str) -> None:
+        if self.dies_in == where:
+            self.dies_in = ""
+            raise self.error or RackgateError(f"dies in {where}")
+
+
+class Fault:
+    """Takes away what the lab says."""
+
+    def __init__(self, lab: Any, kind: str, target: Target, settings: Mapping[str, Any]) -> None:
+        self.cluster, self.kind, self.target, self.settings = lab, kind, target, settings
+
+    def probes(self) -> dict[str, Question]:
+        return {"there": lambda: not self.cluster.away}
+
+    def expects(self, probe: str, *, during: bool) -> bool:
+        assert probe == "there"
+        return not during
+
+    def prepare(self) -> Mapping[str, Any]:
+        return {"id": 7}
+
+    def inject(self) -> None:
+        self.cluster.away = True
+        self.cluster.dies("inject")
+
+    def heal(self, facts: Mapping[str, Any]) -> None:
+        self.cluster.known.append(facts)
+        self.cluster.dies("heal")
+        self.cluster.away = False
+
+    def ways(self) -> tuple[()]:
+        return ()
+
+    def spoils(self, other: object) -> bool:
+        assert other
+        return False
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(registry, "FOLDER", tmp_path / "faults")
+    monkeypatch.setattr(registry, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(injection, "PORT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(kinds, "build", Fault)
+    return Lab(tmp_path)
+
+
+def fault(target: str = "b", *, for_s: float | None = None, **settings: Any) -> Active:
+    now_ns = time.monotonic_ns()
+    until_ns = None if for_s is None else now_ns + round(for_s * 1e9)
+    return Active("kill", "rack", target, settings, now_ns, until_ns)
+
+
+def inject(lab: Any, one: Active) -> None:
+    with registry.injected(lab, one, stays=True):
+        pass
+
+
+def steps(lab: Any) -> list[str]:
+    return [str(event.data["step"]) for event in History(lab.history_path).events()]
+
+
+def killed(lab: Any, where: str, monkeypatch: pytest.MonkeyPatch, one: Active) -> None:
+    """A command of its own that is killed with SIGKILL, as far as anybody can tell, in one of its steps."""
+    child = os.fork()
+    if child == 0:
+        name = where if where in ("inject", "heal") else "_prove"
+        owner = Fault if name in ("inject", "heal") else injection.Injection
+        monkeypatch.setattr(owner, name, lambda *_, **__: os._exit(9))
+        try:
+            inject(lab, one)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def test_a_fault_stays_and_is_healed_by_another_command(lab: Any) -> None:
+    inject(lab, fault())
+    assert [one.phase for one in registry.active()] == ["in force"]
+    assert registry.orphans() == ()
+    assert [one.target for one in registry.heal(lab, ["broker-3"])] == ["b"]
+    assert (lab.away, lab.known, registry.active()) == (False, [{"id": 7}], ())
+    assert steps(lab) == ["before", "inject", "proved", "held", "heal", "healed"]
+
+
+def test_what_a_heal_has_to_know_is_written_before_anything_is_done(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(lab, "inject", monkeypatch, fault())
+    assert [(one.phase, one.facts) for one in registry.active()] == [("injecting", {"id": 7})]
+    assert len(registry.orphans()) == 1
+    assert registry.heal_orphans(lab) == ()
+    assert (lab.known, registry.active()) == ([{"id": 7}], ())
+    # nobody claims that it had been away
+    assert steps(lab)[-2:] == ["heal", "healed"]
+    assert "held" not in steps(lab)
+
+
+def test_a_command_that_is_killed_before_it_does_anything_leaves_nothing(
+    lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed(lab, "before", monkeypatch, fault(for_s=3600))
+    assert [one.phase for one in registry.active()] == ["planned"]
+    assert registry.heal_orphans(lab) == ()
+    assert (lab.known, registry.active()) == ([], ())
+
+
+@pytest.mark.parametrize("error", [RackgateError("no"), OSError("disk"), KeyboardInterrupt()])
+def test_a_heal_that_fails_keeps_the_record_and_can_be_repeated(lab: Any, error: BaseException) -> None:
+    inject(lab, fault())
+    lab.dies_in, lab.error = "heal", error
+    with pytest.raises(type(error)):
+        registry.heal(lab, ["broker-3"])
+    (kept,) = registry.active()
+    assert (kept.phase, kept.failed) == ("healing", str(error))
+    # what a person interrupted the lab goes on with; what failed waits for a person
+    assert len(registry.orphans()) == isinstance(error, KeyboardInterrupt)
+    assert len(registry.heal(lab, ["broker-3"])) == 1
+    assert (lab.away, lab.known, registry.active()) == (False, [{"id": 7}] * 2, ())
+
+
+def test_a_target_that_is_not_back_as_it_was_keeps_the_record(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    inject(lab, fault())
+    with monkeypatch.context() as broken:
+        broken.setattr(Fault, "heal", lambda _, facts: lab.known.append(facts))
+        with pytest.raises(RackgateError, match="'healed' is not proved"):
+            registry.heal(lab, ["broker-3"])
+    assert "'healed' is not proved" in registry.active()[0].failed
+    assert len(registry.heal(lab, ["broker-3"])) == 1
+    assert registry.active() == ()
+
+
+def test_an_injection_that_neither_takes_hold_nor_heals_keeps_the_record(
+    lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.dies_in = "inject"
+    with monkeypatch.context() as broken:
+        broken.setattr(Fault, "heal", lambda *_: None)
+        with pytest.raises(RackgateError, match=r"dies in inject; and then it does not heal: .*'healed' is not proved"):
+            inject(lab, fault())
+    assert [one.phase for one in registry.active()] == ["healing"]
+    lab.dies_in = "inject"
+    registry.heal(lab, ["broker-3"])
+    with pytest.raises(RackgateError, match="dies in inject"):
+        inject(lab, fault())
+    assert (lab.away, registry.active()) == (False, ())
+
+
+def test_nobody_heals_a_second_time_from_a_stale_look(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    inject(lab, fault())
+    seen = registry.active()
+    registry.heal(lab, ["broker-3"])
+    with monkeypatch.context() as late:
+        late.setattr(registry, "active", lambda: seen)
+        assert registry.heal(lab, ["broker-3"]) == ()
+    assert len(lab.known) == 1
+    assert not list(registry.FOLDER.glob("*.json"))
+    # a later fault on the same target is another one
+    inject(lab, fault())
+    monkeypatch.setattr(registry, "active", lambda: seen)
+    assert registry.heal(lab, ["broker-3"]) == ()
+    assert lab.away
+
+
+def test_a_fault_whose_command_lives_is_no_orphan(lab: Any) -> None:
+    with registry.injected(lab, fault(for_s=0.001), stays=False):
+        assert registry.orphans() == ()
+        with pytest.raises(RackgateError, match="another command injects, holds or heals it"):
+            registry.heal(lab, ["broker-3"])
+    assert registry.active() == ()
+
+
+def test_whatever_an_orphan_s_heal_raises_is_kept_as_the_reason(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    inject(lab, fault(for_s=0.001))
+    monkeypatch.setattr(Fault, "heal", lambda *_: 1 // 0)
+    assert len(registry.heal_orphans(lab)) == 1
+    assert "division" in registry.active()[0].failed
+    assert (registry.heal_orphans(lab), registry.orphans()) == ((), ())
