@@ -197,7 +197,7 @@ def test_the_lab_heals_what_a_killed_command_left(state: Path) -> None:
     up(state)
     env = os.environ | {"RACKGATE_STATE": str(state)}
     command = subprocess.Popen(
-        [str(RACKGATE), "rack", "cut", "b", "--for", "4s"],
+        [str(RACKGATE), "rack", "cut", "b", "--for", "12s"],
         env=env,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -348,3 +348,46 @@ def test_links_take_the_time_that_was_asked_idle_and_under_load(tmp_path: Path, 
     for name, rtt_ms in wanted.items():
         for median_ms in found[name]:
             assert abs(median_ms - rtt_ms) <= max(0.2 * rtt_ms, 0.1), found
+
+
+LEFT = """
+rackgate rack cut b --for 2s 2> /dev/null &
+until grep -q '"step":"proved"' "$RACKGATE_RUN_DIR/history.jsonl" 2> /dev/null; do sleep 0.1; done
+kill -9 $!
+for look in $(seq 100); do
+    rackgate lab status --json > "$RACKGATE_RUN_DIR/status"
+    grep -q '"faults": \\[\\]' "$RACKGATE_RUN_DIR/status" && exit 0
+    sleep 0.1
+done
+exit 1
+"""
+
+
+def test_a_lab_of_one_command_heals_what_a_killed_command_left(tmp_path: Path) -> None:
+    env = os.environ | {"PATH": f"{RACKGATE.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        lab(tmp_path, "sh", "-c", LEFT), capture_output=True, text=True, check=False, env=env, timeout=100
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    events = tuple(History(tmp_path / "run" / "history.jsonl").events())
+    assert [event.data["step"] for event in events] == ["before", "inject", "proved", "held", "heal", "healed"]
+    assert check_faults(events).valid == "true"
+
+
+def test_what_a_heal_raises_does_not_end_the_lab(state: Path) -> None:
+    up(state)
+    # a record of a kind that there is not
+    program = """
+import time
+from pyhooks.fault import registry
+registry.FOLDER.mkdir(exist_ok=True)
+registry.Active("melt", "rack", "b", {}, time.monotonic_ns(), 1, {}, "", "in force").write()
+"""
+    said(rackgate("lab", "exec", "--", sys.executable, "-c", program, state=state))
+
+    def kept() -> bool:
+        status = json.loads(rackgate("lab", "status", "--json", state=state).stdout)
+        return [fault["text"] for fault in status["faults"] if "no kind of fault: melt" in fault["text"]] != []
+
+    wait_for(kept, what="the reason to be kept", timeout_s=20)
+    assert json.loads(rackgate("lab", "status", "--json", state=state).stdout)["faults"][0]["kind"] == "melt"
