@@ -184,6 +184,49 @@ def test_a_rack_with_a_minority_of_the_voters_can_be_wiped() -> None:
     assert "disk of controller-102" not in kept.probes()
 
 
+SINGLE_SPLIT: Any = Cluster()
+SINGLE_SPLIT.topology = topology.parse(
+    {
+        "name": "split",
+        "site": [{"name": "a", "brokers": [1], "controllers": [101], "client": True}, {"name": "b", "brokers": [2]}],
+    },
+    source="split",
+)
+TWO: Any = Cluster()
+TWO.topology = topology.parse(
+    {
+        "name": "two",
+        "site": [
+            {"name": "a", "brokers": [1], "controllers": [101], "client": True},
+            {"name": "b", "controllers": [102, 103]},
+        ],
+    },
+    source="two",
+)
+
+
+def test_controllers_that_keep_their_disks_need_no_majority() -> None:
+    assert kinds.build(SINGLE_SPLIT, "wipe", Target.rack(SINGLE_SPLIT, "a"), {}).prepare
+    with pytest.raises(RackgateError, match="1 of 1 controllers"):
+        kinds.build(SINGLE_SPLIT, "wipe", Target.rack(SINGLE_SPLIT, "a"), {"controllers": True})
+    with pytest.raises(RackgateError, match="all brokers are in it"):
+        kinds.build(TWO, "wipe", Target.rack(TWO, "a"), {"controllers": True})
+
+
+@pytest.mark.parametrize("dead", [set(), {101}, {101, 103}])
+def test_a_wipe_of_voters_needs_a_majority_that_is_alive(monkeypatch: pytest.MonkeyPatch, dead: set[int]) -> None:
+    monkeypatch.setattr(kinds, "serves", lambda node: node.node_id not in dead)
+    ids = {node.node_id: f"id-{node.node_id}" for node in AZ3.topology.nodes}
+    monkeypatch.setattr(AZ3, "voters", lambda _: {one: ids[one] for one in (101, 102, 103)}, raising=False)
+    monkeypatch.setattr(AZ3, "directory_id", lambda node: ids[node.node_id], raising=False)
+    fault = kinds.build(AZ3, "wipe", Target.rack(AZ3, "b"), {"controllers": True})
+    if not dead:
+        assert fault.prepare()["directories"]["controller-102"] == "id-102"
+        return
+    with pytest.raises(RackgateError, match=r"of 3 voters only .* would be left alive"):
+        fault.prepare()
+
+
 def test_durations() -> None:
     assert [seconds(text, "--for") for text in ("30s", "500ms", "2m", "1.5h")] == [30, 0.5, 120, 5400]
     for wrong in ("30", "s", "0s", "25h", "-1s", "1 day"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyhooks import paths, process
-from pyhooks.cluster import echo, kafka, network, tools, topics
+from pyhooks.cluster import echo, kafka, network, quorum, topics
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.format import format_disks
 from pyhooks.cluster.node import NODE_DISK, NamespaceMachine
@@ -297,45 +296,24 @@ class Lab:
         if self.kafka_pid(node) is not None:
             raise RackgateError(f"{node.name}: its Kafka runs, so its disk can't be deleted")
         identity = self.directory_id(node)
-        shutil.rmtree(self.data(node))
+        quorum.delete_disk(self, node)
         return identity
 
-    def replace_disks(self, nodes: Sequence[Node], lost_voters: Mapping[int, str]) -> None:
-        """Formats wiped disks and starts Kafka on them, with voters taken out of the quorum and put in again.
-
-        Args:
-            nodes: whose disks were wiped.
-            lost_voters: directory ids of those among them that were voters, by node id.
+    def replace_disks(self, nodes: Sequence[Node]) -> None:
+        """Formats the disks of ``nodes`` that are not, starts Kafka on all, and makes their controllers voters again.
 
         Raises:
             RackgateError: the quorum refuses, or a process does not start.
         """
-        if not nodes:
-            return
-        others = ",".join(node.address for node in self.brokers() if node not in nodes)
-        # A voter is known by its directory: the new one would wait for ever for the old one's vote.
-        for voter, directory in lost_voters.items():
-            words = ["remove-controller", "--controller-id", str(voter), "--controller-directory-id", directory]
-            tools.run(self.classpath, "metadata-quorum", words, others)
-        self.format(nodes, joins=True)
-        for node in nodes:
-            self.start_kafka(node)
-        for node in nodes:
-            if node.node_id in lost_voters:
-                self._make_voter(node, others)
+        quorum.replace_disks(self, nodes)
 
-    def _make_voter(self, node: Node, bootstrap: str) -> None:
-        def caught_up() -> bool:
-            self._all_run([node])
-            said = tools.run(self.classpath, "metadata-quorum", ["describe", "--replication"], bootstrap)
-            rows = [line.split() for line in said.splitlines()]
-            # node id, directory id, log end offset, lag, …
-            return any(row[:1] == [str(node.node_id)] and row[3:4] == ["0"] for row in rows)
+    def voters(self, brokers: Sequence[Node]) -> Mapping[int, str]:
+        """Directory ids of the quorum's voters by node id, as some of ``brokers`` tell.
 
-        wait_for(caught_up, what=f"{node.name} to follow the quorum", timeout_s=60, interval_s=0.5)
-        config = Path(self.disks[node.name]) / "format.properties"
-        words = ["--command-config", str(config), "add-controller"]
-        tools.run(self.classpath, "metadata-quorum", words, bootstrap)
+        Raises:
+            RackgateError: none of them answers.
+        """
+        return quorum.voters(self, brokers)
 
     def formatted(self, node: Node) -> bool:
         """Whether the disk of a node is formatted."""
@@ -421,12 +399,17 @@ class Lab:
         """
 
         def active() -> bool:
-            self._all_run(self.topology.controllers)
+            self.all_run(self.topology.controllers)
             return any(ACTIVE_CONTROLLER in self.read_log(node) for node in self.topology.controllers)
 
         wait_for(active, what="an active controller", timeout_s=timeout_s, interval_s=0.1)
 
-    def _all_run(self, nodes: Sequence[Node]) -> None:
+    def all_run(self, nodes: Sequence[Node]) -> None:
+        """Does nothing while all of them run.
+
+        Raises:
+            RackgateError: one does not; the detail is the end of its log.
+        """
         for node in nodes:
             if self.kafka_pid(node) is None:
                 tail = "\n".join(self.read_log(node).splitlines()[-15:])
@@ -443,7 +426,7 @@ class Lab:
         wanted = {node.node_id for node in nodes}
 
         def ready() -> bool:
-            self._all_run(nodes)
+            self.all_run(nodes)
             return wanted <= self.unfenced()
 
         wait_for(

@@ -86,13 +86,14 @@ class RunningCluster(Protocol):
     def directory_id(self, node: Node) -> str:
         """The id of the node's directory, which Kafka draws anew when the disk is formatted."""
 
-    def replace_disks(self, nodes: Sequence[Node], lost_voters: Mapping[int, str]) -> None:
-        """Formats wiped disks and starts Kafka on them, with voters taken out of the quorum and put in again.
+    def replace_disks(self, nodes: Sequence[Node]) -> None:
+        """Formats the disks of ``nodes`` that are not, starts Kafka on all, and makes their controllers voters again.
 
-        Args:
-            nodes: whose disks were wiped.
-            lost_voters: directory ids of those among them that were voters, by node id.
+        It looks first at what is there, so that it can be interrupted anywhere and done once more.
         """
+
+    def voters(self, brokers: Sequence[Node]) -> Mapping[int, str]:
+        """Directory ids of the quorum's voters by node id, as some of ``brokers`` tell."""
 
 
 def reachable(node: Node, timeout_s: float = 1.0) -> bool:

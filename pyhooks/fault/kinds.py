@@ -272,34 +272,71 @@ class Wipe:
             RackgateError: the disk of a controller would go unasked, or the quorum would not outlive it.
         """
         voters = self.cluster.topology.controllers
-        gone = [node for node in self.target.nodes if node.is_controller]
-        if both := [node.name for node in gone if node.is_broker and not self.controllers]:
+        if both := [node.name for node in self.target.nodes if node.role == "combined" and not self.controllers]:
             raise RackgateError(
                 f"{self.target}: {both[0]} keeps records and metadata on one disk: ask for --controllers too"
             )
-        if 2 * (len(voters) - len(gone)) <= len(voters) and gone:
+        if not self._lost:
+            return
+        if 2 * (len(voters) - len(self._lost)) <= len(voters):
             raise RackgateError(
-                f"{self.target}: {len(gone)} of {len(voters)} controllers are in it; without a majority nobody could"
-                " take the lost voters out of the quorum, and nothing would come back"
+                f"{self.target}: {len(self._lost)} of {len(voters)} controllers are in it; without a majority nobody"
+                " could take the lost voters out of the quorum, and nothing would come back"
+            )
+        if not self._others:
+            raise RackgateError(
+                f"{self.target}: all brokers are in it; without one nobody could be asked to take the lost voters out"
+                " of the quorum, and nothing would come back"
             )
 
     @property
     def _wiped(self) -> tuple[Node, ...]:
         return tuple(node for node in self.target.nodes if node.is_broker or self.controllers)
 
+    @property
+    def _lost(self) -> tuple[Node, ...]:
+        """The voters whose disks go."""
+        return tuple(node for node in self._wiped if node.is_controller)
+
+    @property
+    def _others(self) -> tuple[Node, ...]:
+        """The brokers that can be asked about the quorum."""
+        return tuple(node for node in self.cluster.topology.brokers if node not in self.target.nodes)
+
     def probes(self) -> dict[str, Question]:
-        """Can a client connect to each node, and is there a formatted disk?"""
+        """Can a client connect to each node, is there a formatted disk, and does each lost voter vote with its disk?"""
         questions: dict[str, Question] = {
             f"connect {node.name}": partial(reachable, node) for node in self.target.nodes
         }
-        return questions | {f"disk of {node.name}": partial(self.cluster.formatted, node) for node in self._wiped}
+        questions |= {f"disk of {node.name}": partial(self.cluster.formatted, node) for node in self._wiped}
+        return questions | {f"voter {node.name} with its disk": partial(self._votes, node) for node in self._lost}
+
+    def _votes(self, node: Node) -> bool:
+        if not self.cluster.formatted(node):
+            return False
+        return self.cluster.voters(self._others).get(node.node_id) == self.cluster.directory_id(node)
 
     def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
-        """Both without the fault, neither under it."""
+        """All of it without the fault, nothing under it."""
         return not during
 
     def prepare(self) -> Mapping[str, Any]:
-        """The ids of the directories that will be deleted."""
+        """The ids of the directories that will be deleted.
+
+        Raises:
+            RackgateError: a disk is not formatted, or too few of the other voters are alive to heal it.
+        """
+        if self._lost:
+            current = self.cluster.voters(self._others)
+            rest = [node for node in self.cluster.topology.controllers if node not in self._lost]
+            # one that was cut off or paused can't vote, either
+            alive = [node.name for node in rest if node.node_id in current and serves(node)]
+            if 2 * len(alive) <= len(current):
+                raise RackgateError(
+                    f"{self.target}: of {len(current)} voters only {', '.join(alive) or 'none'} would be left alive;"
+                    " without a majority nobody could take the lost ones out of the quorum, and nothing would come"
+                    " back: heal the others first"
+                )
         return {"directories": _at_once(self.cluster.directory_id, self._wiped)}
 
     def inject(self) -> None:
@@ -311,15 +348,14 @@ class Wipe:
         """Formats and starts; every directory has another id then.
 
         Raises:
-            RackgateError: a disk is the one that it was.
+            RackgateError: a disk that was to be formatted has the id that it had.
         """
-        lost = dict(facts.get("directories", {}))
         empty = [node for node in self._wiped if not self.cluster.formatted(node)]
         for node in self.target.nodes:
-            if node not in empty:
+            if node not in self._wiped:
                 self.cluster.start_kafka(node)
-        voters = {node.node_id: str(lost[node.name]) for node in empty if node.is_controller and node.name in lost}
-        self.cluster.replace_disks(empty, voters)
+        self.cluster.replace_disks(self._wiped)
+        lost = dict(facts.get("directories", {}))
         for node in empty:
             if self.cluster.directory_id(node) == lost.get(node.name):
                 raise RackgateError(f"{node.name}: its disk has the id that it had, so it was not deleted")

@@ -1,0 +1,130 @@
+"""A voter whose disk was lost comes back into the quorum, wherever the work on it was interrupted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyhooks.cluster import quorum, topology
+from pyhooks.cluster.topology import Node
+
+AZ3 = topology.load(topology.find("az3"))
+LOST = next(node for node in AZ3.controllers if node.node_id == 102)
+BROKER = next(node for node in AZ3.brokers if node.site == LOST.site)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Lab:
+    """Disks, and a quorum that refuses what Kafka refuses."""
+
+    classpath = "x"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.disks = {node.name: str(folder / node.name) for node in AZ3.nodes}
+        self.voting = {node.node_id: f"id-{node.node_id}-0" for node in AZ3.controllers}
+        self.drawn = 0
+        self.running: set[str] = set()
+        self.steps = 0
+        self.killed_at = -1
+        for node in (LOST, BROKER):
+            self._write(node, f"id-{node.node_id}-0")
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps == self.killed_at:
+            raise Killed
+
+    def _write(self, node: Node, identity: str) -> None:
+        self.data(node).mkdir(parents=True, exist_ok=True)
+        (self.data(node) / "meta.properties").write_text(identity, encoding="utf-8")
+
+    def brokers(self) -> tuple[Node, ...]:
+        return AZ3.brokers
+
+    def data(self, node: Node) -> Path:
+        return self.folder / node.name / "data"
+
+    def formatted(self, node: Node) -> bool:
+        return (self.data(node) / "meta.properties").exists()
+
+    def directory_id(self, node: Node) -> str:
+        return (self.data(node) / "meta.properties").read_text(encoding="utf-8")
+
+    def format(self, nodes: Sequence[Node], *, joins: bool) -> None:
+        assert joins
+        for node in nodes:
+            assert not self.data(node).exists()
+            self.step()
+            self.drawn += 1
+            self._write(node, f"id-{node.node_id}-{self.drawn}")
+
+    def start_kafka(self, node: Node) -> None:
+        self.step()
+        self.running.add(node.name)
+
+    def all_run(self, nodes: Sequence[Node]) -> None:
+        assert all(node.name in self.running for node in nodes)
+
+    def tool(self, classpath: str, name: str, words: Sequence[str], bootstrap: str) -> str:
+        assert (classpath, name) == ("x", quorum.TOOL)
+        assert BROKER.address not in bootstrap
+        self.step()
+        if "remove-controller" in words:
+            assert self.voting[int(words[2])] == words[4], "Kafka refuses an id that is no voter's"
+            del self.voting[int(words[2])]
+        elif "add-controller" in words:
+            assert LOST.node_id not in self.voting, "Kafka refuses a voter's id twice"
+            self.voting[LOST.node_id] = self.directory_id(LOST)
+        elif "--replication" in words:
+            return f"NodeId DirectoryId LogEndOffset Lag\n102 {self.directory_id(LOST)} 9 0 1 1 Observer\n"
+        listed = [{"id": one, "directoryId": directory} for one, directory in self.voting.items()]
+        return f"LeaderId: 101\nCurrentVoters:          {json.dumps(listed)}\n"
+
+
+@pytest.mark.parametrize("killed_at", range(1, 13))
+@pytest.mark.parametrize("wiped", [(LOST, BROKER), (BROKER,), ()])
+def test_work_that_is_interrupted_anywhere_is_done_by_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int, wiped: tuple[Node, ...]
+) -> None:
+    made = Lab(tmp_path)
+    lab: Any = made
+    monkeypatch.setattr(quorum.tools, "run", made.tool)
+    for node in wiped:
+        quorum.delete_disk(lab, node)
+    made.killed_at = killed_at
+    try:
+        quorum.replace_disks(lab, [LOST, BROKER])
+    except Killed:
+        quorum.replace_disks(lab, [LOST, BROKER])
+    assert made.voting[102] == made.directory_id(LOST)
+    assert sorted(made.voting) == [101, 102, 103]
+    assert made.running == {LOST.name, BROKER.name}
+    for node in (LOST, BROKER):
+        assert made.directory_id(node).endswith("-0") is (node not in wiped)
+
+
+def test_a_disk_is_deleted_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab: Any = Lab(tmp_path)
+    (lab.data(BROKER) / "log").write_text("records", encoding="utf-8")
+
+    def die(path: Path, **_: object) -> None:
+        if path.exists():
+            (path / "log").unlink()
+            raise Killed
+
+    with monkeypatch.context() as dying:
+        dying.setattr(quorum.shutil, "rmtree", die)
+        with pytest.raises(Killed):
+            quorum.delete_disk(lab, BROKER)
+    assert not lab.formatted(BROKER)
+    monkeypatch.setattr(quorum.tools, "run", lab.tool)
+    quorum.replace_disks(lab, [BROKER])
+    assert sorted(path.name for path in lab.data(BROKER).parent.iterdir()) == ["data"]
