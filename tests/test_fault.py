@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from pyhooks.checker.faults import check_faults
-from pyhooks.cluster import topology
-from pyhooks.cluster.topology import Node
+from pyhooks.cluster import network, slowness, topology
+from pyhooks.cluster.echo import Rtt
+from pyhooks.cluster.topology import Link, Node, Quality
 from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError
 from pyhooks.fault import injection, kinds
@@ -29,6 +30,16 @@ class Cluster:
 
     def formatted(self, node: Node) -> bool:
         raise AssertionError(node)
+
+    def answers(self, target: Node, source: Node | None = None) -> bool:
+        raise AssertionError(target, source)
+
+    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
+        raise AssertionError(target, source, count)
+
+    def quality(self, link: Link, without: str) -> Quality:
+        assert without in ("", link.left, link.right)
+        return link.quality
 
     def wait_unfenced(self, nodes: object, timeout_s: float = 0) -> None:
         assert nodes
@@ -148,6 +159,18 @@ def test_targets_are_found_by_name_or_id_and_others_are_listed() -> None:
 
 AZ3: Any = Cluster()
 AZ3.topology = topology.load(topology.find("az3"))
+EMPTY: Any = Cluster()
+EMPTY.topology = topology.parse(
+    {
+        "name": "empty",
+        "site": [
+            {"name": "b", "brokers": [1], "client": True},
+            {"name": "c", "controllers": [101]},
+            {"name": "e"},
+        ],
+    },
+    source="empty",
+)
 SINGLE: Any = Cluster()
 SINGLE.topology = topology.load(topology.find("single"))
 
@@ -157,7 +180,13 @@ SINGLE.topology = topology.load(topology.find("single"))
     [
         (CLUSTER, "cut", {"peers": ["b"]}, "can't be cut off from 'b'; there are a, c, outside"),
         (CLUSTER, "slow", {"rtt_ms": 0.0}, "a round trip above 0 ms"),
-        (CLUSTER, "slow", {"rtt_ms": 1.0, "jitter_ms": 2.0}, "more than the round trip"),
+        (CLUSTER, "slow", {"rtt_ms": 1.0, "jitter_ms": 2.0}, "more than half the round trip"),
+        (CLUSTER, "slow", {"rtt_ms": 9.0, "jitter_ms": -1.0}, "can't be less than 0"),
+        (CLUSTER, "slow", {"rtt_ms": 9.0, "jitter_ms": 1.0}, "can't be told from a busy machine"),
+        (CLUSTER, "slow", {"rtt_ms": 2000.0}, "can't be told from a cut"),
+        (CLUSTER, "slow", {"rtt_ms": 9.0, "loss_percent": 0.1}, "can't be proved: from 1 to 90"),
+        (CLUSTER, "slow", {"rtt_ms": 9.0, "loss_percent": 100.0}, "can't be proved: from 1 to 90"),
+        (EMPTY, "cut", {"peers": ["e"]}, "nobody is in 'e' who could tell"),
         (SINGLE, "cut", {}, "no other site"),
         (SINGLE, "slow", {"rtt_ms": 5.0}, "no other site"),
         (SINGLE, "wipe", {}, "records and metadata on one disk"),
@@ -225,6 +254,91 @@ def test_a_wipe_of_voters_needs_a_majority_that_is_alive(monkeypatch: pytest.Mon
         return
     with pytest.raises(RackgateError, match=r"of 3 voters only .* would be left alive"):
         fault.prepare()
+
+
+def test_a_fault_that_no_probe_could_see_is_refused_and_not_noted(tmp_path: Path) -> None:
+    class Unseen(Fault):
+        def expects(self, probe: str, *, during: bool) -> bool:
+            return bool(probe) and during in (True, False)
+
+    fault = Unseen([True])
+    with pytest.raises(RackgateError, match="nothing could be probed that would change"):
+        run(fault, History(tmp_path / "h"))
+    assert (fault.injected, steps(History(tmp_path / "h"))) == (0, [])
+
+
+def test_a_broker_is_asked_by_its_rack_mates_and_by_the_clients() -> None:
+    for kind, settings in (("cut", {}), ("slow", {"rtt_ms": 40.0})):
+        second = kinds.build(CLUSTER, kind, Target.broker(CLUSTER, "4"), settings)
+        first = kinds.build(CLUSTER, kind, Target.broker(CLUSTER, "3"), settings)
+        assert {"broker-3 to broker-4", "clients to broker-4"} <= {name.split(" takes")[0] for name in second.probes()}
+        assert {"broker-4 to broker-3", "clients to broker-3"} <= {name.split(" takes")[0] for name in first.probes()}
+    # where there is one rack alone, too
+    alone = kinds.build(SINGLE, "slow", Target.broker(SINGLE, "1"), {"rtt_ms": 40.0})
+    assert any(name.startswith("clients to broker-1 takes 32 ms") for name in alone.probes())
+
+
+@pytest.mark.parametrize("added", [Quality(40, 10, 0), Quality(40, 0, 5), Quality(1500, 100, 60)])
+def test_delay_jitter_and_loss_are_each_proved(monkeypatch: pytest.MonkeyPatch, added: Quality) -> None:
+    fault = kinds.build(CLUSTER, "slow", RACK_B, vars(added))
+    looks: list[int] = []
+
+    def rtt(_target: Node, _source: Node | None, count: int) -> Rtt:
+        looks.append(count)
+        return Rtt("x", "y", count, round(count * kept), p50_ms, p50_ms, p50_ms, spread_ms)
+
+    monkeypatch.setattr(CLUSTER, "rtt", rtt)
+    wants = 1 + bool(added.jitter_ms) + bool(added.loss_percent)
+    kept, p50_ms, spread_ms = (1 - added.loss_percent / 100) ** 2, 2 + added.rtt_ms, 0.6 * added.jitter_ms
+    probes = fault.probes()
+    assert len(probes) == wants * len(fault.ways())
+    assert all(ask() for ask in probes.values())
+    assert len(looks) == len(fault.ways())
+    assert min(looks) * kept >= 5
+    for changed in range(wants):
+        kept, p50_ms, spread_ms = (1 - added.loss_percent / 100) ** 2, 2 + added.rtt_ms, 0.6 * added.jitter_ms
+        if changed == 0:
+            p50_ms = 2
+        elif changed == 1 and added.jitter_ms:
+            spread_ms = 0.5
+        else:
+            kept = 1
+        assert [ask() for ask in fault.probes().values()].count(False) == len(fault.ways())
+
+
+def test_slow_racks_add_up_on_the_links_that_they_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shaped: dict[str, Quality] = {}
+    monkeypatch.setattr(slowness, "FILE", tmp_path / "slow.json")
+    monkeypatch.setattr(network, "shape", lambda link, quality: shaped.update({network.link_name(link): quality}))
+    slowness.slow(AZ3.topology, "a", Quality(40))
+    slowness.slow(AZ3.topology, "b", Quality(20, 4))
+    base = next(link for link in AZ3.topology.links if {link.left, link.right} == {"a", "b"})
+    name = network.link_name(base)
+    assert shaped[name] == Quality(base.rtt_ms + 60, base.quality.jitter_ms + 4)
+    assert slowness.quality(base, without="b") == base.quality.plus(Quality(40))
+    for _ in range(2):
+        slowness.restore(AZ3.topology, "a")
+        assert shaped[name] == base.quality.plus(Quality(20, 4))
+    slowness.restore(AZ3.topology, "b")
+    assert all(shaped[network.link_name(link)] == link.quality for link in AZ3.topology.links_of("b"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "spoiled"),
+    [
+        (("cut", "a", {}), ("cut", "b", {}), True),
+        (("cut", "a", {}), ("slow", "b", {"rtt_ms": 9.0}), True),
+        (("cut", "a", {"peers": ["c"]}), ("slow", "b", {"rtt_ms": 9.0}), False),
+        (("slow", "a", {"rtt_ms": 9.0}), ("slow", "b", {"rtt_ms": 9.0}), False),
+        (("slow", "a", {"rtt_ms": 9.0, "loss_percent": 60.0}), ("cut", "b", {}), True),
+        (("slow", "a", {"rtt_ms": 9.0}), ("cut", "b", {}), True),
+        (("slow", "a", {"rtt_ms": 9.0}), ("cut", "b", {"peers": ["c"]}), False),
+        (("kill", "a", {}), ("cut", "b", {}), False),
+    ],
+)
+def test_faults_that_make_each_other_unprovable_are_known(first: Any, second: Any, spoiled: bool) -> None:
+    one, other = (kinds.build(CLUSTER, kind, Target.rack(CLUSTER, rack), more) for kind, rack, more in (first, second))
+    assert (one.spoils(other) or other.spoils(one)) is spoiled
 
 
 def test_durations() -> None:

@@ -73,8 +73,7 @@ class Fault:
         return ()
 
     def spoils(self, other: object) -> bool:
-        assert other
-        return False
+        return self.kind == "cut" and isinstance(other, Fault)
 
 
 @pytest.fixture
@@ -215,3 +214,12 @@ def test_whatever_an_orphan_s_heal_raises_is_kept_as_the_reason(lab: Any, monkey
     assert len(registry.heal_orphans(lab)) == 1
     assert "division" in registry.active()[0].failed
     assert (registry.heal_orphans(lab), registry.orphans()) == ((), ())
+
+
+def test_what_another_fault_makes_unprovable_is_refused_by_its_name_and_not_noted(lab: Any) -> None:
+    inject(lab, fault())
+    noted = steps(lab)
+    with pytest.raises(RackgateError, match=r"kill rack b for 0 s is in force, and with both of them"):
+        inject(lab, Active("cut", "rack", "a", {}, time.monotonic_ns()))
+    assert steps(lab) == noted
+    assert [one.target for one in registry.active()] == ["b"]

@@ -391,3 +391,17 @@ registry.Active("melt", "rack", "b", {}, time.monotonic_ns(), 1, {}, "", "in for
 
     wait_for(kept, what="the reason to be kept", timeout_s=20)
     assert json.loads(rackgate("lab", "status", "--json", state=state).stdout)["faults"][0]["kind"] == "melt"
+
+
+def test_two_racks_are_slow_at_a_time_and_two_cuts_that_share_a_way_are_refused(state: Path) -> None:
+    up(state)
+    said(rackgate("rack", "slow", "a", "--rtt-ms", "40", state=state))
+    said(rackgate("rack", "slow", "b", "--rtt-ms", "20", "--jitter-ms", "8", "--loss-percent", "5", state=state))
+    refused = rackgate("rack", "cut", "c", state=state)
+    assert refused.returncode == 2
+    assert "in force, and with both of them one could not be proved" in refused.stderr
+    for rack in ("a", "b"):
+        assert "is back, proved" in said(rackgate("rack", "heal", rack, state=state))
+    events = tuple(History(state / "run-t" / "history.jsonl").events())
+    assert check_faults(events).valid == "true"
+    assert {event.op for event in events} == {"slow-rack"}

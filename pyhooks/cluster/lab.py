@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyhooks import paths, process
-from pyhooks.cluster import echo, kafka, network, quorum, topics
+from pyhooks.cluster import echo, kafka, network, quorum, slowness, topics
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.format import format_disks
 from pyhooks.cluster.node import NODE_DISK, NamespaceMachine
 from pyhooks.cluster.running import ProcessState
-from pyhooks.cluster.topology import Node, Quality, Topology, parse
+from pyhooks.cluster.topology import Link, Node, Quality, Topology, parse
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
 
@@ -362,13 +362,15 @@ class Lab:
         Raises:
             RackgateError: this machine cannot do it to these links.
         """
-        for link in self.topology.links_of(site):
-            network.shape(link, link.quality.plus(added))
+        slowness.slow(self.topology, site, added)
 
     def restore_links(self, site: str) -> None:
-        """Gives the links of a site what the topology says; doing so twice is the same as once."""
-        for link in self.topology.links_of(site):
-            network.shape(link, link.quality)
+        """Takes ``slow`` back, and leaves what other slow sites add; doing so twice is the same as once."""
+        slowness.restore(self.topology, site)
+
+    def quality(self, link: Link, without: str) -> Quality:
+        """What a link does now, but for the slowness of the site ``without``."""
+        return slowness.quality(link, without=without)
 
     def slow_node(self, node: Node, added: Quality) -> None:
         """Puts delay, jitter and loss between a node and all others.

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from pyhooks.cluster.echo import Rtt
-from pyhooks.cluster.topology import Node, Quality, Topology
+from pyhooks.cluster.topology import Link, Node, Quality, Topology
 
+# one round trip of the slowest way that a fault may make, and some; what is silent costs all of it
+WAIT_S = 3.0
 ProcessState = Literal["up", "paused", "down"]
 # An ApiVersions request of version 0, which every Kafka since 0.10 answers: size, key, version, correlation id, no
 # client id.
@@ -69,7 +71,10 @@ class RunningCluster(Protocol):
         """Adds delay, jitter and loss to all links of a site."""
 
     def restore_links(self, site: str) -> None:
-        """Gives the links of a site what the topology says."""
+        """Takes ``slow`` back, and leaves what other slow sites add."""
+
+    def quality(self, link: Link, without: str) -> Quality:
+        """What a link does now, but for the slowness of the site ``without``."""
 
     def slow_node(self, node: Node, added: Quality) -> None:
         """Puts delay, jitter and loss between a node and all others."""
@@ -96,7 +101,7 @@ class RunningCluster(Protocol):
         """Directory ids of the quorum's voters by node id, as some of ``brokers`` tell."""
 
 
-def reachable(node: Node, timeout_s: float = 1.0) -> bool:
+def reachable(node: Node, timeout_s: float = WAIT_S) -> bool:
     """Whether a client in this process's network can connect to the node's Kafka port right now."""
     try:
         with socket.create_connection((node.ip, node.port), timeout=timeout_s):
@@ -105,7 +110,7 @@ def reachable(node: Node, timeout_s: float = 1.0) -> bool:
         return False
 
 
-def serves(node: Node, timeout_s: float = 2.0) -> bool:
+def serves(node: Node, timeout_s: float = WAIT_S) -> bool:
     """Whether the node's Kafka answers a client in this process's network; a paused one accepts and says nothing."""
     try:
         with socket.create_connection((node.ip, node.port), timeout=timeout_s) as talk:

@@ -25,6 +25,8 @@ HEAL_TIMEOUT_S = 120.0
 PORT_TIMEOUT_S = 30.0
 
 Question = Callable[[], bool]
+# from a node (None: from the clients) to a node
+Way = tuple[Node | None, Node]
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,12 @@ class Fault(Protocol):
 
     def expects(self, probe: str, *, during: bool) -> bool:
         """The answer of a probe under the fault, or without it, if all is as it should be."""
+
+    def ways(self) -> tuple[Way, ...]:
+        """The ways over which its probes ask."""
+
+    def spoils(self, other: Fault) -> bool:
+        """Whether the probes of another fault could not tell any more what they tell, under this one."""
 
     def prepare(self) -> Mapping[str, Any]:
         """Looks at what there is while nothing is done yet; returns what ``heal`` will have to know, plain JSON.

@@ -166,6 +166,12 @@ def _refuse_overlap(lab: Lab, wanted: Active) -> None:
     for other in active():
         if set(other.resolve(lab).nodes) & set(target.nodes):
             raise RackgateError(f"{target}: {other.text} is in force: heal that first")
+        mine, theirs = wanted.injection(lab).fault, other.injection(lab).fault
+        if theirs.spoils(mine) or mine.spoils(theirs):
+            raise RackgateError(
+                f"{target}: {other.text} is in force, and with both of them one could not be proved, since they"
+                " concern the same ways through the network: heal that first"
+            )
 
 
 @contextmanager
