@@ -16,7 +16,7 @@ from pyhooks.cluster.topology import Link, Node, Quality
 from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError
 from pyhooks.fault import injection, kinds
-from pyhooks.fault.injection import Question, Target
+from pyhooks.fault.injection import Question, Target, Way
 from pyhooks.history import History
 
 
@@ -67,6 +67,12 @@ class Fault:
     def expects(self, probe: str, *, during: bool) -> bool:
         assert probe == "connect"
         return not during
+
+    def ways(self) -> tuple[Way, ...]:
+        return ()
+
+    def spoils(self, other: object) -> bool:
+        return other is self
 
     def prepare(self) -> Mapping[str, Any]:
         return {"disk": "d"}
@@ -235,7 +241,7 @@ TWO.topology = topology.parse(
 
 
 def test_controllers_that_keep_their_disks_need_no_majority() -> None:
-    assert kinds.build(SINGLE_SPLIT, "wipe", Target.rack(SINGLE_SPLIT, "a"), {}).prepare
+    assert kinds.build(SINGLE_SPLIT, "wipe", Target.rack(SINGLE_SPLIT, "a"), {}).kind == "wipe"
     with pytest.raises(RackgateError, match="1 of 1 controllers"):
         kinds.build(SINGLE_SPLIT, "wipe", Target.rack(SINGLE_SPLIT, "a"), {"controllers": True})
     with pytest.raises(RackgateError, match="all brokers are in it"):

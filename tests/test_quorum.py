@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyhooks.cluster import quorum, topology
+from pyhooks.cluster import quorum, tools, topology
 from pyhooks.cluster.topology import Node
 
 AZ3 = topology.load(topology.find("az3"))
@@ -96,7 +97,7 @@ def test_work_that_is_interrupted_anywhere_is_done_by_the_next_try(
 ) -> None:
     made = Lab(tmp_path)
     lab: Any = made
-    monkeypatch.setattr(quorum.tools, "run", made.tool)
+    monkeypatch.setattr(tools, "run", made.tool)
     for node in wiped:
         quorum.delete_disk(lab, node)
     made.killed_at = killed_at
@@ -121,10 +122,10 @@ def test_a_disk_is_deleted_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
             raise Killed
 
     with monkeypatch.context() as dying:
-        dying.setattr(quorum.shutil, "rmtree", die)
+        dying.setattr(shutil, "rmtree", die)
         with pytest.raises(Killed):
             quorum.delete_disk(lab, BROKER)
     assert not lab.formatted(BROKER)
-    monkeypatch.setattr(quorum.tools, "run", lab.tool)
+    monkeypatch.setattr(tools, "run", lab.tool)
     quorum.replace_disks(lab, [BROKER])
     assert sorted(path.name for path in lab.data(BROKER).parent.iterdir()) == ["data"]

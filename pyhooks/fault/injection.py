@@ -80,6 +80,11 @@ class Target:
         return f"rack {self.name}" if self.kind == "rack" else self.name
 
 
+def site_of(cluster: RunningCluster, place: Node | None) -> str:
+    """The site of one end of a way."""
+    return place.site if place is not None else cluster.topology.client_site.name
+
+
 class Fault(Protocol):
     """What an ``Injection`` needs to know of a kind of fault."""
 
