@@ -151,7 +151,7 @@ def _arm_summary(plan: LatencyPlan, row: Any, arm: Arm) -> dict[str, Any]:
         "label": arm.label,
         "topic": arm.topic,
         "role": arm.latency,
-        **{key: row[key] for key in ("intended", "acked", "refused", "failed", "unknown")},
+        **{key: row[key] for key in ("intended", "acked", "failed", "unknown")},
         "percentiles_ms": allowed(row["at"]),
         "client_percentiles_ms": allowed(row["own"]),
         "max_ms": None if row["max_us"] is None else row["max_us"] / 1000,

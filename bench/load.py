@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from bench.pacer import ACKED, FAILED, REFUSED, UNKNOWN, Lane, Observations, rows, serving
+from bench.pacer import ACKED, FAILED, UNKNOWN, Lane, Observations, rows, serving
 from bench.pacing import Slot, by_arm
 from bench.scenarios import Scenario
 
@@ -35,7 +35,7 @@ def outcome_counts() -> list[Column]:
     """Columns for ``agg``: how many records were ``intended``, and how many had each outcome, named after it."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-    outcomes = (ACKED, REFUSED, FAILED, UNKNOWN)
+    outcomes = (ACKED, FAILED, UNKNOWN)
     return [F.count("*").alias("intended"), *(F.count_if(F.col("outcome") == one).alias(one) for one in outcomes)]
 
 

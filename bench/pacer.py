@@ -14,11 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.pacing import Slot
-from pyhooks.workload import certainty
-from pyhooks.workload.certainty import TOO_FEW, Refused
 from pyhooks.workload.pacing import wait_until
 
-ACKED, REFUSED, FAILED, UNKNOWN = "acked", "refused", "failed", "unknown"
+ACKED, FAILED, UNKNOWN = "acked", "failed", "unknown"
 POLL_S = 0.1
 
 
@@ -47,7 +45,7 @@ class Observations:
         client_us: librdkafka's own time from produce() until the report is served, or -1, int64.
         partition: of an acknowledged record, or -1, int32.
         offset: of an acknowledged record, or -1, int64.
-        outcome: one of acked, refused, failed, unknown.
+        outcome: one of acked, failed (it never left the client), unknown.
         error: name of librdkafka's error, or None.
     """
 
@@ -79,25 +77,13 @@ class Observations:
             self.partition[at], self.offset[at] = message.partition(), message.offset()
             self.client_us[at] = round(message.latency() * 1e6)
         else:
-            self.error[at] = name = str(error.name())
-            self.outcome[at] = outcome_of(name, retries=True)
+            # It has tried several times, so a refusal may follow an attempt that was appended.
+            self.outcome[at], self.error[at] = UNKNOWN, str(error.name())
 
     def not_queued(self, clock: Callable[[], int], at: int) -> None:
         """Notes that the record at position ``at`` never left this process."""
         self.done_ns[at] = clock()
         self.outcome[at], self.error[at] = FAILED, "_QUEUE_FULL"
-
-
-def outcome_of(error: str, *, retries: bool) -> str:
-    """The outcome that an error stands for.
-
-    Args:
-        error: librdkafka's name of the error.
-        retries: whether the client may have sent the record more than once.
-    """
-    if certainty.outcome_of(Refused(error, "", False), first_only=not retries) != "fail":
-        return UNKNOWN
-    return REFUSED if error in TOO_FEW else FAILED
 
 
 def record_key(run_id: str, phase: str, arm: str, seq: int) -> bytes:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import pacer, pacing, scenarios
-from bench.pacer import Lane, outcome_of, record_key
+from bench.pacer import Lane, record_key
 from bench.pacing import Slot
 from pyhooks.errors import RackgateError
 from pyhooks.workload.pacing import NS
@@ -213,8 +213,6 @@ def test_outcomes_are_what_is_certain_and_no_more() -> None:
     (seen,) = drive(client, slot())
     assert seen.outcome[:5] == ["acked", "unknown", "unknown", "failed", "acked"]
     assert seen.error[:5] == [None, "_MSG_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "_QUEUE_FULL", None]
-    assert outcome_of("NOT_ENOUGH_REPLICAS", retries=False) == "refused"
-    assert outcome_of("NOT_ENOUGH_REPLICAS_AFTER_APPEND", retries=False) == "unknown"
 
 
 def test_what_is_never_reported_is_unknown_and_given_up_in_bounded_time() -> None:
