@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pyhooks.checker.promise import disks_of
-from pyhooks.cluster import beans, cli, disks
+from pyhooks.cluster import beans, cli, disks, labs
 from pyhooks.cluster.beans import Reading
 from pyhooks.cluster.disks import stop_and_read
 from pyhooks.cluster.lab import Lab
@@ -73,7 +73,7 @@ class Made:
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     lab = Made(tmp_path)
     monkeypatch.setattr(disks, "_dump", lab.dump)
-    monkeypatch.setattr(cli, "in_lab", lambda: True)
+    monkeypatch.setattr(labs, "inside", lambda _: True)
     monkeypatch.setattr(Lab, "attach", staticmethod(lambda: lab.lab))
     return lab
 
