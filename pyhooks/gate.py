@@ -61,6 +61,29 @@ def racks_of(members: Iterable[int], racks: Mapping[int, str | None]) -> frozens
     return frozenset(rack if rack is not None and rack.strip() else UNNAMED for rack in known)
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What an ISR must have, M and R as they are applied, so both at least 1 and at most the number of replicas.
+
+    Attributes:
+        replicas: M.
+        racks: R.
+    """
+
+    replicas: int
+    racks: int
+
+    def ask(self, isr: Iterable[int], racks: Mapping[int, str | None]) -> Answer:
+        """What the gate says of an ISR; arguments are those of ``ask``."""
+        members = frozenset(isr)
+        return Answer(len(members), racks_of(members, racks), self.replicas, self.racks)
+
+
+def limits(min_replicas: int, min_racks: int, replicas: int) -> Limits:
+    """M and R as they are applied; arguments are those of ``ask``."""
+    return Limits(capped(min_replicas, replicas), capped(min_racks, replicas))
+
+
 def ask(
     isr: Collection[int], racks: Mapping[int, str | None], *, min_replicas: int, min_racks: int, replicas: int
 ) -> Answer:
@@ -73,4 +96,4 @@ def ask(
         min_racks: R as configured; 1 where it is not in force.
         replicas: how many replicas the partition has, those included that a reassignment is adding.
     """
-    return Answer(len(set(isr)), racks_of(isr, racks), capped(min_replicas, replicas), capped(min_racks, replicas))
+    return limits(min_replicas, min_racks, replicas).ask(isr, racks)

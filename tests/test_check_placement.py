@@ -21,7 +21,7 @@ from pyhooks.check.placement import (
     Setting,
     State,
     Topic,
-    gate_of,
+    limits_of,
     state_of,
 )
 from pyhooks.features import UPGRADE
@@ -126,16 +126,16 @@ def test_room_finds_a_placement_that_survives_exactly_if_there_is_one(
     sizes: list[int], replicas: int, minimum: int, racks: int
 ) -> None:
     where = {10 * rack + number: f"r{rack}" for rack, brokers in enumerate(sizes, 1) for number in range(brokers)}
-    gate = gate_of(need(minimum, racks), replicas, enforced=True)
+    limits = limits_of(need(minimum, racks), replicas, enforced=True)
     placements = [frozenset(chosen) for chosen in itertools.combinations(where, replicas)]
     survives_rack = any(
-        all(gate.passes({b for b in placed if where[b] != rack}, where) for rack in set(where.values()))
+        all(limits.ask({b for b in placed if where[b] != rack}, where).passes for rack in set(where.values()))
         for placed in placements
     )
-    survives_broker = any(all(gate.passes(placed - {b}, where) for b in placed) for placed in placements)
+    survives_broker = any(all(limits.ask(placed - {b}, where).passes for b in placed) for placed in placements)
     room = Room.of(cluster(where))
-    assert room.survives_a_rack(replicas, gate) == survives_rack
-    assert room.survives_a_broker(replicas, gate) == survives_broker
+    assert room.survives_a_rack(replicas, limits) == survives_rack
+    assert room.survives_a_broker(replicas, limits) == survives_broker
 
 
 AAB = {1: "a", 2: "a", 3: "b"}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic, needed_racks, racks_of, spans
+from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic, reaches
 from pyhooks.check.plan import plan
 
 Scene = tuple[Cluster, Topic]
@@ -41,12 +41,12 @@ def scenes(draw: st.DrawFn) -> Cluster:
     return scene(brokers, draw(st.integers(1, 4)), *partitions, fenced=fenced)
 
 
-def least_moves(cluster: Cluster, one: Partition, needed: int) -> int | None:
+def least_moves(cluster: Cluster, one: Partition, min_racks: int) -> int | None:
     """By trying every assignment of as many replicas that adds only brokers that are up and have a rack."""
     usable = {b.broker_id for b in cluster.brokers.values() if not b.fenced and b.rack}
     best = None
     for chosen in itertools.combinations(sorted(usable | set(one.replicas)), len(one.replicas)):
-        if spans(racks_of(chosen, cluster.racks), needed) and set(chosen) - set(one.replicas) <= usable:
+        if reaches(chosen, min_racks, cluster.racks) and set(chosen) - set(one.replicas) <= usable:
             moved = len(set(chosen) - set(one.replicas))
             best = moved if best is None else min(best, moved)
     return best
@@ -61,8 +61,7 @@ def test_the_plan_reaches_r_with_the_least_moves_wherever_it_can_be_reached(clus
     refusals = {refusal.partition.number for refusal in made.refusals}
     assert topic.need is not None
     for one in topic.partitions:
-        needed = needed_racks(topic.need.min_racks, len(one.replicas))
-        least = least_moves(cluster, one, needed)
+        least = least_moves(cluster, one, topic.need.min_racks)
         if least is None:
             assert one.number in refusals
             assert one.number not in moves
@@ -71,7 +70,7 @@ def test_the_plan_reaches_r_with_the_least_moves_wherever_it_can_be_reached(clus
             assert one.number not in refusals
         else:
             move = moves[one.number]
-            assert spans(racks_of(move.replicas, cluster.racks), needed)
+            assert reaches(move.replicas, topic.need.min_racks, cluster.racks)
             assert len(set(move.replicas)) == len(one.replicas)
             assert move.moved == least
             # those that stay keep their places, so the order of preferred leaders stays too

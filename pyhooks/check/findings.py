@@ -23,20 +23,19 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from pyhooks import gate
 from pyhooks.check.placement import (
-    UNNAMED,
     Cluster,
-    Gate,
     Need,
     Room,
     State,
     Topic,
-    gate_of,
-    needed_racks,
+    limits_of,
     rack_name,
     states_of,
 )
 from pyhooks.features import UPGRADE
+from pyhooks.gate import UNNAMED, Limits
 
 Severity = Literal["error", "unknown", "risk", "notice"]
 SEVERITIES: tuple[Severity, ...] = ("error", "unknown", "risk", "notice")
@@ -240,18 +239,18 @@ def _of_state(state: State, need: Need, cluster: Cluster, room: Room) -> Iterabl
 
 
 def _now(state: State) -> Iterable[_Note]:
-    partition, gate = state.partition, state.gate
+    partition, now = state.partition, state.now
     if partition.leader < 0:
         who = partition.elr or partition.isr or partition.replicas
         yield _Note("error", "offline", "no leader: nothing can be written or read", "start {brokers}", brokers=who)
         return
     behind = _behind(state)
-    if len(partition.isr) < gate.replicas:
-        means = f"refuses acks=all now: {len(partition.isr)} in sync, min.insync.replicas asks for {gate.replicas}"
+    if not now.enough_replicas:
+        means = f"refuses acks=all now: {now.replicas} in sync, min.insync.replicas asks for {now.need_replicas}"
         yield _Note("error", "too-few-replicas", means, _BACK, brokers=behind)
-    if len(state.isr_racks) < gate.racks and state.reachable:
+    if not now.enough_racks and state.reachable:
         spanned = ", ".join(map(rack_name, state.isr_racks)) or "none"
-        means = f"refuses acks=all now: in sync in rack {spanned}, min.insync.racks asks for {gate.racks}"
+        means = f"refuses acks=all now: in sync in rack {spanned}, min.insync.racks asks for {now.need_racks}"
         yield _Note("error", "too-few-racks", means, _BACK, brokers=behind)
 
 
@@ -260,7 +259,7 @@ def _reach(state: State, need: Need, cluster: Cluster) -> Iterable[_Note]:
         means = "has replicas on {brokers}, which the cluster does not know: their racks can't be told"
         remedy = "start {brokers}, or reassign the partitions"
         yield _Note("unknown", "unknown-brokers", means, remedy, brokers=state.strangers)
-    needed = needed_racks(need.min_racks, len(state.partition.target))
+    needed = gate.capped(need.min_racks, len(state.partition.target))
     named = len({broker.rack for broker in cluster.brokers.values()} - {UNNAMED})
     if not state.reachable:
         if not cluster.enforced:
@@ -283,11 +282,11 @@ def _reach(state: State, need: Need, cluster: Cluster) -> Iterable[_Note]:
 def _losses(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
     now, whole = state.stopped_by, state.stopped_when_whole
     replicas = len(state.partition.target)
-    gate = gate_of(need, replicas, enforced=cluster.enforced)
+    limits = limits_of(need, replicas, enforced=cluster.enforced)
     broker_now, broker_whole = tuple(map(str, now.brokers)), tuple(map(str, whole.brokers))
     kinds = (
-        ("rack", now.racks, whole.racks, room.survives_a_rack(replicas, gate)),
-        ("broker", broker_now, broker_whole, room.survives_a_broker(replicas, gate)),
+        ("rack", now.racks, whole.racks, room.survives_a_rack(replicas, limits)),
+        ("broker", broker_now, broker_whole, room.survives_a_broker(replicas, limits)),
     )
     for kind, stops_now, stops_whole, better in kinds:
         if extra := tuple(name for name in stops_now if name not in stops_whole):
@@ -300,7 +299,7 @@ def _losses(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[
             remedy = f"spread the {replicas} replicas more evenly over the racks: another placement would survive it"
             yield _Note("risk", f"{kind}-loss-stops", means, remedy, kind, stops_whole)
         else:
-            remedy = f"no placement of {replicas} here would survive it: it is what {_asks(gate)} asks for"
+            remedy = f"no placement of {replicas} here would survive it: it is what {_asks(limits)} asks for"
             yield _Note("notice", f"{kind}-loss-stops-by-choice", means, remedy, kind, stops_whole)
 
 
@@ -309,21 +308,21 @@ def _alone(state: State, need: Need, cluster: Cluster) -> Iterable[_Note]:
     if not state.lone_racks or len(state.partition.target) < 2 or len(known) < 2:
         # one replica, or one rack in all: there is nothing that could be promised, see also the finding one-rack
         return
-    gate, names = state.gate, tuple(rack_name(rack) for rack in state.lone_racks)
+    needed, names = state.now.need_replicas, tuple(rack_name(rack) for rack in state.lone_racks)
     require = _require(state, need, cluster)
-    remedy = f"{require}, or place fewer than {gate.replicas} replicas in a rack"
+    remedy = f"{require}, or place fewer than {needed} replicas in a rack"
     if len(state.racks) == 1:
         means = "all replicas are in {names}: what they acknowledge is lost with it"
-        severity: Severity = "risk" if gate.replicas > 1 else "notice"
+        severity: Severity = "risk" if needed > 1 else "notice"
         yield _Note(severity, "all-in-one-rack", means, "place replicas in other racks too", "rack", names)
-    elif gate.replicas == 1:
+    elif needed == 1:
         means = "a single replica can acknowledge, as min.insync.replicas=1 allows"
         yield _Note("notice", "one-replica-acknowledges", means, f"set min.insync.replicas=2; {require}")
     elif state.lone_now:
         means = "{names} alone acknowledges now: what is acknowledged is lost with it"
         yield _Note("risk", "one-rack-acknowledges-now", means, remedy, "rack", tuple(map(rack_name, state.isr_racks)))
     else:
-        means = f"{{names}} can acknowledge alone, since {gate.replicas} replicas are enough"
+        means = f"{{names}} can acknowledge alone, since {needed} replicas are enough"
         yield _Note("risk", "one-rack-can-acknowledge", means, remedy, "rack", names)
 
 
@@ -343,8 +342,8 @@ def _behind(state: State) -> tuple[int, ...]:
     return tuple(replica for replica in state.partition.replicas if replica not in state.partition.isr)
 
 
-def _asks(gate: Gate) -> str:
-    return f"M={gate.replicas}" + (f" and R={gate.racks}" if gate.racks > 1 else "")
+def _asks(limits: Limits) -> str:
+    return f"M={limits.replicas}" + (f" and R={limits.racks}" if limits.racks > 1 else "")
 
 
 def _any(thing: str, names: Collection[str]) -> str:

@@ -1,12 +1,8 @@
 """What the gate says of each partition: now, after a loss, and in the worst shrink of the ISR. Pure functions.
 
-The gate is that of the patch series (patches 8, 10, 14 and 25; kip/README.md):
+The gate is ``pyhooks.gate`` (patches 8, 10, 14 and 25 of the series; kip/README.md). Here is what it does not decide:
 
-- min.insync.replicas (M) and min.insync.racks (R) are both capped by the number of replicas, those included that a
-  reassignment is adding. For M this holds since Kafka 3.7 (KAFKA-15583).
 - R above 1 is in force only while min.insync.racks.version and eligible.leader.replicas.version are at level 1.
-- Only the ISR counts. All brokers without a rack, or with a blank one, are in one unnamed rack together; a broker that
-  the cluster does not know is in none.
 - A partition without a leader takes nothing.
 
 A loss is looked at the moment after it: who is lost has left the ISR, nobody has joined it. So a replica that is not in
@@ -16,11 +12,12 @@ sync does not count, nor does one that is only eligible to lead: while there is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-UNNAMED = ""
+from pyhooks import gate
+from pyhooks.gate import UNNAMED, Limits
 
 
 @dataclass(frozen=True)
@@ -149,25 +146,6 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Gate:
-    """What has to be in an ISR before it takes a record with acks=all; both numbers are capped.
-
-    Attributes:
-        replicas: at least so many members.
-        racks: in at least so many racks.
-    """
-
-    replicas: int
-    racks: int
-
-    def passes(self, isr: Collection[int], racks: Mapping[int, str]) -> bool:
-        """Whether an ISR, which may be empty, has enough members in enough racks."""
-        if not isr or len(isr) < self.replicas:
-            return False
-        return spans(racks_of(isr, racks), self.racks)
-
-
-@dataclass(frozen=True)
 class Losses:
     """What, if it went away alone, would leave an ISR that the gate refuses.
 
@@ -186,9 +164,8 @@ class State:
 
     Attributes:
         partition: of which.
-        gate: what is in force for it, as its leader goes by it.
+        now: what the gate says of the ISR by what is in force, as its leader goes by it.
         racks: racks of the placement, the unnamed one included, sorted; of a reassignment's result if one is under way.
-        isr_racks: racks of the ISR, sorted.
         writable: it takes records with acks=all now.
         stopped_by: losses that would end that, given the ISR of now; none if it is not writable.
         stopped_when_whole: losses that would end it even if all replicas of the placement were in sync.
@@ -198,9 +175,8 @@ class State:
     """
 
     partition: Partition
-    gate: Gate
+    now: gate.Answer
     racks: tuple[str, ...]
-    isr_racks: tuple[str, ...]
     writable: bool
     stopped_by: Losses
     stopped_when_whole: Losses
@@ -209,14 +185,14 @@ class State:
     strangers: tuple[int, ...]
 
     @property
+    def isr_racks(self) -> tuple[str, ...]:
+        """Racks of the ISR, sorted."""
+        return tuple(sorted(self.now.racks))
+
+    @property
     def lone_now(self) -> bool:
         """All that acknowledge now are in one rack."""
         return self.writable and len(self.isr_racks) == 1
-
-
-def racks_of(members: Iterable[int], racks: Mapping[int, str]) -> frozenset[str]:
-    """The distinct racks of brokers as the gate counts them."""
-    return frozenset(racks[member] for member in members if member in racks)
 
 
 def rack_name(rack: str) -> str:
@@ -224,49 +200,52 @@ def rack_name(rack: str) -> str:
     return rack or "(no rack)"
 
 
-def needed_racks(min_racks: int, replicas: int) -> int:
-    """R as the gate takes it: capped by the number of replicas, so that one value can serve all topics."""
-    return max(1, min(min_racks, replicas))
-
-
-def spans(racks: Collection[str], needed: int) -> bool:
-    """Whether these racks are enough; where one is, none is looked at."""
-    return needed <= 1 or len(racks) >= needed
-
-
-def gate_of(need: Need, replicas: int, *, enforced: bool) -> Gate:
-    """The gate of a partition.
+def limits_of(need: Need, replicas: int, *, enforced: bool) -> Limits:
+    """What the gate asks of a partition's ISR.
 
     Args:
         need: of its topic.
         replicas: how many replicas it has now.
         enforced: an R above 1 is in force.
     """
-    racks = needed_racks(need.min_racks, replicas) if enforced else 1
-    return Gate(replicas=max(1, min(need.replicas.value, replicas)), racks=racks)
+    return gate.limits(need.replicas.value, need.min_racks if enforced else 1, replicas)
 
 
-def stopped_by(isr: Sequence[int], gate: Gate, racks: Mapping[int, str]) -> Losses:
+def reaches(placement: Sequence[int], min_racks: int, racks: Mapping[int, str]) -> bool:
+    """Whether replicas placed like this, all in sync, are in enough racks for R, in force or not."""
+    return gate.ask(placement, racks, min_replicas=1, min_racks=min_racks, replicas=len(placement)).enough_racks
+
+
+def stopped_by(isr: Iterable[int], limits: Limits, racks: Mapping[int, str]) -> Losses:
     """Which brokers and named racks an ISR that passes the gate can't lose; nothing if it does not pass now."""
-    if not gate.passes(isr, racks):
+    members = frozenset(isr)
+    if not limits.ask(members, racks).passes:
         return Losses()
-    members = set(isr)
+    in_rack = _by_rack(members, racks)
     return Losses(
-        brokers=tuple(broker for broker in sorted(members) if not gate.passes(members - {broker}, racks)),
+        brokers=tuple(one for one in sorted(members) if not limits.ask(members - {one}, racks).passes),
         racks=tuple(
             rack
-            for rack in sorted(racks_of(members, racks) - {UNNAMED})
-            if not gate.passes({member for member in members if racks.get(member) != rack}, racks)
+            for rack, lost in sorted(in_rack.items())
+            if rack != UNNAMED and not limits.ask(members - lost, racks).passes
         ),
     )
 
 
-def lone_racks(placement: Sequence[int], gate: Gate, racks: Mapping[int, str]) -> tuple[str, ...]:
+def lone_racks(placement: Sequence[int], limits: Limits, racks: Mapping[int, str]) -> tuple[str, ...]:
     """Racks in which an ISR could come to stand alone that the gate would still let through."""
-    if gate.racks > 1:
-        return ()
-    replicas = Counter(racks[replica] for replica in placement if replica in racks)
-    return tuple(sorted(rack for rack, number in replicas.items() if number >= gate.replicas))
+    return tuple(
+        rack for rack, members in sorted(_by_rack(placement, racks).items()) if limits.ask(members, racks).passes
+    )
+
+
+def _by_rack(brokers: Iterable[int], racks: Mapping[int, str]) -> dict[str, frozenset[int]]:
+    """Brokers by the rack in which the gate counts them; those that the cluster does not know are in none."""
+    found: dict[str, set[int]] = {}
+    for broker in brokers:
+        for rack in gate.racks_of((broker,), racks):
+            found.setdefault(rack, set()).add(broker)
+    return {rack: frozenset(members) for rack, members in found.items()}
 
 
 def state_of(partition: Partition, need: Need, asked: int, cluster: Cluster, racks: Mapping[int, str]) -> State:
@@ -279,22 +258,21 @@ def state_of(partition: Partition, need: Need, asked: int, cluster: Cluster, rac
         cluster: where it is.
         racks: ``cluster.racks``, made once for many partitions.
     """
-    gate = gate_of(need, len(partition.replicas), enforced=cluster.enforced)
+    limits = limits_of(need, len(partition.replicas), enforced=cluster.enforced)
     target = partition.target
     # a reassignment under way is judged by what it ends in, and the cap with it
-    whole = gate if target == partition.replicas else gate_of(need, len(target), enforced=cluster.enforced)
-    found = racks_of(target, racks)
-    writable = partition.leader >= 0 and gate.passes(partition.isr, racks)
+    whole = limits if target == partition.replicas else limits_of(need, len(target), enforced=cluster.enforced)
+    now = limits.ask(partition.isr, racks)
+    writable = partition.leader >= 0 and now.passes
     return State(
         partition=partition,
-        gate=gate,
-        racks=tuple(sorted(found)),
-        isr_racks=tuple(sorted(racks_of(partition.isr, racks))),
+        now=now,
+        racks=tuple(sorted(gate.racks_of(target, racks))),
         writable=writable,
-        stopped_by=stopped_by(partition.isr, gate, racks) if writable else Losses(),
+        stopped_by=stopped_by(partition.isr, limits, racks) if writable else Losses(),
         stopped_when_whole=stopped_by(target, whole, racks),
         lone_racks=lone_racks(target, whole, racks),
-        reachable=spans(found, needed_racks(asked, len(target))),
+        reachable=reaches(target, asked, racks),
         strangers=tuple(replica for replica in target if replica not in racks),
     )
 
@@ -325,20 +303,23 @@ class Room:
         counted = Counter(broker.rack for broker in cluster.brokers.values() if broker.rack != UNNAMED)
         return Room(tuple(sorted(counted.values(), reverse=True)))
 
-    def survives_a_rack(self, replicas: int, gate: Gate) -> bool:
+    def survives_a_rack(self, replicas: int, limits: Limits) -> bool:
         """Whether some placement, all in sync, would stay writable whichever rack is lost."""
-        spread = _even(self.sizes, replicas)
-        if len(spread) < 2:
-            return False
-        return replicas - max(spread) >= gate.replicas and len(spread) - 1 >= gate.racks
+        return _survives(self.sizes, replicas, limits, whole_racks=True)
 
-    def survives_a_broker(self, replicas: int, gate: Gate) -> bool:
+    def survives_a_broker(self, replicas: int, limits: Limits) -> bool:
         """Whether some placement, all in sync, would stay writable whichever broker is lost."""
-        spread = _even(self.sizes, replicas)
-        if not spread:
-            return False
-        left = len(spread) - (1 if min(spread) == 1 else 0)
-        return replicas - 1 >= gate.replicas and left >= gate.racks
+        return _survives(self.sizes, replicas, limits, whole_racks=False)
+
+
+@lru_cache(maxsize=1024)
+def _survives(sizes: tuple[int, ...], replicas: int, limits: Limits, *, whole_racks: bool) -> bool:
+    """Whether the most even placement has enough left after each loss of a rack, or of a broker."""
+    places = [str(rack) for rack, number in enumerate(_even(sizes, replicas)) for _ in range(number)]
+    racks = dict(enumerate(places))
+    losses = stopped_by(racks, limits, racks)
+    # one rack has nothing left when it is lost; and where there is not enough room there is no placement at all
+    return limits.ask(racks, racks).passes and not (losses.racks if whole_racks else losses.brokers)
 
 
 @lru_cache(maxsize=256)

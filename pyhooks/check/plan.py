@@ -14,7 +14,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyhooks.check.placement import UNNAMED, Cluster, Partition, needed_racks, rack_name, racks_of, spans
+from pyhooks import gate
+from pyhooks.check.placement import Cluster, Partition, rack_name, reaches
+from pyhooks.gate import UNNAMED
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,9 @@ def plan(cluster: Cluster, topics: frozenset[str] | None = None) -> Plan:
         if topic.need is None or (topics is not None and topic.name not in topics):
             continue
         for partition in topic.partitions:
-            needed = needed_racks(topic.need.min_racks, len(partition.target))
-            if spans(racks_of(partition.target, racks), needed):
+            if reaches(partition.target, topic.need.min_racks, racks):
                 continue
+            needed = gate.capped(topic.need.min_racks, len(partition.target))
             if partition.adding or partition.removing:
                 because = "it is being reassigned: wait for the end or cancel that, then ask again"
                 refusals.append(Refusal(partition, because))
@@ -112,7 +114,7 @@ def _spread(
 ) -> tuple[int, ...] | None:
     """The new assignment, or None if there are too few racks to move to."""
     replicas = list(partition.replicas)
-    while len(held := racks_of(replicas, racks)) < needed:
+    while len(held := gate.racks_of(replicas, racks)) < needed:
         free = [
             broker.broker_id
             for broker in cluster.brokers.values()
@@ -151,7 +153,7 @@ def _leads(partition: Partition, cluster: Cluster) -> bool:
 def _why_not(partition: Partition, needed: int, cluster: Cluster, racks: Mapping[int, str]) -> str:
     live = {broker.rack for broker in cluster.brokers.values() if not broker.fenced and broker.rack != UNNAMED}
     known = {broker.rack for broker in cluster.brokers.values() if broker.rack != UNNAMED}
-    held = racks_of(partition.target, racks)
+    held = gate.racks_of(partition.target, racks)
     away = sorted(known - live - held)
     usable = ", ".join(rack_name(rack) for rack in sorted(live | held))
     text = f"{needed} racks are needed, and brokers that are up or have a replica are in {len(live | held)} ({usable})"

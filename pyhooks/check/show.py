@@ -33,8 +33,9 @@ from rich.text import Text
 
 from pyhooks.check.ask import Seen
 from pyhooks.check.findings import SEVERITIES, Finding, Severity, TopicReport
-from pyhooks.check.placement import UNNAMED, Broker, Need, Setting, State, rack_name
+from pyhooks.check.placement import Broker, Need, Setting, State, rack_name
 from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.gate import UNNAMED
 
 STYLES: dict[Severity, str] = {"error": "bold red", "unknown": "magenta", "risk": "yellow", "notice": "dim"}
 TOPICS_SHOWN = 40
@@ -118,7 +119,7 @@ def _topic_json(report: TopicReport) -> dict[str, Any]:
             told |= {
                 "racks": list(state.racks),
                 "isr_racks": list(state.isr_racks),
-                "needs": {"replicas": state.gate.replicas, "racks": state.gate.racks},
+                "needs": {"replicas": state.now.need_replicas, "racks": state.now.need_racks},
                 "writable": state.writable,
                 "stopped_by": asdict(state.stopped_by),
                 "stopped_when_whole": asdict(state.stopped_when_whole),
@@ -235,7 +236,7 @@ def _needs(need: Need | None, what: str, states: Sequence[State]) -> Text:
     setting = need.replicas if what == "replicas" else need.racks
     if setting is None:
         return Text("-", style="dim")
-    effective = {getattr(state.gate, what) for state in states}
+    effective = {state.now.need_replicas if what == "replicas" else state.now.need_racks for state in states}
     capped = "" if effective <= {setting.value} else f"={_range(effective)}"
     # the value as configured, what the gate makes of it where that differs, and where it comes from
     return Text.assemble(f"{setting.value}{capped}", (f" {setting.source}", "dim"))
@@ -281,7 +282,7 @@ def _alone(states: Sequence[State]) -> Text:
     now = sum(state.lone_now and len(state.racks) > 1 for state in states)
     if not racks:
         return Text("no", style="green")
-    if all(state.gate.replicas == 1 for state in states):
+    if all(state.now.need_replicas == 1 for state in states):
         return Text("1 replica", style=STYLES["notice"])
     text = Text(_tally(dict(sorted(racks.items())), len(states)), style="yellow")
     return Text.assemble(text, (f" now: {now}", STYLES["error"])) if now else text

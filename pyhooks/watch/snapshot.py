@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
+from pyhooks import gate
 from pyhooks.watch.observation import (
     ANY_PARTITION,
     BrokerMetrics,
@@ -156,17 +156,17 @@ def _partition(
     *,
     single: bool,
 ) -> PartitionState:
-    rules, ignored_racks = _in_force(now.rules.get(seen.topic), now.racks_enforced, len(seen.replicas))
+    rules, copies = now.rules.get(seen.topic), len(seen.replicas)
+    limits = _in_force(rules, now.racks_enforced, copies)
+    asked = gate.capped(rules.min_racks, copies) if rules is not None and rules.min_racks is not None else None
+    known = {broker: rack for broker, rack in racks.items() if rack is not None}
+    answer = limits.ask(seen.isr, known) if limits is not None and seen.isr is not None else None
+    whole = limits.ask(seen.replicas, known) if limits is not None and known.keys() >= set(seen.replicas) else None
     told = now.metrics[seen.leader] if seen.leader is not None and seen.leader in now.metrics else None
     gauges = told.partitions.get(seen.key, {}) if told is not None else {}
     log_end, leader_racks = _whole(gauges.get("LogEndOffset")), _whole(gauges.get("IsrRackCount"))
-    min_racks = min(rules.min_racks, len(seen.replicas)) if rules and rules.min_racks is not None else None
-    min_replicas = min(rules.min_replicas, len(seen.replicas)) if rules else None
-    isr_racks = _count(seen.isr, racks)
-    short = seen.isr is not None and (
-        (min_racks is not None and isr_racks is not None and isr_racks < min_racks)
-        or (min_replicas is not None and len(seen.isr) < min_replicas)
-    )
+    isr_racks = _count(seen.isr, known)
+    short = answer is not None and (not answer.enough_replicas or (isr_racks is not None and not answer.enough_racks))
     short_looks = (before.short_looks if before is not None else 0) + 1 if short else 0
     odd = leader_racks is not None and isr_racks is not None and leader_racks != isr_racks
     odd_looks = (before.odd_looks if before is not None else 0) + 1 if odd else 0
@@ -178,11 +178,12 @@ def _partition(
         isr=seen.isr,
         replicas=seen.replicas,
         isr_racks=isr_racks,
-        placed_racks=_count(seen.replicas, racks),
-        isr_rack_names=tuple(sorted({racks.get(one) or "" for one in seen.isr or ()})),
-        rules=rules,
+        placed_racks=_count(seen.replicas, known),
+        isr_rack_names=tuple(sorted(gate.racks_of(seen.isr or (), known))),
+        now=answer,
+        whole=whole,
         racks_enforced=now.racks_enforced,
-        ignored_racks=ignored_racks,
+        ignored_racks=asked if limits is not None and asked is not None and asked > limits.racks else None,
         motion=motion,
         still_s=still_s,
         waiting=log_end - seen.high_watermark if log_end is not None and seen.high_watermark is not None else None,
@@ -193,8 +194,8 @@ def _partition(
     return PartitionState(
         seen=seen,
         isr_racks=isr_racks,
-        min_racks=min_racks,
-        min_replicas=min_replicas,
+        min_racks=limits.racks if limits is not None and asked is not None else None,
+        min_replicas=limits.replicas if limits is not None else None,
         short_looks=short_looks,
         odd_looks=odd_looks,
         motion=motion,
@@ -212,20 +213,19 @@ def _partition(
     )
 
 
-def _in_force(rules: Rules | None, enforced: bool | None, copies: int) -> tuple[Rules | None, int | None]:
-    """What the brokers go by, and the R above 1 that they don't go by."""
-    if rules is None or rules.min_racks is None or enforced is not False:
-        return rules, None
-    asked = min(rules.min_racks, copies)
-    return replace(rules, min_racks=1), asked if asked > 1 else None
-
-
-def _count(brokers: Iterable[int] | None, racks: Mapping[int, str | None]) -> int | None:
-    """How many racks they stand in, None if one is not known."""
-    if brokers is None:
+def _in_force(rules: Rules | None, enforced: bool | None, copies: int) -> gate.Limits | None:
+    """What the gate goes by, None if not known; where nobody can tell whether R is enforced, as if it were."""
+    if rules is None:
         return None
-    found = {racks.get(broker) for broker in brokers}
-    return None if None in found else len(found)
+    min_racks = 1 if rules.min_racks is None or enforced is False else rules.min_racks
+    return gate.limits(rules.min_replicas, min_racks, copies)
+
+
+def _count(brokers: Iterable[int] | None, racks: Mapping[int, str]) -> int | None:
+    """How many racks they stand in as the gate counts them, None if one is not known."""
+    if brokers is None or not racks.keys() >= set(brokers):
+        return None
+    return len(gate.racks_of(brokers, racks))
 
 
 Walk = tuple[Motion, float | None, float | None, int | None, int, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pyhooks.watch.observation import Rules
+from pyhooks import gate
 
 Level = Literal["down", "unknown", "risk", "warn", "ok"]
 Motion = Literal["moving", "back", "frozen", "still", "unknown"]
@@ -25,7 +25,8 @@ class Facts:
         isr_racks: how many racks the ISR spans, None if not known.
         placed_racks: how many racks the replicas span, None if not known.
         isr_rack_names: names of the ISR's racks.
-        rules: what is required of the ISR as it is in force, None if not known.
+        now: what the gate says of the ISR by what is in force, None if not known; by those racks that are known.
+        whole: the same of all replicas, None also if one of their racks is not known.
         racks_enforced: an R above 1 is in force, None if not known.
         ignored_racks: the R above 1 that is set and not in force, capped by the number of replicas; else None.
         motion: of the high watermark.
@@ -43,7 +44,8 @@ class Facts:
     isr_racks: int | None
     placed_racks: int | None
     isr_rack_names: tuple[str, ...]
-    rules: Rules | None
+    now: gate.Answer | None
+    whole: gate.Answer | None
     racks_enforced: bool | None
     ignored_racks: int | None
     motion: Motion
@@ -71,37 +73,34 @@ def _judge(facts: Facts) -> tuple[Level, str]:
         return "down", f"offline: leader {facts.leader} is {facts.leader_state}"
     if facts.leader_state == "mute":
         return "unknown", f"leader {facts.leader} does not answer"
-    if facts.rules is None:
+    if facts.now is None:
         return "unknown", "its min.insync settings are not known"
-    refusal = _refusal(facts, facts.rules)
+    refusal = _refusal(facts, facts.now)
     if refusal is not None:
         return refusal
     if facts.motion == "back":
         return "risk", "high watermark went back"
     if facts.motion == "frozen" and facts.waiting and (facts.still_s or 0) >= STALLED_S:
         return "down", f"stalled: {facts.waiting} {'record waits' if facts.waiting == 1 else 'records wait'}"
-    return _writable(facts, facts.rules)
+    return _writable(facts, facts.now)
 
 
-def _refusal(facts: Facts, rules: Rules) -> tuple[Level, str] | None:
+def _refusal(facts: Facts, now: gate.Answer) -> tuple[Level, str] | None:
     """What an ISR that is too small means, None if it is large enough."""
-    copies = len(facts.replicas)
     missing: list[str] = []
-    replicas = min(rules.min_replicas, copies)
-    too_few = len(facts.isr or ()) < replicas
-    racks = min(rules.min_racks, copies) if rules.min_racks is not None else 1
-    if racks > 1:
-        if facts.isr_racks is None:
-            return "unknown", "the rack of a replica is not known"
-        if facts.isr_racks < racks and facts.racks_enforced is None:
-            if not too_few:
-                return "unknown", f"{facts.isr_racks} of {racks} racks, not known if enforced"
-        elif facts.isr_racks < racks:
-            missing.append(f"{facts.isr_racks} of {racks} racks")
-            if facts.placed_racks is not None and facts.placed_racks < racks:
-                return "down", f"refusing: placed in {facts.placed_racks} of {racks} racks"
-    if too_few:
-        missing.append(f"{len(facts.isr or ())} of {replicas} replicas")
+    if now.need_racks > 1 and facts.isr_racks is None:
+        return "unknown", "the rack of a replica is not known"
+    if not now.enough_racks:
+        short = f"{len(now.racks)} of {now.need_racks} racks"
+        if facts.racks_enforced is None:
+            if now.enough_replicas:
+                return "unknown", f"{short}, not known if enforced"
+        else:
+            missing.append(short)
+            if facts.whole is not None and not facts.whole.enough_racks:
+                return "down", f"refusing: placed in {len(facts.whole.racks)} of {now.need_racks} racks"
+    if not now.enough_replicas:
+        missing.append(f"{now.replicas} of {now.need_replicas} replicas")
     if not missing:
         return None
     if facts.acked_while_short:
@@ -110,10 +109,9 @@ def _refusal(facts: Facts, rules: Rules) -> tuple[Level, str] | None:
     return "down", f"refusing: {', '.join(missing)}"
 
 
-def _writable(facts: Facts, rules: Rules) -> tuple[Level, str]:
+def _writable(facts: Facts, now: gate.Answer) -> tuple[Level, str]:
     """What stands between a partition that takes writes and one that does not, or takes them in one rack."""
-    copies, in_sync = len(facts.replicas), len(facts.isr or ())
-    racks = min(rules.min_racks, copies) if rules.min_racks is not None else 1
+    copies, in_sync, racks = len(facts.replicas), now.replicas, now.need_racks
     if facts.leader_racks is not None:
         return "warn", f"leader counts {facts.leader_racks} racks"
     alone = facts.isr_racks == 1 and (facts.placed_racks or 0) > 1

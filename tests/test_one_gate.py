@@ -1,0 +1,102 @@
+"""Check and watch have no gate of their own: both say what ``pyhooks.gate.ask`` says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyhooks import gate
+from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic, states_of
+from pyhooks.watch.observation import BrokerSeen, Observation, PartitionSeen, Rules
+from pyhooks.watch.snapshot import snapshot
+from pyhooks.watch.states import PartitionState
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A partition somewhere; brokers that are not in ``racks`` are unknown to the cluster."""
+
+    racks: dict[int, str]
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    min_replicas: int
+    min_racks: int
+
+    def asked(self, *, enforced: bool = True) -> gate.Answer:
+        racks = self.min_racks if enforced else 1
+        return gate.ask(
+            self.isr, self.racks, min_replicas=self.min_replicas, min_racks=racks, replicas=len(self.replicas)
+        )
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    racks = draw(st.dictionaries(st.integers(1, 7), st.sampled_from(["", " ", "a", "b", "c"])))
+    replicas = tuple(draw(st.lists(st.integers(1, 7), unique=True, min_size=1, max_size=6)))
+    isr = tuple(draw(st.lists(st.sampled_from(replicas), unique=True)))
+    return Scene(racks, replicas, isr, draw(st.integers(1, 7)), draw(st.integers(1, 7)))
+
+
+def watched(scene: Scene, *, enforced: bool | None) -> PartitionState:
+    leader = scene.isr[0] if scene.isr else scene.replicas[0]
+    ids = {*scene.racks, *scene.replicas}
+    seen = Observation(
+        mono_ns=1,
+        wall_ms=1,
+        cluster="c",
+        brokers=tuple(BrokerSeen(one, scene.racks.get(one), True, "up", True) for one in sorted(ids)),
+        partitions=(PartitionSeen("t", 0, scene.replicas, leader, scene.isr),),
+        rules={"t": Rules(scene.min_replicas, scene.min_racks)},
+        racks_enforced=enforced,
+    )
+    (found,) = snapshot(seen).partitions
+    return found
+
+
+@settings(max_examples=400, deadline=None)
+@given(scenes(), st.booleans())
+def test_check_says_what_the_gate_says(scene: Scene, enforced: bool) -> None:
+    asked = Need(Setting(scene.min_replicas, "topic"), Setting(scene.min_racks, "topic"))
+    leader = scene.isr[0] if scene.isr else -1
+    topic = Topic("t", False, (Partition("t", 0, leader, scene.replicas, scene.isr),), asked)
+    brokers = {broker: Broker(broker, rack) for broker, rack in scene.racks.items()}
+    cluster = Cluster("id", brokers, (topic,), enforced)
+    (state,) = states_of(topic, cluster, cluster.racks)
+    told = scene.asked(enforced=enforced)
+    assert state.now == told
+    assert state.writable == told.passes
+    whole = gate.ask(
+        scene.replicas, scene.racks, min_replicas=1, min_racks=scene.min_racks, replicas=len(scene.replicas)
+    )
+    assert state.reachable == whole.enough_racks
+    for broker in scene.isr if told.passes else ():
+        left = set(scene.isr) - {broker}
+        again = gate.ask(
+            left,
+            scene.racks,
+            min_replicas=scene.min_replicas,
+            min_racks=scene.min_racks if enforced else 1,
+            replicas=len(scene.replicas),
+        )
+        assert (broker in state.stopped_by.brokers) is not again.passes
+
+
+@settings(max_examples=400, deadline=None)
+@given(scenes(), st.sampled_from([True, False, None]))
+def test_watch_says_what_the_gate_says(scene: Scene, enforced: bool | None) -> None:
+    found, told = watched(scene, enforced=enforced), scene.asked(enforced=enforced is not False)
+    known = set(scene.isr) <= scene.racks.keys()
+    assert (found.min_replicas, found.min_racks) == (told.need_replicas, told.need_racks)
+    assert found.isr_racks == (len(told.racks) if known else None)
+    refused = "refusing" in found.verdict
+    if told.need_racks > 1 and not known:
+        # more racks could only be more: it may pass, and nobody can say that it does not
+        assert (found.level, found.verdict) == ("unknown", "the rack of a replica is not known")
+    elif enforced is None and not told.enough_racks and told.enough_replicas:
+        assert (found.level, refused) == ("unknown", False)
+    else:
+        assert refused is not told.passes
+        assert (found.level == "down") is refused
+        assert bool(found.short_looks) is refused
