@@ -23,10 +23,10 @@ def event(at: int, process: str, op: str, outcome: Outcome, **data: Any) -> Even
     return Event(at, at, process, op, outcome, data.pop("rack", None), data)
 
 
-def fault(*steps: str, bad: str = "") -> list[Event]:
+def fault(*steps: str, bad: str = "", how: Outcome = "unknown") -> list[Event]:
     kinds: dict[str, Outcome] = {"inject": "info", "heal": "info"}
     return [
-        event(index, "fault", "kill-rack", "unknown" if step == bad else kinds.get(step, "ok"), rack="b", step=step)
+        event(index, "fault", "kill-rack", how if step == bad else kinds.get(step, "ok"), rack="b", step=step)
         for index, step in enumerate(steps)
     ]
 
@@ -39,6 +39,13 @@ def fault(*steps: str, bad: str = "") -> list[Event]:
         ([], "unknown"),
         (fault(*STEPS, bad="proved"), "unknown"),
         (fault(*STEPS, bad="held"), "unknown"),
+        (fault(*STEPS, bad="healed"), "unknown"),
+        (fault(*STEPS, bad="proved", how="fail"), "false"),
+        (fault(*STEPS, bad="held", how="fail"), "false"),
+        (fault(*STEPS, bad="healed", how="fail"), "false"),
+        (fault(*STEPS) + fault(*STEPS, bad="healed", how="fail"), "false"),
+        (fault("before", bad="before", how="fail"), "unknown"),
+        (fault(*STEPS) + fault("before", bad="before", how="fail"), "unknown"),
         (fault(*STEPS[:-1]), "unknown"),
         (fault("before", "inject", "heal", "healed"), "unknown"),
     ],

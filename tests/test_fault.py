@@ -1,4 +1,4 @@
-"""Faults prove themselves: one that does not take hold, last or heal is unknown and raises."""
+"""Faults prove themselves: one that does not take hold, last or heal fails, and raises."""
 
 from __future__ import annotations
 
@@ -121,15 +121,43 @@ def test_a_port_that_opens_late_is_awaited(tmp_path: Path) -> None:
         ([True, False, False, False], "healed", 1),
     ],
 )
-def test_a_fault_that_is_not_proved_is_unknown_and_raises(
+def test_a_fault_that_its_probes_contradict_has_failed_and_raises(
     tmp_path: Path, answers: list[bool], step: str, healed: int
 ) -> None:
     history, fault = History(tmp_path / "h"), Fault(answers)
     with pytest.raises(RackgateError, match=r"results are unknown; .*connect ="):
         run(fault, history)
-    assert (step, "unknown") in steps(history)
+    assert (step, "fail") in steps(history)
     assert len(fault.healed) == healed
-    assert check_faults(list(history.events())).valid == "unknown"
+    # one that was not injected has not failed
+    assert check_faults(list(history.events())).valid == ("unknown" if step == "before" else "false")
+
+
+@pytest.mark.parametrize(("silent", "step"), [(1, "before"), (2, "proved"), (3, "held")])
+def test_a_proof_that_cannot_be_made_is_unknown_and_raises(tmp_path: Path, silent: int, step: str) -> None:
+    history, fault = History(tmp_path / "h"), Fault([True, False, False, True])
+    asked = 0
+
+    def probes() -> dict[str, Question]:
+        def ask() -> bool:
+            nonlocal asked
+            asked += 1
+            if asked == silent:
+                raise RackgateError("ping is not installed")
+            return fault.answers.pop(0) if len(fault.answers) > 1 else fault.answers[0]
+
+        return {"connect": ask}
+
+    fault.answers = [answer for at, answer in enumerate(fault.answers, 1) if at != silent]
+    vars(fault)["probes"] = probes
+    with pytest.raises(RackgateError, match="results are unknown: ping is not installed"):
+        run(fault, history)
+    events = list(history.events())
+    (told,) = [one for one in events if one.outcome not in ("ok", "info")]
+    assert (told.data["step"], told.outcome, told.data["probes"]) == (step, "unknown", {"connect": None})
+    found = check_faults(events)
+    assert found.valid == "unknown"
+    assert "ping is not installed" in "; ".join(found.because)
 
 
 def test_a_body_that_fails_is_healed_under_its_own_error(tmp_path: Path) -> None:

@@ -8,13 +8,18 @@ from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
 
 STEPS = ("before", "inject", "proved", "held", "heal", "healed")
+# What a proof says that its probes contradict; before the fault there is nothing that could have failed.
+FAILED = {"proved": "did not take hold", "held": "did not last", "healed": "did not heal"}
 
 
 def check_faults(events: Iterable[Event]) -> Verdict:
-    """Unknown unless the history holds at least one fault and each went through all of its steps, proofs good.
+    """Each fault took hold, lasted and was healed, by what probes answered; there must be at least one.
 
-    Without that, nothing else that was observed says anything about an outage.
+    Wrong if a probe that was asked for the proof of one of these contradicts it (outcome ``fail``): nothing else that
+    was observed under such a fault says anything about an outage. Unknown without a fault, if a proof could not be
+    made, if things were not as usual before the fault, so that it was not injected, or if steps are missing.
     """
+    wrong: list[str] = []
     missing: list[str] = []
     open_steps: dict[tuple[str, str | None, object], list[str]] = {}
     finished = 0
@@ -23,9 +28,11 @@ def check_faults(events: Iterable[Event]) -> Verdict:
             continue
         step = str(event.data.get("step"))
         broker = event.data.get("broker")
-        name = f"{event.op} {event.rack}" if broker is None else f"{event.op} broker {broker}"
-        if event.outcome == "unknown":
-            missing.append(f"{name}: {step!r} was not proved: {event.data.get('probes')}")
+        name = _name(event.op, event.rack, broker)
+        if event.outcome == "fail" and step in FAILED:
+            wrong.append(f"{name}: {FAILED[step]}: {event.data.get('probes')}")
+        elif event.outcome in ("fail", "unknown"):
+            missing.append(f"{name}: {step!r} was not proved: {event.data.get('errors') or event.data.get('probes')}")
         steps = open_steps.setdefault((event.op, event.rack, broker), [])
         steps.append(step)
         if step == STEPS[-1]:
@@ -34,9 +41,13 @@ def check_faults(events: Iterable[Event]) -> Verdict:
             del open_steps[event.op, event.rack, broker]
             finished += 1
     missing += [
-        f"{op} {rack if broker is None else f'broker {broker}'}: never healed, last step {steps[-1]!r}"
-        for (op, rack, broker), steps in open_steps.items()
+        f"{_name(*which)}: {'never healed' if 'inject' in steps else 'never injected'}, last step {steps[-1]!r}"
+        for which, steps in open_steps.items()
     ]
     if not finished:
         missing.append("no fault in the history")
-    return Verdict.of("faults", missing=missing)
+    return Verdict.of("faults", wrong=wrong, missing=missing)
+
+
+def _name(op: str, rack: str | None, broker: object) -> str:
+    return f"{op} {rack}" if broker is None else f"{op} broker {broker}"

@@ -2,8 +2,10 @@
 
 A fault is a context manager. It is *injected* on entry, *proved* by probes that succeeded before and fail now, and
 *healed* on exit, also when the body fails; the heal is proved too. Every step is an event of the history (process
-``fault``, op such as ``kill-rack``, ``data.target`` and ``data.step``). A fault that did not take hold is an event with
-outcome ``unknown`` and raises, so that nothing measured under it can count.
+``fault``, op such as ``kill-rack``, ``data.target`` and ``data.step``). A proof in which a probe answers otherwise
+than it should is an event with outcome ``fail``: the fault did not take hold, last or heal, or things were not as usual
+before it. One of which a probe could not be asked, and no other contradicts, is ``unknown``. Both raise, so that
+nothing measured under it can count. ``data.probes`` has the answers, null for a probe that could not be asked.
 """
 
 from __future__ import annotations
@@ -126,10 +128,18 @@ class Fault(Protocol):
         """Gives it back; doing so twice is the same as once, also if the first time was interrupted anywhere."""
 
 
-def _all_at_once(questions: dict[str, Question]) -> dict[str, bool]:
+def _all_at_once(questions: dict[str, Question]) -> dict[str, bool | RackgateError]:
+    """The answers, or why a question could not be asked."""
     with ThreadPoolExecutor(max(1, len(questions))) as pool:
-        futures = {name: pool.submit(ask) for name, ask in questions.items()}
+        futures = {name: pool.submit(_answer, ask) for name, ask in questions.items()}
         return {name: future.result() for name, future in futures.items()}
+
+
+def _answer(ask: Question) -> bool | RackgateError:
+    try:
+        return ask()
+    except RackgateError as error:
+        return error
 
 
 class Injection:
@@ -155,7 +165,7 @@ class Injection:
         """Its name in the history."""
         return f"{self.fault.kind}-{self.fault.target.kind}"
 
-    def _note(self, step: str, outcome: Literal["info", "ok", "unknown"] = "info", **more: Any) -> None:
+    def _note(self, step: str, outcome: Literal["info", "ok", "fail", "unknown"] = "info", **more: Any) -> None:
         target = self.fault.target
         broker = {"broker": target.nodes[0].node_id} if target.kind == "broker" else {}
         told = {"target": str(target), **broker, "step": step, **more}
@@ -165,18 +175,26 @@ class Injection:
         try:
             found = _all_at_once(self.fault.probes())
         except RackgateError as error:
-            self._note(step, "unknown", probes={}, error=str(error))
+            self._note(step, "unknown", probes={}, errors={"all": str(error)})
             raise RackgateError(
                 f"{self.op} {self.fault.target}: {step!r} is not proved, so results are unknown: {error}"
             ) from error
-        wrong = [name for name, answer in found.items() if answer is not self.fault.expects(name, during=during)]
-        good = bool(found) and not wrong
-        self._note(step, "ok" if good else "unknown", probes=found)
+        silent = {name: str(answer) for name, answer in found.items() if isinstance(answer, RackgateError)}
+        told = {name: None if name in silent else answer for name, answer in found.items()}
+        wrong = [
+            f"{name} = {answer}"
+            for name, answer in told.items()
+            if answer is not None and answer is not self.fault.expects(name, during=during)
+        ]
+        good = bool(found) and not wrong and not silent
+        more = {"errors": silent} if silent else {}
+        self._note(step, "fail" if wrong else "ok" if good else "unknown", probes=told, **more)
+        if wrong:
+            why = f"; contrary to what was expected: {'; '.join(wrong)}"
+        else:
+            why = f": {next(iter(silent.values()), 'nothing could be probed')}"
         if not good:
-            raise RackgateError(
-                f"{self.op} {self.fault.target}: {step!r} is not proved, so results are unknown; contrary to what was"
-                f" expected: {'; '.join(f'{name} = {found[name]}' for name in wrong) or 'nothing could be probed'}"
-            )
+            raise RackgateError(f"{self.op} {self.fault.target}: {step!r} is not proved, so results are unknown{why}")
 
     def inject(self, record: Callable[[Mapping[str, Any]], None] = lambda _: None) -> None:
         """Takes the target away, with proof; heals at once what does not take hold.
