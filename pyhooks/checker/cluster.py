@@ -4,10 +4,11 @@ Events:
 
 * process ``isr-watch``, op ``look``, outcome ``ok``: ``data`` ``{racks, partitions}`` with ``racks`` broker id (as
   text) to rack, and ``partitions`` ``topic-number`` to ``{leader, isr, replicas}``. A look that got no answer is
-  ``unknown``.
+  ``unknown``. The event is of the moment of the answer; ``asked_ns``, if told, is that of the question.
 * op ``settings``: ``data`` ``{topic, step}`` and the topic's ``min.insync.replicas`` and ``min.insync.racks`` as
-  numbers. Steps are ``seen`` (the cluster says so at this moment), ``begin`` (somebody asks for it now: from here on it
-  may hold) and ``settled`` (it holds everywhere).
+  numbers. Steps are ``seen`` (some broker says so, since ``asked_ns`` if told), ``begin`` (somebody asks for it now:
+  from here on it may hold) and ``settled`` (every broker concerned says so; with outcome ``unknown``: not all did, and
+  it may or may not hold). See ``pyhooks.workload.settings``.
 * process ``fault``: ``rack`` or ``data`` ``{broker}``, and ``data`` ``{step}`` of ``pyhooks.fault``.
 """
 
@@ -38,6 +39,7 @@ class Look:
         isr: broker ids, sorted.
         replicas: broker ids, in the order of the assignment; empty if nobody told.
         racks: broker id to rack, ``""`` for a broker without one, of the brokers that were known then.
+        asked_ns: when the cluster was asked, if told.
     """
 
     at_ns: int
@@ -45,6 +47,12 @@ class Look:
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
     racks: Mapping[int, str]
+    asked_ns: int | None = None
+
+    @property
+    def since_ns(self) -> int:
+        """The state is of some moment from here until ``at_ns``."""
+        return self.at_ns if self.asked_ns is None else self.asked_ns
 
     @property
     def isr_racks(self) -> tuple[str, ...]:
@@ -126,6 +134,7 @@ def looks(events: Iterable[Event]) -> dict[Place, list[Look]]:
                     tuple(sorted(map(int, told["isr"]))),
                     tuple(map(int, told.get("replicas", ()))),
                     known,
+                    event.data.get("asked_ns"),
                 )
             )
     return {place: sorted(seen, key=lambda look: look.at_ns) for place, seen in found.items()}
@@ -158,6 +167,23 @@ def faults(events: Iterable[Event]) -> list[Fault]:
     return found
 
 
+@dataclass(frozen=True)
+class Word:
+    """What was said of a topic's settings.
+
+    Attributes:
+        at_ns: monotonic.
+        step: ``seen``, ``begin``, ``settled``, or ``open`` for a change that did not settle as far as anybody knows.
+        value: the settings.
+        since_ns: of ``seen``, when the question was put.
+    """
+
+    at_ns: int
+    step: str
+    value: Requirement
+    since_ns: int
+
+
 class Settings:
     """What topics required, and when.
 
@@ -166,34 +192,92 @@ class Settings:
     """
 
     def __init__(self, events: Sequence[Event]) -> None:
-        self._told: defaultdict[str, list[tuple[int, str, Requirement]]] = defaultdict(list)
+        said: defaultdict[str, list[Word]] = defaultdict(list)
         for event in events:
             if event.op == "settings":
                 value = Requirement(int(event.data[REPLICAS]), int(event.data[RACKS]))
-                self._told[str(event.data["topic"])].append((event.mono_ns, str(event.data["step"]), value))
-        for told in self._told.values():
-            told.sort(key=lambda one: one[0])
+                step = "open" if event.outcome == "unknown" else str(event.data["step"])
+                since_ns = int(event.data.get("asked_ns", event.mono_ns))
+                said[str(event.data["topic"])].append(Word(event.mono_ns, step, value, since_ns))
+        # a word and all that may hold from it on, until the next one
+        self._told = {topic: _meanings(sorted(words, key=lambda one: one.at_ns)) for topic, words in said.items()}
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of which something was said, sorted."""
+        return tuple(sorted(self._told))
+
+    def edges(self, topic: str) -> tuple[int, ...]:
+        """The moments at which what ``possible`` tells can become something else."""
+        told = self._told.get(topic, [])
+        meanings = [None, *(meaning for _, meaning in told), None]
+        return tuple(
+            word.at_ns
+            for at, (word, meaning) in enumerate(told, 1)
+            if meanings[at - 1] != meaning or meanings[at + 1] != meaning
+        )
+
+    def words(self, topic: str) -> tuple[Word, ...]:
+        """All that was said of a topic, in the order of time."""
+        return tuple(word for word, _ in self._told.get(topic, ()))
 
     def possible(self, topic: str, from_ns: int, to_ns: int) -> frozenset[Requirement]:
         """What a topic may have required within a stretch of time; none if the history does not tell.
 
-        Before the first and after the last word of it, that word holds. Between two different ones, both may.
+        Before the first and after the last word of it, that word holds. Between two different ones, both may. From a
+        ``begin`` on, both may hold until the change has settled; one of which nobody tells that it has, until somebody
+        sees the new value.
         """
         told = self._told.get(topic, [])
         # What held before the first request is not known.
-        if not told or told[0][1] == "begin":
+        if not told or told[0][0].step in ("begin", "open"):
             return frozenset()
-        current = frozenset({told[0][2]})
-        found = set(current) if from_ns < told[0][0] else set()
-        for index, (at_ns, step, value) in enumerate(told):
+        found = set(told[0][1]) if from_ns < told[0][0].at_ns else set()
+        for index, (word, current) in enumerate(told):
             # from here to the next word
-            after = told[index + 1] if index + 1 < len(told) else None
-            current = current | {value} if step == "begin" else frozenset({value})
-            if at_ns <= to_ns and (after is None or after[0] >= from_ns):
+            after = told[index + 1][0] if index + 1 < len(told) else None
+            if word.at_ns <= to_ns and (after is None or after.at_ns >= from_ns):
                 found |= current
                 # What was seen may have changed at any time before it was seen otherwise.
-                found |= {after[2]} if after is not None and step != "begin" else set()
+                found |= {after.value} if after is not None and word.step != "begin" else set()
         return frozenset(found)
+
+
+def _meanings(words: Sequence[Word]) -> list[tuple[Word, frozenset[Requirement]]]:
+    found: list[tuple[Word, frozenset[Requirement]]] = []
+    current: frozenset[Requirement] = frozenset()
+    asked: Requirement | None = None
+    for index, word in enumerate(words):
+        if word.step == "begin":
+            current, asked = current | {word.value}, word.value
+        elif word.step == "open":
+            current |= {word.value}
+        elif word.step == "settled":
+            # of a change that another one has overtaken by then
+            current = frozenset({word.value} if asked is None else {word.value, asked})
+            asked = None if asked == word.value else asked
+        elif asked is not None:
+            # One broker has said it; whether all go by it is told by 'settled', if by anything.
+            current |= {word.value}
+            if word.value == asked and not _settles(words[index:], asked):
+                current, asked = frozenset({word.value}), None
+        elif _outdated(word, words[:index]):
+            continue
+        else:
+            current = frozenset({word.value})
+        found.append((word, current))
+    return found
+
+
+def _settles(rest: Sequence[Word], value: Requirement) -> bool:
+    """Whether all brokers say later on that a change has settled, before the next one is begun."""
+    until = next((at for at, word in enumerate(rest) if word.step == "begin"), len(rest))
+    return any(word.step in ("settled", "open") and word.value == value for word in rest[:until])
+
+
+def _outdated(seen: Word, before: Sequence[Word]) -> bool:
+    """Whether a change settled between the question and the answer, so that this may be an answer from before it."""
+    return any(word.step == "settled" and seen.since_ns < word.at_ns and word.value != seen.value for word in before)
 
 
 def at(seen: Sequence[Look], moment_ns: int) -> Look | None:

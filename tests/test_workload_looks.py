@@ -1,0 +1,128 @@
+"""Looks beside a workload: whatever ends them is told, in the history and to who waits for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from pyhooks.checker import cluster
+from pyhooks.cluster import topics
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event, History
+from pyhooks.wait import wait_for
+from pyhooks.workload import looks
+from pyhooks.workload.looks import watched
+
+RACKS = {1: "a", 2: "b"}
+STATE = SimpleNamespace(leader=1, isrs=[2, 1], replicas=[1, 2])
+TOPIC = SimpleNamespace(error=None, partitions={0: STATE})
+
+
+class Client:
+    """An admin client that answers well, but for the looks of which something else is said."""
+
+    def __init__(self, otherwise: dict[int, Callable[[], object]]) -> None:
+        self.otherwise = otherwise
+        self.looks = 0
+
+    def list_topics(self, timeout: float) -> Any:
+        assert timeout == topics.LOOK_S
+        self.looks += 1
+        self.otherwise.get(self.looks, lambda: None)()
+        return SimpleNamespace(topics={"t": TOPIC})
+
+    def describe_configs(self, resources: list[Any], request_timeout: float) -> dict[Any, Future[Any]]:
+        assert request_timeout == topics.LOOK_S
+        future: Future[Any] = Future()
+        values = {cluster.REPLICAS: "2", cluster.RACKS: "2"}
+        future.set_result({name: SimpleNamespace(value=value) for name, value in values.items()})
+        return dict.fromkeys(resources, future)
+
+
+def raises(error: BaseException) -> Callable[[], object]:
+    def fail() -> object:
+        raise error
+
+    return fail
+
+
+def look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, otherwise: dict[int, Callable[[], object]], until: int
+) -> list[Event]:
+    client, history = Client(otherwise), History(tmp_path / "h")
+    monkeypatch.setattr(topics, "admin", lambda _: client)
+    try:
+        with watched("x:1", ["t"], RACKS, history, interval_s=0.01):
+            wait_for(lambda: client.looks >= until, what="looks", timeout_s=5, interval_s=0.01)
+    finally:
+        events = list(history.events())
+    return events
+
+
+def test_looks_are_told_with_the_time_of_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = look(tmp_path, monkeypatch, {}, until=12)
+    seen = cluster.looks(events)["t", 0]
+    assert len(seen) >= 13
+    assert all(one.since_ns < one.at_ns and one.isr == (1, 2) and one.racks == RACKS for one in seen)
+    assert len([one for one in events if one.op == "settings"]) >= 3, "at first, at the end, and each tenth time"
+    assert not cluster.unanswered(events)
+
+
+def test_no_answer_is_unknown_and_looks_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = raises(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    events = look(tmp_path, monkeypatch, {2: silent}, until=4)
+    assert len(cluster.unanswered(events)) == 1
+    assert len(cluster.looks(events)["t", 0]) >= 4
+
+
+@pytest.mark.parametrize("which", [1, 3])
+def test_what_else_ends_the_looks_is_an_event_and_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int
+) -> None:
+    """The first look is made here, and the third one in the thread."""
+    history = History(tmp_path / "h")
+    says = "looks at topics ended early: OverflowError: odd" if which == 3 else "^odd$"
+    with pytest.raises((RackgateError, OverflowError), match=says):
+        look(tmp_path, monkeypatch, {which: raises(OverflowError("odd"))}, until=3)
+    (told,) = [one for one in history.events() if one.outcome == "unknown"]
+    assert (told.process, told.op, told.data["error"]) == (cluster.LOOK_PROCESS, "look", "OverflowError: odd")
+
+
+def test_the_last_look_is_no_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, history = Client({}), History(tmp_path / "h")
+    monkeypatch.setattr(topics, "admin", lambda _: client)
+    with pytest.raises(OverflowError, match="odd"), watched("x:1", ["t"], RACKS, history, interval_s=60):
+        client.otherwise = {2: raises(OverflowError("odd"))}
+    assert len(cluster.unanswered(history.events())) == 1
+
+
+def test_a_look_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looks, "JOIN_S", 0.1)
+    free = threading.Event()
+    try:
+        with pytest.raises(RackgateError, match="one is still under way"):
+            look(tmp_path, monkeypatch, {2: lambda: free.wait(30)}, until=2)
+        assert cluster.unanswered(History(tmp_path / "h").events())
+    finally:
+        free.set()
+
+
+def test_an_error_of_the_run_is_the_one_that_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, history = Client({2: raises(OverflowError("odd"))}), History(tmp_path / "h")
+    monkeypatch.setattr(topics, "admin", lambda _: client)
+
+    def run() -> None:
+        with watched("x:1", ["t"], RACKS, history, interval_s=0.01):
+            wait_for(lambda: cluster.unanswered(history.events()), what="the end", timeout_s=5, interval_s=0.01)
+            _ = 1 / 0
+
+    with pytest.raises(ZeroDivisionError) as found:
+        run()
+    assert found.value.__notes__ == ["looks at topics ended early: OverflowError: odd"]
