@@ -7,22 +7,19 @@ M, R, placement and ISR at every moment, not written down by who made the histor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pyhooks.checker import cluster
+from pyhooks.checker import cluster, settling
 from pyhooks.checker.cluster import Fault, Look, Settings
 from pyhooks.checker.records import Attempt, Place, Records
+from pyhooks.checker.settling import BLIND_S, NS, SETTLE_S, Change, Span
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
 from pyhooks.workload.certainty import TOO_FEW
 
-NS = 1_000_000_000
-SETTLE_S = 2.0
 PATIENCE_S = 5.0
-# A gap between looks that is longer than this could hide a change and its reversal.
-BLIND_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +38,10 @@ class Window:
     enough: bool
     look: Look
 
+    def spans(self, attempt: Attempt) -> bool:
+        """Whether it has the whole of an attempt."""
+        return self.from_ns <= attempt.sent_ns and attempt.done_ns <= self.to_ns
+
 
 def windows(
     place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
@@ -50,15 +51,14 @@ def windows(
     Time under a fault counts only when nothing under the fault leads or is in sync any more: until then the looks tell
     what was, not what is. So it does after the heal until that is proved, and where settings change.
     """
-    for stretch in _stretches(seen):
-        from_ns, to_ns, look = stretch[0].at_ns + settle_ns, stretch[-1].at_ns, stretch[0]
-        cuts = [from_ns]
-        for fault in faults:
-            if any(fault.hits(broker, look.racks) for broker in {look.leader, *look.isr}):
-                ended_ns = fault.healed_ns + settle_ns if fault.healed_ns is not None else to_ns
-                if fault.inject_ns < to_ns and ended_ns > from_ns:
-                    cuts += [fault.inject_ns, ended_ns]
-        for begin_ns, end_ns in _uncut(from_ns, to_ns, cuts[1:]):
+    for stretch in settling.stretches(seen):
+        from_ns, to_ns, look = stretch[0].at_ns + settle_ns, stretch[-1].since_ns, stretch[0]
+        cuts = [
+            (inject_ns, ended_ns)
+            for inject_ns, ended_ns in settling.under_faults(look, faults, settle_ns, to_ns)
+            if inject_ns < to_ns and ended_ns > from_ns
+        ]
+        for begin_ns, end_ns in _uncut(from_ns, to_ns, cuts):
             wanted = settings.possible(place[0], begin_ns - settle_ns, end_ns)
             if not look.replicas or begin_ns >= end_ns:
                 continue
@@ -67,21 +67,10 @@ def windows(
                 yield Window(begin_ns, end_ns, expected.pop(), look)
 
 
-def _stretches(seen: Sequence[Look]) -> Iterator[list[Look]]:
-    current: list[Look] = []
-    for look in seen:
-        if current and (look.state != current[-1].state or look.at_ns - current[-1].at_ns > BLIND_S * NS):
-            yield current
-            current = []
-        current.append(look)
-    if current:
-        yield current
-
-
-def _uncut(from_ns: int, to_ns: int, cuts: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """What is left of a stretch without the pieces whose begins and ends follow upon each other in ``cuts``."""
+def _uncut(from_ns: int, to_ns: int, cuts: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """What is left of a stretch without pieces of it."""
     at_ns = from_ns
-    for begin_ns, end_ns in sorted(zip(cuts[::2], cuts[1::2], strict=True)):
+    for begin_ns, end_ns in sorted(cuts):
         if begin_ns > at_ns:
             yield at_ns, min(begin_ns, to_ns)
         at_ns = max(at_ns, end_ns)
@@ -115,14 +104,18 @@ def check_progress(
     Where they are enough: a refusal for want of replicas or racks is wrong, and so is a stretch in which no attempt is
     acknowledged though one was finished, or was waited for longer than ``patience_s``. A single attempt without an
     acknowledgement is unknown. Where they are not enough: an acknowledgement of an attempt that was sent in the stretch
-    is wrong; of one sent before, unknown. Times in between are not judged. Unknown, too: no stretch at all, stretches
-    in which fewer than ``attempts_min`` attempts began, unless they are too short for that, attempts while nobody
-    looked (see ``blind``), and a partition of which no attempt could be judged while all was enough, or while it was
-    too few, though it was seen like that.
+    is wrong; of one sent before, unknown. So it is where the state changes too often for a stretch to settle, but what
+    is expected stays the same: after ``settle_s`` nothing else may happen.
+
+    In between, while a change settles, attempts count for nothing, and are told as a note. What the settling took is
+    measured (see ``pyhooks.checker.settling``) and is a note, too. A change that attempts contradict and that none
+    follows is unknown. Unknown, too: no stretch at all, stretches in which fewer than ``attempts_min`` attempts began,
+    unless they are too short for that, attempts while nobody looked (see ``blind``), and a partition of which no
+    attempt could be judged while all was enough, or while it was too few, though it was seen like that.
 
     Args:
         events: a whole history. Its clients must have been able to reach all leaders that are not under a fault.
-        settle_s: how long a change may take from the first look that shows it until all know of it, in seconds.
+        settle_s: how long a change may take from the first look that shows it until all go by it, in seconds.
         patience_s: how long an attempt may take where all is well, in seconds.
         attempts_min: how many attempts each stretch of at least ``patience_s`` must have.
     """
@@ -131,10 +124,10 @@ def check_progress(
     unanswered = cluster.unanswered(events)
     wrong: list[str] = []
     missing = records.unnoted()
-    attempts: defaultdict[Place, list[Attempt]] = defaultdict(list)
-    for attempt in records.attempts:
-        if attempt.partition is not None:
-            attempts[attempt.topic, attempt.partition].append(attempt)
+    notes: list[str] = []
+    changes: list[Change] = []
+    settle_ns = round(settle_s * NS)
+    attempts = settling.attempts_of(records)
     if not attempts:
         missing.append("no attempt in the history")
     for place, own in sorted(attempts.items()):
@@ -142,7 +135,7 @@ def check_progress(
         if not settings.possible(place[0], 0, 1 << 62):
             missing.append(f"{place[0]}: nothing tells what it required")
             continue
-        found = list(windows(place, looks.get(place, ()), settings, faults, round(settle_s * NS)))
+        found = list(windows(place, looks.get(place, ()), settings, faults, settle_ns))
         if not found:
             missing.append(f"{name}: no settled stretch was observed")
         if unseen := blind(looks.get(place, ()), own):
@@ -151,6 +144,9 @@ def check_progress(
                 f"{name}: nobody saw its state during {len(unseen)} attempts, the first is {unseen[0].key}"
                 f" ({asked} looks without an answer)"
             )
+        between = [one for one in own if not any(window.spans(one) for window in found)]
+        if between:
+            notes.append(f"{name}: {len(between)} of {len(own)} attempts are not judged: something changed meanwhile")
         judged: defaultdict[bool, int] = defaultdict(int)
         for window in found:
             bad, gaps, count = _judged(name, window, own, round(patience_s * NS), attempts_min)
@@ -162,7 +158,42 @@ def check_progress(
             for enough, count in sorted(judged.items())
             if not count
         ]
-    return Verdict.of("progress", wrong=wrong, missing=missing)
+        for span in settling.spans(place, looks.get(place, ()), settings, faults, settle_ns):
+            change = settling.change_of(span, own)
+            changes += [change] if change is not None else []
+            bad, gaps = _settled(name, span, change, settling.late(span, between, settle_ns), settle_s)
+            wrong += bad
+            missing += gaps
+    notes.append(settling.settling(changes, settings, sorted({topic for topic, _ in attempts}), settle_s).text)
+    return Verdict.of("progress", wrong=wrong, missing=missing, notes=notes)
+
+
+def _settled(
+    name: str, span: Span, change: Change | None, late: Sequence[Attempt], settle_s: float
+) -> tuple[list[str], list[str]]:
+    """What is wrong and what is unknown of a change and of what was expected from then on.
+
+    Args:
+        name: of the partition.
+        span: what was expected.
+        change: with which it begins, if with any.
+        late: attempts that are in no window, and contradict it after the bound.
+        settle_s: the bound.
+    """
+    now = "enough" if span.enough else "too few"
+    wrong = [
+        f"{name}: {now} for {(one.sent_ns - span.from_ns) / NS:.1f} s, in changing states, and record {one.key} was"
+        f" {'acknowledged' if one.outcome == 'ok' else f'refused with {one.exception}'}"
+        for one in late
+    ]
+    if change is None or not change.old:
+        return wrong, []
+    took = f"{name}: outcomes followed what was before for {change.kept_s:.1f} s after it was {now}"
+    if change.old[-1].sent_ns - span.from_ns >= settle_s * NS:
+        return [*wrong, f"{took}: the change did not take effect within {settle_s:g} s"], []
+    if not change.follows:
+        return wrong, [f"{took}, and none was seen to follow the change"]
+    return wrong, []
 
 
 def _judged(

@@ -13,11 +13,9 @@ from pyhooks import gate
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Fault, Look, Settings
 from pyhooks.checker.records import Attempt, Place, Read, Records, fill
+from pyhooks.checker.settling import NS, SETTLE_S
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
-
-NS = 1_000_000_000
-SETTLE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
 
     Args:
         events: a whole history.
-        settle_s: how long a changed setting may take to reach all brokers, in seconds.
+        settle_s: how long a changed setting may take to reach all brokers once one tells it, in seconds.
     """
     records = Records(events)
     missing = records.unnoted()
@@ -113,7 +111,8 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
         problem, sure = judge.problem(attempt)
         if problem:
             (wrong if sure else missing).append(problem)
-    return Verdict.of("promise", wrong=wrong, missing=_each_once(missing))
+    notes = [f"settings that changed up to {settle_s:g} s before a record was sent may have held for it"]
+    return Verdict.of("promise", wrong=wrong, missing=_each_once(missing), notes=notes)
 
 
 def _each_once(reasons: Iterable[str]) -> tuple[str, ...]:
@@ -183,11 +182,11 @@ class _Judge:
         took = self._took(wipe, broker, place, attempt)
         if took is False:
             return False
-        back = [look.at_ns for look in self.looks.get(place, ()) if broker in look.isr]
-        if wipe.healed_ns is not None and any(wipe.healed_ns < at_ns for at_ns in back):
+        back = [look for look in self.looks.get(place, ()) if broker in look.isr]
+        if wipe.healed_ns is not None and any(wipe.healed_ns < look.since_ns for look in back):
             return False
         # Until the heal is proved, a look may still tell of the ISR before the fault.
-        perhaps = wipe.heal_ns is not None and any(wipe.heal_ns < at_ns for at_ns in back)
+        perhaps = wipe.heal_ns is not None and any(wipe.heal_ns < look.at_ns for look in back)
         return None if perhaps or wipe.proved_ns is None else took
 
     def _took(self, wipe: Fault, broker: int, place: Place, attempt: Attempt) -> bool | None:
@@ -198,7 +197,7 @@ class _Judge:
             # The disk was destroyed at an unknown moment between the begin and its proof.
             return None
         seen = self.looks.get(place, ())
-        between = [look for look in seen if attempt.done_ns < look.at_ns < wipe.inject_ns]
+        between = [look for look in seen if attempt.done_ns < look.since_ns and look.at_ns < wipe.inject_ns]
         if any(broker in look.isr for look in between):
             return True
         before = cluster.at(seen, attempt.sent_ns)

@@ -1,0 +1,234 @@
+"""How long a change may take until all go by it, and how long it took in a history.
+
+A change is one of what a partition has to do: its ISR or leader is seen otherwise, or its topic's settings are told
+otherwise, and from then on its replicas and racks are enough where they were too few, or too few where they were
+enough. Outcomes may follow the old state for as long as the *bound* says, and no longer; it is given, not taken from
+the history, so that nothing a history shows can excuse what it shows. What is *measured* in a history is how long they
+did. Until a change is over an outcome speaks neither for nor against anybody.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pyhooks.checker import cluster
+from pyhooks.checker.cluster import Fault, Look, Settings
+from pyhooks.checker.records import Attempt, Place, Records
+from pyhooks.history import Event
+from pyhooks.workload.certainty import TOO_FEW
+
+NS = 1_000_000_000
+SETTLE_S = 2.0
+# A gap between looks that is longer than this could hide a change and its reversal.
+BLIND_S = 3.0
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of time in which one thing was expected of a partition.
+
+    Attributes:
+        from_ns: when that was first known, monotonic.
+        to_ns: until when it was, as far as anybody looked.
+        enough: whether replicas and racks in the ISR are enough to acknowledge.
+        parts: the stretches in it in which the partition's state was the same; between them it was in motion.
+        before_ns: until when the opposite was known, if that was within ``BLIND_S``; so this begins with a change.
+    """
+
+    from_ns: int
+    to_ns: int
+    enough: bool
+    parts: tuple[tuple[int, int], ...]
+    before_ns: int | None = None
+
+    def inside(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Attempts that began and ended while the state was known, by their ends."""
+        found = []
+        for one in attempts:
+            at = bisect_right(self.parts, one.sent_ns, key=lambda part: part[0]) - 1
+            if at >= 0 and one.done_ns <= self.parts[at][1]:
+                found.append(one)
+        return sorted(found, key=lambda one: one.done_ns)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change, and what attempts that were sent after it became of.
+
+    Attributes:
+        span: what was expected from then on.
+        old: attempts that ended as the state before demands.
+        follows: whether one ended as the new state demands after the last of those.
+    """
+
+    span: Span
+    old: tuple[Attempt, ...]
+    follows: bool
+
+    @property
+    def kept_s(self) -> float:
+        """For how long outcomes followed the old state."""
+        return (self.old[-1].done_ns - self.span.from_ns) / NS if self.old else 0.0
+
+
+@dataclass(frozen=True)
+class Settling:
+    """What was granted to changes, and what they took.
+
+    Attributes:
+        bound_s: the bound.
+        measured_s: for how long at most outcomes followed the old state after a change; None if no change could be
+            measured, as no outcome was seen to follow the new one.
+        changes: how many could be measured.
+        told_s: what it took at most from the request for other settings until all brokers concerned told them; None
+            if the history tells of no such request.
+    """
+
+    bound_s: float
+    measured_s: float | None
+    changes: int
+    told_s: float | None
+
+    @property
+    def text(self) -> str:
+        """In one line."""
+        granted = f"{self.bound_s:g} s are granted to a change to take effect"
+        if self.measured_s is None:
+            measured = "how long it takes was not measured: no outcome was seen to follow a change"
+        else:
+            measured = f"measured: {self.measured_s:.2f} s at most in {self.changes} changes"
+        told = "" if self.told_s is None else f"; all brokers told other settings {self.told_s:.2f} s after the request"
+        return f"{granted}; {measured}{told}"
+
+
+def stretches(seen: Sequence[Look]) -> Iterator[list[Look]]:
+    """Looks in a row at the same state, with no gap in which it could have been another."""
+    current: list[Look] = []
+    for look in seen:
+        if current and (look.state != current[-1].state or look.at_ns - current[-1].at_ns > BLIND_S * NS):
+            yield current
+            current = []
+        current.append(look)
+    if current:
+        yield current
+
+
+def under_faults(look: Look, faults: Sequence[Fault], settle_ns: int, to_ns: int) -> list[tuple[int, int]]:
+    """When looks at a state tell what was, and not what is: something under a fault leads or is in sync.
+
+    So it is from the fault's begin until its heal is proved and has settled, or until ``to_ns`` if it is not.
+    """
+    return [
+        (fault.inject_ns, fault.healed_ns + settle_ns if fault.healed_ns is not None else to_ns)
+        for fault in faults
+        if any(fault.hits(broker, look.racks) for broker in {look.leader, *look.isr})
+    ]
+
+
+def spans(
+    place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
+) -> list[Span]:
+    """What was expected of a partition, in the order of time; where nobody knows there is none."""
+    found: list[Span] = []
+    broken = True
+    for from_ns, to_ns, enough in _parts(place, seen, settings, faults, settle_ns):
+        last = found[-1] if found else None
+        if enough is None:
+            broken = True
+        elif last is None:
+            found.append(Span(from_ns, to_ns, enough, ((from_ns, to_ns),)))
+            broken = False
+        else:
+            near = from_ns - last.to_ns <= BLIND_S * NS
+            if last.enough is enough and near and not broken:
+                *parts, (begin_ns, end_ns) = last.parts
+                parts += [(begin_ns, to_ns)] if end_ns == from_ns else [(begin_ns, end_ns), (from_ns, to_ns)]
+                found[-1] = Span(last.from_ns, to_ns, enough, tuple(parts), last.before_ns)
+            else:
+                before_ns = last.to_ns if near and last.enough is not enough else None
+                found.append(Span(from_ns, to_ns, enough, ((from_ns, to_ns),), before_ns))
+            broken = False
+    return found
+
+
+def _parts(
+    place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
+) -> Iterator[tuple[int, int, bool | None]]:
+    """Pieces of time in which neither state nor settings change, and what is expected; None where that is not known."""
+    for stretch in stretches(seen):
+        look, from_ns, to_ns = stretch[0], stretch[0].at_ns, stretch[-1].since_ns
+        cuts = under_faults(look, faults, settle_ns, to_ns)
+        edges = {at_ns for cut in cuts for at_ns in cut} | set(settings.edges(place[0]))
+        marks = sorted({from_ns, to_ns} | {at_ns for at_ns in edges if from_ns < at_ns < to_ns})
+        for begin_ns, end_ns in pairwise(marks):
+            wanted = settings.possible(place[0], begin_ns + 1, end_ns - 1)
+            expected = {one.met_by(look) for one in wanted}
+            known = look.replicas and len(expected) == 1
+            cut = any(begin_ns < cut_to and cut_from < end_ns for cut_from, cut_to in cuts)
+            yield begin_ns, end_ns, expected.pop() if known and not cut else None
+
+
+def change_of(span: Span, attempts: Sequence[Attempt]) -> Change | None:
+    """How outcomes took to what a span expects; None if it does not begin with a change that was seen."""
+    if span.before_ns is None:
+        return None
+    inside = span.inside(attempts)
+    old = tuple(one for one in inside if follows(one, enough=not span.enough))
+    rest = [one for one in inside if not old or one.done_ns > old[-1].done_ns]
+    return Change(span, old, any(follows(one, enough=span.enough) for one in rest))
+
+
+def follows(attempt: Attempt, *, enough: bool) -> bool:
+    """Whether an attempt ended as only a partition does whose ISR is enough, or too few; others say nothing."""
+    return attempt.outcome == "ok" if enough else attempt.exception in TOO_FEW
+
+
+def late(span: Span, attempts: Sequence[Attempt], settle_ns: int) -> list[Attempt]:
+    """Attempts that ended as the opposite demands though they were sent after a change had time to settle."""
+    over_ns = span.from_ns + settle_ns
+    return [one for one in span.inside(attempts) if one.sent_ns >= over_ns and follows(one, enough=not span.enough)]
+
+
+def settling(changes: Sequence[Change], settings: Settings, topics: Sequence[str], bound_s: float) -> Settling:
+    """What changes took."""
+    measured = [change.kept_s for change in changes if change.follows]
+    told = [took_ns / NS for topic in topics for took_ns in _told(settings, topic)]
+    return Settling(bound_s, max(measured, default=None), len(measured), max(told, default=None))
+
+
+def _told(settings: Settings, topic: str) -> Iterator[int]:
+    begun: dict[cluster.Requirement, int] = {}
+    for word in settings.words(topic):
+        if word.step == "begin":
+            begun = {word.value: word.at_ns}
+        elif word.step == "settled" and word.value in begun:
+            yield word.at_ns - begun.pop(word.value)
+
+
+def measure(events: Sequence[Event], bound_s: float = SETTLE_S) -> Settling:
+    """What changes took in a history.
+
+    Args:
+        events: a whole history.
+        bound_s: what is granted to them, in seconds.
+    """
+    settings, faults, looks = Settings(events), cluster.faults(events), cluster.looks(events)
+    found: list[Change] = []
+    for place, own in attempts_of(Records(events)).items():
+        for span in spans(place, looks.get(place, ()), settings, faults, round(bound_s * NS)):
+            change = change_of(span, own)
+            found += [change] if change is not None else []
+    return settling(found, settings, settings.topics, bound_s)
+
+
+def attempts_of(records: Records) -> Mapping[Place, Sequence[Attempt]]:
+    """The attempts of which it is known where they went."""
+    found: defaultdict[Place, list[Attempt]] = defaultdict(list)
+    for attempt in records.attempts:
+        if attempt.partition is not None:
+            found[attempt.topic, attempt.partition].append(attempt)
+    return found

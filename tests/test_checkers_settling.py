@@ -1,0 +1,246 @@
+"""What a change is granted to take effect, what it took, and that nothing is excused by that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from histories import S, Simulated, changed, event, is_, outage
+from typer.testing import CliRunner
+
+from pyhooks.checker import settling
+from pyhooks.checker.cluster import RACKS, REPLICAS, Requirement, Settings
+from pyhooks.checker.judging import judge, measured
+from pyhooks.checker.progress import check_progress
+from pyhooks.checker.promise import check_promise
+from pyhooks.checker.settling import SETTLE_S
+from pyhooks.cli import app
+from pyhooks.history import Event, History
+
+
+def shrunk(*, lag_s: float, every_s: float = 0.1, for_s: float = 8.0, after_s: float = 0.0) -> list[Event]:
+    """Rack b leaves the ISR, without a fault, and acknowledgements go on for a while; looks all the time."""
+    made = Simulated()
+    made.rest(4)
+    for _ in range(5):
+        made.produce()
+        made.look()
+    made.away |= {3}
+    made.look()
+    left = made.now
+    while made.now < left + round(for_s * S):
+        made.away = set() if made.now < left + round(lag_s * S) else {3}
+        made.produce()
+        made.away = {3}
+        made.look()
+        made.now += round(every_s * S)
+    made.away = set()
+    made.rest(3 + after_s)
+    for _ in range(5):
+        made.produce()
+        made.look()
+    made.end()
+    return made.events
+
+
+def test_what_a_change_took_is_measured_and_told() -> None:
+    events = shrunk(lag_s=0.7)
+    found = check_progress(events)
+    assert found.valid == "true", found.because
+    took = settling.measure(events)
+    assert took.measured_s == pytest.approx(0.65, abs=0.15)
+    assert took.bound_s == SETTLE_S
+    assert took.changes == 2, "away and back"
+    assert f"2 s are granted to a change to take effect; measured: {took.measured_s:.2f} s" in found.notes[-1]
+    assert any("attempts are not judged: something changed meanwhile" in note for note in found.notes)
+
+
+def test_a_change_that_takes_longer_than_the_bound_is_wrong_however_long_it_is_measured() -> None:
+    events = shrunk(lag_s=3.2)
+    took = settling.measure(events)
+    assert took.measured_s is not None
+    assert took.measured_s > 3
+    found = check_progress(events)
+    assert found.valid == "false"
+    assert "the change did not take effect within 2 s" in "; ".join(found.because)
+    # whoever grants more has to say so, and that is told
+    granted = check_progress(events, settle_s=4)
+    assert granted.valid == "true"
+    assert "4 s are granted" in granted.notes[-1]
+
+
+def test_a_bound_below_what_was_measured_is_wrong() -> None:
+    assert check_progress(shrunk(lag_s=0.7), settle_s=0.3).valid == "false"
+
+
+def test_a_change_that_nobody_followed_is_unknown() -> None:
+    """Too short for the bound: acknowledgements went on until it was over."""
+    found = check_progress(shrunk(lag_s=9, for_s=1.0))
+    assert found.valid == "unknown"
+    assert "none was seen to follow the change" in "; ".join(found.because)
+    assert check_progress(shrunk(lag_s=0.5, for_s=1.0)).valid == "true"
+
+
+def flapping(*, refused: bool) -> list[Event]:
+    """Too few all the time, in states of which none lasts: brokers 1 and 2 of rack a come and go."""
+    made = Simulated({1: "a", 2: "a", 3: "b"}, need_replicas=1)
+    made.rest(4)
+    for _ in range(5):
+        made.produce()
+        made.look()
+    for at in range(8):
+        made.away = {3} if at % 2 else {2, 3}
+        made.rest(1, 0.2)
+        if at < 5 or refused:
+            made.produce()
+        else:
+            key_away, made.away = made.away, set()
+            made.produce()
+            made.away = key_away
+        made.look()
+    made.away = set()
+    made.rest(5)
+    for _ in range(5):
+        made.produce()
+        made.look()
+    made.end()
+    return made.events
+
+
+def test_what_stays_expected_while_states_change_is_judged_after_the_bound() -> None:
+    assert check_progress(flapping(refused=True)).valid == "true"
+    found = check_progress(flapping(refused=False))
+    assert found.valid == "false"
+    assert "in changing states, and record" in "; ".join(found.because)
+
+
+def test_without_a_change_nothing_is_measured() -> None:
+    made = Simulated()
+    made.rest(4)
+    made.produce()
+    made.rest(1)
+    made.end()
+    found = check_progress(made.events)
+    assert found.valid == "true"
+    assert "was not measured" in found.notes[-1]
+    assert settling.measure(made.events).measured_s is None
+
+
+def test_the_time_between_a_request_and_all_brokers_telling_is_measured() -> None:
+    made = Simulated(need_racks=1)
+    made.rest(4)
+    made.produce()
+    made.settings("seen")
+    made.need_racks = 2
+    made.settings("begin")
+    made.rest(1)
+    made.settings("settled")
+    made.rest(4)
+    made.end()
+    told = settling.measure(made.events).told_s
+    assert told is not None
+    assert 0.9 < told < 1.6
+
+
+# -- words on settings ------------------------------------------------------------------------------------------------
+
+
+def said(at_s: float, step: str, racks: int, outcome: Any = "ok", asked_s: float | None = None) -> Event:
+    told: dict[str, Any] = {REPLICAS: 1, RACKS: racks, "topic": "t", "step": step}
+    told |= {} if asked_s is None else {"asked_ns": round(asked_s * S)}
+    return event(round(at_s * S), "x", "settings", outcome, **told)
+
+
+def racks(at_s: float, *events: Event) -> set[int]:
+    return {one.racks for one in Settings(events).possible("t", round(at_s * S), round(at_s * S))}
+
+
+def test_a_change_that_did_not_settle_may_hold_or_not() -> None:
+    asked = (said(10, "seen", 2), said(20, "begin", 1), said(30, "settled", 1, "unknown"))
+    assert racks(25, *asked) == racks(99, *asked) == {1, 2}
+    # what one broker says of it is the old value, and another may know better
+    assert racks(99, *asked, said(40, "seen", 2)) == {1, 2}
+    assert racks(99, *asked, said(40, "seen", 1)) == {1}
+
+
+def test_until_all_tell_it_one_broker_that_does_is_not_enough() -> None:
+    asked = (said(10, "seen", 2), said(20, "begin", 1), said(22, "seen", 1), said(30, "settled", 1))
+    assert racks(25, *asked) == {1, 2}
+    assert racks(31, *asked) == {1}
+    # of one that nobody followed up, what is seen counts
+    assert racks(25, *asked[:3]) == {1}
+    assert racks(25, *asked[:2], said(22, "seen", 2)) == {1, 2}
+
+
+def test_an_answer_to_an_older_question_does_not_undo_what_settled() -> None:
+    asked = (said(10, "seen", 2), said(20, "begin", 1), said(30, "settled", 1))
+    assert racks(50, *asked, said(31, "seen", 2, asked_s=29)) == {1}
+    assert racks(50, *asked, said(31, "seen", 2, asked_s=30.5)) == {2}
+
+
+def test_of_two_requests_the_later_one_may_hold_when_the_first_has_settled() -> None:
+    asked = (said(10, "seen", 2), said(20, "begin", 1), said(21, "begin", 3), said(30, "settled", 1))
+    assert racks(35, *asked, said(40, "settled", 3)) == {1, 3}
+    assert racks(45, *asked, said(40, "settled", 3)) == {3}
+
+
+def test_where_settings_can_change() -> None:
+    words = (
+        said(10, "seen", 2),
+        said(15, "seen", 2),
+        said(18, "seen", 2),
+        said(20, "begin", 1),
+        said(30, "settled", 1),
+    )
+    assert Settings(words).edges("t") == (10 * S, 18 * S, 20 * S, 30 * S)
+    assert Settings(words).possible("t", 31 * S, 32 * S) == {Requirement(1, 1)}
+
+
+def test_a_late_answer_of_a_look_does_not_stretch_what_it_tells_of() -> None:
+    """The state is of some moment since the question; an acknowledgement after that moment may be rightful."""
+    events = shrunk(lag_s=0.0)
+    assert check_progress(events).valid == "true"
+    last = max(
+        at for at, one in enumerate(events) if one.op == "look" and one.data["partitions"]["t-0"]["isr"] == [1, 2]
+    )
+    refused = [one for one in events if one.op == "produce" and one.outcome == "fail"]
+    wrong = changed(events, is_("produce", "fail"), len(refused) - 1, outcome="ok", exception=None)
+    assert check_progress(wrong).valid == "false"
+    asked_ns = refused[-2].mono_ns
+    late = [
+        event(one.mono_ns, one.process, one.op, one.outcome, **{**one.data, "asked_ns": asked_ns})
+        if at == last
+        else one
+        for at, one in enumerate(wrong)
+    ]
+    assert "acknowledged" not in "; ".join(check_progress(late).because)
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_tells_what_was_granted_and_what_was_measured(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    History(path).extend(shrunk(lag_s=0.7))
+    words = ["judge", str(path), "--checker", "progress"]
+    shown = CliRunner().invoke(app, words)
+    assert shown.exit_code == 0
+    assert "2 s are granted to a change to take effect; measured: 0." in shown.output
+    told = json.loads(CliRunner().invoke(app, [*words, "--json", "--settle", "900ms"]).output)
+    assert (told["settle_s"], told["measured_changes"], told["valid"]) == (0.9, 2, "true")
+    assert 0.5 < told["measured_settle_s"] < 0.8
+    assert CliRunner().invoke(app, [*words, "--settle", "300ms"]).exit_code == 1
+    assert CliRunner().invoke(app, [*words, "--settle", "0s"]).exception is not None
+
+
+def test_what_does_not_go_by_it_does_not_tell_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    History(path).extend(shrunk(lag_s=0.0))
+    told = json.loads(CliRunner().invoke(app, ["judge", str(path), "--checker", "delivery", "--json"]).output)
+    assert (told["measured_settle_s"], told["measured_changes"]) == (None, 0)
+    assert measured([], ["delivery"]) is None
+    (found,), _ = judge(shrunk(lag_s=3.2), ["progress"], settle_s=4)
+    assert found.valid == "true"
+    assert "up to 2 s before" in check_promise(outage().finish()).notes[0]
