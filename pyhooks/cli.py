@@ -16,6 +16,7 @@ from pyhooks.cluster.cli import lab_app
 from pyhooks.errors import RackgateError
 from pyhooks.fault.cli import broker_app, rack_app
 from pyhooks.watch.cli import WATCH_EPILOG, watch_command
+from pyhooks.workload.cli import SET_EPILOG, set_command
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.command("build")(build_command)
 app.add_typer(patch_app, name="patch")
 app.command("check", epilog=EPILOG)(check_command)
+lab_app.command("set", epilog=SET_EPILOG)(set_command)
 app.add_typer(lab_app, name="lab")
 app.add_typer(rack_app, name="rack")
 app.add_typer(broker_app, name="broker")

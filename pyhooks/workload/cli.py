@@ -1,0 +1,59 @@
+"""``rackgate lab set``: other settings for a topic of a running lab, noted so that its history can be judged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from pyhooks.cluster import labs
+from pyhooks.cluster.cli import JsonOption, LabOption
+from pyhooks.cluster.lab import Lab
+from pyhooks.durations import seconds
+from pyhooks.errors import RackgateError
+from pyhooks.history import History
+from pyhooks.workload import settings
+
+SET_EPILOG = (
+    "Examples: rackgate lab set orders --min-racks 2 · rackgate lab set orders --min-racks 1 --min-replicas 2 --within"
+    " 10s --json. Exit status: 0 every broker of the topic tells the new values, 2 they could not be set, or it is not"
+    " known where they hold."
+)
+
+
+def set_command(
+    topic: Annotated[str, typer.Argument(help="Which topic.")],
+    min_racks: Annotated[int | None, typer.Option("--min-racks", min=1, help="min.insync.racks.")] = None,
+    min_replicas: Annotated[int | None, typer.Option("--min-replicas", min=1, help="min.insync.replicas.")] = None,
+    within: Annotated[
+        str, typer.Option("--within", help="How long brokers may take to tell the new values.")
+    ] = f"{settings.SETTLED_S:g}s",
+    lab_name: LabOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Changes what TOPIC requires of its ISR, and waits until every broker that leads or replicates it tells so.
+
+    The run's history gets when it was asked for and when it had settled: without that 'rackgate judge' could not know
+    which records had to be in how many racks.
+    """
+    timeout_s = seconds(within, "--within")
+    if min_racks is None and min_replicas is None:
+        raise RackgateError("lab set: say what to change, with --min-racks or --min-replicas")
+    if not labs.inside(lab_name):
+        raise typer.Exit(labs.enter_again(lab_name))
+    lab = Lab.attach()
+    if lab.bare:
+        raise RackgateError(f"lab {lab.name} is bare: it has no topics")
+    history = History(lab.history_path)
+    found = settings.change(
+        lab.admin, topic, history, min_replicas=min_replicas, min_racks=min_racks, timeout_s=timeout_s
+    )
+    if as_json:
+        typer.echo(json.dumps({"history": str(history.path), **asdict(found)}, indent=1))
+        return
+    typer.echo(
+        f"topic {topic}: {settings.words(found.value)} (before: {settings.words(found.before)});"
+        f" brokers {', '.join(map(str, found.brokers))} told so {found.told_s:.2f} s after the request"
+    )

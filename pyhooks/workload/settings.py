@@ -1,0 +1,198 @@
+"""Changes what a topic requires of its ISR while a workload runs, so that a history tells when which value may hold.
+
+Three events of op ``settings`` (see ``pyhooks.checker.cluster``): what is ``seen`` before, ``begin`` just before the
+request, and ``settled`` once every broker that leads or replicates the topic tells the new value. An Admin client asks
+whichever broker is least busy; here each broker is asked by its id. A broker tells what its metadata has, and applies
+it to its logs in the same step a moment later (DynamicConfigPublisher in core/src/main/scala/kafka/server/metadata of
+Kafka 4.3); so even after ``settled`` a change is granted its time, see ``pyhooks.checker.settling``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyhooks.checker.cluster import RACKS, REPLICAS, Requirement
+from pyhooks.cluster import topics
+from pyhooks.errors import RackgateError
+from pyhooks.history import History
+from pyhooks.wait import wait_for
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+PROCESS = "settings"
+SETTLED_S = 30.0
+POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the brokers that lead or replicate a topic say that it requires.
+
+    Attributes:
+        asked_ns: when they were asked, monotonic.
+        answers: by broker id.
+        silent: why the others did not say, by broker id.
+    """
+
+    asked_ns: int
+    answers: Mapping[int, Requirement] = field(default_factory=dict)
+    silent: Mapping[int, str] = field(default_factory=dict)
+
+    def all_tell(self, value: Requirement) -> bool:
+        """Whether there are brokers, and each of them says this."""
+        return not self.silent and set(self.answers.values()) == {value}
+
+    def otherwise(self, value: Requirement) -> str:
+        """Who does not say this, in words."""
+        other = [
+            f"broker {broker} tells {words(told)}" for broker, told in sorted(self.answers.items()) if told != value
+        ]
+        return "; ".join([*other, *(f"broker {broker}: {why}" for broker, why in sorted(self.silent.items()))])
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A change that has settled.
+
+    Attributes:
+        topic: of which topic.
+        before: what it required.
+        value: what it requires.
+        brokers: ids of those who tell so.
+        told_s: from the request until they all did, in seconds.
+    """
+
+    topic: str
+    before: Requirement
+    value: Requirement
+    brokers: tuple[int, ...]
+    told_s: float
+
+
+def words(value: Requirement) -> str:
+    """A requirement in words."""
+    return f"{REPLICAS}={value.replicas} and {RACKS}={value.racks}"
+
+
+def ask(client: AdminClient, topic: str) -> Told:
+    """Asks every broker that leads or replicates a topic for what it goes by.
+
+    Raises:
+        RackgateError: nobody answers, or there is no such topic.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    try:
+        found = client.list_topics(timeout=topics.LOOK_S).topics
+    except KafkaException as error:
+        raise RackgateError(f"topic {topic}: no broker tells where it is: {error.args[0].str()}") from error
+    if topic not in found or found[topic].error is not None:
+        raise RackgateError(f"topic {topic}: there is no such topic")
+    states = found[topic].partitions.values()
+    brokers = sorted({int(broker) for state in states for broker in (state.leader, *state.replicas) if broker >= 0})
+    told = Told(time.monotonic_ns())
+    asked = {
+        broker: client.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, topic)], request_timeout=topics.LOOK_S, broker=broker
+        )
+        for broker in brokers
+    }
+    answers: dict[int, Requirement] = {}
+    silent: dict[int, str] = {}
+    for broker, futures in asked.items():
+        (future,) = futures.values()
+        try:
+            values = future.result(timeout=2 * topics.LOOK_S)
+        except KafkaException as error:
+            silent[broker] = str(error.args[0].str())
+        except TimeoutError:
+            silent[broker] = f"no answer within {2 * topics.LOOK_S:.0f} s"
+        else:
+            # A stock Kafka does not know the second: it requires one rack, since one replica is in one.
+            racks = int(values[RACKS].value) if RACKS in values else 1
+            answers[broker] = Requirement(int(values[REPLICAS].value), racks)
+    return replace(told, answers=answers, silent=silent)
+
+
+def change(
+    client: AdminClient,
+    topic: str,
+    history: History,
+    *,
+    min_replicas: int | None = None,
+    min_racks: int | None = None,
+    timeout_s: float = SETTLED_S,
+) -> Changed:
+    """Changes a topic's settings and waits until all brokers concerned tell so.
+
+    Whatever goes wrong once it was asked for, the history has a ``settled`` of outcome ``unknown``: the change may hold
+    anywhere, or nowhere.
+
+    Args:
+        client: an admin client, see ``pyhooks.cluster.topics.admin``.
+        topic: which.
+        history: where the events go.
+        min_replicas: ``min.insync.replicas``; None leaves it as it is.
+        min_racks: ``min.insync.racks``; None leaves it as it is.
+        timeout_s: bound for the brokers to tell the new values, in seconds.
+
+    Raises:
+        RackgateError: nothing is to be changed, the brokers do not agree on what holds now, the cluster refuses, or not
+            every broker tells the new values in time.
+    """
+    asked = {REPLICAS: min_replicas, RACKS: min_racks}
+    entries = {name: str(value) for name, value in asked.items() if value is not None}
+    if not entries:
+        raise RackgateError(f"topic {topic}: neither {REPLICAS} nor {RACKS} is to be changed")
+    first = ask(client, topic)
+    values = set(first.answers.values())
+    if len(values) != 1:
+        said = "; ".join(f"broker {broker}: {words(told)}" for broker, told in sorted(first.answers.items()))
+        silent = "; ".join(f"broker {broker}: {why}" for broker, why in sorted(first.silent.items()))
+        why = f"they differ: {said}" if values else f"nobody tells: {silent}"
+        raise RackgateError(f"topic {topic}: what its brokers go by is not known ({why}); try again")
+    (before,) = values
+    value = Requirement(
+        before.replicas if min_replicas is None else min_replicas, before.racks if min_racks is None else min_racks
+    )
+    _note(history, topic, "seen", before, asked_ns=first.asked_ns)
+    begin = _note(history, topic, "begin", value)
+    told = first
+    try:
+        topics.alter(client, topic, entries)
+
+        def settled() -> bool:
+            nonlocal told
+            try:
+                told = ask(client, topic)
+            except RackgateError as error:
+                told = Told(time.monotonic_ns(), silent=dict.fromkeys(first.answers, str(error)))
+            return told.all_tell(value)
+
+        what = f"every broker of topic {topic} to tell {words(value)}"
+        wait_for(settled, what=what, timeout_s=timeout_s, interval_s=POLL_S)
+    except BaseException as error:
+        _note(history, topic, "settled", value, "unknown", error=f"{type(error).__name__}: {error}")
+        if isinstance(error, RackgateError) and told is not first:
+            raise RackgateError(f"{error}; {told.otherwise(value)}") from error
+        raise
+    brokers = tuple(sorted(told.answers))
+    end = _note(history, topic, "settled", value, brokers=list(brokers))
+    return Changed(topic, before, value, brokers, (end - begin) / 1e9)
+
+
+def _note(
+    history: History,
+    topic: str,
+    step: str,
+    value: Requirement,
+    outcome: Literal["ok", "unknown"] = "ok",
+    **more: Any,
+) -> int:
+    data: dict[str, Any] = {"topic": topic, "step": step, REPLICAS: value.replicas, RACKS: value.racks, **more}
+    return history.note(PROCESS, "settings", outcome, **data).mono_ns

@@ -1,0 +1,208 @@
+"""A topic's settings are changed: what the history has of it, whatever becomes of it."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AlterConfigOpType
+from typer.testing import CliRunner
+
+from pyhooks.checker.cluster import RACKS, REPLICAS, Requirement, Settings
+from pyhooks.cli import app
+from pyhooks.cluster import labs
+from pyhooks.cluster.lab import Lab
+from pyhooks.errors import RackgateError
+from pyhooks.history import History
+from pyhooks.workload.settings import change
+
+
+def failed(code: int) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(KafkaException(KafkaError(code)))
+    return future
+
+
+def done(value: object) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
+
+
+class Client:
+    """A cluster of brokers that each learn of a change after so many further questions; 4 has nothing of the topic.
+
+    Attributes:
+        lag: how many questions a broker still answers with the old values; -1 for one that does not answer at all.
+        refuses: whether it takes no change.
+    """
+
+    def __init__(self, lag: dict[int, int], *, refuses: bool = False, racks: bool = True) -> None:
+        self.lag, self.refuses = dict(lag), refuses
+        self.known = {broker: {REPLICAS: "1"} | ({RACKS: "1"} if racks else {}) for broker in (1, 2, 3)}
+        self.wanted: dict[str, str] = {}
+        self.asked: list[int] = []
+
+    def list_topics(self, timeout: float) -> Any:
+        assert timeout > 0
+        # a reassignment: who leads need not be a replica any more
+        partitions = {
+            0: SimpleNamespace(leader=1, replicas=[2, 3], isrs=[2, 3]),
+            1: SimpleNamespace(leader=-1, replicas=[3], isrs=[]),
+        }
+        return SimpleNamespace(topics={"t": SimpleNamespace(error=None, partitions=partitions)})
+
+    def describe_configs(self, resources: list[Any], request_timeout: float, broker: int) -> dict[Any, Future[Any]]:
+        assert request_timeout > 0
+        (resource,) = resources
+        assert resource.name == "t"
+        self.asked.append(broker)
+        if self.lag.get(broker) == -1:
+            return {resource: failed(KafkaError._TIMED_OUT)}
+        if self.wanted:
+            if self.lag.get(broker, 0) == 0:
+                self.known[broker] |= self.wanted
+            else:
+                self.lag[broker] -= 1
+        values = {name: SimpleNamespace(value=value) for name, value in self.known[broker].items()}
+        return {resource: done(values)}
+
+    def incremental_alter_configs(self, resources: list[Any], request_timeout: float) -> dict[Any, Future[Any]]:
+        assert request_timeout > 0
+        (resource,) = resources
+        if self.refuses:
+            return {resource: failed(KafkaError.INVALID_CONFIG)}
+        for entry in resource.incremental_configs:
+            assert entry.incremental_operation == AlterConfigOpType.SET
+            self.wanted[entry.name] = entry.value
+        return {resource: done(None)}
+
+
+def told(history: History) -> list[tuple[str, str, int, int]]:
+    return [
+        (str(one.data["step"]), one.outcome, one.data[REPLICAS], one.data[RACKS])
+        for one in history.events()
+        if one.op == "settings"
+    ]
+
+
+def test_it_has_settled_when_every_broker_concerned_tells_so(tmp_path: Path) -> None:
+    client: Any = Client({2: 3})
+    history = History(tmp_path / "h")
+    found = change(client, "t", history, min_racks=2)
+    assert (found.before, found.value, found.brokers) == (Requirement(1, 1), Requirement(1, 2), (1, 2, 3))
+    assert told(history) == [("seen", "ok", 1, 1), ("begin", "ok", 1, 2), ("settled", "ok", 1, 2)]
+    assert client.asked.count(2) == 1 + 3 + 1, "before, three times too early, and in the end"
+    assert 4 not in client.asked
+    assert found.told_s > 0
+    events = list(history.events())
+    settings = Settings(events)
+    assert settings.possible("t", events[1].mono_ns + 1, events[2].mono_ns - 1) == {found.before, found.value}
+    assert settings.possible("t", events[2].mono_ns + 1, 1 << 62) == {found.value}
+
+
+def test_both_at_once_and_only_what_is_asked_for(tmp_path: Path) -> None:
+    client: Any = Client({})
+    assert change(client, "t", History(tmp_path / "h"), min_replicas=2, min_racks=3).value == Requirement(2, 3)
+    assert client.wanted == {REPLICAS: "2", RACKS: "3"}
+    other: Any = Client({})
+    change(other, "t", History(tmp_path / "i"), min_replicas=2)
+    assert other.wanted == {REPLICAS: "2"}
+
+
+def test_a_stock_broker_requires_one_rack(tmp_path: Path) -> None:
+    client: Any = Client({}, racks=False)
+    assert change(client, "t", History(tmp_path / "h"), min_replicas=2).value == Requirement(2, 1)
+
+
+@pytest.mark.parametrize(
+    ("lag", "says"),
+    [({3: 9999}, "broker 3 tells min.insync.replicas=1 and min.insync.racks=1"), ({3: -1}, "broker 3: .*[Tt]imed out")],
+)
+def test_a_broker_that_does_not_tell_it_leaves_it_unknown(tmp_path: Path, lag: dict[int, int], says: str) -> None:
+    client: Any = Client(lag)
+    history = History(tmp_path / "h")
+    with pytest.raises(RackgateError, match=f"every broker of topic t to tell .*min.insync.racks=2; {says}"):
+        change(client, "t", history, min_racks=2, timeout_s=0.3)
+    assert told(history)[1:] == [("begin", "ok", 1, 2), ("settled", "unknown", 1, 2)]
+    assert Settings(list(history.events())).possible("t", 1 << 61, 1 << 62) == {Requirement(1, 1), Requirement(1, 2)}
+
+
+def test_a_moment_without_an_answer_is_waited_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client: Any = Client({2: 1})
+    looks = client.list_topics
+    calls = 0
+
+    def list_topics(timeout: float) -> Any:
+        nonlocal calls
+        calls += 1
+        # after the first question and the look of the request
+        if calls == 3:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return looks(timeout)
+
+    monkeypatch.setattr(client, "list_topics", list_topics)
+    assert change(client, "t", History(tmp_path / "h"), min_racks=2).brokers == (1, 2, 3)
+    assert calls == 5
+
+
+def test_a_refusal_leaves_it_unknown_too(tmp_path: Path) -> None:
+    client: Any = Client({}, refuses=True)
+    history = History(tmp_path / "h")
+    with pytest.raises(RackgateError, match="the cluster refused"):
+        change(client, "t", history, min_racks=2)
+    assert [step[:2] for step in told(history)] == [("seen", "ok"), ("begin", "ok"), ("settled", "unknown")]
+
+
+def test_an_interruption_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client: Any = Client({})
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pyhooks.cluster.topics.alter", interrupt)
+    history = History(tmp_path / "h")
+    with pytest.raises(KeyboardInterrupt):
+        change(client, "t", history, min_racks=2)
+    assert told(history)[-1][:2] == ("settled", "unknown")
+
+
+def test_what_cannot_be_begun_is_no_change(tmp_path: Path) -> None:
+    history = History(tmp_path / "h")
+    silent: Any = Client(dict.fromkeys((1, 2, 3), -1))
+    with pytest.raises(RackgateError, match=r"is not known \(nobody tells: broker 1: "):
+        change(silent, "t", history, min_racks=2)
+    differing: Any = Client({})
+    differing.known[2] = {REPLICAS: "2", RACKS: "1"}
+    with pytest.raises(RackgateError, match=r"they differ: broker 1: min.insync.replicas=1 .*; broker 2: min"):
+        change(differing, "t", history, min_racks=2)
+    with pytest.raises(RackgateError, match="there is no such topic"):
+        change(differing, "u", history, min_racks=2)
+    with pytest.raises(RackgateError, match="neither"):
+        change(differing, "t", history)
+    assert not list(history.events())
+
+
+def test_the_command_works_in_a_lab_and_writes_into_its_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = SimpleNamespace(name="l", bare=False, admin=Client({}), history_path=tmp_path / "history.jsonl")
+    monkeypatch.setattr(labs, "inside", lambda name: name == "l")
+    monkeypatch.setattr(Lab, "attach", lambda: lab)
+    words = ["lab", "set", "t", "--lab", "l", "--min-racks", "2"]
+    shown = CliRunner().invoke(app, words)
+    assert shown.exit_code == 0, shown.exception
+    assert "topic t: min.insync.replicas=1 and min.insync.racks=2 (before:" in shown.output
+    assert "brokers 1, 2, 3 told so" in shown.output
+    found = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
+    assert (found["before"], found["value"]) == ({"replicas": 1, "racks": 2},) * 2
+    steps = [one.data["step"] for one in History(lab.history_path).events()]
+    assert steps == ["seen", "begin", "settled"] * 2
+    assert "say what to change" in str(CliRunner().invoke(app, words[:-2]).exception)
+    lab.bare = True
+    assert "it has no topics" in str(CliRunner().invoke(app, words).exception)
