@@ -54,7 +54,7 @@ def test_what_a_change_took_is_measured_and_told() -> None:
     assert took.bound_s == SETTLE_S
     assert took.changes == 2, "away and back"
     assert f"2 s are granted to a change to take effect; measured: {took.measured_s:.2f} s" in found.notes[-1]
-    assert any("attempts are not judged: something changed meanwhile" in note for note in found.notes)
+    assert any("attempts are not judged: a change, a fault, or nobody looked" in note for note in found.notes)
 
 
 def test_a_change_that_takes_longer_than_the_bound_is_wrong_however_long_it_is_measured() -> None:
@@ -142,6 +142,56 @@ def test_the_time_between_a_request_and_all_brokers_telling_is_measured() -> Non
     told = settling.measure(made.events).told_s
     assert told is not None
     assert 0.9 < told < 1.6
+
+
+def required(*, lag_s: float, back: bool = True) -> list[Event]:
+    """R goes from 1 to 2 where all replicas are in one rack, and back; the ISR stays as it is all the time."""
+    made = Simulated({1: "a", 2: "a"}, need_replicas=1, need_racks=1)
+    told = 1
+
+    def go_on(seconds: float, obeys: int) -> None:
+        until = made.now + round(seconds * S)
+        while made.now < until:
+            made.need_racks = obeys
+            made.produce()
+            made.need_racks = told
+            made.look()
+            made.now += S // 5
+
+    def asks(racks: int, lag_s: float) -> None:
+        nonlocal told
+        made.settings("seen")
+        made.need_racks = racks
+        made.settings("begin")
+        made.now += S // 4
+        made.settings("settled")
+        before, told = told, racks
+        go_on(lag_s, before)
+
+    go_on(4, 1)
+    asks(2, lag_s)
+    go_on(6, 2)
+    if back:
+        asks(1, 0)
+        go_on(6, 1)
+    made.end()
+    return made.events
+
+
+def test_settings_that_change_under_an_isr_that_stays_are_judged_before_and_after() -> None:
+    for events in (required(lag_s=0.0), required(lag_s=0.8), required(lag_s=0.8, back=False)):
+        found = check_progress(events)
+        assert found.valid == "true", found.because
+        took = settling.measure(events)
+        assert took.changes in (1, 2)
+        assert took.told_s == pytest.approx(0.25, abs=0.01)
+    late = check_progress(required(lag_s=2.6))
+    assert late.valid == "false"
+    assert "too few, and record" in late.because[0]
+    assert "did not take effect within 2 s" in late.because[-1]
+    refused = [one for one in required(lag_s=0.0) if one.op == "produce" and one.outcome == "fail"]
+    wrong = changed(required(lag_s=0.0), is_("produce", "fail"), len(refused) - 2, outcome="ok", exception=None)
+    assert check_progress(wrong).valid == "false"
 
 
 # -- words on settings ------------------------------------------------------------------------------------------------

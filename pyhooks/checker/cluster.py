@@ -261,7 +261,7 @@ def _meanings(words: Sequence[Word]) -> list[tuple[Word, frozenset[Requirement]]
             current |= {word.value}
             if word.value == asked and not _settles(words[index:], asked):
                 current, asked = frozenset({word.value}), None
-        elif _outdated(word, words[:index]):
+        elif _outdated(words, index):
             continue
         else:
             current = frozenset({word.value})
@@ -275,9 +275,14 @@ def _settles(rest: Sequence[Word], value: Requirement) -> bool:
     return any(word.step in ("settled", "open") and word.value == value for word in rest[:until])
 
 
-def _outdated(seen: Word, before: Sequence[Word]) -> bool:
+def _outdated(words: Sequence[Word], index: int) -> bool:
     """Whether a change settled between the question and the answer, so that this may be an answer from before it."""
-    return any(word.step == "settled" and seen.since_ns < word.at_ns and word.value != seen.value for word in before)
+    seen = words[index]
+    while index and words[index - 1].at_ns > seen.since_ns:
+        index -= 1
+        if words[index].step == "settled":
+            return words[index].value != seen.value
+    return False
 
 
 def at(seen: Sequence[Look], moment_ns: int) -> Look | None:

@@ -7,12 +7,12 @@ M, R, placement and ISR at every moment, not written down by who made the histor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from pyhooks.checker import cluster, settling
-from pyhooks.checker.cluster import Fault, Look, Settings
+from pyhooks.checker.cluster import Fault, Look, Requirement, Settings
 from pyhooks.checker.records import Attempt, Place, Records
 from pyhooks.checker.settling import BLIND_S, NS, SETTLE_S, Change, Span
 from pyhooks.checker.verdict import Verdict
@@ -58,13 +58,24 @@ def windows(
             for inject_ns, ended_ns in settling.under_faults(look, faults, settle_ns, to_ns)
             if inject_ns < to_ns and ended_ns > from_ns
         ]
-        for begin_ns, end_ns in _uncut(from_ns, to_ns, cuts):
-            wanted = settings.possible(place[0], begin_ns - settle_ns, end_ns)
-            if not look.replicas or begin_ns >= end_ns:
-                continue
-            expected = {one.met_by(look) for one in wanted}
-            if len(expected) == 1:
-                yield Window(begin_ns, end_ns, expected.pop(), look)
+        for piece in _uncut(from_ns, to_ns, cuts):
+            for begin_ns, end_ns, wanted in _between(place[0], piece, settings, settle_ns):
+                expected = {one.met_by(look) for one in wanted}
+                if look.replicas and len(expected) == 1:
+                    yield Window(begin_ns, end_ns, expected.pop(), look)
+
+
+def _between(
+    topic: str, piece: tuple[int, int], settings: Settings, settle_ns: int
+) -> Iterator[tuple[int, int, Collection[Requirement]]]:
+    """The parts of a stretch in which settings did not change, less what settling takes, and what may have held."""
+    from_ns, to_ns = piece
+    since_ns = from_ns - settle_ns
+    edges = [at_ns for at_ns in settings.edges(topic) if since_ns < at_ns < to_ns]
+    for after_ns, before_ns in pairwise([since_ns, *edges, to_ns]):
+        begin_ns = max(from_ns, after_ns + settle_ns)
+        if begin_ns < before_ns:
+            yield begin_ns, before_ns, settings.possible(topic, after_ns + 1, before_ns - 1)
 
 
 def _uncut(from_ns: int, to_ns: int, cuts: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -146,7 +157,8 @@ def check_progress(
             )
         between = [one for one in own if not any(window.spans(one) for window in found)]
         if between:
-            notes.append(f"{name}: {len(between)} of {len(own)} attempts are not judged: something changed meanwhile")
+            of_all = f"{len(between)} of {len(own)} attempts"
+            notes.append(f"{name}: {of_all} are not judged: a change, a fault, or nobody looked")
         judged: defaultdict[bool, int] = defaultdict(int)
         for window in found:
             bad, gaps, count = _judged(name, window, own, round(patience_s * NS), attempts_min)
