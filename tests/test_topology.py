@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -88,29 +90,95 @@ def test_unknown_name_lists_shipped() -> None:
         topology.find("nowhere")
 
 
+@pytest.fixture
+def without_netem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kernel that has TAP devices and no netem; returns what stands for the device file."""
+    device = tmp_path / "tun"
+    device.touch()
+    monkeypatch.setattr(wire, "TUN", device)
+    monkeypatch.setattr(wire, "has_netem", lambda _: False)
+    return device
+
+
+@pytest.mark.usefixtures("without_netem")
 def test_delay_that_cannot_be_given_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "has_netem", lambda: False)
     half = Quality(rtt_ms=0.5)
     with pytest.raises(RackgateError, match=r"link a-b: rtt_ms = 0\.5 .*whole milliseconds"):
-        wire.emulation("a-b", half)
+        wire.emulation("link a-b", half)
     with pytest.raises(RackgateError, match=r"jitter_ms = 0\.5"):
-        wire.emulation("a-b", Quality(rtt_ms=2, jitter_ms=0.5))
-    assert wire.emulation("a-b", Quality(rtt_ms=3)) == "vde"
+        wire.emulation("link a-b", Quality(rtt_ms=2, jitter_ms=0.5))
+    assert wire.emulation("link a-b", Quality(rtt_ms=3)) == "vde"
     for short in (Quality(rtt_ms=1), Quality(loss_percent=0.5)):
         with pytest.raises(RackgateError, match="ask for 2 or more"):
-            wire.emulation("a-b", short)
-    assert wire.emulation("a-b", Quality(rtt_ms=2, loss_percent=0.5)) == "vde"
-    assert wire.emulation("a-b", Quality()) == "veth"
-    monkeypatch.setattr(wire, "has_netem", lambda: True)
-    assert wire.emulation("a-b", half) == "netem"
+            wire.emulation("link a-b", short)
+    assert wire.emulation("link a-b", Quality(rtt_ms=2, loss_percent=0.5)) == "vde"
+    assert wire.emulation("link a-b", Quality()) == "veth"
+    monkeypatch.setattr(wire, "has_netem", lambda _: True)
+    assert wire.emulation("link a-b", half) == "netem"
+    for much in (Quality(jitter_ms=1), Quality(rtt_ms=4, jitter_ms=5)):
+        with pytest.raises(RackgateError, match=r"link a-b: jitter_ms = . can't be given: .*at most rtt_ms, which is"):
+            wire.emulation("link a-b", much)
 
 
-def test_a_wire_gets_an_odd_delay_in_one_direction() -> None:
-    assert wire.wire_commands(Quality(5, 3, 0.5)) == ["delay LR5+3", "delay RL0+0", "loss 0.5"]
-    assert wire.wire_commands(Quality(6, 3)) == ["delay LR3+2", "delay RL3+1", "loss 0"]
+def test_a_link_that_cannot_be_made_is_told_with_file_and_key(tmp_path: Path, without_netem: Path) -> None:
+    file = tmp_path / "t.toml"
+    plain, jitter = GOOD.replace("rtt_ms = 2", "rtt_ms = 0"), GOOD.replace("rtt_ms = 2", "rtt_ms = 3\njitter_ms = 1.5")
+    assert GOOD not in (plain, jitter)
+    with pytest.raises(RackgateError, match=r"t\.toml: link a-b: jitter_ms = 1\.5 can't be given here"):
+        wire.check(load(tmp_path, jitter), file, ("unshare",))
+    wire.check(load(tmp_path, GOOD), file, ("unshare",))
+    without_netem.unlink()
+    with pytest.raises(RackgateError, match=r"No such file or directory\), and links with delay.*'modprobe tun'"):
+        wire.check(load(tmp_path, GOOD), file, ("unshare",))
+    # where no link needs it, nobody asks for it
+    wire.check(load(tmp_path, plain), file, ("unshare",))
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOENT, "bring it with 'modprobe tun', in a container with '--device "),
+        (errno.ENODEV, "bring it with 'modprobe tun', in a container with '--device "),
+        (errno.EACCES, "allow it with 'chmod 666 "),
+        (errno.EPERM, "allow it where the container is started, as with '--device "),
+    ],
+)
+def test_a_device_that_cannot_be_used_is_told_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, without_netem: Path, number: int, advice: str
+) -> None:
+    def refused(path: Path, _flags: int) -> int:
+        assert path == without_netem
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(RackgateError) as caught:
+        wire.emulation("link a-b", Quality(rtt_ms=2))
+    assert f"{without_netem} can't be used ({os.strerror(number)})" in str(caught.value)
+    assert advice in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wire_gets_an_odd_delay_in_one_direction_and_varies_as_much_up_as_down() -> None:
+    assert wire.wire_commands(Quality(5, 3, 0.5)) == ["delay LR5.5+3.5", "delay RL0+0", "loss 0.5"]
+    assert wire.wire_commands(Quality(6, 3)) == ["delay LR3.5+2.5", "delay RL3.5+1.5", "loss 0"]
+    assert wire.wire_commands(Quality(6, 1)) == ["delay LR3.5+1.5", "delay RL3+0", "loss 0"]
     assert wire.wire_commands(Quality(2)) == ["delay LR2+0", "delay RL0+0", "loss 0"]
     assert wire.wire_commands(Quality()) == ["delay LR0+0", "delay RL0+0", "loss 0"]
     assert wire.netem_words(Quality(5, 3, 0.5))[2:] == ["delay", "2.5ms", "1.5ms", "loss", "0.5%"]
+
+
+@pytest.mark.parametrize("rtt_ms", range(2, 12))
+def test_no_direction_of_a_wire_varies_by_more_than_its_delay(rtt_ms: int) -> None:
+    for jitter_ms in range(rtt_ms + 1):
+        found = wire.wire_commands(Quality(rtt_ms, jitter_ms))[:2]
+        ways = [[float(word) for word in command[len("delay LR") :].split("+")] for command in found]
+        assert all(0 <= jitter <= delay for delay, jitter in ways)
+        # what is drawn is cut off to whole milliseconds, all of which are as likely
+        drawn = [
+            range(int(delay - jitter), max(int(delay + jitter), int(delay - jitter) + 1)) for delay, jitter in ways
+        ]
+        assert sum(one[0] for one in drawn) == rtt_ms - jitter_ms
+        assert sum(one[-1] for one in drawn) == rtt_ms + jitter_ms
 
 
 def test_qualities_one_after_the_other() -> None:

@@ -109,7 +109,7 @@ def _attach(site: Site, ip: str, pid: int | None, port: str) -> None:
 
 
 def _link(topology: Topology, link: Link) -> Emulation:
-    how = wire.emulation(link_name(link), link.quality)
+    how = wire.emulation(f"link {link_name(link)}", link.quality)
     left, right = device(link.right), device(link.left)
     if how == "vde":
         made = wire.start(netns(link.left), (left, right), WIRES, link_name(link))
@@ -158,7 +158,7 @@ def check_shape(link: Link, quality: Quality) -> None:
     Raises:
         RackgateError: this machine cannot do it to this link.
     """
-    how = wire.emulation(link_name(link), quality)
+    how = wire.emulation(f"link {link_name(link)}", quality)
     if how == "vde" and not _wire_of(link).alive:
         raise RackgateError(
             f"link {link_name(link)}: it was made without any delay, and this kernel has no netem, so none can be"

@@ -8,6 +8,7 @@ second is moved: the process keeps its end. What a wire does can be changed whil
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from pyhooks import process
-from pyhooks.cluster.topology import Quality
+from pyhooks.cluster.topology import Quality, Topology
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
 
@@ -30,15 +31,21 @@ VDE_STEP_MS = 1.0
 VDE_LEAST_MS = 2.0
 QUEUE_PACKETS = 100_000
 MANAGEMENT_S = 5.0
+TUN = Path("/dev/net/tun")
+NETWORK = ("unshare", "--net")
 _PROMPT = b"VDEwf$ "
 _GOOD = "1000 Success"
 
 
 @cache
-def has_netem() -> bool:
-    """Whether this kernel can delay packets by itself; asked once, on the loopback of a throw-away namespace."""
+def has_netem(private: tuple[str, ...] = NETWORK) -> bool:
+    """Whether this kernel can delay packets by itself; asked once, on the loopback of a throw-away namespace.
+
+    Args:
+        private: the words that put a program into namespaces; within a lab a network of its own is enough.
+    """
     done = subprocess.run(
-        ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"],
+        [*private, "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"],
         capture_output=True,
         check=False,
         timeout=20,
@@ -46,29 +53,71 @@ def has_netem() -> bool:
     return done.returncode == 0
 
 
-def emulation(name: str, quality: Quality) -> Emulation:
-    """How this machine makes a link; ``name`` is for the error.
+def check_tun() -> None:
+    """Refuses where no TAP device can be made, which VDE needs.
+
+    Raises:
+        RackgateError: says what to do.
+    """
+    try:
+        os.close(os.open(TUN, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
+            advice = f"bring it with 'modprobe tun', in a container with '--device {TUN}'"
+        elif error.errno == errno.EACCES:
+            advice = f"allow it with 'chmod 666 {TUN}'"
+        else:
+            advice = f"allow it where the container is started, as with '--device {TUN}'"
+        raise RackgateError(
+            f"{TUN} can't be used ({os.strerror(error.errno or 0)}), and links with delay or loss need it, since"
+            f" this kernel has no netem: {advice}, or bring netem with 'modprobe sch_netem'"
+        ) from error
+
+
+def check(wanted: Topology, source: Path, private: tuple[str, ...]) -> None:
+    """Refuses a topology with a link that this machine cannot make, while nothing of it is made yet.
+
+    Args:
+        wanted: the topology.
+        source: its file, for the error.
+        private: the words that put a program into namespaces such as a lab's.
+
+    Raises:
+        RackgateError: names the file, the link and the key, or says what the machine lacks.
+    """
+    for link in wanted.links:
+        emulation(f"{source}: link {link.left}-{link.right}", link.quality, private)
+
+
+def emulation(what: str, quality: Quality, private: tuple[str, ...] = NETWORK) -> Emulation:
+    """How this machine makes a link; ``what`` is it, for the error.
 
     What is made takes the time that was asked, within a fifth or 0.1 ms.
 
     Raises:
         RackgateError: what is asked cannot be given here.
     """
+    if quality.jitter_ms > quality.rtt_ms:
+        raise RackgateError(
+            f"{what}: jitter_ms = {quality.jitter_ms:g} can't be given: no packet comes before it is sent; ask for at"
+            f" most rtt_ms, which is {quality.rtt_ms:g}"
+        )
     if quality.plain:
         return "veth"
-    if has_netem():
+    if has_netem(private):
         return "netem"
     for key, value in (("rtt_ms", quality.rtt_ms), ("jitter_ms", quality.jitter_ms)):
         if value % VDE_STEP_MS:
             raise RackgateError(
-                f"link {name}: {key} = {value:g} can't be given here: this kernel has no netem,"
+                f"{what}: {key} = {value:g} can't be given here: this kernel has no netem,"
                 f" and VDE's wire delays by whole milliseconds; ask for a multiple of {VDE_STEP_MS:g}, or for 0"
             )
     if quality.rtt_ms < VDE_LEAST_MS:
         raise RackgateError(
-            f"link {name}: rtt_ms = {quality.rtt_ms:g} can't be given here: this kernel has no netem, and VDE's wire"
+            f"{what}: rtt_ms = {quality.rtt_ms:g} can't be given here: this kernel has no netem, and VDE's wire"
             f" would take longer; ask for {VDE_LEAST_MS:g} or more, or for 0 without jitter and loss"
         )
+    check_tun()
     return "vde"
 
 
@@ -92,10 +141,19 @@ def wire_commands(quality: Quality) -> list[str]:
     back_ms = delay_ms // 2 if delay_ms % 2 == 0 and delay_ms > VDE_LEAST_MS else 0
     back_jitter_ms = jitter_ms // 2 if back_ms else 0
     return [
-        f"delay LR{delay_ms - back_ms}+{jitter_ms - back_jitter_ms}",
-        f"delay RL{back_ms}+{back_jitter_ms}",
+        f"delay LR{_around(delay_ms - back_ms, jitter_ms - back_jitter_ms)}",
+        f"delay RL{_around(back_ms, back_jitter_ms)}",
         f"loss {quality.loss_percent:g}",
     ]
+
+
+def _around(delay_ms: int, jitter_ms: int) -> str:
+    """A delay of a wire that varies evenly, by whole milliseconds up to the jitter.
+
+    What is drawn for a packet is cut off to whole milliseconds: 3+1 takes 2 or 3, on average half of one too little,
+    and never 4. From 3.5+1.5 come 2, 3 and 4.
+    """
+    return f"{delay_ms + 0.5:g}+{jitter_ms + 0.5:g}" if jitter_ms else f"{delay_ms}+0"
 
 
 @dataclass(frozen=True)
