@@ -12,69 +12,64 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from person import PATIENCE_S, Person, said, visiting
 from traces import marked, traces
 
 from pyhooks.checker.faults import check_faults
-from pyhooks.history import History
+from pyhooks.history import Event, History
 from pyhooks.wait import wait_for
 
 pytestmark = pytest.mark.lab
-RACKGATE = Path(sys.executable).with_name("rackgate")
 
 
-def lab(tmp_path: Path, *command: str) -> list[str]:
-    return [str(RACKGATE), "lab", "run", "--bare", "--run-dir", str(tmp_path / "run"), "--", *command]
-
-
-def rackgate(*words: str, state: Path) -> subprocess.CompletedProcess[str]:
-    """A command of a person whose labs are known in ``state``."""
-    env = os.environ | {"RACKGATE_STATE": str(state)}
-    return subprocess.run([str(RACKGATE), *words], capture_output=True, text=True, check=False, env=env, timeout=200)
-
-
-def said(done: subprocess.CompletedProcess[str]) -> str:
-    """What a command that succeeded has written."""
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def of_one(person: Person, *command: str) -> tuple[str, ...]:
+    """The words for a lab of one command."""
+    return ("lab", "run", "--bare", "--run-dir", str(run_dir(person)), "--", *command)
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Iterator[Path]:
-    """A folder for what is known of labs; none of them outlives the test."""
-    folder = tmp_path / "state"
-    folder.mkdir()
-    yield folder
-    rackgate("lab", "down", "--all", state=folder)
+def person(tmp_path: Path) -> Iterator[Person]:
+    with visiting(tmp_path / "state") as made:
+        yield made
 
 
-def up(state: Path, *more: str, name: str = "t") -> None:
-    said(rackgate("lab", "up", "--bare", "--name", name, "--run-dir", str(state / f"run-{name}"), *more, state=state))
+def run_dir(person: Person, name: str = "t") -> Path:
+    return person.folder / f"run-{name}"
 
 
-def test_a_command_sees_the_lab_and_its_status_is_the_lab_s(tmp_path: Path) -> None:
+def up(person: Person, *more: str, name: str = "t") -> None:
+    person.does("lab", "up", "--bare", "--name", name, "--run-dir", str(run_dir(person, name)), *more)
+
+
+def events_of(person: Person) -> tuple[Event, ...]:
+    """What the history of lab t says."""
+    return tuple(History(run_dir(person) / "history.jsonl").events())
+
+
+def test_a_command_sees_the_lab_and_its_status_is_the_lab_s(person: Person) -> None:
     before = traces()
     script = "ping -n -c 1 -W 2 10.77.1.10 && ping -n -c 1 -W 2 10.77.3.10 && echo $RACKGATE_BOOTSTRAP; exit 7"
-    done = subprocess.run(lab(tmp_path, "sh", "-c", script), capture_output=True, text=True, check=False)
+    done = person.tries(*of_one(person, "sh", "-c", script))
     assert done.returncode == 7, done.stderr
     assert done.stdout.count("1 received") == 2
     assert "10.77.1.10:9092,10.77.1.11:9092,10.77.2.10:9092,10.77.2.11:9092,10.77.3.10:9092" in done.stdout
     assert traces() == before
 
 
-def test_a_missing_command_is_one_line_and_status_2(tmp_path: Path) -> None:
-    done = subprocess.run(lab(tmp_path, "/no/such/program"), capture_output=True, text=True, check=False)
+def test_a_missing_command_is_one_line_and_status_2(person: Person) -> None:
+    done = person.tries(*of_one(person, "/no/such/program"))
     assert done.returncode == 2
     assert "can't run '/no/such/program'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_nothing_stays_behind(tmp_path: Path, number: signal.Signals) -> None:
+def test_nothing_stays_behind(person: Person, tmp_path: Path, number: signal.Signals) -> None:
     before = traces()
     ready = tmp_path / "ready"
     # a daemon of the command must go as well
     script = f"(sleep 3111 & ) ; touch {ready}; exec sleep 3111"
-    running = subprocess.Popen(lab(tmp_path, "sh", "-c", script), start_new_session=True, stderr=subprocess.DEVNULL)
+    running = person.begins(*of_one(person, "sh", "-c", script), session=True)
     try:
         wait_for(ready.exists, what="the lab's command to run", timeout_s=30)
         assert traces() != before
@@ -91,7 +86,7 @@ def test_nothing_stays_behind(tmp_path: Path, number: signal.Signals) -> None:
     assert "sleep 3111" not in marked().values()
 
 
-def test_a_rack_is_cut_off_and_joined_again(tmp_path: Path) -> None:
+def test_a_rack_is_cut_off_and_joined_again(person: Person) -> None:
     program = """
 from pyhooks.cluster.lab import Lab
 lab = Lab.attach()
@@ -106,7 +101,7 @@ print(seen())
 print([(rtt.source, rtt.target, rtt.p50_ms) for rtt in lab.rtt_matrix(10) if rtt.target == "broker-3"])
 print(sorted(set(lab.emulations.values())))
 """
-    done = subprocess.run(lab(tmp_path, sys.executable, "-c", program), capture_output=True, text=True, check=False)
+    done = person.tries(*of_one(person, sys.executable, "-c", program))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:3] == [str([True] * 4), str([False, False, False, True]), str([True] * 4)]
@@ -117,40 +112,38 @@ print(sorted(set(lab.emulations.values())))
     assert lines[4] in ("['netem']", "['vde']")
 
 
-def test_a_lab_stays_until_it_is_taken_down(state: Path) -> None:
+def test_a_lab_stays_until_it_is_taken_down(person: Person) -> None:
     before = traces()
-    up(state)
-    status = json.loads(said(rackgate("lab", "status", "--json", state=state)))
+    up(person)
+    status = json.loads(person.does("lab", "status", "--json"))
     assert (status["lab"], status["topology"], status["ok"], len(status["nodes"])) == ("t", "az3-outside", True, 8)
-    assert said(rackgate("lab", "exec", "--node", "broker-3", "--", "hostname", state=state)) == "broker-3\n"
-    assert "10.77.2.10/24" in said(rackgate("lab", "exec", "--rack", "b", "--", "ip", "-br", "addr", state=state))
-    assert rackgate("lab", "exec", "--", "sh", "-c", "exit 7", state=state).returncode == 7
-    again = rackgate("lab", "up", "--bare", "--name", "t", state=state)
+    assert person.does("lab", "exec", "--node", "broker-3", "--", "hostname") == "broker-3\n"
+    assert "10.77.2.10/24" in person.does("lab", "exec", "--rack", "b", "--", "ip", "-br", "addr")
+    assert person.tries("lab", "exec", "--", "sh", "-c", "exit 7").returncode == 7
+    again = person.tries("lab", "up", "--bare", "--name", "t")
     assert again.returncode == 2
     assert "lab 't' runs already" in again.stderr
-    said(rackgate("lab", "down", state=state))
+    person.does("lab", "down")
     assert traces() == before
-    gone = rackgate("lab", "exec", "--", "true", state=state)
+    gone = person.tries("lab", "exec", "--", "true")
     assert (gone.returncode, gone.stderr) == (2, "error: no lab runs: start one with 'rackgate lab up'\n")
 
 
-def test_two_labs_do_not_see_each_other(state: Path) -> None:
+def test_two_labs_do_not_see_each_other(person: Person) -> None:
     before = traces()
-    up(state, name="one")
-    up(state, name="two")
-    assert "several labs run (one, two)" in rackgate("lab", "exec", "--", "true", state=state).stderr
+    up(person, name="one")
+    up(person, name="two")
+    assert "several labs run (one, two)" in person.tries("lab", "exec", "--", "true").stderr
     for name, other in (("one", "two"), ("two", "one")):
-        seen = said(rackgate("lab", "exec", "--lab", name, "--", "ps", "-eo", "args", state=state))
+        seen = person.does("lab", "exec", "--lab", name, "--", "ps", "-eo", "args")
         assert f"--name {name}" in seen
         assert f"--name {other}" not in seen
-    said(rackgate("rack", "cut", "b", "--lab", "one", state=state))
-    assert "1 received" in said(
-        rackgate("lab", "exec", "--lab", "two", "--", "ping", "-c", "1", "10.77.2.10", state=state)
-    )
-    said(rackgate("lab", "down", "one", state=state))
+    person.does("rack", "cut", "b", "--lab", "one")
+    assert "1 received" in person.does("lab", "exec", "--lab", "two", "--", "ping", "-c", "1", "10.77.2.10")
+    person.does("lab", "down", "one")
     # the other is left alone
-    assert "1 received" in said(rackgate("lab", "exec", "--", "ping", "-c", "1", "10.77.2.10", state=state))
-    said(rackgate("lab", "down", state=state))
+    assert "1 received" in person.does("lab", "exec", "--", "ping", "-c", "1", "10.77.2.10")
+    person.does("lab", "down")
     assert traces() == before
 
 
@@ -164,45 +157,39 @@ FAULTS = [
 ]
 
 
-def test_faults_of_the_network_prove_themselves(state: Path) -> None:
-    up(state)
+def test_faults_of_the_network_prove_themselves(person: Person) -> None:
+    up(person)
     for words in FAULTS:
-        said(rackgate(*words, state=state))
-        other = rackgate("broker", "slow", "3", state=state)
+        person.does(*words)
+        other = person.tries("broker", "slow", "3")
         assert other.returncode == 2
         assert "heal that first" in other.stderr
-        status = rackgate("lab", "status", "--json", state=state)
+        status = person.tries("lab", "status", "--json")
         assert [fault["kind"] for fault in json.loads(status.stdout)["faults"]] == [words[1]]
         assert status.returncode == 1
-        assert "is back, proved" in said(rackgate(*words[:1], "heal", words[2], state=state))
-        assert "no fault is in force" in said(rackgate(*words[:1], "heal", words[2], state=state))
-    events = tuple(History(state / "run-t" / "history.jsonl").events())
+        assert "is back, proved" in person.does(*words[:1], "heal", words[2])
+        assert "no fault is in force" in person.does(*words[:1], "heal", words[2])
+    events = events_of(person)
     assert check_faults(events).valid == "true"
     assert len([event for event in events if event.data["step"] == "healed"]) == len(FAULTS)
 
 
-def test_a_fault_that_does_not_last_is_told(state: Path) -> None:
-    up(state)
-    said(rackgate("rack", "cut", "b", state=state))
-    said(rackgate("lab", "exec", "--", "ip", "netns", "exec", "site-b", "ip", "rule", "flush", state=state))
-    said(rackgate("lab", "exec", "--", "ip", "-n", "site-b", "rule", "add", "lookup", "main", state=state))
-    healed = rackgate("rack", "heal", "b", state=state)
+def test_a_fault_that_does_not_last_is_told(person: Person) -> None:
+    up(person)
+    person.does("rack", "cut", "b")
+    person.does("lab", "exec", "--", "ip", "netns", "exec", "site-b", "ip", "rule", "flush")
+    person.does("lab", "exec", "--", "ip", "-n", "site-b", "rule", "add", "lookup", "main")
+    healed = person.tries("rack", "heal", "b")
     assert healed.returncode == 2
     assert "'held' is not proved, so results are unknown" in healed.stderr
-    events = tuple(History(state / "run-t" / "history.jsonl").events())
+    events = events_of(person)
     assert check_faults(events).valid == "false"
 
 
-def test_the_lab_heals_what_a_killed_command_left(state: Path) -> None:
-    up(state)
-    env = os.environ | {"RACKGATE_STATE": str(state)}
-    command = subprocess.Popen(
-        [str(RACKGATE), "rack", "cut", "b", "--for", "12s"],
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    history = History(state / "run-t" / "history.jsonl")
+def test_the_lab_heals_what_a_killed_command_left(person: Person) -> None:
+    up(person)
+    command = person.begins("rack", "cut", "b", "--for", "12s")
+    history = History(run_dir(person) / "history.jsonl")
 
     def step(name: str) -> bool:
         return any(event.data["step"] == name and event.outcome == "ok" for event in history.events())
@@ -210,12 +197,12 @@ def test_the_lab_heals_what_a_killed_command_left(state: Path) -> None:
     wait_for(lambda: step("proved"), what="the cut to be proved", timeout_s=30)
     command.kill()
     command.wait()
-    status = json.loads(rackgate("lab", "status", "--json", state=state).stdout)
+    status = json.loads(person.tries("lab", "status", "--json").stdout)
     assert [fault["kind"] for fault in status["faults"]] == ["cut"]
     wait_for(lambda: step("healed"), what="the cut to be healed by the lab", timeout_s=30)
     # nothing of the command is left in the lab
-    assert "rack cut b" not in said(rackgate("lab", "exec", "--", "ps", "-eo", "args", state=state))
-    assert json.loads(said(rackgate("lab", "status", "--json", state=state)))["faults"] == []
+    assert "rack cut b" not in person.does("lab", "exec", "--", "ps", "-eo", "args")
+    assert json.loads(person.does("lab", "status", "--json"))["faults"] == []
 
 
 def victims() -> dict[str, int]:
@@ -231,22 +218,20 @@ def victims() -> dict[str, int]:
 
 
 @pytest.mark.parametrize("kind", ["starter", "first", "holder", "wire"])
-def test_a_killed_process_of_the_lab_takes_all_of_it_away(state: Path, kind: str) -> None:
+def test_a_killed_process_of_the_lab_takes_all_of_it_away(person: Person, kind: str) -> None:
     before = traces()
-    up(state)
+    up(person)
     os.kill(victims()[kind], signal.SIGKILL)
     wait_for(lambda: traces() == before, what="processes, mounts and interfaces as before", timeout_s=15)
-    listed = json.loads(said(rackgate("lab", "status", "--json", state=state)))
+    listed = json.loads(person.does("lab", "status", "--json"))
     assert [(lab["name"], lab["runs"]) for lab in listed["labs"]] == [("t", False)]
-    up(state)  # the name is free again
+    up(person)  # the name is free again
 
 
 @pytest.mark.parametrize("after_s", [0.3, 0.8, 1.3])
-def test_a_lab_whose_start_is_killed_is_whole_or_gone(state: Path, after_s: float) -> None:
+def test_a_lab_whose_start_is_killed_is_whole_or_gone(person: Person, after_s: float) -> None:
     before = traces()
-    env = os.environ | {"RACKGATE_STATE": str(state)}
-    words = [str(RACKGATE), "lab", "up", "--bare", "--name", "t", "--run-dir", str(state / "run")]
-    starting = subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    starting = person.begins("lab", "up", "--bare", "--name", "t", "--run-dir", str(run_dir(person)))
     with contextlib.suppress(subprocess.TimeoutExpired):
         starting.wait(timeout=after_s)
     starting.kill()
@@ -256,31 +241,30 @@ def test_a_lab_whose_start_is_killed_is_whole_or_gone(state: Path, after_s: floa
         if traces() == before:
             return "gone"
         # between the lab's last word and the command's end there is a moment in which nothing is left to be taken back
-        told = rackgate("lab", "status", "--json", state=state)
+        told = person.tries("lab", "status", "--json")
         return "whole" if told.returncode == 0 and json.loads(told.stdout).get("lab") == "t" else ""
 
     outcome = wait_for(
         whole_or_gone, what="processes, mounts and interfaces as before, or a lab that is up", timeout_s=15
     )
     if outcome == "whole":
-        said(rackgate("lab", "down", state=state))
+        person.does("lab", "down")
         assert traces() == before
 
 
-def test_an_ordinary_user_has_labs_too(state: Path) -> None:
+def test_an_ordinary_user_has_labs_too(person: Person) -> None:
     # An ordinary user of this machine may be kept from the checkout; one of a namespace has our files, and no power.
     script = f"""
-        lab() {{ '{RACKGATE}' "$@"; }}
         id -u
-        lab lab up --bare --name t --run-dir '{state}/run' && lab lab exec --node broker-3 -- hostname &&
-        lab rack cut b --for 1s
+        rackgate lab up --bare --name t --run-dir '{run_dir(person)}' &&
+        rackgate lab exec --node broker-3 -- hostname &&
+        rackgate rack cut b --for 1s
         status=$?
-        lab lab down --all
+        rackgate lab down --all
         exit $status
     """
     words = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--", "sh", "-c", script]
-    env = os.environ | {"RACKGATE_STATE": str(state)}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=env, timeout=200)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=person.env, timeout=PATIENCE_S)
     assert "as an ordinary user, in a user namespace" in done.stderr
     assert said(done).splitlines()[:3] == ["1000", "broker-3", "cut: rack b was away for 1 s and is back, proved"]
 
@@ -331,16 +315,16 @@ print(json.dumps(result))
 """
 
 
-def test_links_take_the_time_that_was_asked_idle_and_under_load(tmp_path: Path, state: Path) -> None:
+def test_links_take_the_time_that_was_asked_idle_and_under_load(person: Person, tmp_path: Path) -> None:
     asked = {"a": 2.0, "b": 3.0, "c": 5.0, "d": 20.0}
     sites = "".join(f'[[site]]\nname = "{name}"\nbrokers = [{index}]\n' for index, name in enumerate(asked, 1))
     links = "".join(f'[[link]]\nbetween = ["home", "{name}"]\nrtt_ms = {rtt_ms}\n' for name, rtt_ms in asked.items())
     home = '[[site]]\nname = "home"\ncontrollers = [101]\nclient = true\n'
     file = tmp_path / "asked.toml"
     file.write_text(f'name = "asked"\n{sites}{home}{links}', encoding="utf-8")
-    up(state, "--topology", str(file))
+    up(person, "--topology", str(file))
     wanted = {f"broker-{index}": rtt_ms for index, rtt_ms in enumerate(asked.values(), 1)}
-    done = rackgate("lab", "exec", "--", sys.executable, "-c", ROUND_TRIPS, json.dumps(wanted), state=state)
+    done = person.tries("lab", "exec", "--", sys.executable, "-c", ROUND_TRIPS, json.dumps(wanted))
     found = json.loads(said(done))
     rates = [json.loads(line)["mb_per_s"] for line in done.stderr.splitlines()]
     assert len(rates) == len(asked)
@@ -363,19 +347,15 @@ exit 1
 """
 
 
-def test_a_lab_of_one_command_heals_what_a_killed_command_left(tmp_path: Path) -> None:
-    env = os.environ | {"PATH": f"{RACKGATE.parent}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        lab(tmp_path, "sh", "-c", LEFT), capture_output=True, text=True, check=False, env=env, timeout=100
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    events = tuple(History(tmp_path / "run" / "history.jsonl").events())
+def test_a_lab_of_one_command_heals_what_a_killed_command_left(person: Person) -> None:
+    person.does(*of_one(person, "sh", "-c", LEFT))
+    events = events_of(person)
     assert [event.data["step"] for event in events] == ["before", "inject", "proved", "held", "heal", "healed"]
     assert check_faults(events).valid == "true"
 
 
-def test_what_a_heal_raises_does_not_end_the_lab(state: Path) -> None:
-    up(state)
+def test_what_a_heal_raises_does_not_end_the_lab(person: Person) -> None:
+    up(person)
     # a record of a kind that there is not
     program = """
 import time
@@ -383,25 +363,25 @@ from pyhooks.fault import registry
 registry.FOLDER.mkdir(exist_ok=True)
 registry.Active("melt", "rack", "b", {}, time.monotonic_ns(), 1, {}, "", "in force").write()
 """
-    said(rackgate("lab", "exec", "--", sys.executable, "-c", program, state=state))
+    person.does("lab", "exec", "--", sys.executable, "-c", program)
 
     def kept() -> bool:
-        status = json.loads(rackgate("lab", "status", "--json", state=state).stdout)
+        status = json.loads(person.tries("lab", "status", "--json").stdout)
         return [fault["text"] for fault in status["faults"] if "no kind of fault: melt" in fault["text"]] != []
 
     wait_for(kept, what="the reason to be kept", timeout_s=20)
-    assert json.loads(rackgate("lab", "status", "--json", state=state).stdout)["faults"][0]["kind"] == "melt"
+    assert json.loads(person.tries("lab", "status", "--json").stdout)["faults"][0]["kind"] == "melt"
 
 
-def test_two_racks_are_slow_at_a_time_and_two_cuts_that_share_a_way_are_refused(state: Path) -> None:
-    up(state)
-    said(rackgate("rack", "slow", "a", "--rtt-ms", "40", state=state))
-    said(rackgate("rack", "slow", "b", "--rtt-ms", "20", "--jitter-ms", "8", "--loss-percent", "5", state=state))
-    refused = rackgate("rack", "cut", "c", state=state)
+def test_two_racks_are_slow_at_a_time_and_two_cuts_that_share_a_way_are_refused(person: Person) -> None:
+    up(person)
+    person.does("rack", "slow", "a", "--rtt-ms", "40")
+    person.does("rack", "slow", "b", "--rtt-ms", "20", "--jitter-ms", "8", "--loss-percent", "5")
+    refused = person.tries("rack", "cut", "c")
     assert refused.returncode == 2
     assert "in force, and with both of them one could not be proved" in refused.stderr
     for rack in ("a", "b"):
-        assert "is back, proved" in said(rackgate("rack", "heal", rack, state=state))
-    events = tuple(History(state / "run-t" / "history.jsonl").events())
+        assert "is back, proved" in person.does("rack", "heal", rack)
+    events = events_of(person)
     assert check_faults(events).valid == "true"
     assert {event.op for event in events} == {"slow-rack"}

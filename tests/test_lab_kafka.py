@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from person import Person, visiting
 
 from pyhooks.checker.faults import check_faults
 from pyhooks.history import History
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
-RACKGATE = Path(sys.executable).with_name("rackgate")
 TOPOLOGY = """
 name = "three"
 [[site]]
@@ -44,33 +40,13 @@ FAULTS = (
 )
 
 
-class Person:
-    """Somebody at a terminal whose only lab is this one."""
-
-    def __init__(self, state: Path) -> None:
-        self.run_dir = state / "run"
-        self._env = os.environ | {"RACKGATE_STATE": str(state)}
-
-    def tries(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(RACKGATE), *words], capture_output=True, text=True, check=False, env=self._env, timeout=300
-        )
-
-    def does(self, *words: str) -> str:
-        done = self.tries(*words)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-
 @pytest.fixture(scope="module")
 def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
-    state = tmp_path_factory.mktemp("state")
-    file = state / "three.toml"
-    file.write_text(TOPOLOGY, encoding="utf-8")
-    made = Person(state)
-    made.does("lab", "up", "--topology", str(file), "--run-dir", str(made.run_dir))
-    yield made
-    made.does("lab", "down", "--all")
+    with visiting(tmp_path_factory.mktemp("state")) as made:
+        file = made.folder / "three.toml"
+        file.write_text(TOPOLOGY, encoding="utf-8")
+        made.does("lab", "up", "--topology", str(file), "--run-dir", str(made.folder / "run"))
+        yield made
 
 
 def voters(person: Person) -> dict[int, str]:
@@ -89,7 +65,7 @@ def test_a_rack_goes_and_comes_back_in_every_way(person: Person) -> None:
         assert (status.returncode, json.loads(status.stdout)["faults"][0]["kind"]) == (1, words[1])
         assert "is back, proved" in person.does(words[0], "heal", words[2])
         assert json.loads(person.does("lab", "status", "--json"))["ok"] is True, words
-    events = tuple(History(person.run_dir / "history.jsonl").events())
+    events = tuple(History(person.folder / "run" / "history.jsonl").events())
     assert check_faults(events).valid == "true"
     after = voters(person)
     assert set(after) == {101, 102, 103}

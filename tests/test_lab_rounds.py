@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from person import Person
 from traces import marked, traces
 
 from pyhooks.wait import wait_for
@@ -21,7 +22,6 @@ from pyhooks.wait import wait_for
 ROUNDS = int(os.environ.get("RACKGATE_ROUNDS", "50"))
 SEED = int(os.environ.get("RACKGATE_SEED", "1"))
 pytestmark = [pytest.mark.long, pytest.mark.timeout(200 * ROUNDS)]
-RACKGATE = Path(sys.executable).with_name("rackgate")
 TOPOLOGY = """
 name = "two"
 [[site]]
@@ -55,25 +55,19 @@ FAULTS = (
 class Round:
     """One lab from up to down."""
 
-    def __init__(self, state: Path, number: int) -> None:
+    def __init__(self, person: Person, number: int) -> None:
+        self._person = person
         self.random = random.Random(f"{SEED}-{number}")  # noqa: S311 - not for secrets
         self.fault = self.random.choice(FAULTS)
         self.way = self.random.choice(("heal", "for", "down", "killed command", "killed process"))
-        self._state = state
-        self._run_dir = state / f"run-{number}"
-        self._env = os.environ | {"RACKGATE_STATE": str(state)}
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(RACKGATE), *words], capture_output=True, text=True, check=False, env=self._env, timeout=300
-        )
+        self._run_dir = person.folder / f"run-{number}"
 
     def does(self, *words: str) -> None:
-        done = self.run(*words)
+        done = self._person.tries(*words)
         assert done.returncode == 0, (self.fault, self.way, done.stdout + done.stderr)
 
     def play(self) -> None:
-        self.does("lab", "up", "--topology", str(self._state / "two.toml"), "--run-dir", str(self._run_dir))
+        self.does("lab", "up", "--topology", str(self._person.folder / "two.toml"), "--run-dir", str(self._run_dir))
         if self.way == "heal":
             self.does(*self.fault)
             self.does(self.fault[0], "heal", self.fault[2])
@@ -87,12 +81,7 @@ class Round:
 
     def _interrupted(self) -> None:
         """The fault's command, or any process of the lab, is killed at a moment that nobody chose."""
-        command = subprocess.Popen(
-            [str(RACKGATE), *self.fault, "--for", "3s"],
-            env=self._env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        command = self._person.begins(*self.fault, "--for", "3s")
         moment = time.monotonic() + self.random.uniform(0.1, 6.0)
         try:
             command.wait(timeout=moment - time.monotonic())
@@ -111,10 +100,11 @@ class Round:
 
 def test_nothing_stays_behind(tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(TOPOLOGY, encoding="utf-8")
+    person = Person(tmp_path)
     before = traces()
     played: dict[str, int] = {}
     for number in range(ROUNDS):
-        one = Round(tmp_path, number)
+        one = Round(person, number)
         begin = time.monotonic()
         one.play()
         wait_for(lambda: traces() == before, what=f"round {number}: all as before", timeout_s=20)

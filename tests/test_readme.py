@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from person import RACKGATE, visiting
 
 from pyhooks import paths
 from pyhooks.cluster import topology
 
 DOCUMENTS = [path for path in (*paths.REPO.glob("*.md"), *paths.REPO.glob("*/README.md")) if path.is_file()]
-RACKGATE = Path(sys.executable).with_name("rackgate")
 
 
 def commands(word: str) -> list[list[str]]:
@@ -76,20 +74,15 @@ def test_pictures_of_the_documents_are_there() -> None:
 def test_the_lab_of_the_readme(tmp_path: Path) -> None:
     text = (paths.REPO / "README.md").read_text(encoding="utf-8")
     (block,) = [one for one in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "lab up" in one]
-    env = os.environ | {"RACKGATE_STATE": str(tmp_path)}
     said: dict[str, str] = {}
-    try:
+    with visiting(tmp_path) as person:
         for line in block.splitlines():
             words = shlex.split(line)[1:]
             if words == ["watch"]:
                 words.append("--once")
             elif words[:2] == ["lab", "up"]:
                 words += ["--run-dir", str(tmp_path / "run")]
-            done = subprocess.run([RACKGATE, *words], capture_output=True, text=True, check=False, env=env, timeout=200)
-            assert done.returncode == 0, (line, done.stderr)
-            said[" ".join(words[:2])] = done.stdout
-    finally:
-        subprocess.run([RACKGATE, "lab", "down", "--all"], check=False, env=env, timeout=60)
+            said[" ".join(words[:2])] = person.does(*words)
     assert "aab" in said["watch --once"]
     assert "is back, proved" in said["rack kill"]
     assert "is down" in said["lab down"]

@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from person import Person
 
-from pyhooks import paths
 from pyhooks.checker.records import Records
 from pyhooks.cluster.lab import Lab
 from pyhooks.history import History
-from pyhooks.process import run
 from pyhooks.wait import wait_for
 from pyhooks.workload.running import Workload, producing
 
@@ -54,11 +53,8 @@ def inside(folder: Path) -> dict[str, object]:
 
 
 def test_a_producer_in_a_node(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", "from pyhooks.cli import main; main()", "lab", "run", "--bare"]
-    words += ["--topology", "az3-outside", "--run-dir", str(tmp_path / "lab"), "--"]
-    words += [sys.executable, __file__, str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(paths.REPO)}
-    told = json.loads(run(words, what="a lab", env=environment, timeout_s=200).splitlines()[-1])
+    words = ["lab", "run", "--bare", "--topology", "az3-outside", "--run-dir", str(tmp_path / "lab"), "--"]
+    told = json.loads(Person(tmp_path).does(*words, sys.executable, __file__, str(tmp_path)).splitlines()[-1])
     assert (told["elsewhere"], told["there"], told["left"]) == (True, True, [])
     records = Records(list(History(tmp_path / "history.jsonl").events()))
     ended, killed = (records.runs[name, "t"] for name in told["runs"])

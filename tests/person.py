@@ -1,0 +1,65 @@
+"""Somebody at a terminal: ``rackgate`` for tests, whose labs nobody else sees and who sees nobody else's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+RACKGATE = Path(sys.executable).with_name("rackgate")
+# the longest that any of the commands may take, a lab with Kafka on a busy machine included
+PATIENCE_S = 300.0
+
+
+class Person:
+    """Runs commands.
+
+    Attributes:
+        folder: what is known of this person's labs; results may go there, too.
+        env: the environment of the commands; ``rackgate`` is found by its name in it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        path = f"{RACKGATE.parent}:{os.environ['PATH']}"
+        self.env = os.environ | {"RACKGATE_STATE": str(folder), "PATH": path}
+
+    def tries(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command that may fail, to its end."""
+        return subprocess.run(
+            [str(RACKGATE), *words], capture_output=True, text=True, check=False, env=self.env, timeout=PATIENCE_S
+        )
+
+    def does(self, *words: str) -> str:
+        """What a command that has to succeed writes."""
+        return said(self.tries(*words))
+
+    def begins(self, *words: str, session: bool = False) -> subprocess.Popen[bytes]:
+        """A command that runs on; ``session``: as the first of a process group that can be told something."""
+        return subprocess.Popen(
+            [str(RACKGATE), *words],
+            env=self.env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=session,
+        )
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """What a command that succeeded has written."""
+    assert done.returncode == 0, (done.args, done.stdout + done.stderr)
+    return done.stdout
+
+
+@contextmanager
+def visiting(folder: Path) -> Iterator[Person]:
+    """A person none of whose labs outlives the context."""
+    folder.mkdir(exist_ok=True)
+    person = Person(folder)
+    try:
+        yield person
+    finally:
+        person.does("lab", "down", "--all")
