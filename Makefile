@@ -48,8 +48,10 @@ upstream-smoke: build
 	@exec $(BIN)/rackgate patch test kafka.cluster.PartitionTest
 
 ducktape-smoke: build $(DUCKTAPE_VENV)/ready
-	@exec $(BIN)/rackgate lab run --bare --topology az3-outside --run-dir out/ducktape -- \
+	@$(BIN)/rackgate lab run --bare --topology az3-outside --run-dir out/ducktape -- \
 	    $(DUCKTAPE_VENV)/bin/python -m ducktape_tests.run ducktape_tests/rack_outage_test.py
+	$(BIN)/rackgate lab run --bare --topology az3 --run-dir out/ducktape-faults -- \
+	    $(DUCKTAPE_VENV)/bin/python -m ducktape_tests.run ducktape_tests/faults_test.py
 
 # Set-up: a virtual environment for the project, one for ducktape with its own strict pins, both by hash.
 define make-venv

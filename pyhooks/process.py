@@ -25,6 +25,11 @@ def stat_fields(entry: Path) -> list[str]:
         text = (entry / "stat").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return []
+    return parse_stat(text)
+
+
+def parse_stat(text: str) -> list[str]:
+    """The fields of ``stat`` from the state letter on; see ``stat_fields``."""
     # the second field is the program's name in brackets, which may have anything in it
     return text.rpartition(")")[2].split()
 

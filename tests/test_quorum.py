@@ -71,6 +71,19 @@ class Lab:
         self.step()
         self.running.add(node.name)
 
+    def clear_disk(self, node: Node) -> None:
+        quorum.clear_disk(self.itself, node)
+
+    def ask_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
+        return quorum.ask(self.itself, words, brokers)
+
+    def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
+        quorum.join(self.itself, node, brokers)
+
+    @property
+    def itself(self) -> Any:
+        return self
+
     def all_run(self, nodes: Sequence[Node]) -> None:
         assert all(node.name in self.running for node in nodes)
 

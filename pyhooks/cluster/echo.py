@@ -67,9 +67,14 @@ def parse(source: str, target: str, sent: int, text: str) -> Rtt:
     return Rtt(source, target, sent, len(times), statistics.median(times), p99, times[-1], third - first)
 
 
-def _echo(ip: str, count: int, machine: NamespaceMachine | None, wait_s: int) -> str:
+def ping(ip: str, count: int = ASKED, wait_s: int = ANSWER_S) -> list[str]:
+    """The words that send echo requests; by default as many as tell whether there is an answer."""
     interval_s = INTERVAL_S if count <= MANY else FAST_S
-    words = ["ping", "-n", "-c", str(count), "-i", str(interval_s), "-W", str(wait_s), ip]
+    return ["ping", "-n", "-c", str(count), "-i", str(interval_s), "-W", str(wait_s), ip]
+
+
+def _echo(ip: str, count: int, machine: NamespaceMachine | None, wait_s: int) -> str:
+    words = ping(ip, count, wait_s)
     done = subprocess.run(
         machine.enter(words) if machine else words, capture_output=True, text=True, check=False, timeout=120
     )

@@ -17,7 +17,7 @@ from pyhooks.cluster import echo, kafka, network, quorum, slowness, topics
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.format import format_disks
 from pyhooks.cluster.node import NODE_DISK, NamespaceMachine
-from pyhooks.cluster.running import ProcessState
+from pyhooks.cluster.running import ProcessState, state_of
 from pyhooks.cluster.topology import Link, Node, Quality, Topology, parse
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
@@ -250,9 +250,7 @@ class Lab:
         pid = self.kafka_pid(node)
         if pid is None:
             return "down"
-        fields = process.stat_fields(self._proc(node, str(pid)))
-        letter = fields[0] if fields else "X"
-        return "paused" if letter in "Tt" else "down" if letter in "ZX" else "up"
+        return state_of(process.stat_fields(self._proc(node, str(pid))))
 
     def signal_kafka(self, node: Node, number: signal.Signals) -> bool:
         """Sends a signal to the node's Kafka process; tells whether there is one."""
@@ -314,6 +312,26 @@ class Lab:
             RackgateError: none of them answers.
         """
         return quorum.voters(self, brokers)
+
+    def ask_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
+        """What Kafka's tool for the quorum writes when some of ``brokers`` are asked.
+
+        Raises:
+            RackgateError: it failed, or there is nobody to ask.
+        """
+        return quorum.ask(self, words, brokers)
+
+    def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
+        """Makes a controller that follows the quorum a voter with the directory that it has now.
+
+        Raises:
+            RackgateError: the quorum refuses.
+        """
+        quorum.join(self, node, brokers)
+
+    def clear_disk(self, node: Node) -> None:
+        """Deletes what is left of a disk that is not formatted."""
+        quorum.clear_disk(self, node)
 
     def formatted(self, node: Node) -> bool:
         """Whether the disk of a node is formatted."""

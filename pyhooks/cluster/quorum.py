@@ -9,7 +9,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyhooks.cluster import tools
 from pyhooks.cluster.topology import Node
@@ -38,16 +38,70 @@ def parse_voters(text: str) -> dict[int, str]:
     raise RackgateError(f"kafka-{TOOL} tells of no voters", detail=text)
 
 
-def voters(lab: Lab, brokers: Sequence[Node]) -> dict[int, str]:
+class Disks(Protocol):
+    """What it takes to replace the disks of a cluster, be it a lab or the hosts of a ducktape cluster file."""
+
+    def brokers(self, rack: str | None = None) -> tuple[Node, ...]:
+        """The brokers of a rack, or all."""
+
+    def formatted(self, node: Node) -> bool:
+        """Whether the disk of a node is formatted."""
+
+    def directory_id(self, node: Node) -> str:
+        """The id of the node's directory."""
+
+    def clear_disk(self, node: Node) -> None:
+        """Deletes what is left of a disk that is not formatted."""
+
+    def format(self, nodes: Sequence[Node], *, joins: bool = False) -> None:
+        """Formats the disks of ``nodes``, for a new cluster or, with ``joins``, for the one that is there."""
+
+    def start_kafka(self, node: Node) -> None:
+        """Starts Kafka on ``node`` and does not wait until it serves; does nothing if it runs."""
+
+    def all_run(self, nodes: Sequence[Node]) -> None:
+        """Raises if the Kafka process of one of them does not run."""
+
+    def ask_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
+        """What Kafka's tool for the quorum writes when some of ``brokers`` are asked."""
+
+    def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
+        """Makes a controller that follows the quorum a voter with the directory that it has now."""
+
+
+def voters(cluster: Disks, brokers: Sequence[Node]) -> dict[int, str]:
     """Directory ids of the voters by node id, as some of ``brokers`` tell.
 
     Raises:
         RackgateError: none of them answers.
     """
-    return parse_voters(tools.run(lab.classpath, TOOL, ["describe", "--status"], _addresses(brokers)))
+    return parse_voters(cluster.ask_quorum(["describe", "--status"], brokers))
 
 
-def _addresses(brokers: Sequence[Node]) -> str:
+def ask(lab: Lab, words: Sequence[str], brokers: Sequence[Node]) -> str:
+    """See ``Lab.ask_quorum``."""
+    return tools.run(lab.classpath, TOOL, words, addresses(brokers))
+
+
+def join(lab: Lab, node: Node, brokers: Sequence[Node]) -> None:
+    """See ``Lab.join_quorum``."""
+    config = Path(lab.disks[node.name]) / "format.properties"
+    ask(lab, ["--command-config", str(config), "add-controller"], brokers)
+
+
+def clear_disk(lab: Lab, node: Node) -> None:
+    """See ``Lab.clear_disk``."""
+    for leftover in (lab.data(node), lab.data(node).with_name(GONE)):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+
+
+def addresses(brokers: Sequence[Node]) -> str:
+    """Of the brokers that can be asked, as ``bootstrap.servers``.
+
+    Raises:
+        RackgateError: there are none.
+    """
     if not brokers:
         raise RackgateError("the quorum can't be asked: no broker is left that could be")
     return ",".join(node.address for node in brokers)
@@ -62,7 +116,7 @@ def delete_disk(lab: Lab, node: Node) -> None:
     shutil.rmtree(gone)
 
 
-def replace_disks(lab: Lab, nodes: Sequence[Node]) -> None:
+def replace_disks(cluster: Disks, nodes: Sequence[Node]) -> None:
     """Formats the disks of ``nodes`` that are not, starts Kafka on all, and makes their controllers voters again.
 
     Raises:
@@ -70,42 +124,38 @@ def replace_disks(lab: Lab, nodes: Sequence[Node]) -> None:
     """
     if not nodes:
         return
-    others = [node for node in lab.brokers() if node not in nodes]
+    others = [node for node in cluster.brokers() if node not in nodes]
     controllers = [node for node in nodes if node.is_controller]
-    empty = [node for node in nodes if not lab.formatted(node)]
+    empty = [node for node in nodes if not cluster.formatted(node)]
     if controllers:
-        now = voters(lab, others)
+        now = voters(cluster, others)
         for node in controllers:
             directory = now.get(node.node_id)
             # A voter is known by its directory: the new one would wait for ever for the old one's vote.
-            if directory is not None and (node in empty or directory != lab.directory_id(node)):
+            if directory is not None and (node in empty or directory != cluster.directory_id(node)):
                 words = ["remove-controller", "--controller-id", str(node.node_id)]
-                tools.run(lab.classpath, TOOL, [*words, "--controller-directory-id", directory], _addresses(others))
+                cluster.ask_quorum([*words, "--controller-directory-id", directory], others)
     for node in empty:
-        for leftover in (lab.data(node), lab.data(node).with_name(GONE)):
-            if leftover.exists():
-                shutil.rmtree(leftover)
+        cluster.clear_disk(node)
     if empty:
-        lab.format(empty, joins=True)
+        cluster.format(empty, joins=True)
     for node in nodes:
-        lab.start_kafka(node)
+        cluster.start_kafka(node)
     if controllers:
-        now = voters(lab, others)
+        now = voters(cluster, others)
         for node in controllers:
-            if now.get(node.node_id) != lab.directory_id(node):
-                _make_voter(lab, node, _addresses(others))
+            if now.get(node.node_id) != cluster.directory_id(node):
+                _make_voter(cluster, node, others)
 
 
-def _make_voter(lab: Lab, node: Node, bootstrap: str) -> None:
-    follower = [str(node.node_id), lab.directory_id(node)]
+def _make_voter(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
+    follower = [str(node.node_id), cluster.directory_id(node)]
 
     def caught_up() -> bool:
-        lab.all_run([node])
-        said = tools.run(lab.classpath, TOOL, ["describe", "--replication"], bootstrap)
-        rows = [line.split() for line in said.splitlines()]
+        cluster.all_run([node])
+        rows = [line.split() for line in cluster.ask_quorum(["describe", "--replication"], others).splitlines()]
         # node id, directory id, log end offset, lag, …
         return any(row[:2] == follower and row[3:4] == ["0"] for row in rows)
 
     wait_for(caught_up, what=f"{node.name} to follow the quorum", timeout_s=FOLLOW_S, interval_s=0.5)
-    config = Path(lab.disks[node.name]) / "format.properties"
-    tools.run(lab.classpath, TOOL, ["--command-config", str(config), "add-controller"], bootstrap)
+    cluster.join_quorum(node, others)

@@ -101,6 +101,12 @@ class RunningCluster(Protocol):
         """Directory ids of the quorum's voters by node id, as some of ``brokers`` tell."""
 
 
+def state_of(stat: Sequence[str]) -> ProcessState:
+    """What a process does, by the fields of its entry in /proc from the state letter on; none: there is no process."""
+    letter = stat[0] if stat else "X"
+    return "paused" if letter in "Tt" else "down" if letter in "ZX" else "up"
+
+
 def reachable(node: Node, timeout_s: float = WAIT_S) -> bool:
     """Whether a client in this process's network can connect to the node's Kafka port right now."""
     try:

@@ -1,0 +1,71 @@
+"""Every fault on a cluster that ducktape started: each proves that it took hold, that it lasted and that it is back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ducktape.mark.resource import cluster
+from ducktape.tests.test import Test
+from ducktape.tests.test_context import TestContext
+
+from ducktape_tests.services.kafka import RackKafka
+from pyhooks.build.distribution import Distribution
+from pyhooks.checker.faults import check_faults
+from pyhooks.cluster import topology
+from pyhooks.fault import kinds
+from pyhooks.fault.injection import Target, applied
+from pyhooks.history import History
+
+RACK, BROKER = "b", "3"
+RACK_FAULTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("kill", {}),
+    ("pause", {}),
+    ("cut", {}),
+    ("cut", {"peers": ["a"]}),
+    ("slow", {"rtt_ms": 40.0}),
+    ("wipe", {"controllers": True}),
+)
+BROKER_FAULTS: tuple[tuple[str, dict[str, Any]], ...] = (("cut", {}), ("slow", {"rtt_ms": 40.0}), ("wipe", {}))
+
+
+class FaultsTest(Test):
+    """Five brokers in racks a, a, b, b, c with a controller in each rack; rack b goes and comes back in every way."""
+
+    def __init__(self, test_context: Any) -> None:
+        super().__init__(test_context)
+        wanted = topology.load(topology.find("az3"))
+        self.kafka = RackKafka(test_context, wanted, Distribution.load().classpath())
+
+    def setUp(self) -> None:
+        """Starts the cluster."""
+        results = TestContext.results_dir(self.test_context, self.test_context.test_index)
+        self.history = History(Path(results) / "history.jsonl")
+        self.kafka.start()
+
+    @cluster(num_nodes=8)
+    def test_every_fault_proves_itself(self) -> None:
+        """All that can be taken away comes back.
+
+        setup: a cluster without topics.
+        drive: kill, pause, cut off, slow and destroy a rack with a voter in it, and cut off, slow and destroy a broker;
+            heal each before the next.
+        validate: each is proved to have taken hold, to have lasted and to be healed; the quorum has three voters, of
+            which the destroyed one alone has another directory.
+        """
+        others = self.kafka.brokers("a")
+        before = self.kafka.voters(others)
+        for kind, settings in RACK_FAULTS:
+            with applied(kinds.build(self.kafka, kind, Target.rack(self.kafka, RACK), settings), self.history):
+                self.logger.info("rack %s is under %s", RACK, kind)
+            self.kafka.wait_unfenced(self.kafka.brokers())
+        for kind, settings in BROKER_FAULTS:
+            with applied(kinds.build(self.kafka, kind, Target.broker(self.kafka, BROKER), settings), self.history):
+                self.logger.info("broker %s is under %s", BROKER, kind)
+            self.kafka.wait_unfenced(self.kafka.brokers())
+        after = self.kafka.voters(others)
+        lost = {node.node_id for node in self.kafka.members(RACK) if node.is_controller}
+        assert set(before) == set(after) == {node.node_id for node in self.kafka.topology.controllers}
+        assert {voter for voter in after if after[voter] != before[voter]} == lost
+        judged = check_faults(tuple(self.history.events()))
+        assert judged.valid == "true", f"{judged.valid}: {'; '.join(judged.because)}"

@@ -1,0 +1,372 @@
+"""Kafka on hosts that take commands: what faults and tests need of a cluster, see ``pyhooks.cluster.running``.
+
+Nothing of ducktape is imported here; of its accounts ``ssh``, ``ssh_output`` and ``signal`` are used. The links between
+racks are those of a lab: on other hosts whatever cuts or slows them raises.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyhooks import process
+from pyhooks.cluster import echo, kafka, network, quorum, slowness, tools, topics
+from pyhooks.cluster.echo import Rtt
+from pyhooks.cluster.lab import BOOT_TIMEOUT_S, Lab, in_lab
+from pyhooks.cluster.running import ProcessState, RunningCluster, state_of
+from pyhooks.cluster.topology import Link, Node, Quality, Topology
+from pyhooks.errors import RackgateError
+from pyhooks.wait import wait_for
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+HOME = "/mnt/kafka"
+TOOL_TIMEOUT_S = 60.0
+
+
+class Hosts:
+    """A cluster whose nodes are hosts.
+
+    Attributes:
+        topology: what it consists of, with the addresses of the hosts.
+        classpath: of Kafka, as the hosts see it.
+        accounts: what runs commands on a node, by the node's name.
+        cluster_id: Kafka's.
+        directory_ids: controller id to directory id, of a new cluster.
+        home: folder on each host for all of Kafka's files.
+    """
+
+    topology: Topology
+    classpath: str
+    accounts: Mapping[str, Any]
+    cluster_id: str
+    directory_ids: Mapping[int, str]
+    home: str = HOME
+
+    @property
+    def log(self) -> str:
+        """The log of a node's Kafka process, on the host."""
+        return f"{self.home}/server.log"
+
+    @property
+    def data(self) -> str:
+        """The folder of a node's disk, on the host."""
+        return f"{self.home}/data"
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """A client for metadata, made at first use."""
+        return topics.admin(self.topology.bootstrap)
+
+    def run_on(self, node: Node, command: str, timeout_s: float = TOOL_TIMEOUT_S) -> str:
+        """Runs a shell command on a host to its end and returns its standard output.
+
+        Raises:
+            RackgateError: it ended with a status other than 0.
+        """
+        script = f"( {command} ); printf '\\n%d' $?"
+        told = self.accounts[node.name].ssh_output(script, combine_stderr=False, timeout_sec=timeout_s)
+        text, _, status = told.decode(errors="replace").rpartition("\n")
+        if status != "0":
+            raise RackgateError(f"{node.name}: {command.split()[0]} ended with status {status}", detail=text)
+        return str(text)
+
+    def _status(self, node: Node, command: str) -> int:
+        status: int = self.accounts[node.name].ssh(command, allow_fail=True)
+        return status
+
+    def _holds(self, node: Node, test: str) -> bool:
+        status = self._status(node, f"test {test}")
+        # anything else is trouble of the shell, or of the way to the host
+        if status not in (0, 1):
+            raise RackgateError(f"{node.name}: 'test {test}' ended with status {status}")
+        return status == 0
+
+    # -- Kafka processes --------------------------------------------------------------------------------------------
+
+    def brokers(self, rack: str | None = None) -> tuple[Node, ...]:
+        """The brokers of a rack, or all."""
+        if rack is None:
+            return self.topology.brokers
+        return tuple(node for node in self.topology.site(rack).nodes if node.is_broker)
+
+    def members(self, site: str) -> tuple[Node, ...]:
+        """All nodes of a site, controllers included."""
+        return self.topology.site(site).nodes
+
+    def kafka_pid(self, node: Node) -> int | None:
+        """PID of the node's Kafka process, or None if it does not run."""
+        file = f"{self.home}/pid"
+        text = self.run_on(node, f"test -s {file} && test -d /proc/$(cat {file}) && cat {file} || true").strip()
+        return int(text) if text else None
+
+    def process_state(self, node: Node) -> ProcessState:
+        """What the node's Kafka process does, by its entry in /proc."""
+        pid = self.kafka_pid(node)
+        return "down" if pid is None else state_of(self._stat(node, pid))
+
+    def _stat(self, node: Node, pid: int) -> list[str]:
+        return process.parse_stat(self.run_on(node, f"cat /proc/{pid}/stat 2> /dev/null || true"))
+
+    def _signal(self, node: Node, number: signal.Signals) -> bool:
+        pid = self.kafka_pid(node)
+        if pid is None:
+            return False
+        self.accounts[node.name].signal(pid, number, allow_fail=True)
+        return True
+
+    def kill_kafka(self, node: Node) -> None:
+        """Ends the node's Kafka process at once and waits until it is gone; does nothing if it does not run."""
+        if self._signal(node, signal.SIGKILL):
+            wait_for(lambda: self.kafka_pid(node) is None, what=f"{node.name} to end", timeout_s=20)
+
+    def pause_kafka(self, node: Node) -> None:
+        """Stops the node's Kafka process where it is and waits until it stands.
+
+        Raises:
+            RackgateError: it does not run, or does not stand.
+        """
+        if not self._signal(node, signal.SIGSTOP):
+            raise RackgateError(f"{node.name}: its Kafka does not run, so it can't be paused")
+        wait_for(lambda: self.process_state(node) == "paused", what=f"{node.name} to stand", timeout_s=20)
+
+    def resume_kafka(self, node: Node) -> None:
+        """Lets a paused Kafka process go on; does nothing to one that runs, or to none."""
+        self._signal(node, signal.SIGCONT)
+
+    def start_kafka(self, node: Node) -> None:
+        """Starts Kafka on ``node`` and does not wait until it serves; does nothing if it runs."""
+        if self.kafka_pid(node) is None:
+            self.launch(node)
+
+    def launch(self, node: Node, before: str = "true") -> None:
+        """Starts Kafka on a host on which it does not run, after a shell command; they have one process id."""
+        command = kafka.java_command(
+            classpath=self.classpath,
+            heap_mb=self.topology.heap_mb_of(node),
+            properties=f"{self.home}/server.properties",
+            log4j=f"{self.home}/log4j2.properties",
+        )
+        script = f"echo $$ > {self.home}/pid && {before} && exec {shlex.join(command)}"
+        self.run_on(node, f"setsid sh -c {shlex.quote(script)} >> {self.log} 2>&1 < /dev/null &")
+        wait_for(lambda: self.kafka_pid(node) is not None, what=f"a process on {node.name}", timeout_s=20)
+
+    def all_run(self, nodes: Sequence[Node]) -> None:
+        """Does nothing while all of them run.
+
+        Raises:
+            RackgateError: one does not.
+        """
+        for node in nodes:
+            if self.kafka_pid(node) is None:
+                raise RackgateError(f"{node.name} ended while starting, see its server.log")
+
+    def wait_unfenced(self, nodes: Sequence[Node], timeout_s: float = BOOT_TIMEOUT_S) -> None:
+        """Waits until all of ``nodes`` are registered and unfenced.
+
+        Raises:
+            RackgateError: not in time, or a process ended.
+        """
+        wanted = {node.node_id for node in nodes}
+
+        def ready() -> bool:
+            self.all_run(nodes)
+            return wanted <= topics.unfenced(self.admin)
+
+        wait_for(ready, what=f"brokers {sorted(wanted)} registered and unfenced", timeout_s=timeout_s, interval_s=0.3)
+
+    # -- disks and the quorum ---------------------------------------------------------------------------------------
+
+    def format_command(self, node: Node, *, joins: bool = False) -> str:
+        """The shell command that formats the disk of a host."""
+        arguments = kafka.format_arguments(
+            node,
+            properties=f"{self.home}/server.properties",
+            cluster_id=self.cluster_id,
+            directory_ids=self.directory_ids,
+            controllers=self.topology.controllers,
+            joins=joins,
+        )
+        command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+        command += [f"-Dlog4j2.configurationFile={self.home}/log4j2.properties", "-cp", self.classpath]
+        return shlex.join([*command, "kafka.tools.StorageTool", *arguments])
+
+    def format(self, nodes: Sequence[Node], *, joins: bool = False) -> None:
+        """Formats the disks of ``nodes``, for a new cluster or, with ``joins``, for the one that is there.
+
+        Raises:
+            RackgateError: the storage tool refused.
+        """
+        for node in nodes:
+            self.run_on(node, self.format_command(node, joins=joins))
+
+    def formatted(self, node: Node) -> bool:
+        """Whether the disk of a node is formatted."""
+        return self._holds(node, f"-e {self.data}/meta.properties")
+
+    def directory_id(self, node: Node) -> str:
+        """The id of the node's directory, which Kafka draws anew when the disk is formatted.
+
+        Raises:
+            RackgateError: the disk is not formatted.
+        """
+        if not self.formatted(node):
+            raise RackgateError(f"{node.name}: its disk is not formatted")
+        return self.run_on(node, f"sed -n s/^directory.id=//p {self.data}/meta.properties").strip()
+
+    def wipe(self, node: Node) -> str:
+        """Deletes the disk of a node whose Kafka does not run; returns the id that its directory had.
+
+        Raises:
+            RackgateError: its Kafka runs, or it had no formatted disk.
+        """
+        if self.kafka_pid(node) is not None:
+            raise RackgateError(f"{node.name}: its Kafka runs, so its disk can't be deleted")
+        identity = self.directory_id(node)
+        # so that a disk is there whole, or not at all
+        gone = f"{self.home}/{quorum.GONE}"
+        self.run_on(node, f"rm -rf {gone} && mv {self.data} {gone} && rm -rf {gone}")
+        return identity
+
+    def clear_disk(self, node: Node) -> None:
+        """Deletes what is left of a disk that is not formatted."""
+        self.run_on(node, f"rm -rf {self.data} {self.home}/{quorum.GONE}")
+
+    def replace_disks(self, nodes: Sequence[Node]) -> None:
+        """Formats the disks of ``nodes`` that are not, starts Kafka on all, and makes their controllers voters again.
+
+        Raises:
+            RackgateError: the quorum refuses, or a process does not start.
+        """
+        quorum.replace_disks(self, nodes)
+
+    def voters(self, brokers: Sequence[Node]) -> Mapping[int, str]:
+        """Directory ids of the quorum's voters by node id, as some of ``brokers`` tell.
+
+        Raises:
+            RackgateError: none of them answers.
+        """
+        return quorum.voters(self, brokers)
+
+    def ask_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
+        """What Kafka's tool for the quorum writes when some of ``brokers`` are asked, from the host of one.
+
+        Raises:
+            RackgateError: it failed, or there is nobody to ask.
+        """
+        return self._ask_from(None, words, brokers)
+
+    def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
+        """Makes a controller that follows the quorum a voter with the directory that it has now.
+
+        Raises:
+            RackgateError: the quorum refuses.
+        """
+        # its own configuration says where its directory is
+        self._ask_from(node, ["--command-config", f"{self.home}/server.properties", "add-controller"], brokers)
+
+    def _ask_from(self, node: Node | None, words: Sequence[str], brokers: Sequence[Node]) -> str:
+        bootstrap = quorum.addresses(brokers)
+        return self.run_on(node or brokers[0], shlex.join(tools.command(self.classpath, quorum.TOOL, words, bootstrap)))
+
+    # -- the network ------------------------------------------------------------------------------------------------
+
+    def answers(self, target: Node, source: Node | None = None) -> bool:
+        """Whether ``target`` answers echo requests from ``source`` (None: from the test's driver).
+
+        Raises:
+            RackgateError: ping itself failed, so nothing is known.
+        """
+        if source is None:
+            return echo.answers(target.ip, None)
+        status = self._status(source, shlex.join(echo.ping(target.ip)))
+        # 1: no answer; anything else is ping's own trouble
+        if status not in (0, 1):
+            raise RackgateError(f"{source.name}: ping {target.ip} ended with status {status}")
+        return status == 0
+
+    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
+        """The round-trip time to ``target`` from ``source`` (None: from the test's driver).
+
+        Raises:
+            RackgateError: no answer.
+        """
+        if source is None:
+            return echo.measure("clients", target.name, target.ip, None, count)
+        # without an answer it ends with 1, and says so in what is read here
+        text = self.run_on(source, f"{shlex.join(echo.ping(target.ip, count, echo.SLOWEST_S))} || test $? -eq 1", 120)
+        return echo.parse(source.name, target.name, count, text)
+
+    def cut(self, site: str, peers: Sequence[str] = ()) -> None:
+        """Drops everything between ``site`` and others (all, or ``peers``); cutting twice is the same as once.
+
+        Raises:
+            RackgateError: only in a lab, as all that changes links.
+        """
+        self._lab("cut a rack off")
+        network.cut(self.topology, site, peers)
+
+    def join(self, site: str) -> None:
+        """Takes a cut away; joining what is not cut does nothing."""
+        self._lab("join a rack")
+        network.join(site)
+
+    def unplug(self, node: Node) -> None:
+        """Drops everything between a node and all others; doing so twice is the same as once."""
+        self._lab("cut a broker off")
+        network.unplug(node)
+
+    def plug(self, node: Node) -> None:
+        """Takes ``unplug`` back."""
+        self._lab("join a broker")
+        network.plug(node)
+
+    def slow(self, site: str, added: Quality) -> None:
+        """Adds delay, jitter and loss to all links of a site."""
+        self._lab("slow a rack")
+        slowness.slow(self.topology, site, added)
+
+    def restore_links(self, site: str) -> None:
+        """Takes ``slow`` back, and leaves what other slow sites add."""
+        self._lab("restore the links of a rack")
+        slowness.restore(self.topology, site)
+
+    def quality(self, link: Link, without: str) -> Quality:
+        """What a link does now, but for the slowness of the site ``without``."""
+        self._lab("tell what a link does")
+        return slowness.quality(link, without=without)
+
+    def slow_node(self, node: Node, added: Quality) -> None:
+        """Puts delay, jitter and loss between a node and all others."""
+        network.slow_port(node, self._lab("slow a broker").machine(node), added)
+
+    def restore_node(self, node: Node) -> None:
+        """Takes ``slow_node`` back."""
+        network.free_port(node, self._lab("restore a broker").machine(node))
+
+    def _lab(self, what: str) -> Lab:
+        """The lab whose nodes these are, whose links can be changed.
+
+        Raises:
+            RackgateError: they are in none, or laid out in another way than it is.
+        """
+        if not in_lab():
+            raise RackgateError(f"{what}: needs the routers of a lab; on other hosts there are kill, pause and wipe")
+        lab = Lab.attach()
+        if (lab.topology.sites, lab.topology.links) != (self.topology.sites, self.topology.links):
+            raise RackgateError(
+                f"{what}: the lab is made from {lab.topology.name} and the cluster from {self.topology.name}: make the"
+                " lab from the same topology"
+            )
+        return lab
+
+
+if TYPE_CHECKING:
+
+    def _all_that_faults_need(hosts: Hosts) -> tuple[RunningCluster, quorum.Disks]:
+        # here and not for the service, whose base has no types: it would pass for anything
+        return hosts, hosts

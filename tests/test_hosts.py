@@ -1,0 +1,179 @@
+"""Kafka on hosts: what faults ask of them is done by commands, here on folders of this machine with a java made up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ducktape_tests.services.hosts import Hosts
+from pyhooks.cluster import topology
+from pyhooks.cluster.running import RunningCluster
+from pyhooks.cluster.topology import Node, Quality
+from pyhooks.errors import RackgateError
+from pyhooks.wait import wait_for
+
+AZ3 = topology.load(topology.find("az3"))
+BROKER, OTHER = AZ3.brokers[:2]
+VOTER = AZ3.controllers[0]
+JAVA = """#!/bin/sh
+case "$*" in
+*StorageTool*) mkdir -p "$HOST/data" && echo "directory.id=new-$$" > "$HOST/data/meta.properties" ;;
+*MetadataQuorum*)
+    echo "$*" >> "$ALL/asked"
+    id=$(sed -n s/^directory.id=//p "$ALL/VOTER/data/meta.properties")
+    case "$*" in *remove-controller*) printf "" > "$ALL/voter" ;; *add-controller*) echo "$id" > "$ALL/voter" ;; esac
+    vote=$(sed 's/.*/{"id": 101, "directoryId": "&"}/' "$ALL/voter")
+    echo "CurrentVoters: [$vote]"
+    echo "101 $id 7 0 x" ;;
+*kafka.Kafka*) exec sleep 300 ;;
+esac
+"""
+PING = """#!/bin/sh
+case "$*" in
+*10.0.0.1) echo "64 bytes from x: icmp_seq=1 ttl=1 time=3.5 ms" ;;
+*10.0.0.2) exit 1 ;;
+*) echo "no such host" >&2; exit 2 ;;
+esac
+"""
+
+
+class Account:
+    """A host as ducktape would give it; what is below ``home`` on the host is in a folder of its own."""
+
+    def __init__(self, home: Path, name: str) -> None:
+        self._home, self._own = str(home / "home"), home / name
+        self._own.mkdir()
+        self._env = os.environ | {"HOST": str(self._own), "ALL": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}"}
+
+    def _bash(self, command: str) -> subprocess.CompletedProcess[bytes]:
+        words = ["bash", "-c", command.replace(self._home, str(self._own))]
+        return subprocess.run(words, capture_output=True, check=False, env=self._env, stdin=subprocess.DEVNULL)
+
+    def ssh(self, command: str, allow_fail: bool = False) -> int:
+        assert allow_fail
+        return self._bash(command).returncode
+
+    def ssh_output(self, command: str, combine_stderr: bool, timeout_sec: float) -> bytes:
+        assert (combine_stderr, timeout_sec > 0) == (False, True)
+        return self._bash(command).stdout
+
+    def signal(self, pid: int, number: signal.Signals, allow_fail: bool) -> None:
+        assert allow_fail
+        os.kill(pid, number)
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
+    monkeypatch.delenv("RACKGATE_LAB", raising=False)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in (("java", JAVA.replace("VOTER", VOTER.name)), ("ping", PING)):
+        (programs / name).write_text(text, encoding="utf-8")
+        (programs / name).chmod(0o755)
+    made = Hosts()
+    made.topology, made.classpath, made.cluster_id, made.directory_ids = AZ3, "x", "c", {101: "d", 102: "e", 103: "f"}
+    made.home = str(tmp_path / "home")
+    made.accounts = {node.name: Account(tmp_path, node.name) for node in (BROKER, OTHER, VOTER)}
+    yield made
+    for node in (BROKER, OTHER, VOTER):
+        made.kill_kafka(node)
+
+
+def test_processes(hosts: Hosts) -> None:
+    assert hosts.process_state(BROKER) == "down"
+    with pytest.raises(RackgateError, match="does not run, so it can't be paused"):
+        hosts.pause_kafka(BROKER)
+    hosts.start_kafka(BROKER)
+    first = hosts.kafka_pid(BROKER)
+    hosts.start_kafka(BROKER)
+    assert hosts.kafka_pid(BROKER) == first is not None
+    assert (hosts.process_state(BROKER), hosts.process_state(OTHER)) == ("up", "down")
+    hosts.pause_kafka(BROKER)
+    assert hosts.process_state(BROKER) == "paused"
+    hosts.resume_kafka(BROKER)
+    wait_for(lambda: hosts.process_state(BROKER) == "up", what="it to go on", timeout_s=5)
+    hosts.kill_kafka(BROKER)
+    assert hosts.process_state(BROKER) == "down"
+    with pytest.raises(RackgateError, match=f"{BROKER.name} ended while starting"):
+        hosts.all_run([BROKER])
+
+
+def test_a_disk_is_deleted_and_replaced(hosts: Hosts) -> None:
+    hosts.launch(BROKER, hosts.format_command(BROKER))
+    wait_for(lambda: hosts.formatted(BROKER), what="the disk", timeout_s=5)
+    with pytest.raises(RackgateError, match="its Kafka runs, so its disk can't be deleted"):
+        hosts.wipe(BROKER)
+    hosts.kill_kafka(BROKER)
+    before = hosts.directory_id(BROKER)
+    assert before.startswith("new-")
+    assert hosts.wipe(BROKER) == before
+    assert not hosts.formatted(BROKER)
+    with pytest.raises(RackgateError, match="its disk is not formatted"):
+        hosts.wipe(BROKER)
+    hosts.replace_disks([BROKER])
+    assert hosts.process_state(BROKER) == "up"
+    assert hosts.directory_id(BROKER) not in ("", before)
+
+
+def test_a_lost_voter_leaves_the_quorum_and_comes_back(hosts: Hosts, tmp_path: Path) -> None:
+    hosts.format([VOTER])
+    before = hosts.directory_id(VOTER)
+    (tmp_path / "voter").write_text(before, encoding="utf-8")
+    assert hosts.voters([BROKER]) == {101: before}
+    hosts.wipe(VOTER)
+    hosts.replace_disks([VOTER])
+    assert hosts.voters([OTHER]) == {101: hosts.directory_id(VOTER)}
+    assert hosts.directory_id(VOTER) != before
+    asked = (tmp_path / "asked").read_text(encoding="utf-8")
+    assert f"remove-controller --controller-id 101 --controller-directory-id {before}" in asked
+    assert f"--command-config {tmp_path / VOTER.name}/server.properties add-controller" in asked
+    with pytest.raises(RackgateError, match="no broker is left"):
+        hosts.voters([])
+
+
+def test_what_fails_on_a_host_is_told(hosts: Hosts) -> None:
+    with pytest.raises(RackgateError, match=f"{BROKER.name}: sh ended with status 3") as caught:
+        hosts.run_on(BROKER, "sh -c 'echo why; exit 3'")
+    assert caught.value.detail == "why\n"
+    assert hosts.run_on(BROKER, "echo a; echo b") == "a\nb\n"
+
+
+def at(ip: str) -> Node:
+    return Node("x", 9, "broker", "a", ip)
+
+
+def test_echoes_from_a_host(hosts: Hosts) -> None:
+    assert [hosts.answers(at(ip), BROKER) for ip in ("10.0.0.1", "10.0.0.2")] == [True, False]
+    with pytest.raises(RackgateError, match="ended with status 2"):
+        hosts.answers(at("10.0.0.3"), BROKER)
+    found = hosts.rtt(at("10.0.0.1"), BROKER, 5)
+    assert (found.source, found.sent, found.received, found.p50_ms) == (BROKER.name, 5, 1, 3.5)
+    with pytest.raises(RackgateError, match="no echo"):
+        hosts.rtt(at("10.0.0.2"), BROKER)
+    with pytest.raises(RackgateError, match="ended with status"):
+        hosts.rtt(at("10.0.0.3"), BROKER)
+
+
+LINKS: dict[str, Callable[[RunningCluster], Any]] = {
+    "cut a rack off": lambda cluster: cluster.cut("b"),
+    "join a rack": lambda cluster: cluster.join("b"),
+    "cut a broker off": lambda cluster: cluster.unplug(BROKER),
+    "join a broker": lambda cluster: cluster.plug(BROKER),
+    "slow a rack": lambda cluster: cluster.slow("b", Quality(9)),
+    "restore the links of a rack": lambda cluster: cluster.restore_links("b"),
+    "tell what a link does": lambda cluster: cluster.quality(AZ3.links[0], ""),
+    "slow a broker": lambda cluster: cluster.slow_node(BROKER, Quality(9)),
+    "restore a broker": lambda cluster: cluster.restore_node(BROKER),
+}
+
+
+@pytest.mark.parametrize("what", LINKS)
+def test_links_of_hosts_that_are_no_lab_are_left_alone_and_that_is_told(hosts: Hosts, what: str) -> None:
+    with pytest.raises(RackgateError, match=f"^{what}: needs the routers of a lab; .* kill, pause and wipe"):
+        LINKS[what](hosts)
