@@ -2,61 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, sqrt
-from threading import Lock
 from typing import Any
 
-from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.running import RunningCluster
 from pyhooks.cluster.topology import Node, Quality
 from pyhooks.errors import RackgateError
+from pyhooks.fault import measuring
 from pyhooks.fault.injection import Fault, Question, Target, Way, site_of
 
-# A slowed path is believed from this share of the asked round trip on; the paths are faster than that without it.
-BELIEVED = 0.8
-PINGS = 5
-SIGMAS = 3.9
-# Quartiles of what varies evenly are as far apart as the jitter; as a sum of two directions a little more than half.
-SPREAD, JITTER_PINGS, LEAST_JITTER_MS = 0.3, 60, 4.0
+LEAST_JITTER_MS = 4.0
 # With less than this thousands of packets would be needed, with more hardly any would come back.
 LEAST_LOSS, MOST_LOSS = 1.0, 90.0
 # Over ways that lose more than this in each direction a few echoes tell nothing.
 LOSS_TO_ASK_OVER = 30.0
 MOST_RTT_MS = 1500.0
-
-
-def _echo_loss(percent: float) -> float:
-    """Share of echoes lost over a way that loses in each direction."""
-    return 1 - (1 - percent / 100) ** 2
-
-
-def _enough(before: float, under: float) -> int:
-    """Echoes that tell two shares of loss apart, with an error of one in ten thousand."""
-    spread = sqrt(before * (1 - before)) + sqrt(under * (1 - under))
-    return ceil((SIGMAS * spread / (under - before)) ** 2)
-
-
-def _between(before: float, under: float) -> float:
-    """The share that is as far from one as from the other, each measured by how much it varies."""
-    left, right = sqrt(before * (1 - before)), sqrt(under * (1 - under))
-    return (before * right + under * left) / (left + right)
-
-
-class _Once:
-    """A measurement that several questions share; asked once, by whoever comes first."""
-
-    def __init__(self, measure: Callable[[], Rtt]) -> None:
-        self._measure, self._lock = measure, Lock()
-        self._found: Rtt | None = None
-
-    def __call__(self) -> Rtt:
-        with self._lock:
-            if self._found is None:
-                self._found = self._measure()
-            return self._found
 
 
 @dataclass(frozen=True)
@@ -113,28 +75,9 @@ class Slow:
         """Is each way to the target as slow as asked, does it vary, and does it lose?"""
         questions: dict[str, Question] = {}
         for source, node in self.ways():
-            questions |= self._questions(source, node)
-        return questions
-
-    def _questions(self, source: Node | None, node: Node) -> dict[str, Question]:
-        """All answered by one measurement."""
-        base = self._without(site_of(self.cluster, source))
-        way = f"{source.name if source else 'clients'} to {node.name}"
-        lost_before, lost = _echo_loss(base.loss_percent), _echo_loss(base.plus(self.added).loss_percent)
-        count = max(PINGS, JITTER_PINGS if self.added.jitter_ms else 0)
-        if self.added.loss_percent:
-            count = max(count, _enough(lost_before, lost))
-        # enough answers for a median, whatever is lost
-        count = ceil(count / (1 - lost))
-        look = _Once(partial(self.cluster.rtt, node, source, count))
-        slow_ms = base.rtt_ms + BELIEVED * (self.added.rtt_ms - self.added.jitter_ms)
-        questions: dict[str, Question] = {f"{way} takes {slow_ms:g} ms": lambda: look().p50_ms >= slow_ms}
-        if self.added.jitter_ms:
-            spread_ms = base.jitter_ms + SPREAD * self.added.jitter_ms
-            questions[f"{way} varies by {spread_ms:g} ms"] = lambda: look().spread_ms >= spread_ms
-        if self.added.loss_percent:
-            share = _between(lost_before, lost)
-            questions[f"{way} loses more than {100 * share:.2g} %"] = lambda: look().lost > share
+            way = f"{source.name if source else 'clients'} to {node.name}"
+            base = self._without(site_of(self.cluster, source))
+            questions |= measuring.questions(way, base, self.added, partial(self.cluster.rtt, node, source))
         return questions
 
     def _without(self, site: str) -> Quality:
@@ -153,12 +96,14 @@ class Slow:
         return tuple((source, node) for node in self.target.nodes for source in self._sources())
 
     def spoils(self, other: Fault) -> bool:
-        """Whether it loses too much on one of its ways, or slows one in a manner that it does not reckon with.
+        """Whether it loses or varies too much on one of its ways, or slows one as the other does not reckon with.
 
         What slow racks add to links is known to all; a slow broker's own port is not.
         """
-        lossy = self.added.loss_percent > LOSS_TO_ASK_OVER
-        if not lossy and not (other.kind == "slow" and self.target.kind == "broker"):
+        much = self.added.loss_percent > LOSS_TO_ASK_OVER
+        if isinstance(other, Slow):
+            much |= self.target.kind == "broker" or not measuring.stands_out(self.added, other.added)
+        if not much:
             return False
         if self.target.kind == "rack":
             here = self.target.site
@@ -167,7 +112,15 @@ class Slow:
         return any((way[0] in inside) is not (way[1] in inside) for way in other.ways())
 
     def prepare(self) -> Mapping[str, Any]:
-        """Nothing to know."""
+        """Nothing to know.
+
+        Raises:
+            RackgateError: what is asked could not be told from what a way does as things are.
+        """
+        for source, node in self.ways():
+            base = self._without(site_of(self.cluster, source))
+            way = f"{source.name if source else 'the clients'} to {node.name}"
+            measuring.check(str(self.target), way, base, self.added)
         return {}
 
     def inject(self) -> None:

@@ -1,0 +1,78 @@
+"""What a slow fault adds is told from what the way does already, on busy machines, too; else it is refused."""
+
+from __future__ import annotations
+
+import random
+import statistics
+
+import pytest
+
+from pyhooks.cluster.echo import Rtt
+from pyhooks.cluster.topology import Quality
+from pyhooks.errors import RackgateError
+from pyhooks.fault import measuring
+
+
+class Path:
+    """A way whose echoes are drawn; ``noise_ms`` is what a busy machine adds in each look, one after the other."""
+
+    def __init__(self, quality: Quality, seed: str, noise_ms: tuple[float, ...] = ()) -> None:
+        self.quality, self.noise_ms = quality, list(noise_ms)
+        self.random = random.Random(seed)  # noqa: S311 - not for secrets
+        self.sent: list[int] = []
+
+    def measure(self, count: int) -> Rtt:
+        self.sent.append(count)
+        noise_ms = self.noise_ms.pop(0) if self.noise_ms else 0.1
+        half_ms = self.quality.jitter_ms / 2
+        times = [
+            self.quality.rtt_ms
+            + sum(self.random.uniform(-half_ms, half_ms) for _ in range(2))
+            # half of the echoes meet somebody else
+            + self.random.choice((0, self.random.uniform(0, noise_ms)))
+            for _ in range(count)
+            if self.random.random() > measuring.echo_loss(self.quality.loss_percent)
+        ]
+        first, middle, third = statistics.quantiles(times, n=4)
+        return Rtt("a", "b", count, len(times), middle, max(times), max(times), third - first)
+
+
+CASES = [
+    (Quality(2), Quality(40)),
+    (Quality(2), Quality(20, 8, 5)),
+    (Quality(20, 10), Quality(25)),
+    (Quality(20, 4), Quality(100, 24)),
+    (Quality(20, 4, 10), Quality(100, 24, 10)),
+]
+
+
+@pytest.mark.parametrize(("base", "added"), CASES)
+def test_what_is_added_is_told_and_what_was_there_is_not(base: Quality, added: Quality) -> None:
+    measuring.check("rack b", "x to y", base, added)
+    for seed in range(20):
+        before, under = Path(base, f"{seed}"), Path(base.plus(added), f"{seed}")
+        assert not any(ask() for ask in measuring.questions("w", base, added, before.measure).values())
+        assert all(ask() for ask in measuring.questions("w", base, added, under.measure).values())
+        # a way that does not look slow is not looked at again
+        assert (len(before.sent), len(under.sent)) == (1, measuring.LOOKS)
+
+
+def test_a_busy_machine_does_not_look_like_a_fault() -> None:
+    base, added = Quality(2), Quality(20, 8)
+    way = Path(base, "s", (60.0, 60.0))
+    found = {name: ask() for name, ask in measuring.questions("w", base, added, way.measure).items()}
+    assert found == {"w takes 11.6 ms": False, "w varies by 2.1 ms": False}
+    assert len(way.sent) == 3
+
+
+@pytest.mark.parametrize(
+    ("base", "added", "says"),
+    [
+        (Quality(20, 10), Quality(24), r"jitter_ms = 10 already, so nobody .* round trip of 25 ms or more"),
+        (Quality(20, 4), Quality(100, 23), r"jitter_ms = 4 already, so nobody .* jitter of 24 ms or more, or for 0"),
+        (Quality(20, 0, 50), Quality(20, 0, 1), r"loses 50 % already, and it would take \d{5,} echoes"),
+    ],
+)
+def test_what_nobody_could_tell_is_refused(base: Quality, added: Quality, says: str) -> None:
+    with pytest.raises(RackgateError, match=f"^rack b: the way from x to y .*{says}"):
+        measuring.check("rack b", "x to y", base, added)
