@@ -33,7 +33,7 @@ class Client:
         self.looks = 0
 
     def list_topics(self, timeout: float) -> Any:
-        assert timeout == topics.LOOK_S
+        assert timeout == looks.LOOK_S
         self.looks += 1
         self.otherwise.get(self.looks, lambda: None)()
         return SimpleNamespace(topics={"t": TOPIC})
@@ -67,12 +67,30 @@ def look(
 
 
 def test_looks_are_told_with_the_time_of_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    events = look(tmp_path, monkeypatch, {}, until=12)
+    events = look(tmp_path, monkeypatch, {}, until=40)
     seen = cluster.looks(events)["t", 0]
     assert len(seen) >= 13
     assert all(one.since_ns < one.at_ns and one.isr == (1, 2) and one.racks == RACKS for one in seen)
-    assert len([one for one in events if one.op == "settings"]) >= 3, "at first, at the end, and each tenth time"
+    assert len([one for one in events if one.op == "settings"]) >= 3, (
+        "at first, at the end, and a tenth as often as looks"
+    )
     assert not cluster.unanswered(events)
+
+
+def test_a_question_for_settings_without_an_answer_holds_up_no_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, history = Client({}), History(tmp_path / "h")
+    monkeypatch.setattr(topics, "admin", lambda _: client)
+    with watched("x:1", ["t"], RACKS, history, interval_s=0.01):
+        monkeypatch.setattr(topics, "LOOK_S", 1.0)
+        monkeypatch.setattr(client, "describe_configs", lambda resources, **_: dict.fromkeys(resources, Future()))
+        asked = client.looks
+        wait_for(lambda: client.looks >= asked + 50, what="looks", timeout_s=5, interval_s=0.01)
+        assert not any(one.op == looks.SETTINGS_LOOK for one in history.events()), "the first one is still waiting"
+    late = [one for one in history.events() if one.op == looks.SETTINGS_LOOK]
+    assert late
+    assert all(one.outcome == "unknown" for one in late)
 
 
 def test_no_answer_is_unknown_and_looks_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

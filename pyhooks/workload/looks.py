@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyhooks.checker.cluster import LOOK_PROCESS, RACKS, REPLICAS
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
 
 # Settings change seldom, and asking for them costs the brokers more than a look.
 SETTINGS_EVERY = 10
-# A look is bounded by LOOK_S, and by twice that for each topic's settings, which are asked for at the same time.
+# One look that gets no answer must not be a blind stretch by itself, see pyhooks.checker.settling.
+LOOK_S = 1.5
+# A question for settings is bounded by twice topics.LOOK_S, of all topics at the same time.
 JOIN_S = 4 * topics.LOOK_S
+SETTINGS_LOOK = "settings-look"
 
 
 @contextmanager
@@ -45,57 +49,89 @@ def watched(
     Raises:
         RackgateError: looking failed, or does not come to an end.
     """
-    stop = threading.Event()
-    watch = Watch(topics.admin(bootstrap), names, racks, history)
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        number = 1
-        try:
-            while not stop.wait(interval_s):
-                _look(watch, history, settings=number % SETTINGS_EVERY == 0)
-                number += 1
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for this one
-            failed.append(error)
-
-    _look(watch, history, settings=True)
-    thread = threading.Thread(target=run, name=LOOK_PROCESS, daemon=True)
-    thread.start()
+    # Two clients, since a question to a broker that is just lost would hold up the looks.
+    see, ask = (Watch(topics.admin(bootstrap), names, racks, history) for _ in range(2))
+    loops = (
+        _Loop(partial(_noted, see.look, history, "look"), interval_s),
+        _Loop(partial(_noted, ask.ask, history, SETTINGS_LOOK), interval_s * SETTINGS_EVERY),
+    )
+    for loop in loops:
+        loop.once()
+    for loop in loops:
+        loop.start()
     try:
         yield
     except BaseException as error:
         try:
-            _end(stop, thread, watch, history, failed)
+            _end(loops, history)
         except Exception as second:  # noqa: BLE001 - what failed first is raised
             error.add_note(str(second))
         raise
-    _end(stop, thread, watch, history, failed)
+    _end(loops, history)
 
 
-def _end(
-    stop: threading.Event, thread: threading.Thread, watch: Watch, history: History, failed: Sequence[BaseException]
-) -> None:
-    """Ends the looks with a last one.
+class _Loop:
+    """Does something at an interval, in a thread of its own.
+
+    Args:
+        once: what to do.
+        interval_s: pause in between in seconds.
+
+    Attributes:
+        failed: what has ended it, if anything has.
+    """
+
+    def __init__(self, once: Callable[[], None], interval_s: float) -> None:
+        self.once = once
+        self.failed: BaseException | None = None
+        self._interval_s = interval_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=LOOK_PROCESS, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(self._interval_s):
+                self.once()
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for this one
+            self.failed = error
+
+    def start(self) -> None:
+        """Begins, after a pause."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks it to end."""
+        self._stop.set()
+
+    def ended(self) -> bool:
+        """Whether it has ended, or does so within ``JOIN_S``."""
+        self._thread.join(timeout=JOIN_S)
+        return not self._thread.is_alive()
+
+
+def _end(loops: Sequence[_Loop], history: History) -> None:
+    """Ends the looks with last ones.
 
     Raises:
         RackgateError: they failed, or don't come to an end.
     """
-    stop.set()
-    thread.join(timeout=JOIN_S)
-    if thread.is_alive():
+    for loop in loops:
+        loop.stop()
+    if not all(loop.ended() for loop in loops):
         history.note(LOOK_PROCESS, "look", "unknown", error=f"still under way after {JOIN_S:.0f} s", ended=True)
         raise RackgateError(f"looks at topics: one is still under way {JOIN_S:.0f} s after the end of the run")
-    if failed:
-        raise RackgateError(f"looks at topics ended early: {_words(failed[0])}") from failed[0]
-    _look(watch, history, settings=True)
+    for loop in loops:
+        if loop.failed is not None:
+            raise RackgateError(f"looks at topics ended early: {_words(loop.failed)}") from loop.failed
+        loop.once()
 
 
-def _look(watch: Watch, history: History, *, settings: bool) -> None:
-    """Looks once; what ends that otherwise than an answer, or want of one, is noted and raised."""
+def _noted(once: Callable[[], None], history: History, op: str) -> None:
+    """Looks or asks once; what ends that otherwise than an answer, or want of one, is noted and raised."""
     try:
-        watch.look(settings=settings)
+        once()
     except BaseException as error:
-        history.note(LOOK_PROCESS, "look", "unknown", error=_words(error), ended=True)
+        history.note(LOOK_PROCESS, op, "unknown", error=_words(error), ended=True)
         raise
 
 
@@ -119,13 +155,13 @@ class Watch:
         self._racks = {str(broker): rack for broker, rack in sorted(racks.items())}
         self._history = history
 
-    def look(self, *, settings: bool) -> None:
-        """Looks once, and asks for the settings too if wanted."""
+    def look(self) -> None:
+        """Looks once at leaders, ISRs and placement."""
         from confluent_kafka import KafkaException
 
         asked_ns = time.monotonic_ns()
         try:
-            found = self._client.list_topics(timeout=topics.LOOK_S).topics
+            found = self._client.list_topics(timeout=LOOK_S).topics
         except KafkaException as error:
             self._history.note(LOOK_PROCESS, "look", "unknown", error=str(error.args[0].name()))
             return
@@ -140,10 +176,9 @@ class Watch:
                     "replicas": [int(broker) for broker in state.replicas],
                 }
         self._history.note(LOOK_PROCESS, "look", "ok", racks=self._racks, partitions=partitions, asked_ns=asked_ns)
-        if settings:
-            self._ask()
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
+        """Asks once what the topics require."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import ConfigResource, ResourceType
 
@@ -153,7 +188,7 @@ class Watch:
             try:
                 found = future.result(timeout=2 * topics.LOOK_S)
             except (KafkaException, TimeoutError) as error:
-                self._history.note(LOOK_PROCESS, "settings-look", "unknown", topic=resource.name, error=str(error))
+                self._history.note(LOOK_PROCESS, SETTINGS_LOOK, "unknown", topic=resource.name, error=str(error))
                 continue
             # A stock Kafka does not know the second: it requires one rack, since one replica is in one.
             told: dict[str, Any] = {name: int(found[name].value) if name in found else 1 for name in (REPLICAS, RACKS)}
