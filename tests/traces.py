@@ -7,6 +7,8 @@ import subprocess
 import uuid
 from pathlib import Path
 
+from pyhooks.process import stat_fields
+
 # In the environment of everything that is started from here on; that of this process was fixed when it started.
 NAME, VALUE = "RACKGATE_TEST", uuid.uuid4().hex
 MARK = f"{NAME}={VALUE}"
@@ -27,6 +29,23 @@ def marked() -> dict[int, str]:
             # ended meanwhile, or somebody else's
             continue
     return found
+
+
+def processor_s() -> tuple[float, float]:
+    """Processor time since the machine started in seconds: all that was used, and of that by this run's processes.
+
+    Of the latter only those count that still run, and their children that have ended.
+    """
+    ticks = os.sysconf("SC_CLK_TCK")
+    # user, nice, system, idle, iowait, irq, softirq, steal: a neighbour's machine takes from us, too
+    fields = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:9]
+    used = sum(map(int, fields)) - int(fields[3]) - int(fields[4])
+    own = 0
+    for pid in (os.getpid(), *marked()):
+        if stat := stat_fields(Path(f"/proc/{pid}")):
+            # utime, stime, cutime, cstime: the 14th to the 17th of all
+            own += sum(map(int, stat[11:15]))
+    return used / ticks, own / ticks
 
 
 def traces() -> tuple[list[str], list[str], list[str]]:
