@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import pytest
 from histories import Simulated, Where, changed, drop, event, is_, key, outage, random_run, without
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.judging import CHECKERS, judge
 from pyhooks.checker.offsets import check_offsets
-from pyhooks.checker.progress import check_progress
-from pyhooks.checker.promise import check_promise
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
@@ -100,17 +97,6 @@ def test_an_empty_history_proves_nothing(name: str) -> None:
     assert verdict(name, []).valid == "unknown"
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**9), st.sampled_from(MODES), st.data())
-def test_one_event_less_is_never_a_false_alarm(seed: int, mode: str, data: st.DataObject) -> None:
-    events = random_run(seed, mode).finish()
-    at = data.draw(st.integers(0, len(events) - 1))
-    left = [*events[:at], *events[at + 1 :]]
-    # Without the proof of a wipe, or of a fault, what is not there or not answered is not excused.
-    for name in ("offsets", "transactions", "promise", "recovery", "faults", "delivery"):
-        assert verdict(name, left).valid != "false" or events[at].op == "wipe-rack", (name, events[at])
-
-
 def lose_record(events: list[Event]) -> list[Event]:
     """An acknowledged record is in no read any more."""
     return drop(events, key(0), is_("read"))
@@ -138,60 +124,6 @@ def put_key(name: str) -> Callable[[list[Event]], list[Event]]:
         return [*others, *changed_reads, event(last.mono_ns, "reader", "read", "ok", **{**last.data, **told})]
 
     return put
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 10**9), st.sampled_from(MODES), st.data())
-def test_any_acknowledged_record_that_is_lost_is_found(seed: int, mode: str, data: st.DataObject) -> None:
-    events = random_run(seed, mode).finish()
-    acked = [one.data["key"] for one in events if is_("produce", "ok")(one)]
-    assume(acked)
-    victim = data.draw(st.sampled_from(acked))
-    lost = drop(events, victim, is_("read", isolation="read_uncommitted"))
-    assert check_delivery(lost).because == (f"t: acknowledged record {victim} is lost",)
-    assert check_offsets(lost).valid == "false"
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.integers(0, 10**9), st.sampled_from(MODES), st.data())
-def test_any_record_in_too_few_racks_is_found(seed: int, mode: str, data: st.DataObject) -> None:
-    made = random_run(seed, mode)
-    events = made.finish()
-    acked = [one for one in events if is_("produce", "ok")(one)]
-    assume(acked)
-    victim = data.draw(st.sampled_from(acked))
-    holders = {one.rack for one in events if one.op == "disk" and victim.data["key"] in one.data["keys"]}
-    needed = min(made.need_racks, len(made.racks))
-    kept = data.draw(st.sets(st.sampled_from(sorted(filter(None, holders)))))
-    left = drop(events, victim.data["key"], lambda one: one.op == "disk" and one.rack not in kept)
-    found = check_promise(left)
-    destroyed = {one.rack for one in events if is_("wipe-rack", step="inject")(one) and one.mono_ns > victim.mono_ns}
-    if len(kept) >= needed:
-        assert found.valid == "true"
-    elif not destroyed:
-        assert found.valid == "false"
-        assert f"{len(kept)} rack(s)" in found.because[0]
-    else:
-        assert len(kept | destroyed) >= needed or found.valid == "false"
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 10**9), st.data())
-def test_any_acknowledgement_that_should_not_be_is_found(seed: int, data: st.DataObject) -> None:
-    events = random_run(seed, "plain").finish()
-    steps = [one for one in events if one.process == "fault"]
-    # From the begin of a fault to its proof, what the looks tell need not be so.
-    unsure = [(one.mono_ns, two.mono_ns) for one, two in pairwise(steps) if one.data["step"] == "inject"]
-    refused = [
-        which
-        for which, one in enumerate(e for e in events if e.op == "produce")
-        if one.outcome == "fail" and not any(begin <= one.mono_ns <= end for begin, end in unsure)
-    ]
-    assume(refused)
-    which = data.draw(st.sampled_from(refused))
-    found = check_progress(changed(events, is_("produce"), which, outcome="ok", exception=None))
-    assert found.valid == "false"
-    assert "too few, and record" in found.because[0]
 
 
 @pytest.mark.parametrize(

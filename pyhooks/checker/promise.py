@@ -6,8 +6,10 @@ Reads ``produce`` events, the events of ``pyhooks.cluster.disks`` (``disk``, ``d
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pyhooks import gate
 from pyhooks.checker import cluster
@@ -81,11 +83,13 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
     R is what the topic required when the record was acknowledged. Where that changed meanwhile, the record must satisfy
     the lowest value, and whether it satisfies the highest decides between true and unknown. RF is the lower of those at
     the acknowledgement and at the stop; where replicas were moved in between, a record in too few racks is unknown, and
-    one that no replica has is wrong.
+    one that no replica has is wrong. The same holds of a record that was sent before the first look. The last look
+    tells who the replicas are at the stop; it must be later than the acknowledgement.
 
     A broker whose disk was wiped counts as having had the record if the wipe came after the acknowledgement and a look
     between the two shows it in the ISR, whose members have all that is acknowledged. That lasts until a look after the
-    proved heal shows it in the ISR again: from then on it must have all that is acknowledged once more. It does not
+    proved heal shows it in the ISR again: from then on it must have all that is acknowledged once more; once the heal
+    has begun, and until such a look, nobody knows. It does not
     count if looks show it outside of the ISR all the time, or if it was surely wiped before: between a wipe's begin and
     its proof nobody knows. If neither is known, or the wipe was not proved, a record that depends on it is unknown. The
     same holds for a broker whose log could not be read, or begins behind the record.
@@ -105,7 +109,9 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
     if not acked:
         missing.append("no acknowledged record before the disks were read")
     wipes = [fault for fault in cluster.faults(events) if fault.op.startswith("wipe")]
-    judge = _Judge(disks, cluster.looks(events), Settings(events), wipes, round(settle_s * NS))
+    looks = cluster.looks(events)
+    moves = {place: _moves(seen) for place, seen in looks.items()}
+    judge = _Judge(disks, looks, moves, Settings(events), wipes, round(settle_s * NS))
     wrong: list[str] = []
     for attempt in acked:
         problem, sure = judge.problem(attempt)
@@ -119,10 +125,21 @@ def _each_once(reasons: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reasons))
 
 
+def _moment(look: Look) -> int:
+    return look.at_ns
+
+
+def _moves(seen: Sequence[Look]) -> list[Look]:
+    """The first look at each placement, one after the other."""
+    told = [look for look in seen if look.replicas]
+    return told[:1] + [two for one, two in pairwise(told) if set(one.replicas) != set(two.replicas)]
+
+
 @dataclass(frozen=True)
 class _Judge:
     disks: Disks
     looks: Mapping[Place, Sequence[Look]]
+    moves: Mapping[Place, Sequence[Look]]
     settings: Settings
     wipes: Sequence[Fault]
     settle_ns: int
@@ -133,23 +150,28 @@ class _Judge:
             return f"{attempt.topic}: nothing tells at which offset {attempt.key} was acknowledged", False
         place = (attempt.topic, attempt.partition)
         name = f"{attempt.topic}-{attempt.partition}"
-        look = cluster.at(self.looks.get(place, ()), attempt.done_ns) or next(iter(self.looks.get(place, ())), None)
-        if look is None or not look.replicas:
+        placed, own = self._placed(place, attempt)
+        if not placed:
             return f"{name}: nobody looked at its placement", False
         wanted = self.settings.possible(attempt.topic, attempt.sent_ns - self.settle_ns, attempt.done_ns)
         if not wanted:
             return f"{attempt.topic}: nothing tells what it required", False
-        racks = {**look.racks, **self.disks.racks}
+        racks = {**self.looks[place][-1].racks, **self.disks.racks}
         sure: set[str] = set()
         perhaps: set[str] = set()
         # What lies on a broker that is no replica any more protects nothing.
-        last = self.looks[place][-1].replicas
+        last = placed[-1].replicas
         # Fewer replicas can be in fewer racks only.
-        needed = [min(one.effective(len(look.replicas)).racks, one.effective(len(last)).racks) for one in wanted]
-        if set(last) != set(look.replicas):
-            # Who moves replicas decides how far what was acknowledged before is spread: any rack may do then.
+        needed = [
+            min(one.effective(len(look.replicas)).racks, one.effective(len(last)).racks)
+            for one in wanted
+            for look in placed[: max(1, own)]
+        ]
+        if len(placed) > 1 or placed[0].at_ns > attempt.sent_ns:
+            # Who moves replicas decides how far what was acknowledged before is spread: any rack may do then. And what
+            # was not looked at before may have been placed otherwise.
             needed.append(1)
-        for broker in sorted({*look.replicas, *last}):
+        for broker in sorted({broker for look in placed for broker in look.replicas}):
             had = self._had(broker, place, attempt) if broker in last else False
             if had is not False:
                 (sure if had else perhaps).update(gate.racks_of([broker], racks))
@@ -159,7 +181,18 @@ class _Judge:
             return "", True
         if len(sure | perhaps) >= min(needed) and (len(sure) < min(needed) or max(needed) > min(needed)):
             return f"{said}, which may have been {min(needed)}, and {len(perhaps - sure)} more may have had it", False
+        if self.looks[place][-1].at_ns < attempt.done_ns:
+            return f"{said}; nobody looked afterwards where its replicas are", False
         return said, True
+
+    def _placed(self, place: Place, attempt: Attempt) -> tuple[list[Look], int]:
+        """Looks, one for each placement, from that at which a record was sent; and how many are of its own time."""
+        seen = self.looks.get(place, ())
+        moves = self.moves.get(place, ())
+        first = max(0, bisect_right(moves, attempt.sent_ns, key=_moment) - 1)
+        after = bisect_left(seen, attempt.done_ns, key=_moment)
+        until_ns = seen[after].at_ns if after < len(seen) else attempt.done_ns
+        return list(moves[first:]), bisect_right(moves, until_ns, key=_moment) - first
 
     def _had(self, broker: int, place: Place, attempt: Attempt) -> bool | None:
         """Whether the broker had the record at the stop, or before its disk was wiped; None if that is not known."""
@@ -185,9 +218,8 @@ class _Judge:
         back = [look for look in self.looks.get(place, ()) if broker in look.isr]
         if wipe.healed_ns is not None and any(wipe.healed_ns < look.since_ns for look in back):
             return False
-        # Until the heal is proved, a look may still tell of the ISR before the fault.
-        perhaps = wipe.heal_ns is not None and any(wipe.heal_ns < look.at_ns for look in back)
-        return None if perhaps or wipe.proved_ns is None else took
+        # From the heal on it may be in sync again at any moment, whether somebody sees that or not.
+        return None if wipe.heal_ns is not None or wipe.proved_ns is None else took
 
     def _took(self, wipe: Fault, broker: int, place: Place, attempt: Attempt) -> bool | None:
         over_ns = wipe.heal_ns if wipe.proved_ns is None else wipe.proved_ns

@@ -19,7 +19,8 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
 
     Unknown without a transaction, without a complete read_committed read of all partitions that transactions wrote to,
     if records of a transaction are not accounted for, or if nothing tells how a transaction of a producer that ended
-    did, and if the read ends at or before an acknowledged record: then the last stable offset lags behind.
+    did, if the read ends at or before an acknowledged record: then the last stable offset lags behind, and if an
+    acknowledged record is below the log's first offset, where retention may have taken it.
     """
     records = Records(events)
     missing = records.unnoted()
@@ -31,12 +32,14 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
         missing.append("no transaction in the history")
     visible: set[str | None] = set()
     ends: dict[Place, int] = {}
+    lows: dict[Place, int] = {}
     unread: list[str] = []
     for topic in sorted({attempt.topic for attempts in members.values() for attempt in attempts}):
         reads, gaps = records.final(topic, COMMITTED)
         unread += gaps
         whole, _ = records.final(topic, UNCOMMITTED)
         for number, read in reads.items():
+            lows[topic, number] = read.low
             # If all of the log was read as committed, no open transaction holds anything back.
             if number not in whole or whole[number].end > read.end:
                 ends[topic, number] = read.end
@@ -58,7 +61,11 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
             if (place := (one.topic, one.partition or 0)) in behind
             and (one.offset is None or one.offset >= ends[place])
         }
-        if problem := _problem(outcome, {attempt.key: attempt for attempt in attempts}, visible, late):
+        expired = {one.key for one in attempts if one.outcome != "fail" and _below(one, lows)} - visible
+        if expired and outcome != "fail":
+            what = f"{len(expired)} records may be below the log's first offset, the first is {min(map(str, expired))}"
+            missing.append(f"transaction {txn} of run {run}: {what}")
+        if problem := _problem(outcome, {attempt.key: attempt for attempt in attempts}, visible, late | expired):
             # Without a whole read, what is absent may only not have been read.
             target = missing if unread and "not read" in problem else wrong
             target.append(f"transaction {txn} of run {run}, {problem}")
@@ -68,6 +75,12 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
         for (topic, number), (key, offset) in sorted(behind.items())
     ]
     return Verdict.of("transactions", wrong=wrong, missing=missing + unread)
+
+
+def _below(attempt: Attempt, lows: Mapping[Place, int]) -> bool:
+    """Whether retention may have taken a record."""
+    low = lows.get((attempt.topic, attempt.partition or 0), 0)
+    return (0 if attempt.offset is None else attempt.offset) < low
 
 
 def _behind(records: Records, ends: Mapping[Place, int]) -> dict[Place, tuple[str, int]]:

@@ -1,0 +1,488 @@
+"""A cluster with the gate that does what steps drawn at random tell it; what it truly did is kept beside its history.
+
+It is always right: the gate is asked for each record, what is acknowledged is in the log of each member of the ISR, and
+only who has all of that may lead. Everything around is not: faults overlap, strike some time after their beginnings and
+before their proofs, proofs fail, ISRs shrink late, clients lose answers, replicas move, settings change, old records
+expire, and who looks or reads sees a part only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from histories import MS, REFUSED, TIMEOUT, TOO_FEW, S, chunks, event
+
+from pyhooks import gate
+from pyhooks.history import Event, Outcome
+from pyhooks.workload.records import key_of
+
+AFTER_APPEND = "org.apache.kafka.common.errors.NotEnoughReplicasAfterAppendException"
+BYTES = 40
+STEP_NS = S // 4
+# How long things take at most when nobody tells them to happen.
+ANSWER_NS, TIMEOUT_NS, SHRINK_NS, RETURN_NS, SYNC_NS = S // 4, 3 * S, 3 * S, 2 * S, 5 * S // 2
+
+
+@dataclass
+class Part:
+    """A partition; ``eligible`` are the members of the last ISR, with all that is acknowledged, while it has none."""
+
+    replicas: list[int]
+    logs: dict[int, list[str | None]]
+    isr: list[int]
+    leader: int
+    eligible: set[int] = field(default_factory=set)
+    target: list[int] | None = None
+    hw: int = 0
+    low: int = 0
+    stable: int | None = None
+    dead_ns: int | None = None
+    behind_ns: int | None = None
+    changed_ns: list[int] = field(default_factory=list)
+    placed: set[frozenset[int]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.placed.add(frozenset(self.replicas))
+
+
+@dataclass
+class Sent:
+    """A record on its way, and after its answer; ``fate`` is what the broker says as soon as it can."""
+
+    key: str
+    part: int
+    sent_ns: int
+    data: dict[str, Any]
+    fate: Outcome | None = None
+    offset: int | None = None
+    exception: str | None = None
+    racks: int = 0
+    isr: tuple[int, ...] = ()
+    done_ns: int = 0
+
+
+@dataclass
+class Outage:
+    """A fault; its moments are None where they did not come, or were not proved.
+
+    ``took`` has the records that a wipe took of each broker and partition, ``back_ns`` since when it is in sync again.
+    """
+
+    op: str
+    rack: str
+    broker: int | None
+    brokers: frozenset[int]
+    wipe: bool
+    fails: bool
+    inject_ns: int
+    stage: int = 1
+    stage_ns: int = 0
+    proved_ns: int | None = None
+    heal_ns: int | None = None
+    healed_ns: int | None = None
+    took: dict[tuple[int, int], set[str | None]] = field(default_factory=dict)
+    back_ns: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+STAGES = 6
+
+
+class Cluster:
+    """Topic ``t`` on brokers in racks, its producer, and who looks.
+
+    Args:
+        racks: broker to rack.
+        placements: of each partition: its replicas.
+        need: min.insync.replicas and min.insync.racks.
+        mode: of the producer.
+    """
+
+    def __init__(self, racks: Mapping[int, str], placements: list[list[int]], need: tuple[int, int], mode: str) -> None:
+        self.racks, self.need, self.mode, self.run = dict(racks), need, mode, "producer-1"
+        self.now, self.events = S, list[Event]()
+        self.parts = [Part(list(own), {one: [] for one in own}, sorted(own), own[0]) for own in placements]
+        self.dead, self.wiped = set[int](), set[int]()
+        self.outages, self.sent = list[Outage](), list[Sent]()
+        self.seqs, self.announced = [0] * len(self.parts), [0] * len(self.parts)
+        self.txns, self.passes, self.moves = 0, 0, 0
+        self.asked: tuple[int, int] | None = None
+        self.needs, self.need_ns = [need], list[int]()
+        self.aborted = set[str]()
+        self.ended_ns: int | None = None
+        self.settings("seen", need)
+        self.rest(4)
+
+    # -- time, and who looks ----------------------------------------------------------------------------------------
+
+    def note(self, process: str, op: str, outcome: Outcome = "ok", rack: str | None = None, **data: Any) -> int:
+        self.now += MS
+        self.events.append(event(self.now, process, op, outcome, rack, **data))
+        return self.now
+
+    def rest(self, quarters: int) -> None:
+        """Time goes by; every half of a second somebody looks."""
+        for number in range(quarters):
+            self.now += STEP_NS
+            self._due()
+            if number % 2 == 0:
+                self.look()
+
+    def look(self) -> None:
+        if self.dead >= self.racks.keys():
+            self.note("isr-watch", "look", "unknown", error="_TRANSPORT")
+            return
+        states = {
+            f"t-{number}": {"leader": part.leader, "isr": list(part.isr), "replicas": list(part.replicas)}
+            for number, part in enumerate(self.parts)
+        }
+        alive = {str(one): rack for one, rack in self.racks.items() if one not in self.dead}
+        self.note("isr-watch", "look", racks=alive, partitions=states)
+
+    def settings(self, step: str, value: tuple[int, int]) -> None:
+        told: dict[str, Any] = {"min.insync.replicas": value[0], "min.insync.racks": value[1]}
+        self.note("isr-watch", "settings", topic="t", step=step, **told)
+
+    def change(self, value: tuple[int, int], *, told: bool) -> None:
+        """The settings change: asked for by somebody who tells, or seen afterwards."""
+        if told and self.asked is None and value != self.need:
+            self.settings("begin", value)
+            self.asked = value
+        elif not told:
+            self._apply(value if self.asked is None else self.asked)
+            self.settings("seen" if self.asked is None else "settled", self.need)
+            self.asked = None
+
+    def _apply(self, value: tuple[int, int]) -> None:
+        if value != self.need:
+            self.need = value
+            self.needs.append(value)
+            self.need_ns.append(self.now)
+
+    # -- the cluster ----------------------------------------------------------------------------------------------
+
+    def _due(self) -> None:
+        """What happens by itself in time."""
+        for outage in self.outages:
+            if outage.stage == 4 and self.now - outage.stage_ns > RETURN_NS:
+                self._return(outage)
+        for part in self.parts:
+            self._elect(part)
+            gone = self.dead.intersection(part.isr)
+            part.dead_ns = (part.dead_ns or self.now) if gone else None
+            if part.dead_ns is not None and self.now - part.dead_ns > SHRINK_NS:
+                self.shrink(part)
+            behind = part.leader >= 0 and part.leader not in self.dead and self._behind(part)
+            part.behind_ns = (part.behind_ns or self.now) if behind else None
+            if part.behind_ns is not None and self.now - part.behind_ns > SYNC_NS:
+                self.sync(part)
+        for sent in [one for one in self.sent if not one.done_ns]:
+            if sent.fate is None and self.now - sent.sent_ns > TIMEOUT_NS:
+                sent.fate, sent.exception = "unknown", TIMEOUT
+            if sent.fate is not None and self.now - sent.sent_ns > ANSWER_NS:
+                self._answer(sent)
+
+    def _behind(self, part: Part) -> list[int]:
+        return [one for one in part.replicas if one not in self.dead and one not in part.isr]
+
+    def _changed(self, part: Part) -> None:
+        part.changed_ns.append(self.now)
+
+    def _elect(self, part: Part) -> None:
+        fit = sorted(part.eligible - self.dead)
+        if part.leader < 0 and fit:
+            part.leader, part.isr, part.eligible = fit[0], fit, set()
+            for one in fit:
+                part.logs[one] = list(part.logs[fit[0]])
+            part.hw = len(part.logs[fit[0]])
+            self._back(part)
+
+    def shrink(self, part: Part) -> None:
+        """The dead leave the ISR; records that waited for them are decided."""
+        left = [one for one in part.isr if one not in self.dead]
+        if left == part.isr:
+            return
+        if not left:
+            part.eligible = set(part.isr) - self.wiped
+        led = part.leader
+        part.isr = left
+        if led in self.dead:
+            part.leader = left[0] if left else -1
+            for one in left:
+                part.logs[one] = list(part.logs[part.leader])
+        self._changed(part)
+        if left:
+            part.hw = len(part.logs[part.leader])
+        number = self.parts.index(part)
+        for sent in self.sent:
+            if sent.part == number and sent.fate is None and not sent.done_ns:
+                ok = led == part.leader and sent.offset is not None and self.answer_of(part).passes
+                sent.fate = "ok" if ok else "unknown"
+                sent.exception = None if ok else AFTER_APPEND if led == part.leader else TIMEOUT
+                sent.racks, sent.isr = self.racks_needed(part), tuple(left)
+
+    def sync(self, part: Part) -> None:
+        """Whoever is alive catches up with the leader; a reassignment is over when all who come are in sync."""
+        if part.leader < 0 or part.leader in self.dead or self.dead.intersection(part.isr):
+            return
+        if behind := self._behind(part):
+            for one in behind:
+                part.logs[one] = list(part.logs[part.leader])
+            part.isr = sorted({*part.isr, *behind})
+            self._back(part)
+        if part.target and set(part.target) <= set(part.isr):
+            part.replicas, part.target = part.target, None
+            part.isr = sorted(part.replicas)
+            part.logs = {one: log for one, log in part.logs.items() if one in part.replicas}
+            part.leader = part.leader if part.leader in part.isr else part.replicas[0]
+            self._changed(part)
+
+    def _back(self, part: Part) -> None:
+        number = self.parts.index(part)
+        for outage in self.outages:
+            for one in outage.brokers.intersection(part.isr):
+                if (one, number) in outage.took:
+                    outage.back_ns.setdefault((one, number), self.now)
+        self._changed(part)
+
+    def move(self, part: Part, target: list[int]) -> None:
+        """A reassignment begins."""
+        union = frozenset(target) | frozenset(part.replicas)
+        # That replicas come back to where they were, and nobody sees that, is not reckoned with.
+        if part.target is None and not {frozenset(target), union} & part.placed:
+            part.placed |= {frozenset(target), union}
+            part.target = target
+            part.replicas = [*part.replicas, *(one for one in target if one not in part.replicas)]
+            self.moves += 1
+            self._changed(part)
+
+    def expire(self, part: Part) -> None:
+        """Retention takes the older half."""
+        part.low = max(part.low, part.hw // 2)
+
+    def answer_of(self, part: Part) -> gate.Answer:
+        return gate.ask(
+            part.isr, self.racks, min_replicas=self.need[0], min_racks=self.need[1], replicas=len(part.replicas)
+        )
+
+    def racks_needed(self, part: Part) -> int:
+        return gate.capped(self.need[1], len(part.replicas))
+
+    # -- faults -----------------------------------------------------------------------------------------------------
+
+    def begin(self, op: str, rack: str, broker: int | None, *, fails: bool) -> None:
+        """A fault is injected; it strikes later, unless it fails."""
+        own = frozenset(one for one, its in self.racks.items() if its == rack and broker in (None, one))
+        if any(one.stage < STAGES and one.brokers & own for one in self.outages):
+            return
+        kind = f"{op}-{'rack' if broker is None else 'broker'}"
+        made = Outage(kind, rack, broker, own, op == "wipe", fails, 0)
+        self._step(made, "before", "ok")
+        made.inject_ns = made.stage_ns = self._step(made, "inject", "info")
+        self.outages.append(made)
+
+    def _step(self, outage: Outage, step: str, outcome: Outcome) -> int:
+        broker = {} if outage.broker is None else {"broker": outage.broker}
+        return self.note("fault", outage.op, outcome, outage.rack, step=step, **broker)
+
+    def _spared(self, outage: Outage) -> bool:
+        """Whether a wipe would leave of each partition somebody who has all that is acknowledged."""
+        return all(set(part.isr or part.eligible) - outage.brokers - self.wiped for part in self.parts)
+
+    def advance(self, outage: Outage, *, bad: bool = False) -> None:
+        """The next that happens with a fault: it strikes, is proved, healed, back, and proved to be.
+
+        A proof is unknown if it is bad, or if the fault has failed.
+        """
+        stage, outage.stage_ns = outage.stage, self.now
+        outage.stage += 1
+        if stage == 1:
+            outage.fails = outage.fails or (outage.wipe and not self._spared(outage))
+            if not outage.fails:
+                self._strike(outage)
+        elif stage == 2:
+            at_ns = self._step(outage, "proved", "unknown" if outage.fails or bad else "ok")
+            outage.proved_ns = None if outage.fails or bad else at_ns
+        elif stage == 3:
+            self._step(outage, "held", "unknown" if outage.fails else "ok")
+            outage.heal_ns = self._step(outage, "heal", "info")
+        elif stage == 4:
+            outage.stage -= 1
+            self._return(outage)
+        elif stage == 5:
+            at_ns = self._step(outage, "healed", "unknown" if bad else "ok")
+            outage.healed_ns = None if bad else at_ns
+
+    def _strike(self, outage: Outage) -> None:
+        self.dead |= outage.brokers
+        for number, part in enumerate(self.parts):
+            if outage.brokers & {*part.isr, part.leader}:
+                self._changed(part)
+            for one in outage.brokers.intersection(part.logs) if outage.wipe else ():
+                outage.took[one, number] = set(part.logs[one])
+                part.logs[one] = []
+                part.eligible.discard(one)
+        if outage.wipe:
+            self.wiped |= outage.brokers
+
+    def _return(self, outage: Outage) -> None:
+        outage.stage, outage.stage_ns = 5, self.now
+        if outage.fails:
+            return
+        for part in self.parts:
+            if outage.brokers.intersection(part.isr):
+                self.shrink(part)
+        self.dead -= outage.brokers
+        self.wiped -= outage.brokers
+        for part in self.parts:
+            self._elect(part)
+
+    # -- the producer -----------------------------------------------------------------------------------------------
+
+    def announce(self, run: str, to: list[int]) -> None:
+        told: dict[str, Any] = {
+            "first_only": self.mode == "plain", "idempotent": self.mode in ("idempotent", "transactional"),
+            "mode": self.mode, "record_bytes": BYTES, "to": {str(at): value for at, value in enumerate(to)},
+        }  # fmt: skip
+        self.note("producer", "intend", "info", run=run, topic="t", **told)
+
+    def send(self, number: int, *, slow: bool = False, txn: int | None = None, run: str = "") -> Sent:
+        """One record; answered at once if the cluster can and need not be slow."""
+        run, part = run or self.run, self.parts[number]
+        seq = 0 if run != self.run else self.seqs[number]
+        if run == self.run:
+            if seq >= self.announced[number]:
+                self.announced = [max(own, used + 5) for own, used in zip(self.announced, self.seqs, strict=True)]
+                self.announce(run, self.announced)
+            self.seqs[number] += 1
+        data: dict[str, Any] = {
+            "run": run, "topic": "t", "key": key_of(run, "t", number, seq), "seq": seq, "partition": number,
+            "intended_ns": self.now, "sent_ns": self.now, "mode": self.mode,
+        } | ({} if txn is None else {"txn": txn})  # fmt: skip
+        sent = Sent(data["key"], number, self.now, data)
+        self.sent.append(sent)
+        self._append(part, sent)
+        if sent.fate is not None and not slow:
+            self._answer(sent)
+        return sent
+
+    def _append(self, part: Part, sent: Sent) -> None:
+        if part.leader < 0:
+            return
+        if part.leader in self.dead:
+            if part.leader not in self.wiped:
+                part.logs[part.leader].append(sent.key)  # it is cut off, and nobody fetches
+            return
+        told = self.answer_of(part)
+        if not told.passes:
+            sent.fate = "fail" if self.mode == "plain" else "unknown"
+            sent.exception = REFUSED if told.enough_replicas else TOO_FEW
+            return
+        sent.offset = len(part.logs[part.leader])
+        sent.racks, sent.isr = self.racks_needed(part), tuple(part.isr)
+        self.write(part, sent.key)
+        if not self.dead.intersection(part.isr):
+            sent.fate = "ok"
+
+    def write(self, part: Part, key: str | None) -> None:
+        for one in part.isr:
+            if one not in self.dead:
+                part.logs[one].append(key)
+        if not self.dead.intersection(part.isr):
+            part.hw = len(part.logs[part.leader])
+
+    def _answer(self, sent: Sent) -> None:
+        latency = {"latency_ms": (self.now - sent.sent_ns) / MS}
+        assert sent.fate is not None
+        said = {"offset": sent.offset} if sent.fate == "ok" else {"exception": sent.exception, "retriable": True}
+        sent.done_ns = self.note("producer", "produce", sent.fate, **sent.data, **latency, **said)
+
+    def transaction(self, numbers: list[int], outcome: Outcome, *, committed: bool, local: bool) -> None:
+        """A transaction, where nobody is away unnoticed; a ``local`` one has a record that never left the client."""
+        if any(part.leader < 0 or self.dead.intersection(part.isr) for part in self.parts):
+            return
+        begun, txn = self.now, self.txns
+        self.txns += 1
+        own = [self.send(number, txn=txn) for number in numbers]
+        outcome = outcome if all(one.fate == "ok" for one in own) else "fail"
+        if local:
+            seq, number = self.seqs[numbers[0]], numbers[0]
+            self.seqs[number] += 1
+            self.announced[number] = max(self.announced[number], seq + 1)
+            key = key_of(self.run, "t", number, seq)
+            self.note("producer", "produce", "fail", run=self.run, topic="t", key=key, seq=seq, partition=number,
+                      sent_ns=self.now, txn=txn, exception="_QUEUE_FULL")  # fmt: skip
+        for part in {one.part: self.parts[one.part] for one in own if one.fate == "ok"}.values():
+            self.write(part, None)
+        if outcome == "fail" or (outcome == "unknown" and not committed):
+            self.aborted |= {one.key for one in own}
+        told: dict[str, Any] = {"asked": "abort" if outcome == "fail" else "commit", "records": len(own) + local}
+        self.note("producer", "txn", outcome, run=self.run, txn=txn, begun_ns=begun, **told)
+
+    def hang(self, number: int) -> None:
+        """Another producer is killed within a transaction, which holds back what is committed afterwards."""
+        part = self.parts[number]
+        if any(one.stable is not None for one in self.parts) or not self.answer_of(part).passes or part.leader < 0:
+            return
+        if not self.dead.intersection(part.isr):
+            self.announce("hanging", [int(at == number) for at in range(len(self.parts))])
+            part.stable = len(part.logs[part.leader])
+            self.send(number, txn=0, run="hanging")
+            self.note("test", "killed", "info", run="hanging")
+
+    def end(self, *, killed: bool) -> None:
+        """The producer ends when all is answered; one that is killed is not told what it was not told yet."""
+        if killed:
+            for sent in self.sent:
+                sent.done_ns = sent.done_ns or -1
+            self.ended_ns = self.note("test", "killed", "info", run=self.run)
+            return
+        while not all(sent.done_ns for sent in self.sent):
+            self.rest(1)
+        to = {str(at): value for at, value in enumerate(self.seqs)}
+        self.ended_ns = self.note("producer", "end", "info", run=self.run, topic="t", to=to)
+
+    # -- readers ----------------------------------------------------------------------------------------------------
+
+    def read(self, isolation: str = "read_uncommitted", *, parts: int | None = None, size: int = 7) -> bool:
+        """A pass over the partitions, or the first of them; whether all were read."""
+        self.passes += 1
+        told: dict[str, Any] = {"pass": f"p{self.passes}", "topic": "t", "partitions": len(self.parts)}
+        whole = True
+        for number, part in enumerate(self.parts[:parts]):
+            about = told | {"partition": number, "isolation": isolation}
+            if part.leader < 0 or part.leader in self.dead:
+                self.note("reader", "read", "unknown", **about, error="_TRANSPORT")
+                whole = False
+                continue
+            end = part.hw
+            keys = part.logs[part.leader]
+            if isolation == "read_committed":
+                end = min(end, part.hw if part.stable is None else part.stable)
+                keys = [None if key in self.aborted else key for key in keys]
+            low = min(part.low, end)
+            for chunk in _chunks(keys[:end], low, size):
+                self.note("reader", "read", **about, low=low, end=end, **chunk)
+        return whole
+
+    def dump(self, size: int = 7) -> None:
+        """Everything stops, and the disks are read."""
+        self.stopped_ns = self.now
+        for broker, rack in self.racks.items():
+            told: dict[str, Any] = {"pass": "d1", "broker": broker}
+            whole = broker not in self.wiped
+            own = {n: part.logs[broker] for n, part in enumerate(self.parts) if whole and broker in part.logs}
+            for number, log in own.items():
+                low = min(self.parts[number].low, len(log))
+                for chunk in _chunks(log, low, size):
+                    self.note("disks", "disk", rack=rack, **told, topic="t", partition=number, low=low, end=len(log),
+                              **chunk)  # fmt: skip
+            self.note("disks", "disk-end", rack=rack, **told, replicas=[["t", n] for n in own], stopped=True)
+
+
+def _chunks(keys: list[str | None], low: int, size: int) -> list[dict[str, Any]]:
+    held = [(at, key) for at, key in enumerate(keys) if key is not None and at >= low]
+    found = chunks(held, size, len(keys))
+    found[0]["begin"] = low
+    return [chunk | ({"sizes": [[BYTES, len(chunk["keys"])]]} if chunk["keys"] else {}) for chunk in found]

@@ -1,0 +1,247 @@
+"""Random runs of the cluster of ``randomcluster``: hypothesis draws the steps, so what shows a hole shrinks to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import strategies as st
+from randomcluster import STAGES, Cluster, Outage, Sent
+
+from pyhooks.history import Event
+
+MODES = ("plain", "idempotent", "transactional")
+# Racks of brokers 1, 2, ..., and replicas of partitions; brokers without a partition are where replicas can move to.
+LAYOUTS: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...] = (
+    ("ab", ((1, 2),)),
+    ("abc", ((1, 2, 3), (3, 1, 2))),
+    ("aab", ((1, 2, 3),)),
+    ("aabbc", ((1, 3, 5), (2, 4))),
+    ("abcab", ((1, 2), (3, 4, 5))),
+    ("aabb", ((1, 2), (3, 1))),
+)
+OPS = ("wipe", "kill", "cut")
+# Often named is often drawn.
+ACTIONS = (
+    "look", "send", "send", "send", "slow", "fault", "fault", "advance", "advance", "advance", "advance", "rest",
+    "rest", "shrink", "sync", "ask", "settle", "seen", "move", "read", "part", "expire", "hang",
+)  # fmt: skip
+CALM = frozenset({"ask", "settle", "move", "expire", "hang"})
+
+Step = tuple[str, int, int]
+
+
+class Run:
+    """A run that is over.
+
+    Args:
+        cluster: what it truly did.
+        events: the history of it.
+        seen_all: nothing of the history was taken away, and all proofs are good.
+        read: the final passes came after everything else, and found every partition.
+    """
+
+    def __init__(self, cluster: Cluster, events: list[Event], *, seen_all: bool, read: bool) -> None:
+        self.cluster, self.events, self.seen_all, self.read = cluster, events, seen_all, read
+
+    def __repr__(self) -> str:
+        lines = (f"{one.mono_ns / 1e9:.3f} {one.op} {one.outcome} {one.rack or ''} {one.data}" for one in self.events)
+        return f"seen_all={self.seen_all} read={self.read}\n" + "\n".join(lines)
+
+    @property
+    def acked(self) -> list[Sent]:
+        """The records that are said to be acknowledged."""
+        return [one for one in self.cluster.sent if one.fate == "ok" and one.done_ns > 0]
+
+
+def act(made: Cluster, step: Step) -> None:
+    """Does one step, or nothing if it makes no sense now."""
+    name, one, two = step
+    number = one % len(made.parts)
+    part, open_now = made.parts[number], [outage for outage in made.outages if outage.stage < STAGES]
+    if name in ("send", "slow"):
+        _send(made, one, two, slow=name == "slow")
+    elif name == "fault":
+        brokers = sorted(made.racks)
+        broker = brokers[one % len(brokers)]
+        made.begin(OPS[two % 3], made.racks[broker], broker if two > 5 else None, fails=two == 5)
+    elif name == "advance" and open_now:
+        for _ in range(1 + two):
+            made.advance(open_now[one % len(open_now)], bad=two == 7)
+            made.rest(two % 3)
+            if open_now[one % len(open_now)].stage >= STAGES:
+                break
+    elif name == "rest":
+        made.rest(1 + one * 2)
+    elif name == "look":
+        made.look()
+    elif name == "shrink":
+        made.shrink(part)
+    elif name == "sync":
+        made.sync(part)
+    elif name in ("ask", "settle", "seen"):
+        _setting(made, name, one, two)
+    elif name == "move" and made.moves < 3:
+        brokers = sorted(made.racks)
+        turned = brokers[two % len(brokers) :] + brokers[: two % len(brokers)]
+        made.move(part, turned[: 1 + one % min(3, len(brokers))])
+    elif name in ("read", "part"):
+        made.read(parts=1 if name == "part" else None, size=2 + two)
+        if made.mode == "transactional":
+            made.read("read_committed", size=2 + two)
+    elif name == "expire":
+        made.expire(part)
+    elif name == "hang" and made.mode == "transactional":
+        made.hang(number)
+
+
+def _send(made: Cluster, one: int, two: int, *, slow: bool) -> None:
+    numbers = [(one + at) % len(made.parts) for at in range(1 + two)]
+    if made.mode == "transactional":
+        outcome = ("ok", "ok", "fail", "unknown")[one % 4]
+        made.transaction(numbers, outcome, committed=two % 2 == 0, local=slow)  # type: ignore[arg-type]
+        return
+    for number in numbers:
+        made.send(number, slow=slow)
+
+
+def _setting(made: Cluster, name: str, one: int, two: int) -> None:
+    value = (1 + one % 3, 1 + two % 3)
+    if name == "ask":
+        made.change(value, told=True)
+    elif name == "settle":
+        made.change(value, told=False)
+    else:
+        made.settings("seen", made.need)
+
+
+def quiet(made: Cluster, quarters: int) -> None:
+    """Nothing happens for a while, then records are sent."""
+    made.rest(quarters)
+    for number in range(len(made.parts)):
+        _send(made, number, 0, slow=False)
+    made.rest(14)
+
+
+def close(made: Cluster, *, heal: bool, kill: bool, late: bool) -> None:
+    """All faults are healed, if that is wanted, perhaps somebody sends long afterwards, and the producer is over."""
+    for _ in range(STAGES):
+        for outage in made.outages if heal else ():
+            if outage.stage < STAGES:
+                made.advance(outage)
+                made.rest(2)
+    made.rest(16 if heal else 4)
+    if late:
+        quiet(made, 40)
+    if made.asked is not None:
+        made.change(made.need, told=False)
+    made.end(killed=kill)
+
+
+@st.composite
+def runs(
+    draw: st.DrawFn, modes: Sequence[str] = MODES, *, calm: bool = False, blurred: bool = True, racks_min: int = 1
+) -> Run:
+    """A run of a correct cluster.
+
+    Args:
+        draw: of hypothesis.
+        modes: of the producer, one of these.
+        calm: settings and replicas stay, nothing expires, nothing holds transactions back, faults are healed.
+        blurred: looks and settings may be missing or unanswered.
+        racks_min: the least that min.insync.racks is at first.
+    """
+    names, placements = draw(st.sampled_from(LAYOUTS))
+    racks = dict(enumerate(names, start=1))
+    need = draw(st.tuples(st.integers(1, 3), st.integers(racks_min, 3)))
+    made = Cluster(racks, [list(own) for own in placements], need, draw(st.sampled_from(modes)))
+    actions = [name for name in ACTIONS if not calm or name not in CALM]
+    number = st.integers(0, 7)
+    for step in draw(st.lists(st.tuples(st.sampled_from(actions), number, number), min_size=16, max_size=40)):
+        if calm and step[0] == "advance":
+            step = (step[0], step[1], step[2] % 7)
+        act(made, step)
+    if draw(st.booleans()):
+        quiet(made, 28)
+    if not calm and draw(st.booleans()):
+        # A read that comes too early to be the last word.
+        made.read()
+    close(
+        made, heal=calm or draw(st.booleans()), kill=not calm and draw(st.integers(0, 4)) == 0, late=draw(st.booleans())
+    )
+    read = calm or draw(st.integers(0, 3)) > 0
+    if read:
+        read = all([made.read(), made.read(), made.read("read_committed")])
+    made.look()
+    made.dump(size=draw(st.integers(2, 9)))
+    events, whole = list(made.events), True
+    if blurred:
+        events, whole = blur(draw, events)
+    proved = all(one.proved_ns and (one.healed_ns or not one.heal_ns) for one in made.outages)
+    return Run(made, events, seen_all=whole and proved, read=read)
+
+
+def blur(draw: st.DrawFn, events: list[Event]) -> tuple[list[Event], bool]:
+    """Looks are missing or unanswered for a while, a few times; now and then nothing tells of the settings."""
+    # Where replicas are at the stop is what the last look tells.
+    looks = [at for at, one in enumerate(events) if one.op == "look"][:-1]
+    whole = True
+    index = st.integers(0, len(looks) - 1)
+    for first, count, gone in draw(st.lists(st.tuples(index, st.integers(1, 40), st.booleans()), max_size=3)):
+        for at in looks[first : first + count]:
+            whole = False
+            one = events[at]
+            events[at] = replace(one, op="nothing") if gone else replace(one, outcome="unknown", data={"error": "-"})
+    if draw(st.integers(0, 7)) == 0:
+        whole, events = False, [one for one in events if one.op != "settings"]
+    return [one for one in events if one.op != "nothing"], whole
+
+
+def excused(made: Cluster, broker: int, sent: Sent) -> bool:
+    """Whether a wipe truly took the record from a broker that was not in sync again since."""
+    at = (broker, sent.part)
+    return any(sent.key in one.took.get(at, ()) and at not in one.back_ns for one in made.outages)
+
+
+def known(run: Run, outage: Outage, broker: int, sent: Sent) -> bool:
+    """Whether the history tells for sure if a wipe excuses a broker from having a record."""
+    made = run.cluster
+    at = (broker, sent.part)
+    looks = [one.mono_ns for one in run.events if one.op == "look" and one.outcome == "ok"]
+    if outage.broker not in (None, broker) or made.racks[broker] != outage.rack or not outage.wipe:
+        return True
+    if outage.proved_ns is None:
+        return False
+    if outage.proved_ns < sent.sent_ns:
+        return True
+    if at in outage.back_ns and outage.healed_ns is not None:
+        return any(max(outage.healed_ns, outage.back_ns[at]) < one for one in looks)
+    if outage.heal_ns is not None or outage.inject_ns <= sent.done_ns:
+        return False
+    # A look before the wipe shows who had it.
+    moved = [at_ns for at_ns in made.parts[sent.part].changed_ns if sent.sent_ns - 10**9 < at_ns < outage.inject_ns]
+    return not moved and any(sent.done_ns < one < outage.inject_ns for one in looks)
+
+
+def settled(run: Run, sent: Sent, before_ns: int, after_ns: int) -> bool:
+    """Whether nothing changed around an attempt, and no fault makes it doubtful what looks tell."""
+    made = run.cluster
+    part = made.parts[sent.part]
+    from_ns, to_ns = sent.sent_ns - before_ns, sent.done_ns + after_ns
+    seen = [one.mono_ns for one in run.events if one.op == "look"]
+    if any(from_ns < at_ns < to_ns for at_ns in [seen[0], seen[-1], *part.changed_ns, *made.need_ns]):
+        return False
+    if any(one.op == "settings" and from_ns - before_ns < one.mono_ns < to_ns and one.data["step"] != "seen"
+           for one in run.events):  # fmt: skip
+        return False
+    return all(
+        one.inject_ns > to_ns or (one.healed_ns is not None and one.healed_ns < from_ns - before_ns)
+        for one in made.outages
+    )
+
+
+def gaps_ns(events: Sequence[Event]) -> int:
+    """The longest time between two looks."""
+    at = [one.mono_ns for one in events if (one.op, one.outcome) == ("look", "ok")]
+    return max((two - one for one, two in pairwise(at)), default=0)

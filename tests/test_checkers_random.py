@@ -1,0 +1,276 @@
+"""Checkers on random histories: a correct cluster is never judged wrong, and what is planted is never judged right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from histories import S, changed, drop, is_
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from randomcluster import BYTES, Sent
+from randomruns import Run, excused, known, runs, settled
+
+from pyhooks.checker.delivery import check_delivery
+from pyhooks.checker.faults import check_faults
+from pyhooks.checker.offsets import check_offsets
+from pyhooks.checker.progress import check_progress
+from pyhooks.checker.promise import check_promise
+from pyhooks.checker.recovery import check_recovery
+from pyhooks.checker.transactions import check_transactions
+from pyhooks.checker.verdict import Verdict
+from pyhooks.history import Event
+from pyhooks.workload.records import key_of
+
+# The cluster takes up to 6 s from the begin of a heal until all is well.
+BOUND_S = 12.0
+
+
+def recovery(events: Sequence[Event]) -> Verdict:
+    return check_recovery(events, isr_s=BOUND_S, ack_s=BOUND_S)
+
+
+CHECKS: tuple[Callable[[Sequence[Event]], Verdict], ...] = (
+    check_faults, check_delivery, check_offsets, check_transactions, check_promise, check_progress, recovery,
+)  # fmt: skip
+
+
+def example(number: int) -> Callable[[Any], Any]:
+    slow = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+    return settings(max_examples=number, deadline=None, suppress_health_check=slow)
+
+
+@example(100)
+@given(runs())
+def test_a_correct_cluster_is_never_judged_wrong(run: Run) -> None:
+    for check in CHECKS:
+        found = check(run.events)
+        assert found.valid != "false", found
+
+
+@example(60)
+@given(runs(calm=True, blurred=False))
+def test_a_correct_cluster_is_judged_right_where_all_was_seen(run: Run) -> None:
+    made = run.cluster
+    assume(run.acked)
+    expected = [check_delivery, check_offsets]
+    if made.outages and run.seen_all and not any(one.fails for one in made.outages):
+        expected.append(check_faults)
+    if made.txns:
+        expected.append(check_transactions)
+    if all(len(racks(run, sent, holders(run, sent))) >= sent.racks for sent in run.acked):
+        expected.append(check_promise)
+    for check in expected:
+        found = check(run.events)
+        assert (found.checker, found.valid, found.because) == (found.checker, "true", ())
+
+
+@example(60)
+@given(runs(), st.data())
+def test_one_event_less_is_never_a_false_alarm(run: Run, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(run.events) - 1))
+    gone = run.events[at]
+    # Without a fault's begin, what is not there or not answered is not excused; nor is what settings that nobody knows
+    # of demand, or replicas that nobody saw move.
+    assume(gone.data.get("step") not in ("inject", "begin", "settled", "seen") and gone.op != "look")
+    for check in CHECKS:
+        found = check([*run.events[:at], *run.events[at + 1 :]])
+        assert found.valid != "false", (gone, found)
+
+
+# -- records in too few racks -----------------------------------------------------------------------------------------
+
+
+def holders(run: Run, sent: Sent) -> list[int]:
+    """The replicas whose disks have a record at the stop."""
+    part = run.cluster.parts[sent.part]
+    return [one for one in part.replicas if sent.key in part.logs.get(one, ())]
+
+
+def racks(run: Run, sent: Sent, kept: Sequence[int]) -> set[str]:
+    """The racks of those that have kept a record, and of those that a wipe truly excuses."""
+    own = [one for one in run.cluster.parts[sent.part].replicas if excused(run.cluster, one, sent)]
+    return {run.cluster.racks[one] for one in (*kept, *own)}
+
+
+def draw_record(data: st.DataObject, run: Run) -> Sent:
+    """An acknowledged record that retention has not taken."""
+    found = [one for one in run.acked if (one.offset or 0) >= run.cluster.parts[one.part].low]
+    assume(found)
+    return data.draw(st.sampled_from(found), label="record")
+
+
+def spoil(run: Run, sent: Sent, data: st.DataObject) -> tuple[list[Event], set[str]]:
+    """Some disks lose a record; in which racks it truly is then, or was when they were wiped."""
+    kept = [one for one in holders(run, sent) if data.draw(st.booleans(), label=f"broker {one} keeps it")]
+    lost = drop(run.events, sent.key, lambda one: one.op == "disk" and one.data["broker"] not in kept)
+    return lost, racks(run, sent, kept)
+
+
+@example(100)
+@given(runs(), st.data())
+def test_a_record_in_too_few_racks_is_never_judged_right(run: Run, data: st.DataObject) -> None:
+    made, sent = run.cluster, draw_record(data, run)
+    events, left = spoil(run, sent, data)
+    lowest = min(racks for _, racks in made.needs) if not made.moves else 1
+    required = min(lowest, len(made.parts[sent.part].replicas))
+    found = check_promise(events)
+    if len(left) < required:
+        assert found.valid != "true", found
+    if len(left) >= sent.racks:
+        assert found.valid != "false", found
+
+
+@example(100)
+@given(runs(calm=True, blurred=False), st.data())
+def test_a_record_in_too_few_racks_is_found_where_all_was_seen(run: Run, data: st.DataObject) -> None:
+    made, sent = run.cluster, draw_record(data, run)
+    events, left = spoil(run, sent, data)
+    gone = set(made.parts[sent.part].replicas) - set(holders(run, sent)) | set(made.racks)
+    assume(all(known(run, outage, one, sent) for outage in made.outages for one in gone & outage.brokers))
+    found = check_promise(events)
+    if len(left) < sent.racks:
+        assert found.valid == "false", found
+        assert any(sent.key in reason and f"lies in {len(left)} rack(s)" in reason for reason in found.because)
+    else:
+        assert found.valid != "false", found
+
+
+# -- records that are lost, refused, moved, cut short or exchanged ---------------------------------------------------
+
+UNCOMMITTED = is_("read", isolation="read_uncommitted")
+
+
+def refused_by(run: Run, found: Verdict) -> None:
+    """Never right; wrong where all was read to the end after everything else."""
+    assert found.valid == "false" if run.read else found.valid != "true", found
+
+
+@example(60)
+@given(runs(), st.data())
+def test_an_acknowledged_record_that_is_lost_is_found(run: Run, data: st.DataObject) -> None:
+    sent = draw_record(data, run)
+    lost = drop(run.events, sent.key, lambda one: UNCOMMITTED(one) and bool(one.data.get("keys")))
+    for check in (check_delivery, check_offsets):
+        refused_by(run, check(lost))
+
+
+@example(40)
+@given(runs(["transactional"]), st.data())
+def test_a_committed_record_that_is_lost_is_found(run: Run, data: st.DataObject) -> None:
+    made = run.cluster
+    committed = {one.data["txn"] for one in run.events if is_("txn", "ok")(one)}
+    found = [one for one in run.acked if one.data["txn"] in committed and one.data["run"] == made.run]
+    found = [one for one in found if made.parts[one.part].low <= (one.offset or 0)]
+    found = [one for one in found if made.parts[one.part].stable in (None, *range((one.offset or 0) + 1, 1000))]
+    assume(found)
+    sent = data.draw(st.sampled_from(found))
+    lost = drop(run.events, sent.key, lambda one: one.op == "read" and bool(one.data.get("keys")))
+    refused_by(run, check_transactions(lost))
+
+
+def last_chunk(events: Sequence[Event], part: int) -> int:
+    """Where the last chunk of a partition is that somebody read."""
+    found = [at for at, one in enumerate(events) if UNCOMMITTED(one) and one.data["partition"] == part and
+             one.data.get("next") == one.data.get("end", -1)]  # fmt: skip
+    assume(found)
+    return found[-1]
+
+
+def put(events: Sequence[Event], part: int, key: str) -> list[Event]:
+    """One more record is read at the end of a partition in the last pass over it."""
+    at = last_chunk(events, part)
+    end, name = events[at].data["end"], events[at].data["pass"]
+    mine = is_("read", partition=part, **{"pass": name})
+    longer = [replace(one, data={**one.data, "end": end + 1}) if mine(one) else one for one in events]
+    told = {"keys": [*events[at].data["keys"], key], "runs": [*events[at].data["runs"], [end, 1]], "next": end + 1,
+            "sizes": [*events[at].data.get("sizes", ()), [BYTES, 1]]}  # fmt: skip
+    longer[at] = replace(longer[at], data={**longer[at].data, **told})
+    return longer
+
+
+@example(40)
+@given(runs(["plain"]), st.data())
+def test_a_refused_record_that_was_read_is_found(run: Run, data: st.DataObject) -> None:
+    refused = [one for one in run.cluster.sent if one.fate == "fail" and one.done_ns > 0]
+    assume(refused)
+    sent = data.draw(st.sampled_from(refused))
+    refused_by(run, check_delivery(put(run.events, sent.part, sent.key)))
+
+
+@example(40)
+@given(runs(), st.data())
+def test_a_record_in_another_partition_is_found(run: Run, data: st.DataObject) -> None:
+    assume(len(run.cluster.parts) > 1)
+    sent = draw_record(data, run)
+    lost = drop(run.events, sent.key, lambda one: UNCOMMITTED(one) and bool(one.data.get("keys")))
+    refused_by(run, check_delivery(put(lost, 1 - sent.part, sent.key)))
+
+
+@example(40)
+@given(runs(), st.data())
+def test_two_records_at_one_offset_are_found(run: Run, data: st.DataObject) -> None:
+    sent = draw_record(data, run)
+    where = [at for at, one in enumerate(run.events) if UNCOMMITTED(one) and sent.key in one.data.get("keys", ())]
+    assume(where)
+    at = data.draw(st.sampled_from(where))
+    other = key_of(run.cluster.run, "t", sent.part, 10**6)
+    events = list(run.events)
+    keys = [other if key == sent.key else key for key in events[at].data["keys"]]
+    events[at] = replace(events[at], data={**events[at].data, "keys": keys})
+    refused_by(run, check_offsets(events))
+    twin = is_("produce", "ok", key=sent.key)
+    others = [one for one in run.acked if one.part == sent.part and one is not sent]
+    if others:
+        assert check_offsets(changed(run.events, twin, offset=others[0].offset)).valid == "false"
+
+
+@example(40)
+@given(runs(), st.data())
+def test_a_value_that_is_cut_short_is_found(run: Run, data: st.DataObject) -> None:
+    at = last_chunk(run.events, data.draw(st.integers(0, len(run.cluster.parts) - 1)))
+    count = len(run.events[at].data["keys"])
+    assume(count)
+    short = data.draw(st.integers(0, count - 1))
+    sizes = [[BYTES, short], [BYTES - 1, 1], [BYTES, count - short - 1]]
+    events = list(run.events)
+    events[at] = replace(events[at], data={**events[at].data, "sizes": sizes})
+    refused_by(run, check_delivery(events))
+
+
+@example(40)
+@given(runs(), st.data())
+def test_a_read_before_the_end_never_stands_for_the_last_one(run: Run, data: st.DataObject) -> None:
+    """What comes after a fault's last step, or the producer's end, is gone; and so is one partition of a last pass."""
+    made = run.cluster
+    steps = [one.mono_ns for one in run.events if one.process == "fault"]
+    moment = data.draw(st.sampled_from([made.ended_ns or 0, *steps[-1:]]))
+    early = [one for one in run.events if not (UNCOMMITTED(one) and one.mono_ns > moment)]
+    part = data.draw(st.integers(0, len(made.parts) - 1))
+    last = [one.data["pass"] for one in run.events if UNCOMMITTED(one)][-1:]
+    torn = [one for one in run.events if not (UNCOMMITTED(one) and [one.data["pass"]] == last and
+                                              one.data["partition"] == part)]  # fmt: skip
+    for check in (check_delivery, check_offsets):
+        assert check(early).valid == "unknown"
+        if len(made.parts) > 1:
+            assert check(torn).valid == "unknown"
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+
+
+@example(40)
+@given(st.booleans(), st.data())
+def test_an_acknowledgement_against_the_gate_is_found(exact: bool, data: st.DataObject) -> None:
+    run = data.draw(runs(["plain"], calm=exact, blurred=not exact, racks_min=2))
+    before_ns, after_ns = (3 * S, S) if exact else (6 * S, 7 * S // 2)
+    refused = [one for one in run.cluster.sent if one.fate == "fail" and one.done_ns > 0]
+    refused = [one for one in refused if settled(run, one, before_ns, after_ns)]
+    assume(refused)
+    sent = data.draw(st.sampled_from(refused))
+    events = changed(run.events, is_("produce", key=sent.key), outcome="ok", exception=None)
+    found = check_progress(events)
+    if exact:
+        assert any(f"too few, and record {sent.key} was acknowledged" in reason for reason in found.because), found
+    assert found.valid == "false" if exact else found.valid != "true", found
