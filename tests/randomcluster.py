@@ -59,7 +59,6 @@ class Sent:
     offset: int | None = None
     exception: str | None = None
     racks: int = 0
-    isr: tuple[int, ...] = ()
     done_ns: int = 0
 
 
@@ -220,7 +219,7 @@ class Cluster:
                 ok = led == part.leader and sent.offset is not None and self.answer_of(part).passes
                 sent.fate = "ok" if ok else "unknown"
                 sent.exception = None if ok else AFTER_APPEND if led == part.leader else TIMEOUT
-                sent.racks, sent.isr = self.racks_needed(part), tuple(left)
+                sent.racks = self.racks_needed(part)
 
     def sync(self, part: Part) -> None:
         """Whoever is alive catches up with the leader; a reassignment is over when all who come are in sync."""
@@ -380,7 +379,7 @@ class Cluster:
             sent.exception = REFUSED if told.enough_replicas else TOO_FEW
             return
         sent.offset = len(part.logs[part.leader])
-        sent.racks, sent.isr = self.racks_needed(part), tuple(part.isr)
+        sent.racks = self.racks_needed(part)
         self.write(part, sent.key)
         if not self.dead.intersection(part.isr):
             sent.fate = "ok"
@@ -393,7 +392,7 @@ class Cluster:
             part.hw = len(part.logs[part.leader])
 
     def _answer(self, sent: Sent) -> None:
-        latency = {"latency_ms": (self.now - sent.sent_ns) / MS}
+        latency: dict[str, Any] = {"latency_ms": (self.now - sent.sent_ns) / MS}
         assert sent.fate is not None
         said = {"offset": sent.offset} if sent.fate == "ok" else {"exception": sent.exception, "retriable": True}
         sent.done_ns = self.note("producer", "produce", sent.fate, **sent.data, **latency, **said)
@@ -468,7 +467,6 @@ class Cluster:
 
     def dump(self, size: int = 7) -> None:
         """Everything stops, and the disks are read."""
-        self.stopped_ns = self.now
         for broker, rack in self.racks.items():
             told: dict[str, Any] = {"pass": "d1", "broker": broker}
             whole = broker not in self.wiped

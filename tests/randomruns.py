@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from hypothesis import strategies as st
 from randomcluster import STAGES, Cluster, Outage, Sent
@@ -24,8 +23,8 @@ LAYOUTS: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...] = (
 OPS = ("wipe", "kill", "cut")
 # Often named is often drawn.
 ACTIONS = (
-    "look", "send", "send", "send", "slow", "fault", "fault", "advance", "advance", "advance", "advance", "rest",
-    "rest", "shrink", "sync", "ask", "settle", "seen", "move", "read", "part", "expire", "hang",
+    "look", "send", "send", "send", "slow", "fault", "wipe", "wipe", "advance", "advance", "advance", "advance", "rest",
+    "rest", "shrink", "sync", "ask", "settle", "seen", "move", "move", "read", "part", "expire", "hang",
 )  # fmt: skip
 CALM = frozenset({"ask", "settle", "move", "expire", "hang"})
 
@@ -66,6 +65,12 @@ def act(made: Cluster, step: Step) -> None:
         brokers = sorted(made.racks)
         broker = brokers[one % len(brokers)]
         made.begin(OPS[two % 3], made.racks[broker], broker if two > 5 else None, fails=two == 5)
+    elif name == "wipe":
+        _wipe(made, one, two)
+    elif name == "cycle":
+        _cycle(made, one, two)
+    elif name == "overlap":
+        _overlap(made, one, two)
     elif name == "advance" and open_now:
         for _ in range(1 + two):
             made.advance(open_now[one % len(open_now)], bad=two == 7)
@@ -94,6 +99,52 @@ def act(made: Cluster, step: Step) -> None:
         made.expire(part)
     elif name == "hang" and made.mode == "transactional":
         made.hang(number)
+
+
+def _wipe(made: Cluster, one: int, two: int) -> None:
+    """A rack is wiped; records are sent before it, after its begin, after its death, and after its proof."""
+    racks = sorted(set(made.racks.values()))
+    known = len(made.outages)
+    _send(made, one, 1, slow=False)
+    made.rest(1)
+    made.begin("wipe", racks[one % len(racks)], None, fails=False)
+    for outage in made.outages[known:]:
+        for at in range(3):
+            if two & (1 << at):
+                _send(made, one, 1, slow=at == 0)
+            if at < 2:
+                made.advance(outage, bad=at == 1 and one == 7)
+                made.rest(two % 3)
+
+
+def _cycle(made: Cluster, one: int, two: int) -> None:
+    """A rack is wiped and healed without a proof that it is back; or the wipe fails, and is never healed."""
+    _send(made, one, 2, slow=False)
+    made.rest(3)
+    known, racks = len(made.outages), sorted(set(made.racks.values()))
+    made.begin("wipe", racks[one % len(racks)], None, fails=two >= 4)
+    for outage in made.outages[known:]:
+        for _ in range(1, 3 if outage.fails else STAGES):
+            made.advance(outage, bad=outage.stage == STAGES - 1 and two % 4 > 0)
+            made.rest(1)
+    made.rest(12 * (two % 2))
+
+
+def _overlap(made: Cluster, one: int, two: int) -> None:
+    """Two racks go; when one of them is back, the other one stays away for longer than a recovery may take."""
+    known, racks = len(made.outages), sorted(set(made.racks.values()))
+    for at in (one, one + 1):
+        made.begin(OPS[1 + two // 2 % 2], racks[at % len(racks)], None, fails=False)
+        for outage in made.outages[known:][at - one :]:
+            made.advance(outage)
+            made.advance(outage)
+        made.rest(2)
+    begun = made.outages[known:]
+    for outage in begun if two % 2 else reversed(begun):
+        while outage.stage < STAGES:
+            made.advance(outage)
+            made.rest(1)
+        quiet(made, 56)
 
 
 def _send(made: Cluster, one: int, two: int, *, slow: bool) -> None:
@@ -141,7 +192,14 @@ def close(made: Cluster, *, heal: bool, kill: bool, late: bool) -> None:
 
 @st.composite
 def runs(
-    draw: st.DrawFn, modes: Sequence[str] = MODES, *, calm: bool = False, blurred: bool = True, racks_min: int = 1
+    draw: st.DrawFn,
+    modes: Sequence[str] = MODES,
+    *,
+    calm: bool = False,
+    blurred: bool = True,
+    racks_min: int = 1,
+    heals: bool = True,
+    first: str = "",
 ) -> Run:
     """A run of a correct cluster.
 
@@ -150,6 +208,8 @@ def runs(
         modes: of the producer, one of these.
         calm: settings and replicas stay, nothing expires, nothing holds transactions back, faults are healed.
         blurred: looks and settings may be missing or unanswered.
+        heals: whether faults may be healed in the end.
+        first: an action for the beginning; few others come after it then.
         racks_min: the least that min.insync.racks is at first.
     """
     names, placements = draw(st.sampled_from(LAYOUTS))
@@ -158,7 +218,10 @@ def runs(
     made = Cluster(racks, [list(own) for own in placements], need, draw(st.sampled_from(modes)))
     actions = [name for name in ACTIONS if not calm or name not in CALM]
     number = st.integers(0, 7)
-    for step in draw(st.lists(st.tuples(st.sampled_from(actions), number, number), min_size=16, max_size=40)):
+    steps = st.tuples(st.sampled_from(actions), number, number)
+    if first:
+        act(made, (first, draw(number), draw(number)))
+    for step in draw(st.lists(steps, max_size=4) if first else st.lists(steps, min_size=16, max_size=40)):
         if calm and step[0] == "advance":
             step = (step[0], step[1], step[2] % 7)
         act(made, step)
@@ -168,7 +231,10 @@ def runs(
         # A read that comes too early to be the last word.
         made.read()
     close(
-        made, heal=calm or draw(st.booleans()), kill=not calm and draw(st.integers(0, 4)) == 0, late=draw(st.booleans())
+        made,
+        heal=heals and (calm or draw(st.booleans())),
+        kill=not calm and draw(st.integers(0, 4)) == 0,
+        late=draw(st.booleans()),
     )
     read = calm or draw(st.integers(0, 3)) > 0
     if read:
@@ -232,16 +298,16 @@ def settled(run: Run, sent: Sent, before_ns: int, after_ns: int) -> bool:
     seen = [one.mono_ns for one in run.events if one.op == "look"]
     if any(from_ns < at_ns < to_ns for at_ns in [seen[0], seen[-1], *part.changed_ns, *made.need_ns]):
         return False
-    if any(one.op == "settings" and from_ns - before_ns < one.mono_ns < to_ns and one.data["step"] != "seen"
-           for one in run.events):  # fmt: skip
-        return False
+    begun_ns: int | None = None
+    for one in run.events:
+        step = one.data.get("step") if one.op == "settings" else None
+        if step == "begin":
+            begun_ns = one.mono_ns
+        elif step == "settled" and begun_ns is not None:
+            if begun_ns < to_ns and one.mono_ns > from_ns - before_ns:
+                return False
+            begun_ns = None
     return all(
         one.inject_ns > to_ns or (one.healed_ns is not None and one.healed_ns < from_ns - before_ns)
         for one in made.outages
     )
-
-
-def gaps_ns(events: Sequence[Event]) -> int:
-    """The longest time between two looks."""
-    at = [one.mono_ns for one in events if (one.op, one.outcome) == ("look", "ok")]
-    return max((two - one for one, two in pairwise(at)), default=0)

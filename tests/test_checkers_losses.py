@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 from histories import MS, TIMEOUT, Log, S, Simulated, changed, drop, event, is_, key, outage, without
@@ -131,6 +131,30 @@ def test_a_record_acknowledged_before_a_wipe_is_proved_may_have_been_on_the_disk
     assert key(1) in found.because[0]
 
 
+def healing(*, proved: bool, seen: bool) -> list[Event]:
+    """Rack b is wiped, healed and in sync again; its disk has nothing in the end."""
+    made = Simulated({1: "a", 2: "b"})
+    made.rest(4)
+    made.produce()
+    made.look()
+    made.lose("b", "wipe-rack", wipe=True)
+    made.heal("b", "wipe-rack")
+    made.logs[2] = Log()
+    made.end()
+    made.stop_and_dump()
+    events = made.events
+    heal_ns = next(one.mono_ns for one in events if is_("wipe-rack", step="heal")(one))
+    if not seen:
+        events = [one for one in events if one.op != "look" or one.mono_ns < heal_ns]
+    return events if proved else changed(events, is_("wipe-rack", step="healed"), outcome="unknown")
+
+
+def test_once_its_heal_has_begun_a_wipe_is_no_sure_excuse() -> None:
+    assert check_promise(healing(proved=True, seen=True)).valid == "false"
+    assert check_promise(healing(proved=False, seen=True)).valid == "unknown"
+    assert check_promise(healing(proved=True, seen=False)).valid == "unknown"
+
+
 def moved(to: dict[int, str], *, lost: bool = False) -> list[Event]:
     """Three racks are required, and a reassignment leaves only these replicas."""
     made = Simulated(dict(SPREAD), need_replicas=1, need_racks=3)
@@ -149,6 +173,38 @@ def test_after_a_reassignment_the_lower_number_of_replicas_counts() -> None:
     assert check_promise(moved({1: "a", 2: "b"})).valid == "true"
     assert check_promise(moved({1: "a", 4: "a"})).valid == "unknown", "who moved them chose that"
     assert check_promise(moved({1: "a", 4: "a"}, lost=True)).valid == "false"
+
+
+@pytest.mark.parametrize("seen", ["before", "after"])
+def test_where_nobody_looked_replicas_may_have_been_otherwise(seen: str) -> None:
+    """Replicas move, and only what was before the acknowledgement, or after it, was looked at."""
+    events = moved({1: "a"} if seen == "before" else {1: "a", 4: "a"})
+    events += [
+        event(events[-1].mono_ns, "disks", "disk-end", rack=rack, broker=broker, replicas=[], stopped=True,
+              **cast(dict[str, Any], {"pass": "d1"}))
+        for broker, rack in ((2, "b"), (3, "c"))
+    ]  # fmt: skip
+    acked_ns = next(one.mono_ns for one in events if is_("produce", "ok")(one))
+    left = [one for one in events if one.op != "look" or (one.mono_ns < acked_ns) == (seen == "before")]
+    assert check_promise(left).valid == "unknown"
+
+
+def test_replicas_may_be_moved_away_and_back() -> None:
+    made = Simulated(dict(SPREAD), need_replicas=1, need_racks=3)
+    made.rest(4)
+    made.produce()
+    made.look()
+    log = made.logs[1]
+    made.racks = {1: "a"}
+    made.rest(4)
+    made.racks = dict(SPREAD)
+    made.logs = {1: log, 2: Log(), 3: Log()}
+    made.away = {2, 3}
+    made.rest(4)
+    made.end()
+    made.stop_and_dump()
+    found = check_promise(made.events)
+    assert (found.valid, len(found.because)) == ("unknown", 1)
 
 
 # -- progress ---------------------------------------------------------------------------------------------------------
@@ -270,6 +326,32 @@ def test_what_never_left_the_client_is_in_no_transaction() -> None:
     assert check_transactions(changed(events, is_("produce", key=key(1)), **told)).valid == "true"
 
 
+@pytest.mark.parametrize("outcome", ["ok", "unknown"])
+def test_what_expired_is_not_lost_to_a_transaction(outcome: Literal["ok", "unknown"]) -> None:
+    made = Simulated(mode="transactional")
+    made.rest(4)
+    made.transaction(2, outcome)
+    made.transaction(2, "ok")
+    made.end()
+    made.read()
+    for low in (1, 2):
+        made.note(
+            "reader", "read", **cast(dict[str, Any], {"pass": f"c{low}"}),
+            topic="t", partition=0, partitions=1, isolation="read_committed", low=low,
+            end=6, begin=low, next=6, runs=[[low, 2 - low], [3, 2]], keys=[*made.logs[1].keys[low:2], key(2), key(3)],
+        )  # fmt: skip
+        found = check_transactions(made.events)
+        assert found.valid == "unknown", found
+        assert f"below the log's first offset, the first is {key(0)}" in "; ".join(found.because)
+    made.note(
+        "reader", "read", **cast(dict[str, Any], {"pass": "c3"}), topic="t", partition=0, partitions=1,
+        isolation="read_committed", low=1, end=6, begin=1, next=6, runs=[[1, 1], [3, 1]], keys=[key(1), key(2)],
+    )  # fmt: skip
+    found = check_transactions(made.events)
+    assert f"committed: {key(3)} was not read" in "; ".join(found.because), "it is above the first offset"
+    assert found.valid == "false"
+
+
 # -- recovery ---------------------------------------------------------------------------------------------------------
 
 
@@ -306,3 +388,55 @@ def test_a_partition_in_too_few_racks_owes_no_acknowledgement() -> None:
     assert check_recovery(lower).valid == "unknown"
     lower = changed(made.events, is_("settings"), **{"min.insync.racks": 2})
     assert check_recovery(lower).valid == "false"
+
+
+def test_replicas_that_come_later_are_no_matter_of_a_heal() -> None:
+    made = Simulated({1: "a", 2: "b"}, need_replicas=1, need_racks=1)
+    made.rest(4)
+    made.lose("b")
+    made.heal("b")
+    made.produce()
+    heal_ns = next(one.mono_ns for one in made.events if is_("kill-rack", step="heal")(one))
+    made.racks |= {3: "c"}
+    made.logs[3], made.away = Log(), {3}
+    made.rest(70)
+    made.end()
+    assert check_recovery(made.events).valid == "true"
+
+    def without_looks(from_ns: int, to_ns: int) -> list[Event]:
+        return [one for one in made.events if one.op != "look" or not from_ns < one.mono_ns < to_ns]
+
+    assert check_recovery(without_looks(heal_ns, made.now - S)).valid != "false"
+    assert check_recovery(without_looks(0, made.now - S)).valid == "unknown", "who knows who came later"
+
+
+def test_an_attempt_that_the_next_fault_held_up_is_no_matter_of_a_heal() -> None:
+    made = Simulated()
+    made.rest(4)
+    made.lose("b")
+    made.heal("b")
+    made.rest(10)
+    sent_ns = made.now
+    made.lose("b")
+    made.now += 60 * S
+    made.note("producer", "produce", "unknown", topic="t", key=key(0), seq=0, partition=0, sent_ns=sent_ns,
+              exception=TIMEOUT)  # fmt: skip
+    made.heal("b")
+    found = check_recovery(made.events)
+    assert found.valid == "unknown"
+    assert "kill-rack b: an acknowledgement by t-0: not seen, and nobody asked later than 0.0 s" in found.because[0]
+
+
+def test_where_replicas_move_after_a_heal_it_is_not_known_whether_an_acknowledgement_is_owed() -> None:
+    made = Simulated(need_replicas=1, need_racks=3)
+    made.rest(4)
+    made.lose("b")
+    made.heal("b")
+    for _ in range(70):
+        made.produce()
+        made.rest(1)
+    assert check_recovery(made.events).valid == "true", "nothing is owed"
+    made.racks |= {4: "c"}
+    made.logs[4] = Log(list(made.logs[1].keys))
+    made.rest(4)
+    assert check_recovery(made.events).valid == "unknown"

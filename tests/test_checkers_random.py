@@ -111,6 +111,30 @@ def spoil(run: Run, sent: Sent, data: st.DataObject) -> tuple[list[Event], set[s
 @example(100)
 @given(runs(), st.data())
 def test_a_record_in_too_few_racks_is_never_judged_right(run: Run, data: st.DataObject) -> None:
+    never_right(run, data)
+
+
+@example(40)
+@given(runs(calm=True, blurred=False, racks_min=2, heals=False, first="wipe"))
+def test_what_is_acknowledged_while_a_wipe_begins_is_no_false_alarm(run: Run) -> None:
+    assert check_promise(run.events).valid != "false"
+
+
+@example(60)
+@given(runs(calm=True, blurred=False, racks_min=2, heals=False, first="cycle"), st.data())
+def test_a_wipe_that_is_over_or_never_was_is_no_excuse(run: Run, data: st.DataObject) -> None:
+    assume(run.cluster.outages)
+    wipe = run.cluster.outages[0]
+    before = [one for one in run.acked if one.done_ns < wipe.inject_ns]
+    assume(before)
+    sent = data.draw(st.sampled_from(before))
+    kept = [one for one in holders(run, sent) if one not in wipe.brokers]
+    events = drop(run.events, sent.key, lambda one: one.op == "disk" and one.data["broker"] not in kept)
+    if len(racks(run, sent, kept)) < sent.racks:
+        assert check_promise(events).valid != "true"
+
+
+def never_right(run: Run, data: st.DataObject) -> None:
     made, sent = run.cluster, draw_record(data, run)
     events, left = spoil(run, sent, data)
     lowest = min(racks for _, racks in made.needs) if not made.moves else 1
@@ -257,7 +281,16 @@ def test_a_read_before_the_end_never_stands_for_the_last_one(run: Run, data: st.
             assert check(torn).valid == "unknown"
 
 
-# -- progress ----------------------------------------------------------------------------------------------------------
+# -- recovery -------------------------------------------------------------------------------------------------------
+
+
+@example(30)
+@given(st.integers(1, 3).flatmap(lambda racks: runs(calm=True, racks_min=racks, first="overlap")))
+def test_faults_that_overlap_are_healed_with_the_last_one(run: Run) -> None:
+    assert recovery(run.events).valid != "false"
+
+
+# -- progress ------------------------------------------------------------------------------------------------------
 
 
 @example(40)

@@ -26,7 +26,9 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
     Wrong if that took longer than the bound, or had not come when the bound was over and somebody still looked (or
     produced). Unknown without a heal, without looks (or attempts) after it, or if the history or the next fault cuts
     the bound short. Of faults that overlap, the last heal counts. A partition that cannot acknowledge even with all of
-    its replicas in sync, since its topic requires more racks than it is placed in, owes no acknowledgement.
+    its replicas in sync, since its topic requires more racks than it is placed in, owes no acknowledgement. Replicas
+    that a reassignment brings after the heal are not waited for; where nobody looked before a heal, who they are is
+    unknown.
 
     Args:
         events: a whole history.
@@ -61,19 +63,29 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
         next_ns = min((other.inject_ns for other in faults if other.inject_ns > heal_ns), default=None)
         for place, seen in sorted(looks.items()):
             after = [look for look in seen if look.at_ns > heal_ns and (next_ns is None or look.at_ns < next_ns)]
-            whole = [look.at_ns for look in after if look.replicas and set(look.isr) == set(look.replicas)]
+            before = cluster.at(seen, heal_ns)
+            # Replicas that a reassignment brings later are no matter of this heal.
+            placed = set(before.replicas) if before else set[int]()
+            whole = [
+                look.at_ns
+                for look in after
+                if look.replicas and (placed or set(look.replicas)).intersection(look.replicas) <= set(look.isr)
+            ]
             _bounded(f"{name}: {place[0]}-{place[1]} with all replicas in sync", heal_ns, isr_s,
-                     [look.at_ns for look in after], whole, wrong, missing)  # fmt: skip
+                     [look.at_ns for look in after], whole, wrong if placed else missing, missing)  # fmt: skip
         for place, own in sorted(attempts.items()):
             sent = [one for one in own if one.sent_ns > heal_ns and (next_ns is None or one.sent_ns < next_ns)]
             acked = [one.done_ns for one in sent if one.outcome == "ok"]
             seen = looks.get(place, [])
-            look = next((look for look in reversed(seen) if next_ns is None or look.at_ns < next_ns), None)
-            can = _can(look, settings.possible(place[0], heal_ns, next_ns or max(one.done_ns for one in own)))
+            before = cluster.at(seen, heal_ns)
+            within = [look for look in seen if look.at_ns > heal_ns and (next_ns is None or look.at_ns < next_ns)]
+            wanted = settings.possible(place[0], heal_ns, next_ns or max(one.done_ns for one in own))
+            can = _can([*filter(None, [before]), *within], wanted)
             if can is not False:
                 # Where nothing tells whether it can acknowledge at all, that it did not is no fault of recovery.
                 _bounded(f"{name}: an acknowledgement by {place[0]}-{place[1]}", heal_ns, ack_s,
-                         [one.done_ns for one in sent], acked, wrong if can else missing, missing)  # fmt: skip
+                         [one.done_ns for one in sent if next_ns is None or one.done_ns < next_ns], acked,
+                         wrong if can else missing, missing)  # fmt: skip
     return Verdict.of("recovery", wrong=wrong, missing=missing)
 
 
@@ -89,12 +101,13 @@ def _last_heal(heal_ns: int, faults: Sequence[Fault]) -> int | None:
         heal_ns = max(ends)
 
 
-def _can(look: Look | None, wanted: Collection[Requirement]) -> bool | None:
-    """Whether a partition acknowledges when all of its replicas are in sync; None if that is not known."""
-    if look is None or not look.replicas or not wanted:
+def _can(seen: Sequence[Look], wanted: Collection[Requirement]) -> bool | None:
+    """Whether a partition acknowledges when all of its replicas are in sync; None if that is not known, or changes."""
+    placements = {look.replicas: look for look in seen}
+    if not placements or () in placements:
         return None
-    whole = replace(look, leader=look.replicas[0], isr=tuple(sorted(look.replicas)))
-    found = {one.met_by(whole) for one in wanted}
+    whole = [replace(look, leader=placed[0], isr=tuple(sorted(placed))) for placed, look in placements.items()]
+    found = {one.met_by(look) for one in wanted for look in whole}
     return found.pop() if len(found) == 1 else None
 
 
