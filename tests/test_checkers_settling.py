@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from histories import S, Simulated, changed, event, is_, outage
 from typer.testing import CliRunner
 
 from pyhooks.checker import settling
-from pyhooks.checker.cluster import RACKS, REPLICAS, Requirement, Settings
+from pyhooks.checker.cluster import RACKS, REPLICAS, Fault, Look, Requirement, Settings
 from pyhooks.checker.judging import judge, measured
 from pyhooks.checker.progress import check_progress
 from pyhooks.checker.promise import check_promise
@@ -107,6 +108,45 @@ def flapping(*, refused: bool) -> list[Event]:
         made.look()
     made.end()
     return made.events
+
+
+def look(at_s: float, isr: tuple[int, ...], leader: int = 2) -> Look:
+    return Look(round(at_s * S), leader, isr, (1, 2, 3), {1: "a", 2: "b", 3: "a"}, round(at_s * S) - 1)
+
+
+def away_and_back(inject_s: float, heal_s: float) -> Fault:
+    return Fault("kill-broker", None, 1, round(inject_s * S), round(heal_s * S), round((heal_s + 0.2) * S))
+
+
+def test_looks_at_the_same_state_are_apart_if_a_fault_begins_or_is_healed_in_between() -> None:
+    """Broker 1 may have been in sync for a moment, though two looks in a row don't show it."""
+    seen = [look(1, (2,)), look(3, (2,)), look(5, (2,))]
+    assert list(settling.stretches(seen, [away_and_back(0.2, 9)])) == [seen]
+    assert list(settling.stretches(seen, [away_and_back(3.5, 9)])) == [seen[:2], seen[2:]]
+    assert list(settling.stretches(seen, [away_and_back(0.2, 1.5)])) == [seen[:1], seen[1:]]
+    elsewhere = replace(away_and_back(3.5, 9), broker=4)
+    assert list(settling.stretches(seen, [elsewhere])) == [seen]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "enough", "spans"),
+    [
+        ((2,), (2, 2), False, 1),
+        # rack b alone, then rack a alone: by way of both
+        ((2,), (1,), False, 2),
+        ((1,), (3,), False, 1),
+        ((1, 2), (2, 3), True, 2),
+        ((1, 2), (1, 2, 3), True, 1),
+    ],
+)
+def test_states_are_joined_only_if_the_way_between_them_is_the_same(
+    first: tuple[int, ...], second: tuple[int, ...], enough: bool, spans: int
+) -> None:
+    seen = [look(at_s, first) for at_s in (1, 2, 3)] + [look(at_s, second) for at_s in (4, 5, 6)]
+    said: dict[str, Any] = {"topic": "t", "step": "seen", REPLICAS: 1, RACKS: 2}
+    told = event(0, "look", "settings", **said)
+    found = settling.spans(("t", 0), seen, Settings([told]), [], 2 * S)
+    assert [one.enough for one in found] == [enough] * spans
 
 
 def test_what_stays_expected_while_states_change_is_judged_after_the_bound() -> None:

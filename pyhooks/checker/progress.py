@@ -51,7 +51,7 @@ def windows(
     Time under a fault counts only when nothing under the fault leads or is in sync any more: until then the looks tell
     what was, not what is. So it does after the heal until that is proved, and where settings change.
     """
-    for stretch in settling.stretches(seen):
+    for stretch in settling.stretches(seen, faults):
         from_ns, to_ns, look = stretch[0].at_ns + settle_ns, stretch[-1].since_ns, stretch[0]
         cuts = [
             (inject_ns, ended_ns)

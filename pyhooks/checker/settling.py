@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pyhooks.checker import cluster
-from pyhooks.checker.cluster import Fault, Look, Settings
+from pyhooks.checker.cluster import Fault, Look, Requirement, Settings
 from pyhooks.checker.records import Attempt, Place, Records
 from pyhooks.history import Event
 from pyhooks.workload.certainty import TOO_FEW
@@ -105,16 +105,43 @@ class Settling:
         return f"{granted}; {measured}{told}"
 
 
-def stretches(seen: Sequence[Look]) -> Iterator[list[Look]]:
-    """Looks in a row at the same state, with no gap in which it could have been another."""
+def stretches(seen: Sequence[Look], faults: Sequence[Fault]) -> Iterator[list[Look]]:
+    """Looks in a row at the same state, with nothing in between by which it could have been another."""
     current: list[Look] = []
     for look in seen:
-        if current and (look.state != current[-1].state or look.at_ns - current[-1].at_ns > BLIND_S * NS):
+        if current and (
+            look.state != current[-1].state
+            or look.at_ns - current[-1].at_ns > BLIND_S * NS
+            or _disturbed(current[-1], look, faults)
+        ):
             yield current
             current = []
         current.append(look)
     if current:
         yield current
+
+
+def _disturbed(one: Look, two: Look, faults: Sequence[Fault]) -> bool:
+    """Whether a fault of a replica began or was healed between two looks: one that was back may be gone again."""
+    racks = {**one.racks, **two.racks}
+    return any(
+        at_ns is not None and one.since_ns <= at_ns <= two.at_ns
+        for fault in faults
+        if any(fault.hits(broker, racks) for broker in {*one.replicas, *two.replicas})
+        for at_ns in (fault.inject_ns, fault.heal_ns, fault.healed_ns)
+    )
+
+
+def _joined(one: Look, two: Look, faults: Sequence[Fault], enough: bool, wanted: Collection[Requirement]) -> bool:
+    """Whether what is expected was the same all the way between two looks at different states.
+
+    An ISR gets from one to another by way of both together, or of what they have in common.
+    """
+    if one.replicas != two.replicas or one.leader != two.leader or _disturbed(one, two, faults):
+        return False
+    ways = set(one.isr) & set(two.isr) if enough else set(one.isr) | set(two.isr)
+    between = replace(two, isr=tuple(sorted(ways)), racks={**one.racks, **two.racks})
+    return all(requirement.met_by(between) is enough for requirement in wanted)
 
 
 def under_faults(look: Look, faults: Sequence[Fault], settle_ns: int, to_ns: int) -> list[tuple[int, int]]:
@@ -129,37 +156,63 @@ def under_faults(look: Look, faults: Sequence[Fault], settle_ns: int, to_ns: int
     ]
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A piece of time in which neither state nor settings change.
+
+    Attributes:
+        from_ns: its start.
+        to_ns: its end.
+        looks: those at its state, of which it is a piece.
+        enough: what is expected, or None where that is not known.
+    """
+
+    from_ns: int
+    to_ns: int
+    looks: Sequence[Look]
+    enough: bool | None
+
+
 def spans(
     place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
 ) -> list[Span]:
     """What was expected of a partition, in the order of time; where nobody knows there is none."""
     found: list[Span] = []
-    broken = True
-    for from_ns, to_ns, enough in _parts(place, seen, settings, faults, settle_ns):
-        last = found[-1] if found else None
-        if enough is None:
-            broken = True
-        elif last is None:
-            found.append(Span(from_ns, to_ns, enough, ((from_ns, to_ns),)))
-            broken = False
-        else:
-            near = from_ns - last.to_ns <= BLIND_S * NS
-            if last.enough is enough and near and not broken:
+    before: _Part | None = None
+    for part in _parts(place, seen, settings, faults, settle_ns):
+        if part.enough is not None:
+            last = found[-1] if found else None
+            near = last is not None and part.from_ns - last.to_ns <= BLIND_S * NS
+            held = settings.possible(place[0], before.to_ns, part.from_ns) if before else frozenset()
+            if last is not None and near and before is not None and _goes_on(before, part, faults, held):
                 *parts, (begin_ns, end_ns) = last.parts
-                parts += [(begin_ns, to_ns)] if end_ns == from_ns else [(begin_ns, end_ns), (from_ns, to_ns)]
-                found[-1] = Span(last.from_ns, to_ns, enough, tuple(parts), last.before_ns)
+                parts += (
+                    [(begin_ns, part.to_ns)]
+                    if end_ns == part.from_ns
+                    else [(begin_ns, end_ns), (part.from_ns, part.to_ns)]
+                )
+                found[-1] = replace(last, to_ns=part.to_ns, parts=tuple(parts))
             else:
-                before_ns = last.to_ns if near and last.enough is not enough else None
-                found.append(Span(from_ns, to_ns, enough, ((from_ns, to_ns),), before_ns))
-            broken = False
+                before_ns = last.to_ns if last is not None and near and last.enough is not part.enough else None
+                own = ((part.from_ns, part.to_ns),)
+                found.append(Span(part.from_ns, part.to_ns, part.enough, own, before_ns))
+        before = part
     return found
+
+
+def _goes_on(before: _Part, part: _Part, faults: Sequence[Fault], wanted: Collection[Requirement]) -> bool:
+    """Whether the same was expected before a piece, and all the time in between, in which ``wanted`` may have held."""
+    if part.enough is None or before.enough is not part.enough:
+        return False
+    if before.looks is part.looks:
+        return True
+    return _joined(before.looks[-1], part.looks[0], faults, part.enough, wanted)
 
 
 def _parts(
     place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
-) -> Iterator[tuple[int, int, bool | None]]:
-    """Pieces of time in which neither state nor settings change, and what is expected; None where that is not known."""
-    for stretch in stretches(seen):
+) -> Iterator[_Part]:
+    for stretch in stretches(seen, faults):
         look, from_ns, to_ns = stretch[0], stretch[0].at_ns, stretch[-1].since_ns
         cuts = under_faults(look, faults, settle_ns, to_ns)
         edges = {at_ns for cut in cuts for at_ns in cut} | set(settings.edges(place[0]))
@@ -169,7 +222,7 @@ def _parts(
             expected = {one.met_by(look) for one in wanted}
             known = look.replicas and len(expected) == 1
             cut = any(begin_ns < cut_to and cut_from < end_ns for cut_from, cut_to in cuts)
-            yield begin_ns, end_ns, expected.pop() if known and not cut else None
+            yield _Part(begin_ns, end_ns, stretch, expected.pop() if known and not cut else None)
 
 
 def change_of(span: Span, attempts: Sequence[Attempt]) -> Change | None:
