@@ -352,6 +352,19 @@ def test_what_expired_is_not_lost_to_a_transaction(outcome: Literal["ok", "unkno
     assert found.valid == "false"
 
 
+def test_what_is_committed_after_the_read_is_not_lost() -> None:
+    made = Simulated(mode="transactional")
+    made.rest(4)
+    made.transaction(2, "ok")
+    made.read("c", "read_committed")
+    made.transaction(2, "ok")
+    assert check_transactions(made.events).valid == "unknown"
+    lost = drop(made.events, key(1), is_("read"))
+    found = check_transactions(lost)
+    assert found.valid == "false"
+    assert f"committed: {key(1)} was not read" in "; ".join(found.because)
+
+
 # -- recovery ---------------------------------------------------------------------------------------------------------
 
 

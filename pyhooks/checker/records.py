@@ -86,12 +86,14 @@ class Transaction:
         txn: its number within the run.
         outcome: ok is committed, fail surely aborted.
         records: how many records were sent in it.
+        ended_ns: when its end was noted, monotonic.
     """
 
     run: str
     txn: int
     outcome: Outcome
     records: int
+    ended_ns: int
 
 
 @dataclass
@@ -180,7 +182,11 @@ class Records:
         self.torn = [str(event.data.get("text", "")) for event in events if event.op == "torn"]
         self.transactions = {
             (str(event.data["run"]), int(event.data["txn"])): Transaction(
-                str(event.data["run"]), int(event.data["txn"]), event.outcome, int(event.data["records"])
+                str(event.data["run"]),
+                int(event.data["txn"]),
+                event.outcome,
+                int(event.data["records"]),
+                event.mono_ns,
             )
             for event in events
             if event.op == "txn"

@@ -19,8 +19,9 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
 
     Unknown without a transaction, without a complete read_committed read of all partitions that transactions wrote to,
     if records of a transaction are not accounted for, or if nothing tells how a transaction of a producer that ended
-    did, if the read ends at or before an acknowledged record: then the last stable offset lags behind, and if an
-    acknowledged record is below the log's first offset, where retention may have taken it.
+    did, if the read ends at or before an acknowledged record: then the last stable offset lags behind, if an
+    acknowledged record is below the log's first offset, where retention may have taken it, and if a transaction ended
+    after the read began.
     """
     records = Records(events)
     missing = records.unnoted()
@@ -33,13 +34,14 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
     visible: set[str | None] = set()
     ends: dict[Place, int] = {}
     lows: dict[Place, int] = {}
+    begun_ns: dict[Place, int] = {}
     unread: list[str] = []
     for topic in sorted({attempt.topic for attempts in members.values() for attempt in attempts}):
         reads, gaps = records.final(topic, COMMITTED)
         unread += gaps
         whole, _ = records.final(topic, UNCOMMITTED)
         for number, read in reads.items():
-            lows[topic, number] = read.low
+            lows[topic, number], begun_ns[topic, number] = read.low, read.begun_ns
             # If all of the log was read as committed, no open transaction holds anything back.
             if number not in whole or whole[number].end > read.end:
                 ends[topic, number] = read.end
@@ -65,6 +67,11 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
         if expired and outcome != "fail":
             what = f"{len(expired)} records may be below the log's first offset, the first is {min(map(str, expired))}"
             missing.append(f"transaction {txn} of run {run}: {what}")
+        if told is not None and outcome != "fail":
+            places = {(one.topic, one.partition or 0) for one in attempts}
+            if any(begun_ns.get(place, told.ended_ns) < told.ended_ns for place in places):
+                missing.append(f"transaction {txn} of run {run} ended after the final read began")
+                late |= {one.key for one in attempts}
         if problem := _problem(outcome, {attempt.key: attempt for attempt in attempts}, visible, late | expired):
             # Without a whole read, what is absent may only not have been read.
             target = missing if unread and "not read" in problem else wrong
