@@ -223,7 +223,9 @@ def test_the_command_in_a_pipe(brokers: Watched) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_terminal_is_restored_at_once(brokers: Watched, number: signal.Signals) -> None:
     master, slave = pty.openpty()
-    command = [*DIES_WITH_PARENT, *WATCH, "--bootstrap", brokers.bootstrap, "--interval", "500ms"]
+    # a shell's background commands, and all below them, ignore SIGINT
+    heeds = ("env", "--default-signal=INT,TERM")
+    command = [*DIES_WITH_PARENT, *heeds, *WATCH, "--bootstrap", brokers.bootstrap, "--interval", "500ms"]
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
     text = b""
     with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment) as running:
