@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 
 help:
 	@echo "make bench   build the patched Kafka, run the benchmark with a rack outage, write out/bench/index.html"
-	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest on the overlay, a ducktape rack outage"
+	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest on the overlay, a rack outage and all faults under ducktape"
 	@echo "make check   ruff, mypy --strict, the patch series"
 	@echo "make build   the patched Kafka alone"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
@@ -33,7 +33,7 @@ build: $(VENV)/ready
 	@exec $(BIN)/rackgate build
 
 test: check pytest upstream-smoke ducktape-smoke
-	@echo "make test: check, pytest, Kafka's PartitionTest and the ducktape rack outage passed"
+	@echo "make test: check, pytest, Kafka's PartitionTest and the ducktape tests passed"
 
 check: $(VENV)/ready
 	@$(BIN)/ruff check .
