@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ducktape_tests.services.hosts import Hosts
+from pyhooks import process
 from pyhooks.cluster import topology
 from pyhooks.cluster.running import RunningCluster
 from pyhooks.cluster.topology import Node, Quality
@@ -102,6 +103,14 @@ def test_processes(hosts: Hosts) -> None:
     assert hosts.process_state(BROKER) == "down"
     with pytest.raises(RackgateError, match=f"{BROKER.name} ended while starting"):
         hosts.all_run([BROKER])
+
+
+def test_a_process_that_has_ended_does_not_run_though_nobody_fetches_its_status(hosts: Hosts) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        wait_for(lambda: "Z" in process.stat_fields(Path(f"/proc/{ended.pid}")), what="its end", timeout_s=5)
+        file = Path(hosts.home.replace("/home", f"/{BROKER.name}")) / "pid"
+        file.write_text(f"{ended.pid}\n", encoding="ascii")
+        assert (hosts.kafka_pid(BROKER), hosts.process_state(BROKER)) == (None, "down")
 
 
 def test_a_disk_is_deleted_and_replaced(hosts: Hosts) -> None:
