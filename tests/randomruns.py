@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from histories import S
 from hypothesis import strategies as st
 from randomcluster import STAGES, Cluster, Outage, Sent
 
@@ -254,11 +255,18 @@ def blur(draw: st.DrawFn, events: list[Event]) -> tuple[list[Event], bool]:
     looks = [at for at, one in enumerate(events) if one.op == "look"][:-1]
     whole = True
     index = st.integers(0, len(looks) - 1)
-    for first, count, gone in draw(st.lists(st.tuples(index, st.integers(1, 40), st.booleans()), max_size=3)):
-        for at in looks[first : first + count]:
-            whole = False
+    for first, halves, gone in draw(st.lists(st.tuples(index, st.integers(8, 40), st.booleans()), max_size=3)):
+        until_ns = events[looks[first]].mono_ns + halves * S // 2
+        # A gap that is short enough to count as none may hide a state that came and went: that is not reckoned with.
+        if until_ns > events[looks[-1]].mono_ns:
+            continue
+        for at in looks[first:]:
             one = events[at]
-            events[at] = replace(one, op="nothing") if gone else replace(one, outcome="unknown", data={"error": "-"})
+            if one.mono_ns < until_ns:
+                whole = False
+                events[at] = (
+                    replace(one, op="nothing") if gone else replace(one, outcome="unknown", data={"error": "-"})
+                )
     if draw(st.integers(0, 7)) == 0:
         whole, events = False, [one for one in events if one.op != "settings"]
     return [one for one in events if one.op != "nothing"], whole

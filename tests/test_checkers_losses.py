@@ -423,6 +423,26 @@ def test_replicas_that_come_later_are_no_matter_of_a_heal() -> None:
     assert check_recovery(without_looks(0, made.now - S)).valid == "unknown", "who knows who came later"
 
 
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_replica_that_was_moved_away_and_back_may_be_late(*, stays: bool) -> None:
+    """Nobody looks for longer than the bound; then replicas are, or are not, those that they were."""
+    made = Simulated({1: "a", 2: "b"}, need_replicas=1, need_racks=1)
+    made.rest(4)
+    made.lose("b")
+    made.heal("b")
+    heal_ns = next(one.mono_ns for one in made.events if is_("kill-rack", step="heal")(one))
+    made.events = [one for one in made.events if one.op != "look" or one.mono_ns < heal_ns]
+    made.produce()
+    made.now = heal_ns + 61 * S
+    made.racks, made.away = {1: "a", 2: "b"} | ({} if stays else {3: "c"}), {2}
+    made.logs[3] = Log()
+    made.rest(4)
+    made.away = set()
+    made.rest(4)
+    made.end()
+    assert check_recovery(made.events).valid == ("false" if stays else "unknown")
+
+
 def test_an_attempt_that_the_next_fault_held_up_is_no_matter_of_a_heal() -> None:
     made = Simulated()
     made.rest(4)

@@ -27,8 +27,8 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
     produced). Unknown without a heal, without looks (or attempts) after it, or if the history or the next fault cuts
     the bound short. Of faults that overlap, the last heal counts. A partition that cannot acknowledge even with all of
     its replicas in sync, since its topic requires more racks than it is placed in, owes no acknowledgement. Replicas
-    that a reassignment brings after the heal are not waited for; where nobody looked before a heal, who they are is
-    unknown.
+    that a reassignment brings after the heal are not waited for; where replicas are moved, or nobody looked before a
+    heal who they are, what comes late is unknown.
 
     Args:
         events: a whole history.
@@ -71,8 +71,10 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
                 for look in after
                 if look.replicas and (placed or set(look.replicas)).intersection(look.replicas) <= set(look.isr)
             ]
+            # One that was moved away and back may have come back late for that.
+            stayed = bool(placed) and all(set(look.replicas) == placed for look in after)
             _bounded(f"{name}: {place[0]}-{place[1]} with all replicas in sync", heal_ns, isr_s,
-                     [look.at_ns for look in after], whole, wrong if placed else missing, missing)  # fmt: skip
+                     [look.at_ns for look in after], whole, wrong if stayed else missing, missing)  # fmt: skip
         for place, own in sorted(attempts.items()):
             sent = [one for one in own if one.sent_ns > heal_ns and (next_ns is None or one.sent_ns < next_ns)]
             acked = [one.done_ns for one in sent if one.outcome == "ok"]
