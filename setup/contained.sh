@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs "sh -c"-style recipes for make so that nothing outlives them: the recipe is the first process of a PID
-# namespace of its own, and the kernel ends every process of the namespace with it, however make ends.
+# Runs "sh -c"-style recipes for make so that nothing outlives them: the recipe runs in a PID namespace
+# of its own, and the kernel ends every process of the namespace with it, however make ends.
 # usage: contained.sh -c RECIPE
 set -u
 [ "$(id -u)" -eq 0 ] && own="" || own="--user --map-current-user"
@@ -9,4 +9,7 @@ if [ "${RACKGATE_CONTAINED:-}" = 1 ] || ! unshare $own --pid --fork --mount --mo
     exec setpriv --pdeathsig KILL -- /bin/bash -euo pipefail "$@"
 fi
 export RACKGATE_CONTAINED=1
-exec setpriv --pdeathsig KILL -- unshare $own --pid --fork --kill-child --mount --mount-proc /bin/bash -euo pipefail "$@"
+# The first process is a shell that does nothing but wait: it fetches the status of what is orphaned in the namespace, as
+# an init would. Without that a lab could not go while a command that was killed in it is still a zombie.
+exec setpriv --pdeathsig KILL -- unshare $own --pid --fork --kill-child --mount --mount-proc \
+    /bin/bash -c '/bin/bash -euo pipefail "$@"; exit $?' make "$@"
