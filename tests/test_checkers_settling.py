@@ -334,3 +334,20 @@ def test_what_does_not_go_by_it_does_not_tell_of_it(tmp_path: Path) -> None:
     (found,), _ = judge(shrunk(lag_s=3.2), ["progress"], settle_s=4)
     assert found.valid == "true"
     assert "up to 2 s before" in check_promise(outage().finish()).notes[0]
+
+
+def test_a_heal_that_is_not_proved_excuses_nothing() -> None:
+    made = outage()
+    made.end()
+    events = made.events
+    assert check_progress(events).valid == "true"
+    found = check_progress([one for one in events if one.data.get("step") != "healed"])
+    assert found.valid == "unknown"
+    assert "the heal of kill-rack is not proved, so" in "; ".join(found.because)
+
+
+def test_what_held_before_a_change_of_which_only_the_end_is_told_is_not_known() -> None:
+    said: dict[str, Any] = {"topic": "t", "step": "settled", REPLICAS: 2, RACKS: 2}
+    settings = Settings([event(5 * S, "settings", "settings", **said)])
+    assert settings.possible("t", 0, 4 * S) == frozenset()
+    assert settings.possible("t", 6 * S, 7 * S) == {Requirement(2, 2)}

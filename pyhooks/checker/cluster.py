@@ -232,6 +232,8 @@ class Settings:
         # What held before the first request is not known.
         if not told or told[0][0].step in ("begin", "open"):
             return frozenset()
+        if told[0][0].step == "settled" and from_ns < told[0][0].at_ns:
+            return frozenset()
         found = set(told[0][1]) if from_ns < told[0][0].at_ns else set()
         for index, (word, current) in enumerate(told):
             # from here to the next word

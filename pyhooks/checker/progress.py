@@ -159,6 +159,7 @@ def check_progress(
         if between:
             of_all = f"{len(between)} of {len(own)} attempts"
             notes.append(f"{name}: {of_all} are not judged: a change, a fault, or nobody looked")
+        missing += _unproved(name, looks.get(place, ()), faults, between)
         judged: defaultdict[bool, int] = defaultdict(int)
         for window in found:
             bad, gaps, count = _judged(name, window, own, round(patience_s * NS), attempts_min)
@@ -178,6 +179,26 @@ def check_progress(
             missing += gaps
     notes.append(settling.settling(changes, settings, sorted({topic for topic, _ in attempts}), settle_s).text)
     return Verdict.of("progress", wrong=wrong, missing=missing, notes=notes)
+
+
+def _unproved(name: str, seen: Sequence[Look], faults: Sequence[Fault], attempts: Sequence[Attempt]) -> Iterator[str]:
+    """Heals that are not proved, for whose sake attempts are not judged: without an end, that would excuse anything.
+
+    Args:
+        name: of the partition.
+        seen: looks at it.
+        faults: all of them.
+        attempts: those that are not judged.
+    """
+    for fault in faults:
+        if fault.heal_ns is None or fault.healed_ns is not None:
+            continue
+        under = [one for one in seen if any(fault.hits(broker, one.racks) for broker in {one.leader, *one.isr})]
+        if under and (after := [one for one in attempts if fault.heal_ns < one.sent_ns <= under[-1].at_ns]):
+            yield (
+                f"{name}: the heal of {fault.op} is not proved, so {len(after)} attempts after it are not judged,"
+                f" the first is {after[0].key}"
+            )
 
 
 def _settled(
