@@ -143,7 +143,7 @@ def test_what_can_not_be_asked_ends_with_one_line_in_time(patched: Brokers, tmp_
 def test_a_silent_broker_is_unknown(patched: Brokers) -> None:
     patched.pause(3)
     try:
-        status, told, codes = found(patched.bootstrap, "--topic", "good", "--timeout", "4")
+        status, told, codes = found(patched.bootstrap, "--topic", "good", "--timeout", "12")
     finally:
         patched.resume(3)
     assert status == 1
