@@ -184,6 +184,42 @@ def test_an_injection_that_neither_takes_hold_nor_heals_keeps_the_record(
     assert (lab.away, registry.active()) == (False, ())
 
 
+def test_an_interrupted_command_that_dies_in_its_heal_does_not_tell_that_the_fault_did_not_last(
+    lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(Fault, "heal", lambda *_: os._exit(9))
+        try:
+            with registry.injected(lab, fault(), stays=False):
+                raise KeyboardInterrupt
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert [one.phase for one in registry.active()] == ["healing"]
+    assert registry.heal_orphans(lab) == ()
+    assert "held" not in steps(lab)
+
+
+def test_one_that_does_not_heal_keeps_no_other_from_it(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for target in ("a", "b"):
+        inject(lab, fault(target))
+        lab.away = False
+    lab.away = True
+    healing = Fault.heal
+
+    def heal(self: Fault, facts: Mapping[str, Any]) -> None:
+        if self.target.name == "b":
+            raise RackgateError("b stays away")
+        healing(self, facts)
+
+    monkeypatch.setattr(Fault, "heal", heal)
+    nodes = [node.name for node in lab.topology.nodes]
+    with pytest.raises(RackgateError, match="b stays away"):
+        registry.heal(lab, nodes)
+    assert [one.target for one in registry.active()] == ["b"]
+
+
 def test_nobody_heals_a_second_time_from_a_stale_look(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(lab, fault())
     seen = registry.active()

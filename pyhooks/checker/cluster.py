@@ -101,6 +101,7 @@ class Fault:
         heal_ns: the heal began.
         healed_ns: the heal was proved.
         proved_ns: it was proved to have taken hold.
+        doubted: a heal of it was not proved at first, or was begun again.
     """
 
     op: str
@@ -110,6 +111,7 @@ class Fault:
     heal_ns: int | None
     healed_ns: int | None
     proved_ns: int | None = None
+    doubted: bool = False
 
     def hits(self, broker: int, racks: Mapping[int, str]) -> bool:
         """Whether the broker is under it."""
@@ -158,12 +160,20 @@ def faults(events: Iterable[Event]) -> list[Fault]:
         if step == INJECT:
             open_at[name] = len(found)
             found.append(Fault(*name, event.mono_ns, None, None))
-        elif step == HEAL and name in open_at:
-            found[open_at[name]] = replace(found[open_at[name]], heal_ns=event.mono_ns)
-        elif step == PROVED and event.outcome == "ok" and name in open_at:
+        elif name not in open_at:
+            # of one that is over, or that was never injected
+            continue
+        elif step == HEAL:
+            one = found[open_at[name]]
+            again = one.heal_ns is not None
+            found[open_at[name]] = replace(one, heal_ns=one.heal_ns or event.mono_ns, doubted=one.doubted or again)
+        elif step == PROVED and event.outcome == "ok":
             found[open_at[name]] = replace(found[open_at[name]], proved_ns=event.mono_ns)
-        elif step == HEALED and event.outcome == "ok" and name in open_at:
+        elif step == HEALED and event.outcome == "ok":
             found[open_at[name]] = replace(found[open_at[name]], healed_ns=event.mono_ns)
+            del open_at[name]
+        elif step == HEALED:
+            found[open_at[name]] = replace(found[open_at[name]], doubted=True)
     return found
 
 
@@ -217,6 +227,16 @@ class Settings:
             if meanings[at - 1] != meaning or meanings[at + 1] != meaning
         )
 
+    def unsettled_ns(self, topic: str) -> int | None:
+        """When a change was begun of which nobody tells that it settled; None if there is none."""
+        since_ns: int | None = None
+        for word in self.words(topic):
+            if word.step == "settled":
+                since_ns = None
+            elif word.step in ("begin", "open") and since_ns is None:
+                since_ns = word.at_ns
+        return since_ns
+
     def words(self, topic: str) -> tuple[Word, ...]:
         """All that was said of a topic, in the order of time."""
         return tuple(word for word, _ in self._told.get(topic, ()))
@@ -225,8 +245,8 @@ class Settings:
         """What a topic may have required within a stretch of time; none if the history does not tell.
 
         Before the first and after the last word of it, that word holds. Between two different ones, both may. From a
-        ``begin`` on, both may hold until the change has settled; one of which nobody tells that it has, until somebody
-        sees the new value.
+        ``begin`` on, both may hold until the change has settled; if nobody tells whether it has, until somebody sees
+        the new value; and if somebody tells that it has not, for good.
         """
         told = self._told.get(topic, [])
         # What held before the first request is not known.
@@ -249,11 +269,12 @@ def _meanings(words: Sequence[Word]) -> list[tuple[Word, frozenset[Requirement]]
     found: list[tuple[Word, frozenset[Requirement]]] = []
     current: frozenset[Requirement] = frozenset()
     asked: Requirement | None = None
+    opened = False
     for index, word in enumerate(words):
         if word.step == "begin":
-            current, asked = current | {word.value}, word.value
+            current, asked, opened = current | {word.value}, word.value, False
         elif word.step == "open":
-            current |= {word.value}
+            current, opened = current | {word.value}, True
         elif word.step == "settled":
             # of a change that another one has overtaken by then
             current = frozenset({word.value} if asked is None else {word.value, asked})
@@ -261,7 +282,7 @@ def _meanings(words: Sequence[Word]) -> list[tuple[Word, frozenset[Requirement]]
         elif asked is not None:
             # One broker has said it; whether all go by it is told by 'settled', if by anything.
             current |= {word.value}
-            if word.value == asked and not _settles(words[index:], asked):
+            if word.value == asked and not opened and not _settles(words[index:], asked):
                 current, asked = frozenset({word.value}), None
         elif _outdated(words, index):
             continue

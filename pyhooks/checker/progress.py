@@ -143,7 +143,7 @@ def check_progress(
         missing.append("no attempt in the history")
     for place, own in sorted(attempts.items()):
         name = f"{place[0]}-{place[1]}"
-        if not settings.possible(place[0], 0, 1 << 62):
+        if place[0] not in settings.topics:
             missing.append(f"{place[0]}: nothing tells what it required")
             continue
         found = list(windows(place, looks.get(place, ()), settings, faults, settle_ns))
@@ -160,6 +160,12 @@ def check_progress(
             of_all = f"{len(between)} of {len(own)} attempts"
             notes.append(f"{name}: {of_all} are not judged: a change, a fault, or nobody looked")
         missing += _unproved(name, looks.get(place, ()), faults, between)
+        begun_ns = settings.unsettled_ns(place[0])
+        if begun_ns is not None and (after := [one for one in between if one.sent_ns > begun_ns]):
+            missing.append(
+                f"{name}: nobody tells that a change of settings settled, so {len(after)} attempts after it are not"
+                f" judged, the first is {after[0].key}"
+            )
         judged: defaultdict[bool, int] = defaultdict(int)
         for window in found:
             bad, gaps, count = _judged(name, window, own, round(patience_s * NS), attempts_min)
@@ -191,12 +197,13 @@ def _unproved(name: str, seen: Sequence[Look], faults: Sequence[Fault], attempts
         attempts: those that are not judged.
     """
     for fault in faults:
-        if fault.heal_ns is None or fault.healed_ns is not None:
+        if fault.heal_ns is None or (fault.healed_ns is not None and not fault.doubted):
             continue
         under = [one for one in seen if any(fault.hits(broker, one.racks) for broker in {one.leader, *one.isr})]
-        if under and (after := [one for one in attempts if fault.heal_ns < one.sent_ns <= under[-1].at_ns]):
+        to_ns = fault.healed_ns if fault.healed_ns is not None else under[-1].at_ns if under else 0
+        if after := [one for one in attempts if fault.heal_ns < one.sent_ns <= to_ns]:
             yield (
-                f"{name}: the heal of {fault.op} is not proved, so {len(after)} attempts after it are not judged,"
+                f"{name}: a heal of {fault.op} was not proved, so {len(after)} attempts after it are not judged,"
                 f" the first is {after[0].key}"
             )
 

@@ -200,6 +200,8 @@ def injected(lab: Lab, wanted: Active, *, stays: bool) -> Iterator[Active]:
             try:
                 yield now[-1]
             except BaseException as error:
+                # whoever goes on with it must not say that it did not last
+                become("healing", injection.facts)
                 injection.abandon(error)
                 raise
             if not stays:
@@ -236,10 +238,22 @@ def heal(lab: Lab, nodes: Sequence[str]) -> tuple[Active, ...]:
     """Heals all faults that concern some of the nodes, the latest first; returns them.
 
     Raises:
-        RackgateError: one had not lasted, or does not heal.
+        RackgateError: one had not lasted, or does not heal; the others are healed nevertheless.
     """
     concerned = [one for one in reversed(active()) if {node.name for node in one.resolve(lab).nodes} & set(nodes)]
-    return tuple(healed for one in concerned if (healed := _heal(lab, one)) is not None)
+    healed: list[Active] = []
+    failed: list[RackgateError] = []
+    for one in concerned:
+        try:
+            found = _heal(lab, one)
+        except RackgateError as error:
+            failed.append(error)
+        else:
+            healed += [found] if found is not None else []
+    if failed:
+        detail = "\n".join(error.detail for error in failed if error.detail)
+        raise RackgateError("; ".join(map(str, failed)), detail=detail) from failed[0]
+    return tuple(healed)
 
 
 def orphans() -> tuple[Active, ...]:
