@@ -29,19 +29,14 @@ def _at_once(work: Callable[[Node], Any], nodes: Sequence[Node]) -> dict[str, An
 
 
 @dataclass(frozen=True)
-class Kill:
-    """SIGKILL to every Kafka process of the target; healed by starting them again on the same disks."""
+class _OfProcesses:
+    """What the faults of processes have in common: they are asked by clients, and leave the network as it was."""
 
     cluster: RunningCluster
     target: Target
-    kind: str = "kill"
-
-    def probes(self) -> dict[str, Question]:
-        """Can a client connect to each node?"""
-        return {f"connect {node.name}": partial(reachable, node) for node in self.target.nodes}
 
     def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
-        """Connects without the fault, never under it."""
+        """All that is asked is so without the fault, and nothing under it."""
         return not during
 
     def ways(self) -> tuple[Way, ...]:
@@ -55,6 +50,17 @@ class Kill:
     def prepare(self) -> Mapping[str, Any]:
         """Nothing to know."""
         return {}
+
+
+@dataclass(frozen=True)
+class Kill(_OfProcesses):
+    """SIGKILL to every Kafka process of the target; healed by starting them again on the same disks."""
+
+    kind: str = "kill"
+
+    def probes(self) -> dict[str, Question]:
+        """Can a client connect to each node?"""
+        return {f"connect {node.name}": partial(reachable, node) for node in self.target.nodes}
 
     def inject(self) -> None:
         """Kills all at the same time."""
@@ -163,11 +169,9 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Pause:
+class Pause(_OfProcesses):
     """SIGSTOP to every Kafka process of the target: connections stay open and nobody answers."""
 
-    cluster: RunningCluster
-    target: Target
     kind: str = "pause"
 
     def probes(self) -> dict[str, Question]:
@@ -181,22 +185,6 @@ class Pause:
     def _runs(self, node: Node) -> bool:
         return self.cluster.process_state(node) == "up"
 
-    def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
-        """Runs and answers without the fault, never under it."""
-        return not during
-
-    def ways(self) -> tuple[Way, ...]:
-        """From the clients to each node."""
-        return tuple((None, node) for node in self.target.nodes)
-
-    def spoils(self, other: Fault) -> bool:  # noqa: ARG002 - the network is as it was
-        """No."""
-        return False
-
-    def prepare(self) -> Mapping[str, Any]:
-        """Nothing to know."""
-        return {}
-
     def inject(self) -> None:
         """Stops all at the same time."""
         _at_once(self.cluster.pause_kafka, self.target.nodes)
@@ -208,7 +196,7 @@ class Pause:
 
 
 @dataclass(frozen=True)
-class Wipe:
+class Wipe(_OfProcesses):
     """The target is destroyed: its processes are killed and its disks deleted; healed, it comes back empty.
 
     Attributes:
@@ -218,8 +206,6 @@ class Wipe:
             Without it controllers of a rack are killed, and keep their disks.
     """
 
-    cluster: RunningCluster
-    target: Target
     controllers: bool = False
     kind: str = "wipe"
 
@@ -273,18 +259,6 @@ class Wipe:
         if not self.cluster.formatted(node):
             return False
         return self.cluster.voters(self._others).get(node.node_id) == self.cluster.directory_id(node)
-
-    def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
-        """All of it without the fault, nothing under it."""
-        return not during
-
-    def ways(self) -> tuple[Way, ...]:
-        """From the clients to each node."""
-        return tuple((None, node) for node in self.target.nodes)
-
-    def spoils(self, other: Fault) -> bool:  # noqa: ARG002 - the network is as it was
-        """No."""
-        return False
 
     def prepare(self) -> Mapping[str, Any]:
         """The ids of the directories that will be deleted.
