@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,13 @@ case "$*" in
 *10.0.0.2) exit 1 ;;
 *) echo "no such host" >&2; exit 2 ;;
 esac
+"""
+
+# As a JVM that is killed while the machine is busy: the thread by which the process is known goes before the others.
+FIRST_THREAD_ENDS = """
+import ctypes, platform, sys, threading
+threading.Thread(target=sys.stdin.read).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
 """
 
 
@@ -111,6 +119,18 @@ def test_a_process_that_has_ended_does_not_run_though_nobody_fetches_its_status(
         file = Path(hosts.home.replace("/home", f"/{BROKER.name}")) / "pid"
         file.write_text(f"{ended.pid}\n", encoding="ascii")
         assert (hosts.kafka_pid(BROKER), hosts.process_state(BROKER)) == (None, "down")
+
+
+def test_a_killed_process_runs_until_its_last_thread_has_let_go_of_its_sockets(hosts: Hosts) -> None:
+    file = Path(hosts.home.replace("/home", f"/{BROKER.name}")) / "pid"
+    with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdin=subprocess.PIPE) as ending:
+        entry = Path(f"/proc/{ending.pid}")
+        wait_for(lambda: "Z" in process.stat_fields(entry), what="the end of its first thread", timeout_s=5)
+        file.write_text(f"{ending.pid}\n", encoding="ascii")
+        assert (hosts.kafka_pid(BROKER), hosts.process_state(BROKER)) == (ending.pid, "up")
+        assert ending.stdin is not None
+        ending.stdin.close()
+        wait_for(lambda: hosts.kafka_pid(BROKER) is None, what="the end of its last thread", timeout_s=5)
 
 
 def test_a_disk_is_deleted_and_replaced(hosts: Hosts) -> None:

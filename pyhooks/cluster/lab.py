@@ -239,18 +239,17 @@ class Lab:
         path = Path(self.disks[node.name]) / "kafka.pid"
         if not path.exists() or not (text := path.read_text(encoding="ascii").strip()):
             return None
-        # A killed JVM is a zombie while its last threads still hold its sockets: it is gone when the entry is gone.
-        return int(text) if self._proc(node, text).exists() else None
+        return int(text) if state_of(self._stat(node, text)) != "down" else None
 
-    def _proc(self, node: Node, pid: str) -> Path:
-        return Path(f"/proc/{self.pids[node.name]}/root/proc/{pid}")
+    def _stat(self, node: Node, pid: str) -> list[str]:
+        return process.stat_fields(Path(f"/proc/{self.pids[node.name]}/root/proc/{pid}"))
 
     def process_state(self, node: Node) -> ProcessState:
         """What the node's Kafka process does, by its entry in /proc."""
         pid = self.kafka_pid(node)
         if pid is None:
             return "down"
-        return state_of(process.stat_fields(self._proc(node, str(pid))))
+        return state_of(self._stat(node, str(pid)))
 
     def signal_kafka(self, node: Node, number: signal.Signals) -> bool:
         """Sends a signal to the node's Kafka process; tells whether there is one."""

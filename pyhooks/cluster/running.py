@@ -13,6 +13,7 @@ from pyhooks.cluster.topology import Link, Node, Quality, Topology
 # one round trip of the slowest way that a fault may make, and some; what is silent costs all of it
 WAIT_S = 3.0
 ProcessState = Literal["up", "paused", "down"]
+_NUM_THREADS = 17  # proc(5)'s 20th field, counted from the state letter
 # An ApiVersions request of version 0, which every Kafka since 0.10 answers: size, key, version, correlation id, no
 # client id.
 _ASK = struct.pack(">ihhih", 10, 18, 0, 1, -1)
@@ -102,9 +103,13 @@ class RunningCluster(Protocol):
 
 
 def state_of(stat: Sequence[str]) -> ProcessState:
-    """What a process does, by the fields of its entry in /proc from the state letter on; none: there is no process."""
+    """What a process does, by the fields of its entry in /proc from the state letter on; none: there is no process.
+
+    A killed JVM is a zombie while its last threads still hold its sockets: it is down when the last one is gone.
+    """
     letter = stat[0] if stat else "X"
-    return "paused" if letter in "Tt" else "down" if letter in "ZX" else "up"
+    gone = letter == "X" or (letter == "Z" and int(stat[_NUM_THREADS]) <= 1)
+    return "paused" if letter in "Tt" else "down" if gone else "up"
 
 
 def reachable(node: Node, timeout_s: float = WAIT_S) -> bool:
