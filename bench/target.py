@@ -37,7 +37,7 @@ class Target(Protocol):
     def round_trips(self) -> list[dict[str, Any]]:
         """Measured round-trip times between places, in milliseconds."""
 
-    def outage(self, rack: str, history: History) -> AbstractContextManager[None]:
+    def outage(self, rack: str, history: History) -> AbstractContextManager[object]:
         """Takes ``rack`` away for the length of the block, with proof."""
 
     def manifest(self) -> Mapping[str, Any]:
@@ -75,11 +75,12 @@ class LabTarget:
         """By ICMP echo, clients to sites and sites to sites."""
         return [asdict(rtt) for rtt in self.lab.rtt_matrix(PINGS)]
 
-    def outage(self, rack: str, history: History) -> AbstractContextManager[None]:
+    def outage(self, rack: str, history: History) -> AbstractContextManager[object]:
         """Kills every broker of the rack."""
-        from pyhooks.fault.kinds import kill_rack
+        from pyhooks.fault import registry
+        from pyhooks.fault.injection import Target as Taken
 
-        return kill_rack(self.lab, rack, history)
+        return registry.applied(self.lab, "kill", Taken.rack(self.lab, rack), history)
 
     def manifest(self) -> Mapping[str, Any]:
         """The distribution's manifest and the lab's links."""

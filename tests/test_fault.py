@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyhooks.checker.faults import check_faults
-from pyhooks.cluster import network, slowness, topology
+from pyhooks.cluster import network, running, slowness, topology
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.topology import Link, Node, Quality
 from pyhooks.durations import seconds
@@ -288,6 +289,56 @@ def test_a_wipe_of_voters_needs_a_majority_that_is_alive(monkeypatch: pytest.Mon
         return
     with pytest.raises(RackgateError, match=r"of 3 voters only .* would be left alive"):
         fault.prepare()
+
+
+def test_a_process_that_has_ended_is_not_a_paused_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, asked = "up", 0
+
+    def serves(node: Node, tries: int) -> bool:
+        nonlocal asked
+        asked += 1
+        # the first answer gets lost
+        return (tries, state, asked > 1) == (1, "up", True) and node in RACK_B.nodes
+
+    monkeypatch.setattr(kinds, "serves", serves)
+    monkeypatch.setattr(CLUSTER, "process_state", lambda _: state, raising=False)
+    fault = kinds.build(CLUSTER, "pause", Target.broker(CLUSTER, "3"), {})
+
+    def contrary(*, during: bool) -> list[str]:
+        return [name for name, ask in fault.probes().items() if ask() is not fault.expects(name, during=during)]
+
+    assert contrary(during=False) == []
+    assert len(contrary(during=True)) == 2
+    state, asked = "paused", 0
+    assert contrary(during=True) == []
+    assert asked == 1, "what stands is not asked again"
+    state = "down"
+    assert contrary(during=True) == ["broker-3 stands"]
+    assert contrary(during=False) == ["broker-3 answers"]
+
+
+def test_silence_is_asked_again_and_a_refusal_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[type[OSError]] = []
+
+    def connect(_: object, timeout: float) -> object:
+        assert timeout > 0
+        raise told.pop(0)
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    for asks in (running.reachable, running.serves):
+        told = [TimeoutError, ConnectionRefusedError, TimeoutError]
+        assert not asks(RACK_B.nodes[0])
+        assert told == [TimeoutError]
+        told = [TimeoutError] * (running.TRIES + 1)
+        assert not asks(RACK_B.nodes[0])
+        assert told == [TimeoutError]
+    monkeypatch.undo()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        node = replace(RACK_B.nodes[0], ip="127.0.0.1")
+        monkeypatch.setattr(Node, "port", server.getsockname()[1])
+        assert running.reachable(node, tries=1)
+        monkeypatch.setattr(running, "WAIT_S", 0.1)
+        assert not running.serves(node, tries=2), "it accepts and says nothing"
 
 
 def test_a_fault_that_no_probe_could_see_is_refused_and_not_noted(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ import pytest
 from pyhooks.cluster import topology
 from pyhooks.cluster.topology import Node
 from pyhooks.errors import RackgateError
-from pyhooks.fault import injection, kinds, registry
+from pyhooks.fault import injection, kinds, orphans, registry
 from pyhooks.fault.injection import Question, Target
 from pyhooks.fault.registry import Active
 from pyhooks.history import History
+from pyhooks.wait import wait_for
 
 
 class Lab:
@@ -259,3 +260,48 @@ def test_what_another_fault_makes_unprovable_is_refused_by_its_name_and_not_note
         inject(lab, Active("cut", "rack", "a", {}, time.monotonic_ns()))
     assert steps(lab) == noted
     assert [one.target for one in registry.active()] == ["b"]
+
+
+def test_what_a_process_leaves_that_dies_within_the_block_is_healed_by_the_lab(lab: Any, tmp_path: Path) -> None:
+    target, history = Target.rack(lab, "b"), History(tmp_path / "own.jsonl")
+    child = os.fork()
+    if child == 0:
+        try:
+            with registry.applied(lab, "kill", target, history, rtt_ms=3):
+                os._exit(0 if registry.orphans() == () else 7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    lab.away = True
+    assert [(one.phase, one.settings) for one in registry.orphans()] == [("in force", {"rtt_ms": 3})]
+    assert registry.heal_orphans(lab) == ()
+    assert registry.active() == ()
+    with registry.applied(lab, "kill", target, history):
+        pass
+    assert [event.data["step"] for event in history.events()][-2:] == ["heal", "healed"]
+    assert registry.active() == ()
+
+
+@pytest.mark.parametrize(("program", "starts", "failed"), [("sleep 300", 1, False), ("echo", 3, True)])
+def test_a_process_that_heals_nothing_is_started_a_few_times(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, starts: int, failed: bool
+) -> None:
+    told = tmp_path / "starts"
+    monkeypatch.setattr(orphans, "WORDS", ("sh", "-c", f"echo >> {told}; exec {program}"))
+    lab.variables = {}
+    killed(lab, "inject", monkeypatch, fault())
+    healer = orphans.Healer(lab)
+
+    def done() -> bool:
+        healer.look()
+        return bool(registry.active()[0].failed)
+
+    if failed:
+        wait_for(done, what="it to be given up", timeout_s=10)
+    else:
+        assert not any(done() for _ in range(20))
+    wait_for(lambda: told.exists() and len(told.read_text()) == starts, what="its starts", timeout_s=5)
+    assert healer.child is not None or failed
+    if healer.child is not None:
+        healer.child.kill()
+        healer.child.wait()

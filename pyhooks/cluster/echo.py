@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 INTERVAL_S = 0.02
 # Many requests go faster: the kernel's timer allows it, and a proof of loss needs hundreds.
 MANY, FAST_S = 100, 0.004
-# Over a way that loses a third of the packets in each direction, one of eight answers with 99.5 %.
-ASKED = 8
+# Over a way that loses a third of the packets in each direction none of twenty answers once in 100,000 times.
+ASKED = 20
 ANSWER_S = 3
 # ping waits this long only if nothing has answered at all
 SLOWEST_S = 10

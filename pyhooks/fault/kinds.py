@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from pyhooks.cluster.running import RunningCluster, reachable, serves
+from pyhooks.cluster.running import TRIES, RunningCluster, reachable, serves
 from pyhooks.cluster.topology import Node, Quality
 from pyhooks.errors import RackgateError
 from pyhooks.fault.injection import Fault, Question, Target, Way, applied, site_of
@@ -18,6 +18,7 @@ from pyhooks.fault.slow import Slow
 from pyhooks.history import History
 
 INSIDE = "inside the rack: "
+STANDS = " stands"
 
 
 def _at_once(work: Callable[[Node], Any], nodes: Sequence[Node]) -> dict[str, Any]:
@@ -175,15 +176,28 @@ class Pause(_OfProcesses):
     kind: str = "pause"
 
     def probes(self) -> dict[str, Question]:
-        """Does each process run, and does it answer a client?"""
+        """Does each process stand, and does it answer a client?"""
         questions: dict[str, Question] = {}
         for node in self.target.nodes:
-            questions[f"{node.name} runs"] = partial(self._runs, node)
-            questions[f"{node.name} answers"] = partial(serves, node)
+            questions[f"{node.name}{STANDS}"] = partial(self._stands, node)
+            questions[f"{node.name} answers"] = partial(self._answers, node)
         return questions
 
-    def _runs(self, node: Node) -> bool:
-        return self.cluster.process_state(node) == "up"
+    def expects(self, probe: str, *, during: bool) -> bool:
+        """It stands under the fault, which one that has ended does not, and answers without it."""
+        return during is probe.endswith(STANDS)
+
+    def _stands(self, node: Node) -> bool:
+        return self.cluster.process_state(node) == "paused"
+
+    def _answers(self, node: Node) -> bool:
+        for _ in range(TRIES):
+            if serves(node, tries=1):
+                return True
+            # of one that stands silence is all there is
+            if self._stands(node):
+                return False
+        return False
 
     def inject(self) -> None:
         """Stops all at the same time."""
@@ -270,7 +284,8 @@ class Wipe(_OfProcesses):
             current = self.cluster.voters(self._others)
             rest = [node for node in self.cluster.topology.controllers if node not in self._lost]
             # one that was cut off or paused can't vote, either
-            alive = [node.name for node in rest if node.node_id in current and serves(node)]
+            asked = _at_once(serves, [node for node in rest if node.node_id in current])
+            alive = [name for name, answers in asked.items() if answers]
             if 2 * len(alive) <= len(current):
                 raise RackgateError(
                     f"{self.target}: of {len(current)} voters only {', '.join(alive) or 'none'} would be left alive;"

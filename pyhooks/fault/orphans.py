@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 
 from pyhooks import process
 from pyhooks.cluster.lab import Lab
 from pyhooks.fault import registry
-from pyhooks.fault.registry import Active
 
+# A fault can be busy for an instant when its turn comes.
+MOST_TRIES = 3
 WORDS = (sys.executable, "-m", "pyhooks.fault.orphans")
 
 
@@ -23,12 +25,16 @@ class Healer:
 
     Args:
         lab: whose first process we are.
+
+    Attributes:
+        child: the process, if one was started.
     """
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
-        self._child: subprocess.Popen[bytes] | None = None
-        self._tried: tuple[Active, ...] = ()
+        self.child: subprocess.Popen[bytes] | None = None
+        # by the moment of the fault's begin, which names it
+        self._tries: Counter[int] = Counter()
 
     def look(self) -> None:
         """Looks whether a fault has lost its command; returns at once and raises nothing."""
@@ -39,18 +45,17 @@ class Healer:
             sys.stderr.write(f"look for faults without a command: {error}\n")
 
     def _look(self) -> None:
-        if self._child is not None:
-            if self._child.poll() is None:
-                return
-            self._child = None
-            tried = {one.since_ns for one in self._tried}
-            for one in registry.orphans():
-                # It came to its end without a word on this one, so it would do so again.
-                if one.since_ns in tried:
-                    registry.give_up(one, "the process that heals it ended, see the lab's log")
-        self._tried = registry.orphans()
-        if self._tried:
-            self._child = subprocess.Popen(
+        if self.child is not None and self.child.poll() is None:
+            return
+        self.child = None
+        left = registry.orphans()
+        for one in left:
+            # A heal that fails says so itself. Its status would tell less: others collect it, too.
+            if self._tries[one.since_ns] == MOST_TRIES:
+                registry.give_up(one, "the process that heals it ends before it does, see the lab's log")
+        if any(self._tries[one.since_ns] < MOST_TRIES for one in left):
+            self._tries.update(one.since_ns for one in left)
+            self.child = subprocess.Popen(
                 [*process.DIES_WITH_PARENT, *WORDS],
                 stdin=subprocess.DEVNULL,
                 env=os.environ | self._lab.variables,

@@ -43,7 +43,7 @@ class Active:
         target: name of the rack or of the broker's node.
         settings: of the kind.
         since_ns: monotonic.
-        until_ns: monotonic time at which it shall be healed, or None if a person says when.
+        until_ns: monotonic time from which on the lab heals it if its command is gone, or None if a person says when.
         facts: what its heal has to know.
         failed: why it could not be healed, or empty.
         phase: how far it is.
@@ -76,11 +76,11 @@ class Active:
         make = Target.rack if self.target_kind == "rack" else Target.broker
         return make(lab, self.target)
 
-    def injection(self, lab: Lab) -> Injection:
-        """The fault as something that can be injected and healed."""
+    def injection(self, lab: Lab, history: History | None = None) -> Injection:
+        """The fault as something that can be injected and healed; told in ``history``, or in the lab's own."""
         fault = kinds.build(lab, self.kind, self.resolve(lab), self.settings)
         begun = self.phase != "planned"
-        return Injection(fault, History(lab.history_path), self.facts if begun else None)
+        return Injection(fault, history or History(lab.history_path), self.facts if begun else None)
 
     def write(self) -> None:
         """Puts it into its file, all at once."""
@@ -175,13 +175,19 @@ def _refuse_overlap(lab: Lab, wanted: Active) -> None:
 
 
 @contextmanager
-def injected(lab: Lab, wanted: Active, *, stays: bool) -> Iterator[Active]:
+def injected(lab: Lab, wanted: Active, *, stays: bool, history: History | None = None) -> Iterator[Active]:
     """Injects a fault; after the body it is healed, or stays for somebody else to heal.
+
+    Args:
+        lab: where.
+        wanted: which.
+        stays: whether it is somebody else's to heal it.
+        history: where it is told, if not in the lab's own.
 
     Raises:
         RackgateError: another one is in force there, or it did not take hold, last or heal.
     """
-    injection = wanted.injection(lab)
+    injection = wanted.injection(lab, history)
     now = [wanted]
 
     def become(phase: Phase, facts: Mapping[str, Any]) -> None:
@@ -207,6 +213,27 @@ def injected(lab: Lab, wanted: Active, *, stays: bool) -> Iterator[Active]:
             if not stays:
                 become("healing", injection.facts)
                 injection.heal()
+
+
+def applied(
+    lab: Lab, kind: str, target: Target, history: History | None = None, **settings: Any
+) -> AbstractContextManager[Active]:
+    """A fault for as long as a block runs; should the process die in it, the lab heals it.
+
+    Args:
+        lab: in which this process runs.
+        kind: as in ``rackgate rack KIND``.
+        target: of it.
+        history: where it is told, if not in the lab's own.
+        **settings: of the kind, see ``pyhooks.fault.kinds.build``.
+
+    Raises:
+        RackgateError: another fault is in force there, or it did not take hold, last or heal.
+    """
+    now_ns = time.monotonic_ns()
+    # over from the beginning, as far as others are concerned: while it lasts this process has its lock
+    wanted = Active(kind, target.kind, target.name, settings, now_ns, now_ns)
+    return injected(lab, wanted, stays=False, history=history)
 
 
 def _heal(lab: Lab, one: Active) -> Active | None:
