@@ -277,6 +277,19 @@ def test_of_two_requests_the_later_one_may_hold_when_the_first_has_settled() -> 
     assert racks(45, *asked, said(40, "settled", 3)) == {3}
 
 
+def test_what_is_refused_holds_nowhere() -> None:
+    asked = (said(10, "seen", 2), said(20, "begin", 1), said(30, "refused", 1))
+    assert racks(25, *asked) == {1, 2}
+    assert racks(31, *asked) == racks(99, *asked, said(40, "seen", 2)) == {2}
+    assert Settings(asked).unsettled_ns("t") is None
+    # of two requests the other one may still hold
+    two = (said(10, "seen", 2), said(20, "begin", 1), said(21, "begin", 3), said(30, "refused", 3))
+    assert racks(35, *two) == racks(99, *two, said(40, "seen", 2)) == {1, 2}
+    assert Settings(two).unsettled_ns("t") == 20 * S
+    overtaken = (*two[:3], said(30, "refused", 1))
+    assert racks(35, *overtaken) == {1, 2, 3}
+
+
 def test_where_settings_can_change() -> None:
     words = (
         said(10, "seen", 2),

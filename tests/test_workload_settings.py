@@ -39,11 +39,11 @@ class Client:
 
     Attributes:
         lag: how many questions a broker still answers with the old values; -1 for one that does not answer at all.
-        refuses: whether it takes no change.
+        refuses: the errors with which it answers requests for a change, one after the other.
     """
 
-    def __init__(self, lag: dict[int, int], *, refuses: bool = False, racks: bool = True) -> None:
-        self.lag, self.refuses = dict(lag), refuses
+    def __init__(self, lag: dict[int, int], *, refuses: tuple[int, ...] = (), racks: bool = True) -> None:
+        self.lag, self.refuses = dict(lag), list(refuses)
         self.known = {broker: {REPLICAS: "1"} | ({RACKS: "1"} if racks else {}) for broker in (1, 2, 3)}
         self.wanted: dict[str, str] = {}
         self.asked: list[int] = []
@@ -76,7 +76,7 @@ class Client:
         assert request_timeout > 0
         (resource,) = resources
         if self.refuses:
-            return {resource: failed(KafkaError.INVALID_CONFIG)}
+            return {resource: failed(self.refuses.pop(0))}
         for entry in resource.incremental_configs:
             assert entry.incremental_operation == AlterConfigOpType.SET
             self.wanted[entry.name] = entry.value
@@ -151,12 +151,38 @@ def test_a_moment_without_an_answer_is_waited_through(tmp_path: Path, monkeypatc
     assert calls == 5
 
 
-def test_a_refusal_leaves_it_unknown_too(tmp_path: Path) -> None:
-    client: Any = Client({}, refuses=True)
+@pytest.mark.parametrize(
+    ("errors", "last"),
+    [
+        ((KafkaError.INVALID_CONFIG,), ("refused", "ok")),
+        ((KafkaError.TOPIC_AUTHORIZATION_FAILED,), ("refused", "ok")),
+        ((KafkaError._TRANSPORT,), ("settled", "unknown")),
+        ((KafkaError.UNKNOWN,), ("settled", "unknown")),
+        # the first may have been carried out
+        ((KafkaError._TIMED_OUT, KafkaError.INVALID_CONFIG), ("settled", "unknown")),
+    ],
+)
+def test_a_refusal_is_sure_if_a_broker_has_looked_at_the_only_request(
+    tmp_path: Path, errors: tuple[int, ...], last: tuple[str, str]
+) -> None:
+    client: Any = Client({}, refuses=errors)
     history = History(tmp_path / "h")
     with pytest.raises(RackgateError, match="the cluster refused"):
         change(client, "t", history, min_racks=2)
-    assert [step[:2] for step in told(history)] == [("seen", "ok"), ("begin", "ok"), ("settled", "unknown")]
+    assert [step[:2] for step in told(history)] == [("seen", "ok"), ("begin", "ok"), last]
+    holds = Settings(list(history.events())).possible("t", 1 << 61, 1 << 62)
+    assert holds == {Requirement(1, 1)} | ({Requirement(1, 2)} if last[0] == "settled" else set())
+
+
+def test_an_odd_answer_is_none(tmp_path: Path) -> None:
+    client: Any = Client({})
+    client.known[2] = {RACKS: "1"}
+    client.known[3] = {REPLICAS: "many"}
+    history = History(tmp_path / "h")
+    says = "every broker .*; broker 2: an answer without a number: KeyError .*; broker 3: .*ValueError"
+    with pytest.raises(RackgateError, match=says):
+        change(client, "t", history, min_racks=2, timeout_s=0.3)
+    assert told(history)[-1][:2] == ("settled", "unknown")
 
 
 def test_an_interruption_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

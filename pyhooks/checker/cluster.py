@@ -7,8 +7,8 @@ Events:
   ``unknown``. The event is of the moment of the answer; ``asked_ns``, if told, is that of the question.
 * op ``settings``: ``data`` ``{topic, step}`` and the topic's ``min.insync.replicas`` and ``min.insync.racks`` as
   numbers. Steps are ``seen`` (some broker says so, since ``asked_ns`` if told), ``begin`` (somebody asks for it now:
-  from here on it may hold) and ``settled`` (every broker concerned says so; with outcome ``unknown``: not all did, and
-  it may or may not hold). See ``pyhooks.workload.settings``.
+  from here on it may hold), ``settled`` (every broker concerned says so; with outcome ``unknown``: not all did, and
+  it may or may not hold) and ``refused`` (what was asked for holds nowhere). See ``pyhooks.workload.settings``.
 * process ``fault``: ``rack`` or ``data`` ``{broker}``, and ``data`` ``{step}`` of ``pyhooks.fault``.
 """
 
@@ -183,7 +183,8 @@ class Word:
 
     Attributes:
         at_ns: monotonic.
-        step: ``seen``, ``begin``, ``settled``, or ``open`` for a change that did not settle as far as anybody knows.
+        step: ``seen``, ``begin``, ``settled``, ``refused``, or ``open`` for a change that did not settle as far as
+            anybody knows.
         value: the settings.
         since_ns: of ``seen``, when the question was put.
     """
@@ -192,6 +193,20 @@ class Word:
     step: str
     value: Requirement
     since_ns: int
+
+
+@dataclass(frozen=True)
+class Request:
+    """A change of settings that somebody asked for.
+
+    Attributes:
+        begun: the word of its begin.
+        ended: the word of its end, ``settled``, ``refused`` or ``open``, or None: there is none, or another one was
+            begun before it.
+    """
+
+    begun: Word
+    ended: Word | None = None
 
 
 class Settings:
@@ -230,23 +245,31 @@ class Settings:
     def unsettled_ns(self, topic: str) -> int | None:
         """When a change was begun of which nobody tells that it settled; None if there is none."""
         since_ns: int | None = None
-        for word in self.words(topic):
-            if word.step == "settled":
+        for request in self.requests(topic):
+            end = request.ended.step if request.ended else ""
+            if end == "settled":
                 since_ns = None
-            elif word.step in ("begin", "open") and since_ns is None:
-                since_ns = word.at_ns
+            elif end != "refused" and since_ns is None:
+                since_ns = request.begun.at_ns
         return since_ns
 
-    def words(self, topic: str) -> tuple[Word, ...]:
-        """All that was said of a topic, in the order of time."""
-        return tuple(word for word, _ in self._told.get(topic, ()))
+    def requests(self, topic: str) -> tuple[Request, ...]:
+        """All changes that somebody asked for, in the order of time."""
+        found: list[Request] = []
+        for word, _ in self._told.get(topic, ()):
+            waits = bool(found) and found[-1].ended is None and found[-1].begun.value == word.value
+            if word.step == "begin" or (word.step == "open" and not waits):
+                found.append(Request(word, word if word.step == "open" else None))
+            elif word.step != "seen" and waits:
+                found[-1] = replace(found[-1], ended=word)
+        return tuple(found)
 
     def possible(self, topic: str, from_ns: int, to_ns: int) -> frozenset[Requirement]:
         """What a topic may have required within a stretch of time; none if the history does not tell.
 
         Before the first and after the last word of it, that word holds. Between two different ones, both may. From a
-        ``begin`` on, both may hold until the change has settled; if nobody tells whether it has, until somebody sees
-        the new value; and if somebody tells that it has not, for good.
+        ``begin`` on, both may hold until the change has settled or is refused; if nobody tells whether it has, until
+        somebody sees the new value; and if somebody tells that it has not, for good.
         """
         told = self._told.get(topic, [])
         # What held before the first request is not known.
@@ -270,9 +293,14 @@ def _meanings(words: Sequence[Word]) -> list[tuple[Word, frozenset[Requirement]]
     current: frozenset[Requirement] = frozenset()
     asked: Requirement | None = None
     opened = False
+    before = current, asked, opened
     for index, word in enumerate(words):
         if word.step == "begin":
+            before = current, asked, opened
             current, asked, opened = current | {word.value}, word.value, False
+        elif word.step == "refused":
+            # of one that another request has overtaken nothing is known
+            current, asked, opened = before if word.value == asked else (current, asked, opened)
         elif word.step == "open":
             current, opened = current | {word.value}, True
         elif word.step == "settled":
@@ -295,7 +323,7 @@ def _meanings(words: Sequence[Word]) -> list[tuple[Word, frozenset[Requirement]]
 def _settles(rest: Sequence[Word], value: Requirement) -> bool:
     """Whether all brokers say later on that a change has settled, before the next one is begun."""
     until = next((at for at, word in enumerate(rest) if word.step == "begin"), len(rest))
-    return any(word.step in ("settled", "open") and word.value == value for word in rest[:until])
+    return any(word.step in ("settled", "open", "refused") and word.value == value for word in rest[:until])
 
 
 def _outdated(words: Sequence[Word], index: int) -> bool:

@@ -249,17 +249,13 @@ def late(span: Span, attempts: Sequence[Attempt], settle_ns: int) -> list[Attemp
 def settling(changes: Sequence[Change], settings: Settings, topics: Sequence[str], bound_s: float) -> Settling:
     """What changes took."""
     measured = [change.kept_s for change in changes if change.follows]
-    told = [took_ns / NS for topic in topics for took_ns in _told(settings, topic)]
+    told = [
+        (request.ended.at_ns - request.begun.at_ns) / NS
+        for topic in topics
+        for request in settings.requests(topic)
+        if request.ended is not None and request.ended.step == "settled"
+    ]
     return Settling(bound_s, max(measured, default=None), len(measured), max(told, default=None))
-
-
-def _told(settings: Settings, topic: str) -> Iterator[int]:
-    begun: dict[cluster.Requirement, int] = {}
-    for word in settings.words(topic):
-        if word.step == "begin":
-            begun = {word.value: word.at_ns}
-        elif word.step == "settled" and word.value in begun:
-            yield word.at_ns - begun.pop(word.value)
 
 
 def measure(events: Sequence[Event], bound_s: float = SETTLE_S) -> Settling:

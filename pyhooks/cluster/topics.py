@@ -21,6 +21,10 @@ READY_S = 60.0
 LOOK_S = 3.0
 
 
+class RefusedError(RackgateError):
+    """The cluster has refused a change, and nothing of it holds."""
+
+
 @dataclass(frozen=True)
 class TopicSpec:
     """A topic to be made.
@@ -163,7 +167,8 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
     """Sets configuration values of a topic and leaves the others as they are.
 
     Raises:
-        RackgateError: the cluster refuses a value, or takes none in time.
+        RefusedError: the cluster refuses, and so nothing has changed.
+        RackgateError: it can't be told what became of the request, or the cluster takes none in time.
     """
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -171,8 +176,19 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     what = f"set {dict(config)} on topic {topic}"
+    # Answers to a request that was looked at and not carried out.
+    refusals = {
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_REQUEST,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+    silent = False
 
     def taken() -> bool:
+        nonlocal silent
         # Brokers name one of them as the place for such requests, and the one that the client remembers may be
         # dead by now; a look at the topics learns of another.
         _look(client, [topic])
@@ -181,8 +197,11 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
             future.result(timeout=REQUEST_S)
         except KafkaException as error:
             if error.args[0].code() == KafkaError._TIMED_OUT:
+                silent = True
                 return False
-            raise RackgateError(f"{what}: the cluster refused: {error.args[0].str()}") from error
+            # of what timed out before nobody knows
+            kind = RefusedError if error.args[0].code() in refusals and not silent else RackgateError
+            raise kind(f"{what}: the cluster refused: {error.args[0].str()}") from error
         return True
 
     wait_for(taken, what=what, timeout_s=READY_S, interval_s=0.2)

@@ -1,10 +1,11 @@
 """Changes what a topic requires of its ISR while a workload runs, so that a history tells when which value may hold.
 
 Three events of op ``settings`` (see ``pyhooks.checker.cluster``): what is ``seen`` before, ``begin`` just before the
-request, and ``settled`` once every broker that leads or replicates the topic tells the new value. An Admin client asks
-whichever broker is least busy; here each broker is asked by its id. A broker tells what its metadata has, and applies
-it to its logs in the same step a moment later (DynamicConfigPublisher in core/src/main/scala/kafka/server/metadata of
-Kafka 4.3); so even after ``settled`` a change is granted its time, see ``pyhooks.checker.settling``.
+request, and ``settled`` once every broker that leads or replicates the topic tells the new value, or ``refused``. An
+Admin client asks whichever broker is least busy; here each broker is asked by its id. A broker tells what its metadata
+has, and applies it to its logs in the same step a moment later (DynamicConfigPublisher in
+core/src/main/scala/kafka/server/metadata of Kafka 4.3); so even after ``settled`` a change is granted its time, see
+``pyhooks.checker.settling``.
 """
 
 from __future__ import annotations
@@ -113,9 +114,12 @@ def ask(client: AdminClient, topic: str) -> Told:
         except TimeoutError:
             silent[broker] = f"no answer within {2 * topics.LOOK_S:.0f} s"
         else:
-            # A stock Kafka does not know the second: it requires one rack, since one replica is in one.
-            racks = int(values[RACKS].value) if RACKS in values else 1
-            answers[broker] = Requirement(int(values[REPLICAS].value), racks)
+            try:
+                # A stock Kafka does not know the second: it requires one rack, since one replica is in one.
+                racks = int(values[RACKS].value) if RACKS in values else 1
+                answers[broker] = Requirement(int(values[REPLICAS].value), racks)
+            except (KeyError, TypeError, ValueError) as error:
+                silent[broker] = f"an answer without a number: {type(error).__name__} {error}"
     return replace(told, answers=answers, silent=silent)
 
 
@@ -130,8 +134,8 @@ def change(
 ) -> Changed:
     """Changes a topic's settings and waits until all brokers concerned tell so.
 
-    Whatever goes wrong once it was asked for, the history has a ``settled`` of outcome ``unknown``: the change may hold
-    anywhere, or nowhere.
+    If the cluster refuses, the history has a ``refused``. Whatever else goes wrong once it was asked for, it has a
+    ``settled`` of outcome ``unknown``: the change may hold anywhere, or nowhere.
 
     Args:
         client: an admin client, see ``pyhooks.cluster.topics.admin``.
@@ -176,6 +180,9 @@ def change(
 
         what = f"every broker of topic {topic} to tell {words(value)}"
         wait_for(settled, what=what, timeout_s=timeout_s, interval_s=POLL_S)
+    except topics.RefusedError as error:
+        _note(history, topic, "refused", value, error=str(error))
+        raise
     except BaseException as error:
         _note(history, topic, "settled", value, "unknown", error=f"{type(error).__name__}: {error}")
         if isinstance(error, RackgateError) and told is not first:
