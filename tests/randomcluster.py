@@ -96,10 +96,14 @@ class Cluster:
         placements: of each partition: its replicas.
         need: min.insync.replicas and min.insync.racks.
         mode: of the producer.
+        lag_ns: by how much the metadata of every other broker that is asked lag behind.
     """
 
-    def __init__(self, racks: Mapping[int, str], placements: list[list[int]], need: tuple[int, int], mode: str) -> None:
+    def __init__(
+        self, racks: Mapping[int, str], placements: list[list[int]], need: tuple[int, int], mode: str, lag_ns: int = 0
+    ) -> None:
         self.racks, self.need, self.mode, self.run = dict(racks), need, mode, "producer-1"
+        self.lag_ns, self.known, self.looks = lag_ns, list[tuple[int, dict[str, Any]]](), 0
         self.now, self.events = S, list[Event]()
         self.parts = [Part(list(own), {one: [] for one in own}, sorted(own), own[0]) for own in placements]
         self.dead, self.wiped = set[int](), set[int]()
@@ -125,6 +129,7 @@ class Cluster:
         for number in range(quarters):
             self.now += STEP_NS
             self._due()
+            self._know()
             if number % 2 == 0:
                 self.look()
 
@@ -132,12 +137,19 @@ class Cluster:
         if self.dead >= self.racks.keys():
             self.note("isr-watch", "look", "unknown", error="_TRANSPORT")
             return
+        self.looks += 1
+        self._know()
+        since_ns = self.now - (self.lag_ns if self.looks % 2 == 0 else 0)
+        told = [known for at_ns, known in self.known if at_ns <= since_ns] or [self.known[0][1]]
+        self.note("isr-watch", "look", **told[-1])
+
+    def _know(self) -> None:
         states = {
             f"t-{number}": {"leader": part.leader, "isr": list(part.isr), "replicas": list(part.replicas)}
             for number, part in enumerate(self.parts)
         }
         alive = {str(one): rack for one, rack in self.racks.items() if one not in self.dead}
-        self.note("isr-watch", "look", racks=alive, partitions=states)
+        self.known.append((self.now, {"racks": alive, "partitions": states}))
 
     def settings(self, step: str, value: tuple[int, int]) -> None:
         told: dict[str, Any] = {"min.insync.replicas": value[0], "min.insync.racks": value[1]}

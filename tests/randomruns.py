@@ -201,6 +201,7 @@ def runs(
     racks_min: int = 1,
     heals: bool = True,
     first: str = "",
+    lag_ns: int = 0,
 ) -> Run:
     """A run of a correct cluster.
 
@@ -211,12 +212,13 @@ def runs(
         blurred: looks and settings may be missing or unanswered.
         heals: whether faults may be healed in the end.
         first: an action for the beginning; few others come after it then.
+        lag_ns: by how much looks may lag behind.
         racks_min: the least that min.insync.racks is at first.
     """
     names, placements = draw(st.sampled_from(LAYOUTS))
     racks = dict(enumerate(names, start=1))
     need = draw(st.tuples(st.integers(1, 3), st.integers(racks_min, 3)))
-    made = Cluster(racks, [list(own) for own in placements], need, draw(st.sampled_from(modes)))
+    made = Cluster(racks, [list(own) for own in placements], need, draw(st.sampled_from(modes)), lag_ns)
     actions = [name for name in ACTIONS if not calm or name not in CALM]
     number = st.integers(0, 7)
     steps = st.tuples(st.sampled_from(actions), number, number)

@@ -9,7 +9,7 @@ from typing import Any
 from histories import S, changed, drop, is_
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from randomcluster import BYTES, Sent
+from randomcluster import BYTES, STEP_NS, Sent
 from randomruns import Run, excused, known, runs, settled
 
 from pyhooks.checker.delivery import check_delivery
@@ -45,8 +45,8 @@ def example(number: int) -> Callable[[Any], Any]:
     return settings(max_examples=number * MORE, deadline=None, suppress_health_check=slow)
 
 
-@example(100)
-@given(runs())
+@example(140)
+@given(st.integers(0, 3).flatmap(lambda quarters: runs(lag_ns=quarters * STEP_NS)))
 def test_a_correct_cluster_is_never_judged_wrong(run: Run) -> None:
     for check in CHECKS:
         found = check(run.events)

@@ -31,16 +31,23 @@ class Window:
         to_ns: end.
         enough: whether replicas and racks in the ISR are enough to acknowledge.
         look: the state.
+        sure_ns: until when outcomes must go by it; after that they may go by what was seen next.
     """
 
     from_ns: int
     to_ns: int
     enough: bool
     look: Look
+    sure_ns: int = settling.NEVER_NS
 
-    def spans(self, attempt: Attempt) -> bool:
-        """Whether it has the whole of an attempt."""
-        return self.from_ns <= attempt.sent_ns and attempt.done_ns <= self.to_ns
+    def early(self, attempt: Attempt) -> bool:
+        """Whether an attempt may have gone by what was seen next."""
+        return attempt.done_ns > self.sure_ns and settling.follows(attempt, enough=not self.enough)
+
+    def judges(self, attempt: Attempt) -> bool:
+        """Whether it has the whole of an attempt, and that was sure to go by it."""
+        whole = self.from_ns <= attempt.sent_ns and attempt.done_ns <= self.to_ns
+        return whole and not self.early(attempt)
 
 
 def windows(
@@ -51,7 +58,7 @@ def windows(
     Time under a fault counts only when nothing under the fault leads or is in sync any more: until then the looks tell
     what was, not what is. So it does after the heal until that is proved, and where settings change.
     """
-    for stretch in settling.stretches(seen, faults):
+    for stretch, after in settling.with_next(settling.stretches(seen, faults)):
         from_ns, to_ns, look = stretch[0].at_ns + settle_ns, stretch[-1].since_ns, stretch[0]
         cuts = [
             (inject_ns, ended_ns)
@@ -62,7 +69,10 @@ def windows(
             for begin_ns, end_ns, wanted in _between(place[0], piece, settings, settle_ns):
                 expected = {one.met_by(look) for one in wanted}
                 if look.replicas and len(expected) == 1:
-                    yield Window(begin_ns, end_ns, expected.pop(), look)
+                    (enough,) = expected
+                    last = end_ns == to_ns
+                    sure_ns = settling.sure_ns(place[0], stretch[-1], after, faults, settings, enough=enough)
+                    yield Window(begin_ns, end_ns, enough, look, sure_ns if last else settling.NEVER_NS)
 
 
 def _between(
@@ -155,10 +165,15 @@ def check_progress(
                 f"{name}: nobody saw its state during {len(unseen)} attempts, the first is {unseen[0].key}"
                 f" ({asked} looks without an answer)"
             )
-        between = [one for one in own if not any(window.spans(one) for window in found)]
+        between = [one for one in own if not any(window.judges(one) for window in found)]
         if between:
             of_all = f"{len(between)} of {len(own)} attempts"
             notes.append(f"{name}: {of_all} are not judged: a change, a fault, or nobody looked")
+        if doubtful := settling.doubtful(place, looks.get(place, ()), settings, faults, settle_ns, between):
+            missing.append(
+                f"{name}: {len(doubtful)} attempts contradict what was seen while something under a fault led or was in"
+                f" sync, the first is {doubtful[0].key}"
+            )
         missing += _unproved(name, looks.get(place, ()), faults, between)
         begun_ns = settings.unsettled_ns(place[0])
         if begun_ns is not None and (after := [one for one in between if one.sent_ns > begun_ns]):
@@ -248,10 +263,10 @@ def _judged(
     state = f"{name}: ISR {isr} in rack(s) {racks}, leader {window.look.leader}"
     if len(began) < attempts_min and long:
         missing.append(f"{state}: {len(began)} attempts in {(window.to_ns - window.from_ns) / NS:.1f} s")
-    inside = [one for one in began if one.done_ns <= window.to_ns]
+    inside = [one for one in began if window.judges(one)]
     if not window.enough:
         for one in attempts:
-            if one.outcome == "ok" and window.from_ns <= one.done_ns <= window.to_ns:
+            if one.outcome == "ok" and window.from_ns <= one.done_ns <= window.to_ns and not window.early(one):
                 early = one.sent_ns < window.from_ns
                 (missing if early else wrong).append(f"{state}: too few, and record {one.key} was acknowledged")
         return wrong, missing, len(inside)

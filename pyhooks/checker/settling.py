@@ -4,14 +4,15 @@ A change is one of what a partition has to do: its ISR or leader is seen otherwi
 otherwise, and from then on its replicas and racks are enough where they were too few, or too few where they were
 enough. Outcomes may follow the old state for as long as the *bound* says, and no longer; it is given, not taken from
 the history, so that nothing a history shows can excuse what it shows. What is *measured* in a history is how long they
-did. Until a change is over an outcome speaks neither for nor against anybody.
+did. Until a change is over an outcome speaks neither for nor against anybody. Nor does one that goes by a change which
+is seen soon afterwards: the leader knows it first, and a look asks any broker, whose metadata lag behind.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -23,6 +24,9 @@ from pyhooks.workload.certainty import TOO_FEW
 
 NS = 1_000_000_000
 SETTLE_S = 2.0
+# By how much the metadata of the broker that a look asks may lag behind the leader.
+LAG_S = 1.0
+NEVER_NS = 1 << 63
 # A gap between looks that is longer than this could hide a change and its reversal.
 BLIND_S = 3.0
 
@@ -37,6 +41,7 @@ class Span:
         enough: whether replicas and racks in the ISR are enough to acknowledge.
         parts: the stretches in it in which the partition's state was the same; between them it was in motion.
         before_ns: until when the opposite was known, if that was within ``BLIND_S``; so this begins with a change.
+        sure_ns: until when outcomes must go by it; after that they may go by what was seen next.
     """
 
     from_ns: int
@@ -44,6 +49,7 @@ class Span:
     enough: bool
     parts: tuple[tuple[int, int], ...]
     before_ns: int | None = None
+    sure_ns: int = NEVER_NS
 
     def inside(self, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Attempts that began and ended while the state was known, by their ends."""
@@ -123,13 +129,26 @@ def stretches(seen: Sequence[Look], faults: Sequence[Fault]) -> Iterator[list[Lo
 
 def _disturbed(one: Look, two: Look, faults: Sequence[Fault]) -> bool:
     """Whether a fault of a replica began or was healed between two looks: one that was back may be gone again."""
-    racks = {**one.racks, **two.racks}
+    ends = any(
+        fault.healed_ns is not None and one.since_ns <= fault.healed_ns <= two.at_ns
+        for fault in _of_replicas(one, two, faults)
+    )
+    return ends or _struck(one, two, faults)
+
+
+def _struck(one: Look, two: Look, faults: Sequence[Fault]) -> bool:
+    """Whether a fault of a replica, or its heal, began between two looks."""
     return any(
         at_ns is not None and one.since_ns <= at_ns <= two.at_ns
-        for fault in faults
-        if any(fault.hits(broker, racks) for broker in {*one.replicas, *two.replicas})
-        for at_ns in (fault.inject_ns, fault.heal_ns, fault.healed_ns)
+        for fault in _of_replicas(one, two, faults)
+        for at_ns in (fault.inject_ns, fault.heal_ns)
     )
+
+
+def _of_replicas(one: Look, two: Look, faults: Sequence[Fault]) -> Iterator[Fault]:
+    racks = {**one.racks, **two.racks}
+    replicas = {*one.replicas, *two.replicas}
+    return (fault for fault in faults if any(fault.hits(broker, racks) for broker in replicas))
 
 
 def _joined(one: Look, two: Look, faults: Sequence[Fault], enough: bool, wanted: Collection[Requirement]) -> bool:
@@ -142,6 +161,30 @@ def _joined(one: Look, two: Look, faults: Sequence[Fault], enough: bool, wanted:
     ways = set(one.isr) & set(two.isr) if enough else set(one.isr) | set(two.isr)
     between = replace(two, isr=tuple(sorted(ways)), racks={**one.racks, **two.racks})
     return all(requirement.met_by(between) is enough for requirement in wanted)
+
+
+def sure_ns(
+    topic: str, one: Look, two: Look | None, faults: Sequence[Fault], settings: Settings, *, enough: bool
+) -> int:
+    """Until when what looks tell of a state is what the leader goes by.
+
+    A change that a fault or its heal may have caused has not begun before that did.
+
+    Args:
+        topic: of which.
+        one: the last look at the state.
+        two: the next look, if there is one.
+        faults: all of them.
+        settings: of the topic.
+        enough: what the state calls for.
+    """
+    if (
+        two is None
+        or _struck(one, two, faults)
+        or _joined(one, two, faults, enough, settings.possible(topic, one.since_ns, two.at_ns))
+    ):
+        return NEVER_NS
+    return one.since_ns - round(LAG_S * NS)
 
 
 def under_faults(look: Look, faults: Sequence[Fault], settle_ns: int, to_ns: int) -> list[tuple[int, int]]:
@@ -165,12 +208,16 @@ class _Part:
         to_ns: its end.
         looks: those at its state, of which it is a piece.
         enough: what is expected, or None where that is not known.
+        seen: the same, by looks alone, whatever faults there are.
+        sure_ns: see ``Span``.
     """
 
     from_ns: int
     to_ns: int
     looks: Sequence[Look]
     enough: bool | None
+    seen: bool | None
+    sure_ns: int
 
 
 def spans(
@@ -191,11 +238,11 @@ def spans(
                     if end_ns == part.from_ns
                     else [(begin_ns, end_ns), (part.from_ns, part.to_ns)]
                 )
-                found[-1] = replace(last, to_ns=part.to_ns, parts=tuple(parts))
+                found[-1] = replace(last, to_ns=part.to_ns, parts=tuple(parts), sure_ns=part.sure_ns)
             else:
                 before_ns = last.to_ns if last is not None and near and last.enough is not part.enough else None
                 own = ((part.from_ns, part.to_ns),)
-                found.append(Span(part.from_ns, part.to_ns, part.enough, own, before_ns))
+                found.append(Span(part.from_ns, part.to_ns, part.enough, own, before_ns, part.sure_ns))
         before = part
     return found
 
@@ -212,7 +259,7 @@ def _goes_on(before: _Part, part: _Part, faults: Sequence[Fault], wanted: Collec
 def _parts(
     place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
 ) -> Iterator[_Part]:
-    for stretch in stretches(seen, faults):
+    for stretch, after in with_next(stretches(seen, faults)):
         look, from_ns, to_ns = stretch[0], stretch[0].at_ns, stretch[-1].since_ns
         cuts = under_faults(look, faults, settle_ns, to_ns)
         edges = {at_ns for cut in cuts for at_ns in cut} | set(settings.edges(place[0]))
@@ -220,9 +267,43 @@ def _parts(
         for begin_ns, end_ns in pairwise(marks):
             wanted = settings.possible(place[0], begin_ns + 1, end_ns - 1)
             expected = {one.met_by(look) for one in wanted}
-            known = look.replicas and len(expected) == 1
+            told = expected.pop() if look.replicas and len(expected) == 1 else None
             cut = any(begin_ns < cut_to and cut_from < end_ns for cut_from, cut_to in cuts)
-            yield _Part(begin_ns, end_ns, stretch, expected.pop() if known and not cut else None)
+            until_ns = NEVER_NS
+            if told is not None and end_ns == to_ns:
+                until_ns = sure_ns(place[0], stretch[-1], after, faults, settings, enough=told)
+            yield _Part(begin_ns, end_ns, stretch, None if cut else told, told, until_ns)
+
+
+def with_next(found: Iterable[list[Look]]) -> Iterator[tuple[list[Look], Look | None]]:
+    """Stretches, and with each the first look of the next one."""
+    ahead = [*found]
+    yield from zip(ahead, [*(stretch[0] for stretch in ahead), None][1:], strict=True)
+
+
+def doubtful(
+    place: Place,
+    seen: Sequence[Look],
+    settings: Settings,
+    faults: Sequence[Fault],
+    settle_ns: int,
+    attempts: Sequence[Attempt],
+) -> list[Attempt]:
+    """Attempts that contradict looks at a state in which something under a fault leads or is in sync, and which lasts.
+
+    Looks may tell what was; but nobody knows.
+    """
+    found = []
+    for part in _parts(place, seen, settings, faults, settle_ns):
+        if part.seen is not None and part.enough is None:
+            found += [
+                one
+                for one in attempts
+                if part.from_ns + settle_ns <= one.sent_ns
+                and one.done_ns <= min(part.to_ns, part.sure_ns)
+                and follows(one, enough=not part.seen)
+            ]
+    return found
 
 
 def change_of(span: Span, attempts: Sequence[Attempt]) -> Change | None:
@@ -230,9 +311,12 @@ def change_of(span: Span, attempts: Sequence[Attempt]) -> Change | None:
     if span.before_ns is None:
         return None
     inside = span.inside(attempts)
-    old = tuple(one for one in inside if follows(one, enough=not span.enough))
-    rest = [one for one in inside if not old or one.done_ns > old[-1].done_ns]
-    return Change(span, old, any(follows(one, enough=span.enough) for one in rest))
+    against = [one for one in inside if follows(one, enough=not span.enough)]
+    new = [one for one in inside if follows(one, enough=span.enough)]
+    # When one has followed the change, those at the end may follow the next one.
+    early = [one for one in against if new and new[0].done_ns < one.sent_ns and one.done_ns > span.sure_ns]
+    old = tuple(one for one in against if one not in early)
+    return Change(span, old, any(not old or one.done_ns > old[-1].done_ns for one in new))
 
 
 def follows(attempt: Attempt, *, enough: bool) -> bool:
@@ -243,7 +327,11 @@ def follows(attempt: Attempt, *, enough: bool) -> bool:
 def late(span: Span, attempts: Sequence[Attempt], settle_ns: int) -> list[Attempt]:
     """Attempts that ended as the opposite demands though they were sent after a change had time to settle."""
     over_ns = span.from_ns + settle_ns
-    return [one for one in span.inside(attempts) if one.sent_ns >= over_ns and follows(one, enough=not span.enough)]
+    return [
+        one
+        for one in span.inside(attempts)
+        if one.sent_ns >= over_ns and one.done_ns <= span.sure_ns and follows(one, enough=not span.enough)
+    ]
 
 
 def settling(changes: Sequence[Change], settings: Settings, topics: Sequence[str], bound_s: float) -> Settling:
