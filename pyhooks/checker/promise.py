@@ -15,9 +15,11 @@ from pyhooks import gate
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Fault, Look, Settings
 from pyhooks.checker.records import Attempt, Place, Read, Records, fill
-from pyhooks.checker.settling import NS, SETTLE_S
+from pyhooks.checker.settling import LAG_S, NS, SETTLE_S
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
+
+_LAG_NS = round(LAG_S * NS)
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,9 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
     A broker whose disk was wiped counts as having had the record if the wipe came after the acknowledgement and a look
     between the two shows it in the ISR, whose members have all that is acknowledged. That lasts until a look after the
     proved heal shows it in the ISR again: from then on it must have all that is acknowledged once more; once the heal
-    has begun, and until such a look, nobody knows. It does not
-    count if looks show it outside of the ISR all the time, or if it was surely wiped before: between a wipe's begin and
-    its proof nobody knows. If neither is known, or the wipe was not proved, a record that depends on it is unknown. The
+    has begun, and until such a look, nobody knows. A look shows what was up to ``LAG_S`` before it. It does not count
+    if looks show it outside of the ISR all the time, or if it was surely wiped before: between a wipe's begin and its
+    proof nobody knows. If neither is known, or the wipe was not proved, a record that depends on it is unknown. The
     same holds for a broker whose log could not be read, or begins behind the record.
 
     Args:
@@ -216,7 +218,7 @@ class _Judge:
         if took is False:
             return False
         back = [look for look in self.looks.get(place, ()) if broker in look.isr]
-        if wipe.healed_ns is not None and any(wipe.healed_ns < look.since_ns for look in back):
+        if wipe.healed_ns is not None and any(wipe.healed_ns + _LAG_NS < look.since_ns for look in back):
             return False
         # From the heal on it may be in sync again at any moment, whether somebody sees that or not.
         return None if wipe.heal_ns is not None or wipe.proved_ns is None else took
@@ -229,7 +231,7 @@ class _Judge:
             # The disk was destroyed at an unknown moment between the begin and its proof.
             return None
         seen = self.looks.get(place, ())
-        between = [look for look in seen if attempt.done_ns < look.since_ns and look.at_ns < wipe.inject_ns]
+        between = [look for look in seen if attempt.done_ns + _LAG_NS < look.since_ns and look.at_ns < wipe.inject_ns]
         if any(broker in look.isr for look in between):
             return True
         before = cluster.at(seen, attempt.sent_ns)
