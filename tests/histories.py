@@ -253,6 +253,15 @@ def outage(mode: str = "plain", rack: str = "b", **more: Any) -> Simulated:
     return made
 
 
+def back_again(racks: dict[int, str] | None = None, **more: Any) -> Simulated:
+    """Rack b went and is back, proved; no records."""
+    made = Simulated(dict(racks or RACKS), **more)
+    made.rest(4)
+    made.lose("b")
+    made.heal("b")
+    return made
+
+
 def _some(made: Simulated, number: int = 5) -> None:
     for at in range(number):
         if made.mode == "transactional":

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from histories import REFUSED, S, Simulated, changed, event, is_, key, outage
+from histories import REFUSED, S, Simulated, back_again, changed, event, is_, key, outage
 
 from pyhooks.checker.cluster import REPLICAS, Requirement, Settings, faults, looks
 from pyhooks.checker.progress import check_progress
@@ -276,10 +276,7 @@ def test_a_rack_that_does_not_come_back_is_wrong_after_the_bound_and_unknown_bef
 
 
 def test_a_late_acknowledgement_is_wrong_only_if_somebody_asked_in_time() -> None:
-    made = Simulated()
-    made.rest(4)
-    made.lose("b")
-    made.heal("b")
+    made = back_again()
     made.rest(30)
     made.produce()
     made.end()

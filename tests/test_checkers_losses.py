@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, cast
 
 import pytest
-from histories import MS, TIMEOUT, Log, S, Simulated, changed, drop, event, is_, key, outage, without
+from histories import MS, TIMEOUT, Log, S, Simulated, back_again, changed, drop, event, is_, key, outage, without
 
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.offsets import check_offsets
@@ -388,10 +388,7 @@ def test_faults_that_overlap_are_healed_with_the_last_of_them() -> None:
 
 
 def test_a_partition_in_too_few_racks_owes_no_acknowledgement() -> None:
-    made = Simulated(need_replicas=1, need_racks=3)
-    made.rest(4)
-    made.lose("b")
-    made.heal("b")
+    made = back_again(need_replicas=1, need_racks=3)
     for _ in range(70):
         made.produce()
         made.rest(1)
@@ -404,10 +401,7 @@ def test_a_partition_in_too_few_racks_owes_no_acknowledgement() -> None:
 
 
 def test_replicas_that_come_later_are_no_matter_of_a_heal() -> None:
-    made = Simulated({1: "a", 2: "b"}, need_replicas=1, need_racks=1)
-    made.rest(4)
-    made.lose("b")
-    made.heal("b")
+    made = back_again({1: "a", 2: "b"}, need_replicas=1, need_racks=1)
     made.produce()
     heal_ns = next(one.mono_ns for one in made.events if is_("kill-rack", step="heal")(one))
     made.racks |= {3: "c"}
@@ -426,10 +420,7 @@ def test_replicas_that_come_later_are_no_matter_of_a_heal() -> None:
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_replica_that_was_moved_away_and_back_may_be_late(*, stays: bool) -> None:
     """Nobody looks for longer than the bound; then replicas are, or are not, those that they were."""
-    made = Simulated({1: "a", 2: "b"}, need_replicas=1, need_racks=1)
-    made.rest(4)
-    made.lose("b")
-    made.heal("b")
+    made = back_again({1: "a", 2: "b"}, need_replicas=1, need_racks=1)
     heal_ns = next(one.mono_ns for one in made.events if is_("kill-rack", step="heal")(one))
     made.events = [one for one in made.events if one.op != "look" or one.mono_ns < heal_ns]
     made.produce()
@@ -444,10 +435,7 @@ def test_a_replica_that_was_moved_away_and_back_may_be_late(*, stays: bool) -> N
 
 
 def test_an_attempt_that_the_next_fault_held_up_is_no_matter_of_a_heal() -> None:
-    made = Simulated()
-    made.rest(4)
-    made.lose("b")
-    made.heal("b")
+    made = back_again()
     made.rest(10)
     sent_ns = made.now
     made.lose("b")
@@ -461,10 +449,7 @@ def test_an_attempt_that_the_next_fault_held_up_is_no_matter_of_a_heal() -> None
 
 
 def test_where_replicas_move_after_a_heal_it_is_not_known_whether_an_acknowledgement_is_owed() -> None:
-    made = Simulated(need_replicas=1, need_racks=3)
-    made.rest(4)
-    made.lose("b")
-    made.heal("b")
+    made = back_again(need_replicas=1, need_racks=3)
     for _ in range(70):
         made.produce()
         made.rest(1)

@@ -75,32 +75,25 @@ def test_a_log_that_does_not_end_is_told_with_the_last_chunk(tmp_path: Path) -> 
     ]
 
 
+NAME = key_of("r", "t", 0, 0)
+_RUN: dict[str, Any] = {"run": "r", "topic": "t", "to": {"0": 1}}
+SENT = (
+    Event(1, 1, "producer", "intend", "info", None,
+          {**_RUN, "first_only": True, "idempotent": False, "record_bytes": 100}),
+    Event(2, 1, "producer", "produce", "ok", None,
+          {"run": "r", "topic": "t", "key": NAME, "seq": 0, "partition": 0, "offset": 0}),
+    Event(3, 1, "producer", "end", "info", None, _RUN),
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(("size", "valid"), [(100, "true"), (60, "false"), (len("r/t/0/0"), "false"), (0, "false")])
 def test_a_value_that_is_shorter_than_it_was_is_found(tmp_path: Path, size: int, valid: str) -> None:
-    name = key_of("r", "t", 0, 0)
-    told: dict[str, Any] = {"run": "r", "topic": "t", "to": {"0": 1}}
-    sent = [
-        Event(1, 1, "producer", "intend", "info", None,
-              {**told, "first_only": True, "idempotent": False, "record_bytes": 100}),
-        Event(2, 1, "producer", "produce", "ok", None,
-              {"run": "r", "topic": "t", "key": name, "seq": 0, "partition": 0, "offset": 0}),
-        Event(3, 1, "producer", "end", "info", None, told),
-    ]  # fmt: skip
-    found = check_delivery([*sent, *read(Log(1, 1, size), tmp_path)])
+    found = check_delivery([*SENT, *read(Log(1, 1, size), tmp_path)])
     assert found.valid == valid, found.because
-    assert size == 100 or f"t-0: record {name} was read with {size} bytes, it was sent with 100" in found.because
+    assert size == 100 or f"t-0: record {NAME} was read with {size} bytes, it was sent with 100" in found.because
 
 
 def test_a_length_that_was_announced_and_not_read_is_unknown(tmp_path: Path) -> None:
-    name = key_of("r", "t", 0, 0)
-    told: dict[str, Any] = {"run": "r", "topic": "t", "to": {"0": 1}}
     (last,) = read(Log(1, 1), tmp_path)
-    events = [
-        Event(1, 1, "producer", "intend", "info", None,
-              {**told, "first_only": True, "idempotent": False, "record_bytes": 100}),
-        Event(2, 1, "producer", "produce", "ok", None,
-              {"run": "r", "topic": "t", "key": name, "seq": 0, "partition": 0, "offset": 0}),
-        Event(3, 1, "producer", "end", "info", None, told),
-        Event(4, 1, "reader", "read", "ok", None, {key: data for key, data in last.data.items() if key != "sizes"}),
-    ]  # fmt: skip
-    assert check_delivery(events).because == ("t-0: nothing tells how long the values of 1 records are",)
+    bare = Event(4, 1, "reader", "read", "ok", None, {key: data for key, data in last.data.items() if key != "sizes"})
+    assert check_delivery([*SENT, bare]).because == ("t-0: nothing tells how long the values of 1 records are",)
