@@ -244,6 +244,7 @@ def outage(mode: str = "plain", rack: str = "b", **more: Any) -> Simulated:
     made = Simulated(mode=mode, **more)
     made.rest(4)
     _some(made)
+    made.rest(2)
     made.lose(rack)
     _some(made)
     made.rest(2)

@@ -96,14 +96,21 @@ class Cluster:
         placements: of each partition: its replicas.
         need: min.insync.replicas and min.insync.racks.
         mode: of the producer.
-        lag_ns: by how much the metadata of every other broker that is asked lag behind.
+        lag_ns: by how much the metadata of brokers that are asked lag behind.
+        every: how many of them do: each, every second one, and so on.
     """
 
     def __init__(
-        self, racks: Mapping[int, str], placements: list[list[int]], need: tuple[int, int], mode: str, lag_ns: int = 0
+        self,
+        racks: Mapping[int, str],
+        placements: list[list[int]],
+        need: tuple[int, int],
+        mode: str,
+        lag_ns: int = 0,
+        every: int = 2,
     ) -> None:
         self.racks, self.need, self.mode, self.run = dict(racks), need, mode, "producer-1"
-        self.lag_ns, self.known, self.looks = lag_ns, list[tuple[int, dict[str, Any]]](), 0
+        self.lag_ns, self.every, self.known, self.looks = lag_ns, every, list[tuple[int, dict[str, Any]]](), 0
         self.now, self.events = S, list[Event]()
         self.parts = [Part(list(own), {one: [] for one in own}, sorted(own), own[0]) for own in placements]
         self.dead, self.wiped = set[int](), set[int]()
@@ -139,7 +146,7 @@ class Cluster:
             return
         self.looks += 1
         self._know()
-        since_ns = self.now - (self.lag_ns if self.looks % 2 == 0 else 0)
+        since_ns = self.now - (self.lag_ns if self.looks % self.every == 0 else 0)
         told = [known for at_ns, known in self.known if at_ns <= since_ns] or [self.known[0][1]]
         self.note("isr-watch", "look", **told[-1])
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from histories import S
 from hypothesis import strategies as st
-from randomcluster import STAGES, Cluster, Outage, Sent
+from randomcluster import STAGES, Cluster, Outage, Part, Sent
 
 from pyhooks.history import Event
 
@@ -25,7 +25,7 @@ OPS = ("wipe", "kill", "cut")
 # Often named is often drawn.
 ACTIONS = (
     "look", "send", "send", "send", "slow", "fault", "wipe", "wipe", "advance", "advance", "advance", "advance", "rest",
-    "rest", "shrink", "sync", "ask", "settle", "seen", "move", "move", "read", "part", "expire", "hang",
+    "rest", "shrink", "sync", "ask", "settle", "seen", "move", "move", "read", "part", "expire", "hang", "turn",
 )  # fmt: skip
 CALM = frozenset({"ask", "settle", "move", "expire", "hang"})
 
@@ -80,6 +80,8 @@ def act(made: Cluster, step: Step) -> None:
                 break
     elif name == "rest":
         made.rest(1 + one * 2)
+    elif name == "turn":
+        _turn(made, part, one, two)
     elif name == "look":
         made.look()
     elif name == "shrink":
@@ -100,6 +102,20 @@ def act(made: Cluster, step: Step) -> None:
         made.expire(part)
     elif name == "hang" and made.mode == "transactional":
         made.hang(number)
+
+
+def _turn(made: Cluster, part: Part, one: int, two: int) -> None:
+    """Whoever is back gets in sync, with records before and after it; then a word on settings or a fault at once."""
+    made.rest(1 + one)
+    _send(made, one, 0, slow=False)
+    made.sync(part)
+    _send(made, one, 0, slow=False)
+    if two % 2:
+        made.settings("seen", made.need)
+    made.rest(two % 3)
+    if two > 3:
+        brokers = sorted(made.racks)
+        made.begin(OPS[1 + two % 2], made.racks[brokers[one % len(brokers)]], None, fails=False)
 
 
 def _wipe(made: Cluster, one: int, two: int) -> None:
@@ -202,6 +218,7 @@ def runs(
     heals: bool = True,
     first: str = "",
     lag_ns: int = 0,
+    every: int = 2,
 ) -> Run:
     """A run of a correct cluster.
 
@@ -212,13 +229,14 @@ def runs(
         blurred: looks and settings may be missing or unanswered.
         heals: whether faults may be healed in the end.
         first: an action for the beginning; few others come after it then.
-        lag_ns: by how much looks may lag behind.
+        lag_ns: by how much looks lag behind.
+        every: how many of them do: each, every second one, and so on.
         racks_min: the least that min.insync.racks is at first.
     """
     names, placements = draw(st.sampled_from(LAYOUTS))
     racks = dict(enumerate(names, start=1))
     need = draw(st.tuples(st.integers(1, 3), st.integers(racks_min, 3)))
-    made = Cluster(racks, [list(own) for own in placements], need, draw(st.sampled_from(modes)), lag_ns)
+    made = Cluster(racks, [list(own) for own in placements], need, draw(st.sampled_from(modes)), lag_ns, every)
     actions = [name for name in ACTIONS if not calm or name not in CALM]
     number = st.integers(0, 7)
     steps = st.tuples(st.sampled_from(actions), number, number)

@@ -46,7 +46,11 @@ def example(number: int) -> Callable[[Any], Any]:
 
 
 @example(140)
-@given(st.integers(0, 3).flatmap(lambda quarters: runs(lag_ns=quarters * STEP_NS)))
+@given(
+    st.builds(divmod, st.integers(0, 7), st.just(2)).flatmap(
+        lambda two: runs(lag_ns=two[0] * STEP_NS, every=1 + two[1])
+    )
+)
 def test_a_correct_cluster_is_never_judged_wrong(run: Run) -> None:
     for check in CHECKS:
         found = check(run.events)

@@ -125,7 +125,7 @@ def test_what_contradicts_the_looks_under_a_fault_is_unknown() -> None:
     assert check_progress(told_late(0.7, slow=True)).valid == "true"
     found = check_progress(told_late(30.0, slow=True))
     assert found.valid == "unknown"
-    assert "contradict what was seen while something under a fault led or was in sync" in "; ".join(found.because)
+    assert "contradict what was seen while a fault made that doubtful" in "; ".join(found.because)
 
 
 def flapping(*, refused: bool) -> list[Event]:
@@ -326,12 +326,33 @@ def test_what_is_refused_holds_nowhere() -> None:
     assert racks(25, *asked) == {1, 2}
     assert racks(31, *asked) == racks(99, *asked, said(40, "seen", 2)) == {2}
     assert Settings(asked).unsettled_ns("t") is None
-    # of two requests the other one may still hold
-    two = (said(10, "seen", 2), said(20, "begin", 1), said(21, "begin", 3), said(30, "refused", 3))
-    assert racks(35, *two) == racks(99, *two, said(40, "seen", 2)) == {1, 2}
-    assert Settings(two).unsettled_ns("t") == 20 * S
-    overtaken = (*two[:3], said(30, "refused", 1))
-    assert racks(35, *overtaken) == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("words", "holds", "unsettled_s"),
+    [
+        # of two requests the other one may still hold, or has settled, or has not for good
+        ((("begin", 1), ("begin", 3), ("refused", 3)), {1, 2}, 11),
+        ((("begin", 1), ("begin", 3), ("refused", 3), ("seen", 2)), {1, 2}, 11),
+        ((("begin", 1), ("begin", 3), ("refused", 1)), {2, 3}, 12),
+        ((("begin", 3), ("begin", 1), ("settled", 3), ("refused", 1)), {3}, None),
+        ((("begin", 1), ("begin", 3), ("settled", 1), ("refused", 3), ("seen", 1)), {1}, None),
+        ((("begin", 3), ("begin", 1), ("open", 3), ("refused", 1), ("seen", 3)), {2, 3}, 11),
+        ((("begin", 1), ("begin", 1), ("refused", 1), ("settled", 1)), {1}, None),
+        # what somebody has changed meanwhile
+        ((("begin", 1), ("seen", 5), ("refused", 1)), {5}, None),
+    ],
+)
+def test_a_refusal_among_other_words(
+    words: tuple[tuple[str, int], ...], holds: set[int], unsettled_s: int | None
+) -> None:
+    told = [
+        said(at_s, "settled" if step == "open" else step, value, "unknown" if step == "open" else "ok")
+        for at_s, (step, value) in enumerate((("seen", 2), *words), 10)
+    ]
+    assert racks(99, *told) == holds
+    unsettled_ns = Settings(told).unsettled_ns("t")
+    assert unsettled_ns == (None if unsettled_s is None else unsettled_s * S)
 
 
 def test_where_settings_can_change() -> None:

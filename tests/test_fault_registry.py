@@ -101,6 +101,12 @@ def steps(lab: Any) -> list[str]:
     return [str(event.data["step"]) for event in History(lab.history_path).events()]
 
 
+def heal_orphans(lab: Any) -> list[str]:
+    """What is told of all that are healed, one after the other."""
+    told = [registry.heal_orphan(lab, one.since_ns) for one in registry.orphans()]
+    return [one for one in told if one]
+
+
 def killed(lab: Any, where: str, monkeypatch: pytest.MonkeyPatch, one: Active) -> None:
     """A command of its own that is killed with SIGKILL, as far as anybody can tell, in one of its steps."""
     child = os.fork()
@@ -128,7 +134,7 @@ def test_what_a_heal_has_to_know_is_written_before_anything_is_done(lab: Any, mo
     killed(lab, "inject", monkeypatch, fault())
     assert [(one.phase, one.facts) for one in registry.active()] == [("injecting", {"id": 7})]
     assert len(registry.orphans()) == 1
-    assert registry.heal_orphans(lab) == ()
+    assert heal_orphans(lab) == []
     assert (lab.known, registry.active()) == ([{"id": 7}], ())
     # nobody claims that it had been away
     assert steps(lab)[-2:] == ["heal", "healed"]
@@ -140,7 +146,7 @@ def test_a_command_that_is_killed_before_it_does_anything_leaves_nothing(
 ) -> None:
     killed(lab, "before", monkeypatch, fault(for_s=3600))
     assert [one.phase for one in registry.active()] == ["planned"]
-    assert registry.heal_orphans(lab) == ()
+    assert heal_orphans(lab) == []
     assert (lab.known, registry.active()) == ([], ())
 
 
@@ -198,7 +204,7 @@ def test_an_interrupted_command_that_dies_in_its_heal_does_not_tell_that_the_fau
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     assert [one.phase for one in registry.active()] == ["healing"]
-    assert registry.heal_orphans(lab) == ()
+    assert heal_orphans(lab) == []
     assert "held" not in steps(lab)
 
 
@@ -248,9 +254,9 @@ def test_a_fault_whose_command_lives_is_no_orphan(lab: Any) -> None:
 def test_whatever_an_orphan_s_heal_raises_is_kept_as_the_reason(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(lab, fault(for_s=0.001))
     monkeypatch.setattr(Fault, "heal", lambda *_: 1 // 0)
-    assert len(registry.heal_orphans(lab)) == 1
+    assert len(heal_orphans(lab)) == 1
     assert "division" in registry.active()[0].failed
-    assert (registry.heal_orphans(lab), registry.orphans()) == ((), ())
+    assert registry.orphans() == ()
 
 
 def test_what_another_fault_makes_unprovable_is_refused_by_its_name_and_not_noted(lab: Any) -> None:
@@ -274,7 +280,7 @@ def test_what_a_process_leaves_that_dies_within_the_block_is_healed_by_the_lab(l
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     lab.away = True
     assert [(one.phase, one.settings) for one in registry.orphans()] == [("in force", {"rtt_ms": 3})]
-    assert registry.heal_orphans(lab) == ()
+    assert heal_orphans(lab) == []
     assert registry.active() == ()
     with registry.applied(lab, "kill", target, history):
         pass
@@ -282,26 +288,56 @@ def test_what_a_process_leaves_that_dies_within_the_block_is_healed_by_the_lab(l
     assert registry.active() == ()
 
 
-@pytest.mark.parametrize(("program", "starts", "failed"), [("sleep 300", 1, False), ("echo", 3, True)])
+def healer_of(lab: Any, monkeypatch: pytest.MonkeyPatch, program: str) -> orphans.Healer:
+    monkeypatch.setattr(orphans, "WORDS", ("sh", "-c", program, "heal"))
+    lab.variables = {}
+    return orphans.Healer(lab)
+
+
 def test_a_process_that_heals_nothing_is_started_a_few_times(
-    lab: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, starts: int, failed: bool
+    lab: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     told = tmp_path / "starts"
-    monkeypatch.setattr(orphans, "WORDS", ("sh", "-c", f"echo >> {told}; exec {program}"))
-    lab.variables = {}
-    killed(lab, "inject", monkeypatch, fault())
-    healer = orphans.Healer(lab)
+    killed(lab, "inject", monkeypatch, fault("b"))
+    killed(lab, "inject", monkeypatch, fault("c"))
+    healer = healer_of(lab, monkeypatch, f"echo $1 >> {told}")
+    first, second = (str(one.since_ns) for one in registry.active())
 
-    def done() -> bool:
+    def given_up() -> bool:
         healer.look()
-        return bool(registry.active()[0].failed)
+        return all(one.failed for one in registry.active())
 
-    if failed:
-        wait_for(done, what="it to be given up", timeout_s=10)
-    else:
-        assert not any(done() for _ in range(20))
-    wait_for(lambda: told.exists() and len(told.read_text()) == starts, what="its starts", timeout_s=5)
-    assert healer.child is not None or failed
-    if healer.child is not None:
-        healer.child.kill()
-        healer.child.wait()
+    wait_for(given_up, what="them to be given up", timeout_s=10)
+    # each in its turn, so that one does not keep the other from it
+    assert told.read_text().split() == [first, second] * 3
+    healer.look()
+    assert healer.child is None
+
+
+def test_one_process_heals_at_a_time(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(lab, "inject", monkeypatch, fault("b"))
+    healer = healer_of(lab, monkeypatch, "exec sleep 300")
+    healer.look()
+    child = healer.child
+    assert child is not None
+    for _ in range(9):
+        healer.look()
+    assert healer.child is child
+    child.kill()
+    child.wait()
+    healer.look()
+    assert healer.child is not None
+    assert healer.child is not child
+    healer.child.kill()
+    healer.child.wait()
+
+
+def test_a_heal_that_another_command_is_about_is_left_to_it(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(lab, "inject", monkeypatch, fault("b"))
+    (one,) = registry.active()
+    healer = healer_of(lab, monkeypatch, "true")
+    with registry._owned(one):
+        healer.look()
+        assert healer.child is None
+        assert registry.heal_orphan(lab, one.since_ns) == ""
+    assert [left.failed for left in registry.active()] == [""]

@@ -257,11 +257,13 @@ class Settings:
         """All changes that somebody asked for, in the order of time."""
         found: list[Request] = []
         for word, _ in self._told.get(topic, ()):
-            waits = bool(found) and found[-1].ended is None and found[-1].begun.value == word.value
-            if word.step == "begin" or (word.step == "open" and not waits):
+            waiting = [at for at, one in enumerate(found) if one.ended is None and one.begun.value == word.value]
+            if word.step == "begin" or (word.step == "open" and not waiting):
                 found.append(Request(word, word if word.step == "open" else None))
-            elif word.step != "seen" and waits:
-                found[-1] = replace(found[-1], ended=word)
+            elif word.step != "seen":
+                # what has settled has done so for all who asked for it
+                for at in waiting if word.step == "settled" else waiting[-1:]:
+                    found[at] = replace(found[at], ended=word)
         return tuple(found)
 
     def possible(self, topic: str, from_ns: int, to_ns: int) -> frozenset[Requirement]:
@@ -288,36 +290,65 @@ class Settings:
         return frozenset(found)
 
 
+@dataclass(frozen=True)
+class _Meaning:
+    """What words on a topic's settings come to.
+
+    Attributes:
+        holds: the settings that may hold.
+        asked: those of the last request, until it has ended.
+        opened: whether somebody tells that it did not settle.
+    """
+
+    holds: frozenset[Requirement] = frozenset()
+    asked: Requirement | None = None
+    opened: bool = False
+
+
 def _meanings(words: Sequence[Word]) -> list[tuple[Word, frozenset[Requirement]]]:
     found: list[tuple[Word, frozenset[Requirement]]] = []
-    current: frozenset[Requirement] = frozenset()
-    asked: Requirement | None = None
-    opened = False
-    before = current, asked, opened
+    meaning = _Meaning()
     for index, word in enumerate(words):
-        if word.step == "begin":
-            before = current, asked, opened
-            current, asked, opened = current | {word.value}, word.value, False
-        elif word.step == "refused":
-            # of one that another request has overtaken nothing is known
-            current, asked, opened = before if word.value == asked else (current, asked, opened)
-        elif word.step == "open":
-            current, opened = current | {word.value}, True
-        elif word.step == "settled":
-            # of a change that another one has overtaken by then
-            current = frozenset({word.value} if asked is None else {word.value, asked})
-            asked = None if asked == word.value else asked
-        elif asked is not None:
-            # One broker has said it; whether all go by it is told by 'settled', if by anything.
-            current |= {word.value}
-            if word.value == asked and not opened and not _settles(words[index:], asked):
-                current, asked = frozenset({word.value}), None
-        elif _outdated(words, index):
+        if word.step == "refused":
+            words = _without(words, index)
+            meaning = _Meaning()
+            for at in range(index + 1):
+                meaning = _after(meaning, words, at)
+        elif word.step == "seen" and meaning.asked is None and _outdated(words, index):
             continue
         else:
-            current = frozenset({word.value})
-        found.append((word, current))
+            meaning = _after(meaning, words, index)
+        found.append((word, meaning.holds))
     return found
+
+
+def _without(words: Sequence[Word], index: int) -> list[Word]:
+    """The words as if what is refused in one of them had never been asked for."""
+    asked = [at for at in range(index) if words[at].step == "begin" and words[at].value == words[index].value]
+    gone = {index, *asked[-1:]}
+    return [replace(word, step="") if at in gone else word for at, word in enumerate(words)]
+
+
+def _after(before: _Meaning, words: Sequence[Word], index: int) -> _Meaning:
+    """What words come to with one more."""
+    word, holds, asked = words[index], before.holds, before.asked
+    if word.step == "begin":
+        return _Meaning(holds | {word.value}, word.value)
+    if word.step == "open":
+        return replace(before, holds=holds | {word.value}, opened=True)
+    if word.step == "settled":
+        # of a change that another one has overtaken by then
+        return _Meaning(
+            frozenset({word.value} if asked is None else {word.value, asked}),
+            None if asked == word.value else asked,
+            before.opened,
+        )
+    if word.step != "seen" or (asked is None and _outdated(words, index)):
+        return before
+    if asked is None or (word.value == asked and not before.opened and not _settles(words[index:], asked)):
+        return _Meaning(frozenset({word.value}), None, before.opened)
+    # One broker has said it; whether all go by it is told by 'settled', if by anything.
+    return replace(before, holds=holds | {word.value})
 
 
 def _settles(rest: Sequence[Word], value: Requirement) -> bool:

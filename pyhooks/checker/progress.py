@@ -14,7 +14,7 @@ from itertools import pairwise
 from pyhooks.checker import cluster, settling
 from pyhooks.checker.cluster import Fault, Look, Requirement, Settings
 from pyhooks.checker.records import Attempt, Place, Records
-from pyhooks.checker.settling import BLIND_S, NS, SETTLE_S, Change, Span
+from pyhooks.checker.settling import BLIND_S, NS, SETTLE_S, Ahead, Change, Excuse, Span
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
 from pyhooks.workload.certainty import TOO_FEW
@@ -31,23 +31,23 @@ class Window:
         to_ns: end.
         enough: whether replicas and racks in the ISR are enough to acknowledge.
         look: the state.
-        sure_ns: until when outcomes must go by it; after that they may go by what was seen next.
+        ahead: what may have been known to leaders already.
     """
 
     from_ns: int
     to_ns: int
     enough: bool
     look: Look
-    sure_ns: int = settling.NEVER_NS
+    ahead: Ahead
 
-    def early(self, attempt: Attempt) -> bool:
-        """Whether an attempt may have gone by what was seen next."""
-        return attempt.done_ns > self.sure_ns and settling.follows(attempt, enough=not self.enough)
+    def excuse(self, attempt: Attempt) -> Excuse:
+        """By what an attempt may have gone that contradicts the state."""
+        return self.ahead.excuse(attempt) if settling.follows(attempt, enough=not self.enough) else ""
 
     def judges(self, attempt: Attempt) -> bool:
-        """Whether it has the whole of an attempt, and that was sure to go by it."""
+        """Whether it has the whole of an attempt, which did not go by what was seen next."""
         whole = self.from_ns <= attempt.sent_ns and attempt.done_ns <= self.to_ns
-        return whole and not self.early(attempt)
+        return whole and self.excuse(attempt) != "next"
 
 
 def windows(
@@ -58,7 +58,8 @@ def windows(
     Time under a fault counts only when nothing under the fault leads or is in sync any more: until then the looks tell
     what was, not what is. So it does after the heal until that is proved, and where settings change.
     """
-    for stretch, after in settling.with_next(settling.stretches(seen, faults)):
+    found = [*settling.stretches(seen, faults)]
+    for number, stretch in enumerate(found):
         from_ns, to_ns, look = stretch[0].at_ns + settle_ns, stretch[-1].since_ns, stretch[0]
         cuts = [
             (inject_ns, ended_ns)
@@ -70,9 +71,8 @@ def windows(
                 expected = {one.met_by(look) for one in wanted}
                 if look.replicas and len(expected) == 1:
                     (enough,) = expected
-                    last = end_ns == to_ns
-                    sure_ns = settling.sure_ns(place[0], stretch[-1], after, faults, settings, enough=enough)
-                    yield Window(begin_ns, end_ns, enough, look, sure_ns if last else settling.NEVER_NS)
+                    ahead = settling.ahead_of(place[0], found, number, settings, faults, enough=enough)
+                    yield Window(begin_ns, end_ns, enough, look, ahead)
 
 
 def _between(
@@ -128,11 +128,14 @@ def check_progress(
     is wrong; of one sent before, unknown. So it is where the state changes too often for a stretch to settle, but what
     is expected stays the same: after ``settle_s`` nothing else may happen.
 
-    In between, while a change settles, attempts count for nothing, and are told as a note. What the settling took is
-    measured (see ``pyhooks.checker.settling``) and is a note, too. A change that attempts contradict and that none
-    follows is unknown. Unknown, too: no stretch at all, stretches in which fewer than ``attempts_min`` attempts began,
-    unless they are too short for that, attempts while nobody looked (see ``blind``), and a partition of which no
-    attempt could be judged while all was enough, or while it was too few, though it was seen like that.
+    In between, while a change settles, attempts count for nothing, and are told as a note. So are those that go by a
+    change up to ``LAG_S`` before looks show it; if no look shows what they may have gone by, they are unknown. What the
+    settling took is measured (see ``pyhooks.checker.settling``) and is a note, too. A change that attempts contradict
+    and that none follows is unknown. Unknown, too: no stretch at all, stretches in which fewer than ``attempts_min``
+    attempts began, unless they are too short for that, attempts while nobody looked (see ``blind``), or that contradict
+    the looks under a fault for which nothing is judged, or that are not judged for the sake of a heal that is not
+    proved or of settings that never settled, and a partition of which no attempt could be judged while all was enough,
+    or while it was too few, though it was seen like that.
 
     Args:
         events: a whole history. Its clients must have been able to reach all leaders that are not under a fault.
@@ -169,10 +172,17 @@ def check_progress(
         if between:
             of_all = f"{len(between)} of {len(own)} attempts"
             notes.append(f"{name}: {of_all} are not judged: a change, a fault, or nobody looked")
-        if doubtful := settling.doubtful(place, looks.get(place, ()), settings, faults, settle_ns, between):
+        # as if there were no faults: looks may tell what was, but nobody knows
+        doubtful = [
+            one
+            for span in settling.spans(place, looks.get(place, ()), settings, (), settle_ns)
+            for one, excuse in settling.late(span, between, settle_ns)
+            if not excuse
+        ]
+        if doubtful:
             missing.append(
-                f"{name}: {len(doubtful)} attempts contradict what was seen while something under a fault led or was in"
-                f" sync, the first is {doubtful[0].key}"
+                f"{name}: {len(doubtful)} attempts contradict what was seen while a fault made that doubtful, the first"
+                f" is {doubtful[0].key}"
             )
         missing += _unproved(name, looks.get(place, ()), faults, between)
         begun_ns = settings.unsettled_ns(place[0])
@@ -224,7 +234,7 @@ def _unproved(name: str, seen: Sequence[Look], faults: Sequence[Fault], attempts
 
 
 def _settled(
-    name: str, span: Span, change: Change | None, late: Sequence[Attempt], settle_s: float
+    name: str, span: Span, change: Change | None, late: Sequence[tuple[Attempt, Excuse]], settle_s: float
 ) -> tuple[list[str], list[str]]:
     """What is wrong and what is unknown of a change and of what was expected from then on.
 
@@ -232,23 +242,27 @@ def _settled(
         name: of the partition.
         span: what was expected.
         change: with which it begins, if with any.
-        late: attempts that are in no window, and contradict it after the bound.
+        late: attempts that are in no window, and contradict it after the bound, with what excuses them.
         settle_s: the bound.
     """
     now = "enough" if span.enough else "too few"
-    wrong = [
-        f"{name}: {now} for {(one.sent_ns - span.from_ns) / NS:.1f} s, in changing states, and record {one.key} was"
-        f" {'acknowledged' if one.outcome == 'ok' else f'refused with {one.exception}'}"
-        for one in late
-    ]
+    wrong: list[str] = []
+    missing: list[str] = []
+    for one, excuse in late:
+        said = f"{name}: {now} for {(one.sent_ns - span.from_ns) / NS:.1f} s, in changing states, and record {one.key}"
+        (missing if excuse else wrong).append(f"{said} was {_ending(one)}")
     if change is None or not change.old:
-        return wrong, []
+        return wrong, missing
     took = f"{name}: outcomes followed what was before for {change.kept_s:.1f} s after it was {now}"
-    if change.old[-1].sent_ns - span.from_ns >= settle_s * NS:
-        return [*wrong, f"{took}: the change did not take effect within {settle_s:g} s"], []
-    if not change.follows:
-        return wrong, [f"{took}, and none was seen to follow the change"]
-    return wrong, []
+    if change.sure and change.sure[-1].sent_ns - span.from_ns >= settle_s * NS:
+        wrong.append(f"{took}: the change did not take effect within {settle_s:g} s")
+    elif not change.follows:
+        missing.append(f"{took}, and none was seen to follow the change")
+    return wrong, missing
+
+
+def _ending(attempt: Attempt) -> str:
+    return "acknowledged" if attempt.outcome == "ok" else f"refused with {attempt.exception}"
 
 
 def _judged(
@@ -266,19 +280,21 @@ def _judged(
     inside = [one for one in began if window.judges(one)]
     if not window.enough:
         for one in attempts:
-            if one.outcome == "ok" and window.from_ns <= one.done_ns <= window.to_ns and not window.early(one):
+            excuse = window.excuse(one)
+            if one.outcome == "ok" and window.from_ns <= one.done_ns <= window.to_ns and excuse != "next":
                 early = one.sent_ns < window.from_ns
-                (missing if early else wrong).append(f"{state}: too few, and record {one.key} was acknowledged")
+                said = f"{state}: too few, and record {one.key} was {_ending(one)}"
+                (missing if early or excuse else wrong).append(said)
         return wrong, missing, len(inside)
     stuck = [one for one in began if one.done_ns > window.to_ns and window.to_ns - one.sent_ns > patience_ns]
     acked = sum(one.outcome == "ok" for one in inside)
-    wrong += [
-        f"{state}: enough, and record {one.key} was refused with {one.exception}"
-        for one in inside
-        if one.exception in TOO_FEW
-    ]
+    for one in inside:
+        if one.exception in TOO_FEW:
+            said = f"{state}: enough, and record {one.key} was {_ending(one)}"
+            (missing if window.excuse(one) else wrong).append(said)
     open_ended = [one for one in inside if one.outcome != "ok" and one.exception not in TOO_FEW] + stuck
-    if open_ended and not acked:
+    sure_ns = window.ahead.from_ns
+    if not acked and any(one.done_ns <= sure_ns or sure_ns - one.sent_ns > patience_ns for one in open_ended):
         wrong.append(f"{state}: enough, and none of {len(inside) + len(stuck)} attempts was acknowledged")
     elif open_ended:
         why = open_ended[0].exception or "no answer in time"

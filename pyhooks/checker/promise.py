@@ -15,7 +15,7 @@ from pyhooks import gate
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Fault, Look, Settings
 from pyhooks.checker.records import Attempt, Place, Read, Records, fill
-from pyhooks.checker.settling import LAG_S, NS, SETTLE_S
+from pyhooks.checker.settling import BLIND_S, LAG_S, NS, SETTLE_S
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
 
@@ -230,9 +230,11 @@ class _Judge:
         if wipe.inject_ns <= attempt.done_ns:
             # The disk was destroyed at an unknown moment between the begin and its proof.
             return None
-        seen = self.looks.get(place, ())
-        between = [look for look in seen if attempt.done_ns + _LAG_NS < look.since_ns and look.at_ns < wipe.inject_ns]
-        if any(broker in look.isr for look in between):
+        seen = [look for look in self.looks.get(place, ()) if look.at_ns < wipe.inject_ns]
+        if any(broker in look.isr for look in seen if attempt.done_ns + _LAG_NS < look.since_ns):
             return True
-        before = cluster.at(seen, attempt.sent_ns)
-        return False if between and before is not None and broker not in before.isr else None
+        first = bisect_right(seen, attempt.sent_ns, key=_moment) - 1
+        if first < 0 or any(broker in look.isr for look in seen[first:]):
+            return None
+        moments = [*(look.at_ns for look in seen[first:]), wipe.inject_ns]
+        return None if any(two - one > BLIND_S * NS for one, two in pairwise(moments)) else False

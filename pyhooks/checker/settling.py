@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Fault, Look, Requirement, Settings
@@ -27,8 +28,50 @@ SETTLE_S = 2.0
 # By how much the metadata of the broker that a look asks may lag behind the leader.
 LAG_S = 1.0
 NEVER_NS = 1 << 63
+# For an attempt that contradicts what looks show: what else it may have gone by.
+Excuse = Literal["", "next", "unclear"]
+_LAG_NS = round(LAG_S * NS)
 # A gap between looks that is longer than this could hide a change and its reversal.
 BLIND_S = 3.0
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Since when a leader may go by something else than what looks show, which is what was up to ``LAG_S`` before.
+
+    Attributes:
+        next_ns: by a state that is seen afterwards and calls for the opposite.
+        unclear_ns: by one that nobody saw, as far as anybody can tell, or that a fault has made.
+    """
+
+    next_ns: int = NEVER_NS
+    unclear_ns: int = NEVER_NS
+
+    @property
+    def from_ns(self) -> int:
+        """Since when by any of them."""
+        return min(self.next_ns, self.unclear_ns)
+
+    def excuse(self, attempt: Attempt) -> Excuse:
+        """By what an attempt may have gone that contradicts the looks."""
+        if attempt.done_ns > self.next_ns:
+            return "next"
+        return "unclear" if attempt.done_ns > self.unclear_ns else ""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of time in which the state was known and the same.
+
+    Attributes:
+        from_ns: its start, monotonic.
+        to_ns: its end.
+        ahead: what may have been known to leaders already.
+    """
+
+    from_ns: int
+    to_ns: int
+    ahead: Ahead
 
 
 @dataclass(frozen=True)
@@ -36,29 +79,33 @@ class Span:
     """A stretch of time in which one thing was expected of a partition.
 
     Attributes:
-        from_ns: when that was first known, monotonic.
-        to_ns: until when it was, as far as anybody looked.
         enough: whether replicas and racks in the ISR are enough to acknowledge.
-        parts: the stretches in it in which the partition's state was the same; between them it was in motion.
+        pieces: the stretches in it in which the partition's state was the same; between them it was in motion.
         before_ns: until when the opposite was known, if that was within ``BLIND_S``; so this begins with a change.
-        sure_ns: until when outcomes must go by it; after that they may go by what was seen next.
     """
 
-    from_ns: int
-    to_ns: int
     enough: bool
-    parts: tuple[tuple[int, int], ...]
+    pieces: tuple[Piece, ...]
     before_ns: int | None = None
-    sure_ns: int = NEVER_NS
 
-    def inside(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Attempts that began and ended while the state was known, by their ends."""
+    @property
+    def from_ns(self) -> int:
+        """When that was first known, monotonic."""
+        return self.pieces[0].from_ns
+
+    @property
+    def to_ns(self) -> int:
+        """Until when it was, as far as anybody looked."""
+        return self.pieces[-1].to_ns
+
+    def inside(self, attempts: Sequence[Attempt]) -> list[tuple[Attempt, Excuse]]:
+        """Attempts that began and ended while the state was known, by their ends, with what excuses them."""
         found = []
         for one in attempts:
-            at = bisect_right(self.parts, one.sent_ns, key=lambda part: part[0]) - 1
-            if at >= 0 and one.done_ns <= self.parts[at][1]:
-                found.append(one)
-        return sorted(found, key=lambda one: one.done_ns)
+            at = bisect_right(self.pieces, one.sent_ns, key=lambda piece: piece.from_ns) - 1
+            if at >= 0 and one.done_ns <= self.pieces[at].to_ns:
+                found.append((one, self.pieces[at].ahead.excuse(one)))
+        return sorted(found, key=lambda pair: pair[0].done_ns)
 
 
 @dataclass(frozen=True)
@@ -68,11 +115,13 @@ class Change:
     Attributes:
         span: what was expected from then on.
         old: attempts that ended as the state before demands.
-        follows: whether one ended as the new state demands after the last of those.
+        sure: those of them that nothing excuses.
+        follows: whether one ended as the new state demands after the last of the old ones.
     """
 
     span: Span
     old: tuple[Attempt, ...]
+    sure: tuple[Attempt, ...]
     follows: bool
 
     @property
@@ -163,28 +212,49 @@ def _joined(one: Look, two: Look, faults: Sequence[Fault], enough: bool, wanted:
     return all(requirement.met_by(between) is enough for requirement in wanted)
 
 
-def sure_ns(
-    topic: str, one: Look, two: Look | None, faults: Sequence[Fault], settings: Settings, *, enough: bool
-) -> int:
-    """Until when what looks tell of a state is what the leader goes by.
+def ahead_of(
+    topic: str,
+    found: Sequence[Sequence[Look]],
+    number: int,
+    settings: Settings,
+    faults: Sequence[Fault],
+    *,
+    enough: bool,
+) -> Ahead:
+    """What a leader may have known already while looks showed a state.
 
-    A change that a fault or its heal may have caused has not begun before that did.
+    A later state may hold since the last look at each one before it, less ``LAG_S``.
 
     Args:
         topic: of which.
-        one: the last look at the state.
-        two: the next look, if there is one.
-        faults: all of them.
+        found: stretches of looks.
+        number: that of the state.
         settings: of the topic.
+        faults: all of them.
         enough: what the state calls for.
     """
-    if (
-        two is None
-        or _struck(one, two, faults)
-        or _joined(one, two, faults, enough, settings.possible(topic, one.since_ns, two.at_ns))
-    ):
-        return NEVER_NS
-    return one.since_ns - round(LAG_S * NS)
+    last = one = found[number][-1]
+    may_ns = last.since_ns - _LAG_NS
+    next_ns = unclear_ns = NEVER_NS
+    for stretch in found[number + 1 :]:
+        if may_ns >= last.since_ns:
+            return Ahead(next_ns, unclear_ns)
+        two = stretch[0]
+        if two.at_ns - one.at_ns > BLIND_S * NS:
+            break
+        wanted = settings.possible(topic, last.since_ns - _LAG_NS, two.at_ns)
+        struck = _struck(last, two, faults)
+        if any(requirement.met_by(two) is not enough for requirement in wanted):
+            if struck:
+                unclear_ns = min(unclear_ns, may_ns)
+            else:
+                next_ns = min(next_ns, may_ns)
+        elif struck or (one.state != two.state and not _joined(one, two, faults, enough, wanted)):
+            unclear_ns = min(unclear_ns, may_ns)
+        one = stretch[-1]
+        may_ns = max(may_ns, one.since_ns - _LAG_NS)
+    # nobody saw what came then
+    return Ahead(next_ns, min(unclear_ns, may_ns))
 
 
 def under_faults(look: Look, faults: Sequence[Fault], settle_ns: int, to_ns: int) -> list[tuple[int, int]]:
@@ -204,20 +274,14 @@ class _Part:
     """A piece of time in which neither state nor settings change.
 
     Attributes:
-        from_ns: its start.
-        to_ns: its end.
+        piece: it.
         looks: those at its state, of which it is a piece.
         enough: what is expected, or None where that is not known.
-        seen: the same, by looks alone, whatever faults there are.
-        sure_ns: see ``Span``.
     """
 
-    from_ns: int
-    to_ns: int
+    piece: Piece
     looks: Sequence[Look]
     enough: bool | None
-    seen: bool | None
-    sure_ns: int
 
 
 def spans(
@@ -229,37 +293,36 @@ def spans(
     for part in _parts(place, seen, settings, faults, settle_ns):
         if part.enough is not None:
             last = found[-1] if found else None
-            near = last is not None and part.from_ns - last.to_ns <= BLIND_S * NS
-            held = settings.possible(place[0], before.to_ns, part.from_ns) if before else frozenset()
-            if last is not None and near and before is not None and _goes_on(before, part, faults, held):
-                *parts, (begin_ns, end_ns) = last.parts
-                parts += (
-                    [(begin_ns, part.to_ns)]
-                    if end_ns == part.from_ns
-                    else [(begin_ns, end_ns), (part.from_ns, part.to_ns)]
-                )
-                found[-1] = replace(last, to_ns=part.to_ns, parts=tuple(parts), sure_ns=part.sure_ns)
+            near = last is not None and part.piece.from_ns - last.to_ns <= BLIND_S * NS
+            if last is not None and near and before is not None and _goes_on(place[0], before, part, settings, faults):
+                *pieces, end = last.pieces
+                if end.to_ns == part.piece.from_ns:
+                    pieces += [replace(end, to_ns=part.piece.to_ns)]
+                else:
+                    pieces += [end, part.piece]
+                found[-1] = replace(last, pieces=tuple(pieces))
             else:
-                before_ns = last.to_ns if last is not None and near and last.enough is not part.enough else None
-                own = ((part.from_ns, part.to_ns),)
-                found.append(Span(part.from_ns, part.to_ns, part.enough, own, before_ns, part.sure_ns))
+                opposite = last is not None and near and last.enough is not part.enough
+                found.append(Span(part.enough, (part.piece,), last.to_ns if last is not None and opposite else None))
         before = part
     return found
 
 
-def _goes_on(before: _Part, part: _Part, faults: Sequence[Fault], wanted: Collection[Requirement]) -> bool:
-    """Whether the same was expected before a piece, and all the time in between, in which ``wanted`` may have held."""
+def _goes_on(topic: str, before: _Part, part: _Part, settings: Settings, faults: Sequence[Fault]) -> bool:
+    """Whether the same was expected before a piece, and all the time in between."""
     if part.enough is None or before.enough is not part.enough:
         return False
     if before.looks is part.looks:
         return True
+    wanted = settings.possible(topic, before.piece.to_ns, part.piece.from_ns)
     return _joined(before.looks[-1], part.looks[0], faults, part.enough, wanted)
 
 
 def _parts(
     place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
 ) -> Iterator[_Part]:
-    for stretch, after in with_next(stretches(seen, faults)):
+    found = [*stretches(seen, faults)]
+    for number, stretch in enumerate(found):
         look, from_ns, to_ns = stretch[0], stretch[0].at_ns, stretch[-1].since_ns
         cuts = under_faults(look, faults, settle_ns, to_ns)
         edges = {at_ns for cut in cuts for at_ns in cut} | set(settings.edges(place[0]))
@@ -267,43 +330,13 @@ def _parts(
         for begin_ns, end_ns in pairwise(marks):
             wanted = settings.possible(place[0], begin_ns + 1, end_ns - 1)
             expected = {one.met_by(look) for one in wanted}
-            told = expected.pop() if look.replicas and len(expected) == 1 else None
             cut = any(begin_ns < cut_to and cut_from < end_ns for cut_from, cut_to in cuts)
-            until_ns = NEVER_NS
-            if told is not None and end_ns == to_ns:
-                until_ns = sure_ns(place[0], stretch[-1], after, faults, settings, enough=told)
-            yield _Part(begin_ns, end_ns, stretch, None if cut else told, told, until_ns)
-
-
-def with_next(found: Iterable[list[Look]]) -> Iterator[tuple[list[Look], Look | None]]:
-    """Stretches, and with each the first look of the next one."""
-    ahead = [*found]
-    yield from zip(ahead, [*(stretch[0] for stretch in ahead), None][1:], strict=True)
-
-
-def doubtful(
-    place: Place,
-    seen: Sequence[Look],
-    settings: Settings,
-    faults: Sequence[Fault],
-    settle_ns: int,
-    attempts: Sequence[Attempt],
-) -> list[Attempt]:
-    """Attempts that contradict looks at a state in which something under a fault leads or is in sync, and which lasts.
-
-    Looks may tell what was; but nobody knows.
-    """
-    found = []
-    for part in _parts(place, seen, settings, faults, settle_ns):
-        if part.seen is not None and part.enough is None:
-            found += [
-                one
-                for one in attempts
-                if part.from_ns + settle_ns <= one.sent_ns
-                and one.done_ns <= min(part.to_ns, part.sure_ns)
-                and follows(one, enough=not part.seen)
-            ]
-    return found
+            if look.replicas and len(expected) == 1 and not cut:
+                (enough,) = expected
+                ahead = ahead_of(place[0], found, number, settings, faults, enough=enough)
+                yield _Part(Piece(begin_ns, end_ns, ahead), stretch, enough)
+            else:
+                yield _Part(Piece(begin_ns, end_ns, Ahead()), stretch, None)
 
 
 def change_of(span: Span, attempts: Sequence[Attempt]) -> Change | None:
@@ -311,12 +344,19 @@ def change_of(span: Span, attempts: Sequence[Attempt]) -> Change | None:
     if span.before_ns is None:
         return None
     inside = span.inside(attempts)
-    against = [one for one in inside if follows(one, enough=not span.enough)]
-    new = [one for one in inside if follows(one, enough=span.enough)]
-    # When one has followed the change, those at the end may follow the next one.
-    early = [one for one in against if new and new[0].done_ns < one.sent_ns and one.done_ns > span.sure_ns]
-    old = tuple(one for one in against if one not in early)
-    return Change(span, old, any(not old or one.done_ns > old[-1].done_ns for one in new))
+    new = [one for one, _ in inside if follows(one, enough=span.enough)]
+    # When one has followed the change, others may follow the next one.
+    old = [
+        (one, excuse)
+        for one, excuse in inside
+        if follows(one, enough=not span.enough) and not (excuse == "next" and new and new[0].done_ns < one.sent_ns)
+    ]
+    return Change(
+        span,
+        tuple(one for one, _ in old),
+        tuple(one for one, excuse in old if not excuse),
+        any(not old or one.done_ns > old[-1][0].done_ns for one in new),
+    )
 
 
 def follows(attempt: Attempt, *, enough: bool) -> bool:
@@ -324,13 +364,16 @@ def follows(attempt: Attempt, *, enough: bool) -> bool:
     return attempt.outcome == "ok" if enough else attempt.exception in TOO_FEW
 
 
-def late(span: Span, attempts: Sequence[Attempt], settle_ns: int) -> list[Attempt]:
-    """Attempts that ended as the opposite demands though they were sent after a change had time to settle."""
+def late(span: Span, attempts: Sequence[Attempt], settle_ns: int) -> list[tuple[Attempt, Excuse]]:
+    """Attempts that ended as the opposite demands though they were sent after a change had time to settle.
+
+    Those are left out that may go by what was seen next.
+    """
     over_ns = span.from_ns + settle_ns
     return [
-        one
-        for one in span.inside(attempts)
-        if one.sent_ns >= over_ns and one.done_ns <= span.sure_ns and follows(one, enough=not span.enough)
+        (one, excuse)
+        for one, excuse in span.inside(attempts)
+        if one.sent_ns >= over_ns and excuse != "next" and follows(one, enough=not span.enough)
     ]
 
 

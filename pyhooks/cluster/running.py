@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +10,15 @@ from typing import Literal, Protocol
 
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.topology import Link, Node, Quality, Topology
+from pyhooks.errors import RackgateError
 
 # one round trip of the slowest way that a fault may make, and some; what is silent costs all of it
 WAIT_S = 3.0
 # In that time the kernel sends a SYN twice. Over a way that loses a third of the packets in each direction no answer
 # comes in one of four times; to all of these once in 10,000 times.
 TRIES = 8
+# Nor is it an answer if the node is not found.
+SILENT = (errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH)
 ProcessState = Literal["up", "paused", "down"]
 _NUM_THREADS = 17  # proc(5)'s 20th field, counted from the state letter
 # An ApiVersions request of version 0, which every Kafka since 0.10 answers: size, key, version, correlation id, no
@@ -121,8 +125,11 @@ def reachable(node: Node, tries: int = TRIES) -> bool:
     Args:
         node: whose.
         tries: how often it is asked if there is no answer, since a way may lose some; a refusal is an answer.
+
+    Raises:
+        RackgateError: this side can't ask.
     """
-    return _says(lambda: _connected(node), tries)
+    return _says(lambda: _connected(node), node, tries)
 
 
 def serves(node: Node, tries: int = TRIES) -> bool:
@@ -131,18 +138,22 @@ def serves(node: Node, tries: int = TRIES) -> bool:
     Args:
         node: whose.
         tries: how often it is asked if there is no answer.
+
+    Raises:
+        RackgateError: this side can't ask.
     """
-    return _says(lambda: _answered(node), tries)
+    return _says(lambda: _answered(node), node, tries)
 
 
-def _says(ask: Callable[[], bool], tries: int) -> bool:
+def _says(ask: Callable[[], bool], node: Node, tries: int) -> bool:
     for _ in range(tries):
         try:
             return ask()
-        except TimeoutError:
-            continue
-        except OSError:
+        except ConnectionError:
             return False
+        except OSError as error:
+            if not isinstance(error, TimeoutError) and error.errno not in SILENT:
+                raise RackgateError(f"{node.name}: nobody can ask at {node.address}: {error}") from error
     return False
 
 

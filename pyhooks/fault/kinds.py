@@ -52,6 +52,17 @@ class _OfProcesses:
         """Nothing to know."""
         return {}
 
+    def _alive(self) -> dict[str, Question]:
+        """Is there a process on each node, and can a client connect to it?"""
+        questions: dict[str, Question] = {}
+        for node in self.target.nodes:
+            questions[f"process of {node.name}"] = partial(self._has_process, node)
+            questions[f"connect {node.name}"] = partial(reachable, node)
+        return questions
+
+    def _has_process(self, node: Node) -> bool:
+        return self.cluster.process_state(node) != "down"
+
 
 @dataclass(frozen=True)
 class Kill(_OfProcesses):
@@ -60,8 +71,8 @@ class Kill(_OfProcesses):
     kind: str = "kill"
 
     def probes(self) -> dict[str, Question]:
-        """Can a client connect to each node?"""
-        return {f"connect {node.name}": partial(reachable, node) for node in self.target.nodes}
+        """As ``_alive``."""
+        return self._alive()
 
     def inject(self) -> None:
         """Kills all at the same time."""
@@ -262,10 +273,8 @@ class Wipe(_OfProcesses):
         return tuple(node for node in self.cluster.topology.brokers if node not in self.target.nodes)
 
     def probes(self) -> dict[str, Question]:
-        """Can a client connect to each node, is there a formatted disk, and does each lost voter vote with its disk?"""
-        questions: dict[str, Question] = {
-            f"connect {node.name}": partial(reachable, node) for node in self.target.nodes
-        }
+        """Is each node alive, is there a formatted disk, and does each lost voter vote with its disk?"""
+        questions = self._alive()
         questions |= {f"disk of {node.name}": partial(self.cluster.formatted, node) for node in self._wiped}
         return questions | {f"voter {node.name} with its disk": partial(self._votes, node) for node in self._lost}
 

@@ -1,7 +1,7 @@
 """Heals what dead commands left in a lab, in a process of its own.
 
 A heal can take minutes and fail in every way; the lab's first process must go on to look after the lab meanwhile, and
-end when it is told to. Run as ``python -m pyhooks.fault.orphans`` in a lab.
+end when it is told to. Run as ``python -m pyhooks.fault.orphans SINCE_NS`` in a lab.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 
 from pyhooks import process
 from pyhooks.cluster.lab import Lab
@@ -51,12 +52,14 @@ class Healer:
         left = registry.orphans()
         for one in left:
             # A heal that fails says so itself. Its status would tell less: others collect it, too.
-            if self._tries[one.since_ns] == MOST_TRIES:
-                registry.give_up(one, "the process that heals it ends before it does, see the lab's log")
-        if any(self._tries[one.since_ns] < MOST_TRIES for one in left):
-            self._tries.update(one.since_ns for one in left)
+            if self._tries[one.since_ns] >= MOST_TRIES:
+                registry.give_up(one, "the process that heals it ends before it does, see the lab's log", patience_s=0)
+        tried = [(self._tries[one.since_ns], one.since_ns) for one in left]
+        if tried and min(tried)[0] < MOST_TRIES:
+            since_ns = min(tried)[1]
+            self._tries[since_ns] += 1
             self.child = subprocess.Popen(
-                [*process.DIES_WITH_PARENT, *WORDS],
+                [*process.DIES_WITH_PARENT, *WORDS, str(since_ns)],
                 stdin=subprocess.DEVNULL,
                 env=os.environ | self._lab.variables,
                 # Ctrl-C is for the command that runs in the lab
@@ -64,13 +67,13 @@ class Healer:
             )
 
 
-def main() -> int:
-    """Heals all there are; what fails is kept and told."""
-    told = registry.heal_orphans(Lab.attach())
-    for line in told:
-        sys.stderr.write(f"{line}\n")
+def main(argv: Sequence[str]) -> int:
+    """Heals the fault that began at the moment given; what fails is kept and told."""
+    told = registry.heal_orphan(Lab.attach(), int(argv[0]))
+    if told:
+        sys.stderr.write(f"{told}\n")
     return 1 if told else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

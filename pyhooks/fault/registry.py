@@ -224,7 +224,7 @@ def applied(
         lab: in which this process runs.
         kind: as in ``rackgate rack KIND``.
         target: of it.
-        history: where it is told, if not in the lab's own.
+        history: where it is told, if not in the lab's own; should the process die, it lacks the end of the fault.
         **settings: of the kind, see ``pyhooks.fault.kinds.build``.
 
     Raises:
@@ -294,24 +294,24 @@ def orphans() -> tuple[Active, ...]:
     return tuple(found)
 
 
-def give_up(one: Active, why: str) -> None:
+def give_up(one: Active, why: str, patience_s: float = PATIENCE_S) -> None:
     """Keeps a fault that could not be healed, with the reason; does nothing if it is gone or busy."""
-    with suppress(_BusyError), _owned(one):
+    with suppress(_BusyError), _owned(one, patience_s):
         found = _read(one.path)
         if found is not None and found.since_ns == one.since_ns and not found.failed:
             replace(found, failed=why).write()
 
 
-def heal_orphans(lab: Lab) -> tuple[str, ...]:
-    """Heals all orphans; what fails is kept, with the reason, and told."""
-    told = []
+def heal_orphan(lab: Lab, since_ns: int) -> str:
+    """Heals the orphan that began at a moment; if that fails it is kept, and the reason is told."""
     for one in orphans():
-        try:
-            _heal(lab, one)
-        except _BusyError:
-            continue
-        except Exception as error:  # noqa: BLE001 - whatever it is: the next look must not try the same again
-            why = str(error) or type(error).__name__
-            give_up(one, why)
-            told.append(f"{one.text}: {why}")
-    return tuple(told)
+        if one.since_ns == since_ns:
+            try:
+                _heal(lab, one)
+            except _BusyError:
+                break
+            except Exception as error:  # noqa: BLE001 - whatever it is: the next look must not try the same again
+                why = str(error) or type(error).__name__
+                give_up(one, why)
+                return f"{one.text}: {why}"
+    return ""

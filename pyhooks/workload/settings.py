@@ -1,6 +1,6 @@
 """Changes what a topic requires of its ISR while a workload runs, so that a history tells when which value may hold.
 
-Three events of op ``settings`` (see ``pyhooks.checker.cluster``): what is ``seen`` before, ``begin`` just before the
+Events of op ``settings`` (see ``pyhooks.checker.cluster``): what is ``seen`` before, ``begin`` just before the
 request, and ``settled`` once every broker that leads or replicates the topic tells the new value, or ``refused``. An
 Admin client asks whichever broker is least busy; here each broker is asked by its id. A broker tells what its metadata
 has, and applies it to its logs in the same step a moment later (DynamicConfigPublisher in
