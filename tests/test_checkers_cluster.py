@@ -56,13 +56,16 @@ def test_a_disk_that_was_not_read_well_is_unknown(change: dict[str, Any], valid:
     assert says in "; ".join(found.because)
 
 
-def wiped(*, before: bool = False, looked: bool = True, look_s: float = 1.5) -> list[Event]:
+def wiped(
+    *, before: bool = False, looked: bool = True, look_s: float = 1.5, later_s: float | None = None
+) -> list[Event]:
     """Rack b is destroyed after (or before) three records were acknowledged, and nothing is given back to it.
 
     Args:
         before: whether it is before that.
         looked: whether somebody looks in between.
         look_s: when, after the last of them.
+        later_s: when somebody looks once more, after the proof, and sees it in the ISR still.
     """
     made = Simulated({1: "a", 2: "b", 3: "c"})
     made.rest(4)
@@ -77,6 +80,9 @@ def wiped(*, before: bool = False, looked: bool = True, look_s: float = 1.5) -> 
         made.step("wipe-rack", "b", "inject")
         made.logs[2].keys.clear()
         made.step("wipe-rack", "b", "proved", "ok")
+    if later_s is not None:
+        made.now += round(later_s * S)
+        made.look()
     made.logs[3].keys.clear()
     if not before:
         # rack c loses what it had, too: by nobody's leave
@@ -100,6 +106,9 @@ def test_a_destroyed_rack_that_nobody_saw_in_sync_is_unknown() -> None:
     assert check_promise(wiped(looked=False)).valid == "unknown"
     # what a look tells may be older than the acknowledgement
     assert check_promise(wiped(look_s=0.5)).valid == "unknown"
+    assert check_promise(wiped(look_s=0.5, later_s=0.3)).valid == "unknown"
+    # what is destroyed does not get in sync: it was
+    assert check_promise(wiped(look_s=0.5, later_s=0.8)).valid == "true"
 
 
 def lowered(*, settled: bool) -> list[Event]:
@@ -254,6 +263,50 @@ def test_recovery_within_its_bounds() -> None:
     assert check_recovery(events, isr_s=5, ack_s=10).valid == "true"
     late = check_recovery(events, isr_s=0.0001, ack_s=10)
     assert late.valid == "unknown", "nobody looked between the heal and the first look"
+
+
+def back_late(lag_s: float, *, back_s: float, until_s: float, stale_s: tuple[float, ...] = ()) -> list[Event]:
+    """Rack b leaves the ISR just before its heal and comes back some time after it, and looks tell that late."""
+    made = Simulated()
+
+    def isr(at_s: float) -> set[int]:
+        return {3} if 14.6 <= at_s < 15.0 + back_s else set()
+
+    for half in range(round(2 * (15.0 + until_s))):
+        made.now = half * S // 2
+        for at_s, step in ((10.0, "inject"), (15.0, "heal"), (17.0, "healed")):
+            if made.now / S == at_s:
+                made.step("kill-rack", "b", step, "ok")
+        made.away = isr(made.now / S)
+        made.produce()
+        made.away = set() if made.now / S - 15.0 in stale_s else isr(made.now / S - lag_s)
+        made.look()
+    made.end()
+    return made.events
+
+
+@pytest.mark.parametrize(
+    ("lag_s", "back_s", "until_s", "stale_s", "valid"),
+    [
+        (0.0, 30.0, 70, (), "true"),
+        (0.7, 30.0, 70, (), "true"),
+        # what a look shows right after the heal is what was before the replicas left
+        (0.7, 999, 70, (), "false"),
+        (0.7, 999, 30, (), "unknown"),
+        # as one tells that was cut off, until it has heard of the world
+        (0.0, 999, 70, (0.5, 3.0, 7.5), "false"),
+        (0.0, 999, 7.5, (0.5, 3.0, 7.0), "unknown"),
+        # in time, and seen too late
+        (0.7, 59.8, 70, (), "unknown"),
+        (0.7, 59.8, 60.5, (), "unknown"),
+        (0.7, 62.0, 70, (), "false"),
+    ],
+)
+def test_a_look_after_a_heal_may_show_what_was_before(
+    lag_s: float, back_s: float, until_s: float, stale_s: tuple[float, ...], valid: str
+) -> None:
+    found = check_recovery(back_late(lag_s, back_s=back_s, until_s=until_s, stale_s=stale_s))
+    assert found.valid == valid, found.because
 
 
 def stays_away(*, watched_s: float) -> list[Event]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from histories import Log, S, Simulated, changed, event, is_, outage
+from histories import TIMEOUT, Log, S, Simulated, changed, event, is_, outage
 from typer.testing import CliRunner
 
 from pyhooks.checker import cluster, settling
@@ -119,6 +119,48 @@ def test_a_leader_may_know_of_a_change_before_the_broker_that_a_look_asks() -> N
     assert "enough, and record" in late.because[0]
     # what was never seen to become otherwise is no change of which a leader could have known
     assert check_progress(told_late(30.0)).valid == "false"
+
+
+@pytest.mark.parametrize(("number", "valid"), [(58, "true"), (30, "unknown")])
+def test_an_attempt_may_meet_a_change_that_is_seen_next(number: int, valid: str) -> None:
+    """One without an answer speaks against nobody if others were acknowledged and the next state is seen."""
+    events = changed(told_late(0.7), is_("produce", "ok"), number, outcome="unknown", exception=TIMEOUT)
+    found = check_progress(events)
+    assert found.valid == valid, found.because
+
+
+@pytest.mark.parametrize("end", ["looks", "gap", "inject"])
+def test_what_nobody_saw_come_is_unknown(end: str) -> None:
+    """The last second before looks end, or pause for long, or before a fault, from which on nobody can tell."""
+    events = told_late(0.7, changes=(9.5,))
+    if end == "inject":
+        events = [*events, event(round(9.8 * S), "fault", "kill-rack", "info", "b", step="inject")]
+        events.sort(key=lambda one: one.mono_ns)
+    until_s = {"looks": 99.0, "gap": 13.5, "inject": 0.0}[end]
+    found = check_progress([one for one in events if one.op != "look" or not 10 * S < one.mono_ns < until_s * S])
+    assert found.valid == "unknown", found.because
+    assert "enough, and record" in "; ".join(found.because)
+
+
+@pytest.mark.parametrize("need", [2, 3])
+def test_several_changes_within_the_lag_are_reckoned_with(need: int) -> None:
+    """Replicas of two racks get in sync one after the other; or leave the ISR so."""
+    made = Simulated({1: "a", 2: "b", 3: "c"}, need_replicas=need)
+
+    def away(at_s: float) -> set[int]:
+        both = 5 <= at_s < 11.8 or 17.2 <= at_s < 22
+        return {2, 3} if both else {3} if 11.8 <= at_s < 12 or 17 <= at_s < 17.2 else set()
+
+    for tenth in range(280):
+        made.now = max(made.now, tenth * S // 10)
+        if tenth == 124:
+            made.settings("seen")
+        made.away = away(made.now / S)
+        made.produce()
+        made.away = away(made.now / S - 0.7)
+        made.look()
+    made.end()
+    assert check_progress(made.events).valid == "true"
 
 
 def test_what_contradicts_the_looks_under_a_fault_is_unknown() -> None:

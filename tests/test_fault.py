@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -317,22 +318,40 @@ def test_a_process_that_has_ended_is_not_a_paused_one(monkeypatch: pytest.Monkey
     assert contrary(during=False) == ["broker-3 answers"]
 
 
-def test_silence_is_asked_again_and_a_refusal_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[type[OSError]] = []
-
-    def connect(_: object, timeout: float) -> object:
-        assert timeout > 0
-        raise told.pop(0)
-
-    monkeypatch.setattr(socket, "create_connection", connect)
+@pytest.mark.parametrize(
+    ("told", "left"),
+    [
+        ([TimeoutError(), ConnectionRefusedError(), TimeoutError()], 1),
+        (
+            [OSError(errno.EHOSTUNREACH, "-"), OSError(errno.ENETUNREACH, "-"), ConnectionResetError(), TimeoutError()],
+            1,
+        ),
+        ([TimeoutError()] * (running.TRIES + 1), 1),
+        ([TimeoutError(), OSError(errno.EMFILE, "-"), TimeoutError()], -1),
+        ([OSError(errno.EADDRNOTAVAIL, "-"), TimeoutError()], -1),
+    ],
+)
+def test_silence_is_asked_again_and_a_refusal_is_not(
+    monkeypatch: pytest.MonkeyPatch, told: list[OSError], left: int
+) -> None:
+    """With -1 left it is this side that fails."""
     for asks in (running.reachable, running.serves):
-        told = [TimeoutError, ConnectionRefusedError, TimeoutError]
-        assert not asks(RACK_B.nodes[0])
-        assert told == [TimeoutError]
-        told = [TimeoutError] * (running.TRIES + 1)
-        assert not asks(RACK_B.nodes[0])
-        assert told == [TimeoutError]
-    monkeypatch.undo()
+        errors = list(told)
+        monkeypatch.setattr(socket, "create_connection", lambda _, timeout: raises(errors.pop(0), timeout))  # noqa: B023
+        if left < 0:
+            with pytest.raises(RackgateError, match=f"{RACK_B.nodes[0].name}: nobody can ask"):
+                asks(RACK_B.nodes[0])
+        else:
+            assert not asks(RACK_B.nodes[0])
+        assert len(errors) == abs(left)
+
+
+def raises(error: OSError, timeout: float) -> None:
+    assert timeout > 0
+    raise error
+
+
+def test_what_accepts_and_says_nothing_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         node = replace(RACK_B.nodes[0], ip="127.0.0.1")
         monkeypatch.setattr(Node, "port", server.getsockname()[1])

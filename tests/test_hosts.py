@@ -113,6 +113,18 @@ def test_processes(hosts: Hosts) -> None:
         hosts.all_run([BROKER])
 
 
+def test_a_host_that_cannot_be_asked_leaves_it_unknown(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object, **__: object) -> None:
+        raise EOFError("ssh is gone")
+
+    for way in ("ssh", "ssh_output", "signal"):
+        monkeypatch.setattr(Account, way, lost)
+    for ask in (hosts.process_state, hosts.formatted, hosts.kill_kafka):
+        with pytest.raises(RackgateError, match=f"{BROKER.name}: its host can't be asked: EOFError: ssh is gone"):
+            ask(BROKER)
+    monkeypatch.undo()
+
+
 def test_a_process_that_has_ended_does_not_run_though_nobody_fetches_its_status(hosts: Hosts) -> None:
     with subprocess.Popen(["true"]) as ended:
         wait_for(lambda: "Z" in process.stat_fields(Path(f"/proc/{ended.pid}")), what="its end", timeout_s=5)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
 
 HOME = "/mnt/kafka"
 TOOL_TIMEOUT_S = 60.0
+
+
+@contextmanager
+def _asked(node: Node) -> Iterator[None]:
+    """Makes what ssh raises an answer of ours, so that a proof that needed it is unknown."""
+    try:
+        yield
+    except Exception as error:  # paramiko's and ducktape's own have no common class
+        raise RackgateError(f"{node.name}: its host can't be asked: {type(error).__name__}: {error}") from error
 
 
 class Hosts:
@@ -66,17 +76,19 @@ class Hosts:
         """Runs a shell command on a host to its end and returns its standard output.
 
         Raises:
-            RackgateError: it ended with a status other than 0.
+            RackgateError: it ended with a status other than 0, or the host can't be asked.
         """
         script = f"( {command} ); printf '\\n%d' $?"
-        told = self.accounts[node.name].ssh_output(script, combine_stderr=False, timeout_sec=timeout_s)
+        with _asked(node):
+            told = self.accounts[node.name].ssh_output(script, combine_stderr=False, timeout_sec=timeout_s)
         text, _, status = told.decode(errors="replace").rpartition("\n")
         if status != "0":
             raise RackgateError(f"{node.name}: {command.split()[0]} ended with status {status}", detail=text)
         return str(text)
 
     def _status(self, node: Node, command: str) -> int:
-        status: int = self.accounts[node.name].ssh(command, allow_fail=True)
+        with _asked(node):
+            status: int = self.accounts[node.name].ssh(command, allow_fail=True)
         return status
 
     def _holds(self, node: Node, test: str) -> bool:
@@ -116,7 +128,8 @@ class Hosts:
         pid = self.kafka_pid(node)
         if pid is None:
             return False
-        self.accounts[node.name].signal(pid, number, allow_fail=True)
+        with _asked(node):
+            self.accounts[node.name].signal(pid, number, allow_fail=True)
         return True
 
     def kill_kafka(self, node: Node) -> None:

@@ -230,12 +230,14 @@ class _Judge:
         if wipe.inject_ns <= attempt.done_ns:
             # The disk was destroyed at an unknown moment between the begin and its proof.
             return None
-        seen = [look for look in self.looks.get(place, ()) if look.at_ns < wipe.inject_ns]
-        after = [look for look in seen if attempt.done_ns + _LAG_NS < look.since_ns]
-        if any(broker in look.isr for look in after):
+        # One that is destroyed does not get in sync again before its heal.
+        until_ns = wipe.heal_ns if wipe.heal_ns is not None else self.disks.at_ns
+        after = [look for look in self.looks.get(place, ()) if attempt.done_ns + _LAG_NS < look.since_ns]
+        if any(broker in look.isr for look in after if look.at_ns < until_ns):
             return True
+        seen = [look for look in self.looks.get(place, ()) if look.at_ns < wipe.inject_ns]
         first = bisect_right(seen, attempt.sent_ns, key=_moment) - 1
-        if first < 0 or not after or any(broker in look.isr for look in seen[first:]):
+        if first < 0 or not after or after[0] not in seen or any(broker in look.isr for look in seen[first:]):
             return None
         moments = [*(look.at_ns for look in seen[first:]), wipe.inject_ns]
         return None if any(two - one > BLIND_S * NS for one, two in pairwise(moments)) else False

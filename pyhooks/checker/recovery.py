@@ -12,12 +12,15 @@ from dataclasses import replace
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Fault, Look, Requirement
 from pyhooks.checker.records import Attempt, Place, Records
+from pyhooks.checker.settling import LAG_S, NS
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
 
-NS = 1_000_000_000
 ISR_S = 60.0
 ACK_S = 60.0
+# A broker that was cut off may tell for seconds what was before, if it is the one that is asked.
+STEADY_S = 2.0
+_LAG_NS = round(LAG_S * NS)
 
 
 def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: float = ACK_S) -> Verdict:
@@ -29,6 +32,9 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
     its replicas in sync, since its topic requires more racks than it is placed in, owes no acknowledgement. Replicas
     that a reassignment brings after the heal are not waited for; where replicas are moved, or nobody looked before a
     heal who they are, what comes late is unknown.
+
+    A look shows what was up to ``LAG_S`` before it. All replicas are in sync from the first look on that shows it, if
+    that is later than the heal, and so do the next one and all within ``STEADY_S``.
 
     Args:
         events: a whole history.
@@ -67,17 +73,20 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
             # Replicas that a reassignment brings later are no matter of this heal.
             placed = set(before.replicas) if before else set[int]()
             whole = [
-                look.at_ns
+                bool(look.replicas)
+                and (placed or set(look.replicas)).intersection(look.replicas) <= set(look.isr)
+                and look.since_ns - _LAG_NS > heal_ns
                 for look in after
-                if look.replicas and (placed or set(look.replicas)).intersection(look.replicas) <= set(look.isr)
             ]
+            bad = [look.since_ns - _LAG_NS for look, good in zip(after, whole, strict=True) if not good]
             # One that was moved away and back may have come back late for that.
             stayed = bool(placed) and all(set(look.replicas) == placed for look in after)
             _bounded(f"{name}: {place[0]}-{place[1]} with all replicas in sync", heal_ns, isr_s,
-                     [look.at_ns for look in after], whole, wrong if stayed else missing, missing)  # fmt: skip
+                     bad, _steady(after, whole), wrong if stayed else missing, missing)  # fmt: skip
         for place, own in sorted(attempts.items()):
             sent = [one for one in own if one.sent_ns > heal_ns and (next_ns is None or one.sent_ns < next_ns)]
             acked = [one.done_ns for one in sent if one.outcome == "ok"]
+            bad = [one.done_ns for one in sent if one.outcome != "ok" and (next_ns is None or one.done_ns < next_ns)]
             seen = looks.get(place, [])
             before = cluster.at(seen, heal_ns)
             within = [look for look in seen if look.at_ns > heal_ns and (next_ns is None or look.at_ns < next_ns)]
@@ -86,8 +95,7 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
             if can is not False:
                 # Where nothing tells whether it can acknowledge at all, that it did not is no fault of recovery.
                 _bounded(f"{name}: an acknowledgement by {place[0]}-{place[1]}", heal_ns, ack_s,
-                         [one.done_ns for one in sent if next_ns is None or one.done_ns < next_ns], acked,
-                         wrong if can else missing, missing)  # fmt: skip
+                         bad, acked, wrong if can else missing, missing)  # fmt: skip
     return Verdict.of("recovery", wrong=wrong, missing=missing)
 
 
@@ -113,23 +121,34 @@ def _can(seen: Sequence[Look], wanted: Collection[Requirement]) -> bool | None:
     return found.pop() if len(found) == 1 else None
 
 
+def _steady(seen: Sequence[Look], whole: Sequence[bool]) -> list[int]:
+    """The moments of whole looks that others bear out."""
+    found = []
+    for at, look in enumerate(seen):
+        near = [number for number in range(at, len(seen)) if seen[number].at_ns - look.at_ns <= STEADY_S * NS]
+        borne = range(at, max(at + 2, near[-1] + 1))
+        if borne[-1] < len(seen) and all(whole[number] for number in borne):
+            found.append(look.at_ns)
+    return found
+
+
 def _bounded(
     what: str,
     heal_ns: int,
     bound_s: float,
-    asked_ns: Sequence[int],
+    bad_ns: Sequence[int],
     good_ns: Sequence[int],
     wrong: list[str],
     missing: list[str],
 ) -> None:
-    """Judges the first good moment after a heal; ``asked_ns`` are all moments at which it could have been seen."""
+    """Judges the first good moment after a heal; ``bad_ns`` are those at which it surely had not come."""
     took_s = (min(good_ns) - heal_ns) / NS if good_ns else None
     if took_s is not None and took_s <= bound_s:
         return
-    watched_s = (max(asked_ns) - heal_ns) / NS if asked_ns else 0.0
+    watched_s = max(0, max(bad_ns) - heal_ns) / NS if bad_ns else 0.0
     if took_s is not None:
         # It may have come earlier, when nobody asked.
-        last_bad = max((at for at in asked_ns if at < min(good_ns)), default=heal_ns)
+        last_bad = max((at for at in bad_ns if at < min(good_ns)), default=heal_ns)
         late = (last_bad - heal_ns) / NS > bound_s
         (wrong if late else missing).append(f"{what}: seen {took_s:.1f} s after the heal, {bound_s:g} s are the bound")
     elif watched_s > bound_s:

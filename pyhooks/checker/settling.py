@@ -42,10 +42,12 @@ class Ahead:
     Attributes:
         next_ns: by a state that is seen afterwards and calls for the opposite.
         unclear_ns: by one that nobody saw, as far as anybody can tell, or that a fault has made.
+        moved_ns: by any other one that is seen afterwards, whatever it calls for.
     """
 
     next_ns: int = NEVER_NS
     unclear_ns: int = NEVER_NS
+    moved_ns: int = NEVER_NS
 
     @property
     def from_ns(self) -> int:
@@ -235,13 +237,14 @@ def ahead_of(
     """
     last = one = found[number][-1]
     may_ns = last.since_ns - _LAG_NS
-    next_ns = unclear_ns = NEVER_NS
+    next_ns = unclear_ns = moved_ns = NEVER_NS
     for stretch in found[number + 1 :]:
         if may_ns >= last.since_ns:
-            return Ahead(next_ns, unclear_ns)
+            return Ahead(next_ns, unclear_ns, moved_ns)
         two = stretch[0]
         if two.at_ns - one.at_ns > BLIND_S * NS:
             break
+        moved_ns = min(moved_ns, may_ns) if two.state != last.state else moved_ns
         wanted = settings.possible(topic, last.since_ns - _LAG_NS, two.at_ns)
         struck = _struck(last, two, faults)
         if any(requirement.met_by(two) is not enough for requirement in wanted):
@@ -254,7 +257,7 @@ def ahead_of(
         one = stretch[-1]
         may_ns = max(may_ns, one.since_ns - _LAG_NS)
     # nobody saw what came then
-    return Ahead(next_ns, min(unclear_ns, may_ns))
+    return Ahead(next_ns, min(unclear_ns, may_ns), moved_ns)
 
 
 def under_faults(look: Look, faults: Sequence[Fault], settle_ns: int, to_ns: int) -> list[tuple[int, int]]:
