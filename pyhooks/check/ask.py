@@ -26,6 +26,8 @@ from pyhooks.jvm.failure import JavaError
 
 # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource
 _SOURCES = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default"}
+# One broker of three may be silent: all of these meet it once in 243 times.
+_CLIENTS, _LEAST_S = 5, 3.0
 _TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
 _TOPICS_AT_ONCE = 2000
 _POLL_MS = 50
@@ -82,7 +84,7 @@ def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Ca
     Args:
         bootstrap: brokers, ``host:port,…``.
         config: further properties of Kafka's clients.
-        timeout_s: bound for each of the questions; there are six.
+        timeout_s: bound for each of the questions; there are six, one of which may be put several times.
         say: told what is being asked.
 
     Raises:
@@ -94,9 +96,9 @@ def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Ca
             cluster_id, nodes = admin.cluster()
             say("asking for topics")
             topics = admin.topics()
-            say("asking for reassignments")
-            moving = _reassignments(admin)
             voters = admin.voters()
+        say("asking for reassignments")
+        moving = _reassignments(bootstrap, config, timeout_s)
     except JavaError as error:
         why = f"no answer within {timeout_s:.0f} s" if error.java_class == TIMEOUT else _deepest(error)
         raise RackgateError(f"cluster {bootstrap}: {why}; see --bootstrap and --command-config") from error
@@ -121,14 +123,27 @@ def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Ca
     return Seen(Cluster(cluster_id, brokers, made, enforcement.enforced, voters), enforcement)
 
 
-def _reassignments(admin: Admin) -> Mapping[tuple[str, int], Reassignment]:
-    try:
-        return admin.reassignments()
-    except JavaError as error:
-        # before Kafka 2.4 there is no such question, and nobody could move anything this way
-        if error.java_class != UNSUPPORTED:
-            raise
-        return {}
+def _reassignments(
+    bootstrap: str, config: Mapping[str, str], timeout_s: float
+) -> Mapping[tuple[str, int], Reassignment]:
+    """The reassignments under way, asked for by up to ``_CLIENTS`` clients.
+
+    A client puts this question to the broker that is named to it as the controller. In KRaft that is one of all brokers
+    that are not fenced, drawn at random, and the client stays with it though it be silent (Kafka 4.3's
+    KRaftMetadataCache.getRandomAliveBrokerId; seen with one of four brokers paused: three times of six).
+    """
+    each_s = max(timeout_s / _CLIENTS, min(timeout_s, _LEAST_S))
+    for left in reversed(range(_CLIENTS)):
+        try:
+            with Admin(bootstrap, timeout_s=each_s, config=config) as admin:
+                return admin.reassignments()
+        except JavaError as error:
+            # before Kafka 2.4 there is no such question, and nobody could move anything this way
+            if error.java_class == UNSUPPORTED:
+                return {}
+            if error.java_class != TIMEOUT or not left:
+                raise
+    return {}
 
 
 def _hosted(topics: Mapping[str, TopicState], brokers: set[int]) -> dict[int, list[str]]:
