@@ -39,11 +39,12 @@ class Client:
 
     Attributes:
         lag: how many questions a broker still answers with the old values; -1 for one that does not answer at all.
+        fenced: brokers that the metadata do not list.
         refuses: the errors with which it answers requests for a change, one after the other.
     """
 
     def __init__(self, lag: dict[int, int], *, refuses: tuple[int, ...] = (), racks: bool = True) -> None:
-        self.lag, self.refuses = dict(lag), list(refuses)
+        self.lag, self.refuses, self.fenced = dict(lag), list(refuses), set[int]()
         self.known = {broker: {REPLICAS: "1"} | ({RACKS: "1"} if racks else {}) for broker in (1, 2, 3)}
         self.wanted: dict[str, str] = {}
         self.asked: list[int] = []
@@ -55,7 +56,8 @@ class Client:
             0: SimpleNamespace(leader=1, replicas=[2, 3], isrs=[2, 3]),
             1: SimpleNamespace(leader=-1, replicas=[3], isrs=[]),
         }
-        return SimpleNamespace(topics={"t": SimpleNamespace(error=None, partitions=partitions)})
+        alive = {broker: object() for broker in (1, 2, 3, 4) if broker not in self.fenced}
+        return SimpleNamespace(brokers=alive, topics={"t": SimpleNamespace(error=None, partitions=partitions)})
 
     def describe_configs(self, resources: list[Any], request_timeout: float, broker: int) -> dict[Any, Future[Any]]:
         assert request_timeout > 0
@@ -131,6 +133,20 @@ def test_a_broker_that_does_not_tell_it_leaves_it_unknown(tmp_path: Path, lag: d
         change(client, "t", history, min_racks=2, timeout_s=0.3)
     assert told(history)[1:] == [("begin", "ok", 1, 2), ("settled", "unknown", 1, 2)]
     assert Settings(list(history.events())).possible("t", 1 << 61, 1 << 62) == {Requirement(1, 1), Requirement(1, 2)}
+
+
+def test_a_broker_that_is_fenced_is_not_waited_for(tmp_path: Path) -> None:
+    client: Any = Client({3: -1})
+    client.fenced = {3}
+    history = History(tmp_path / "h")
+    found = change(client, "t", history, min_racks=2)
+    assert (found.brokers, found.fenced) == ((1, 2), (3,))
+    last = list(history.events())[-1]
+    assert (last.outcome, last.data["brokers"], last.data["fenced"]) == ("ok", [1, 2], [3])
+    # with nobody left there is nobody to tell
+    client.fenced = {1, 2, 3}
+    with pytest.raises(RackgateError, match="nobody tells"):
+        change(client, "t", history, min_racks=1)
 
 
 def test_a_moment_without_an_answer_is_waited_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

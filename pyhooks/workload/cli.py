@@ -56,4 +56,5 @@ def set_command(
     typer.echo(
         f"topic {topic}: {settings.words(found.value)} (before: {settings.words(found.before)});"
         f" brokers {', '.join(map(str, found.brokers))} told so {found.told_s:.2f} s after the request"
+        + (f"; fenced: {', '.join(map(str, found.fenced))}" if found.fenced else "")
     )

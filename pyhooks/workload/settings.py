@@ -1,11 +1,12 @@
 """Changes what a topic requires of its ISR while a workload runs, so that a history tells when which value may hold.
 
 Events of op ``settings`` (see ``pyhooks.checker.cluster``): what is ``seen`` before, ``begin`` just before the
-request, and ``settled`` once every broker that leads or replicates the topic tells the new value, or ``refused``. An
-Admin client asks whichever broker is least busy; here each broker is asked by its id. A broker tells what its metadata
-has, and applies it to its logs in the same step a moment later (DynamicConfigPublisher in
-core/src/main/scala/kafka/server/metadata of Kafka 4.3); so even after ``settled`` a change is granted its time, see
-``pyhooks.checker.settling``.
+request, and ``settled`` once every broker that leads or replicates the topic tells the new value, or ``refused``. A
+broker that is fenced is not waited for: before it leads again it has applied the change, which comes earlier in the
+metadata log than its election. An Admin client asks whichever broker is least busy; here each broker is asked by its
+id. A broker tells what its metadata has, and applies it to its logs in the same step a moment later
+(DynamicConfigPublisher in core/src/main/scala/kafka/server/metadata of Kafka 4.3); so even after ``settled`` a change
+is granted its time, see ``pyhooks.checker.settling``.
 """
 
 from __future__ import annotations
@@ -37,11 +38,13 @@ class Told:
         asked_ns: when they were asked, monotonic.
         answers: by broker id.
         silent: why the others did not say, by broker id.
+        fenced: ids of those that were not asked, as they are fenced or not there.
     """
 
     asked_ns: int
     answers: Mapping[int, Requirement] = field(default_factory=dict)
     silent: Mapping[int, str] = field(default_factory=dict)
+    fenced: tuple[int, ...] = ()
 
     def all_tell(self, value: Requirement) -> bool:
         """Whether there are brokers, and each of them says this."""
@@ -64,6 +67,7 @@ class Changed:
         before: what it required.
         value: what it requires.
         brokers: ids of those who tell so.
+        fenced: ids of those that will learn of it when they are back.
         told_s: from the request until they all did, in seconds.
     """
 
@@ -71,6 +75,7 @@ class Changed:
     before: Requirement
     value: Requirement
     brokers: tuple[int, ...]
+    fenced: tuple[int, ...]
     told_s: float
 
 
@@ -80,7 +85,7 @@ def words(value: Requirement) -> str:
 
 
 def ask(client: AdminClient, topic: str) -> Told:
-    """Asks every broker that leads or replicates a topic for what it goes by.
+    """Asks every broker that leads or replicates a topic, and is not fenced, for what it goes by.
 
     Raises:
         RackgateError: nobody answers, or there is no such topic.
@@ -89,13 +94,16 @@ def ask(client: AdminClient, topic: str) -> Told:
     from confluent_kafka.admin import ConfigResource, ResourceType
 
     try:
-        found = client.list_topics(timeout=topics.LOOK_S).topics
+        cluster = client.list_topics(timeout=topics.LOOK_S)
     except KafkaException as error:
         raise RackgateError(f"topic {topic}: no broker tells where it is: {error.args[0].str()}") from error
+    found = cluster.topics
     if topic not in found or found[topic].error is not None:
         raise RackgateError(f"topic {topic}: there is no such topic")
     states = found[topic].partitions.values()
-    brokers = sorted({int(broker) for state in states for broker in (state.leader, *state.replicas) if broker >= 0})
+    concerned = {int(broker) for state in states for broker in (state.leader, *state.replicas) if broker >= 0}
+    # the brokers that metadata list are those that are not fenced
+    brokers = sorted(concerned.intersection(cluster.brokers))
     told = Told(time.monotonic_ns())
     asked = {
         broker: client.describe_configs(
@@ -120,7 +128,7 @@ def ask(client: AdminClient, topic: str) -> Told:
                 answers[broker] = Requirement(int(values[REPLICAS].value), racks)
             except (KeyError, TypeError, ValueError) as error:
                 silent[broker] = f"an answer without a number: {type(error).__name__} {error}"
-    return replace(told, answers=answers, silent=silent)
+    return replace(told, answers=answers, silent=silent, fenced=tuple(sorted(concerned.difference(brokers))))
 
 
 def change(
@@ -189,8 +197,8 @@ def change(
             raise RackgateError(f"{error}; {told.otherwise(value)}") from error
         raise
     brokers = tuple(sorted(told.answers))
-    end = _note(history, topic, "settled", value, brokers=list(brokers))
-    return Changed(topic, before, value, brokers, (end - begin) / 1e9)
+    end = _note(history, topic, "settled", value, brokers=list(brokers), fenced=list(told.fenced))
+    return Changed(topic, before, value, brokers, told.fenced, (end - begin) / 1e9)
 
 
 def _note(
