@@ -129,11 +129,13 @@ class Simulated:
     def announce(self, to: int) -> None:
         self.announced = to
         told: dict[str, Any] = {
+            "mode": self.mode,
+            "client": "patched",
             "first_only": self.mode == "plain",
             "idempotent": self.mode in ("idempotent", "transactional"),
         }
         self.note(
-            "producer", "intend", "info", run=self.run, topic="t", mode=self.mode, to={"0": to}, **told
+            "producer", "intend", "info", run=self.run, topic="t", to={"0": to}, **told
         )  # fmt: skip
 
     def write(self, key: str | None) -> int:
@@ -154,7 +156,9 @@ class Simulated:
         self.seq += 1
         if not self.enough:
             sure: Outcome = "fail" if self.mode == "plain" else "unknown"
-            self.note("producer", "produce", sure, exception=REFUSED, retriable=True, **data)
+            # replicas are asked first
+            why = TOO_FEW if len(self.isr) < min(self.need_replicas, len(self.racks)) else REFUSED
+            self.note("producer", "produce", sure, exception=why, retriable=True, **data)
         elif lost_answer:
             self.write(key)
             self.note("producer", "produce", "unknown", exception=TIMEOUT, retriable=True, **data)

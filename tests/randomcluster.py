@@ -361,7 +361,8 @@ class Cluster:
     def announce(self, run: str, to: list[int]) -> None:
         told: dict[str, Any] = {
             "first_only": self.mode == "plain", "idempotent": self.mode in ("idempotent", "transactional"),
-            "mode": self.mode, "record_bytes": BYTES, "to": {str(at): value for at, value in enumerate(to)},
+            "mode": self.mode, "client": "patched", "record_bytes": BYTES,
+            "to": {str(at): value for at, value in enumerate(to)},
         }  # fmt: skip
         self.note("producer", "intend", "info", run=run, topic="t", **told)
 

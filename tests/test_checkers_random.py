@@ -18,6 +18,7 @@ from pyhooks.checker.offsets import check_offsets
 from pyhooks.checker.progress import check_progress
 from pyhooks.checker.promise import check_promise
 from pyhooks.checker.recovery import check_recovery
+from pyhooks.checker.refusals import check_refusals
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
@@ -32,7 +33,8 @@ def recovery(events: Sequence[Event]) -> Verdict:
 
 
 CHECKS: tuple[Callable[[Sequence[Event]], Verdict], ...] = (
-    check_faults, check_delivery, check_offsets, check_transactions, check_promise, check_progress, recovery,
+    check_faults, check_delivery, check_offsets, check_transactions, check_promise, check_progress, check_refusals,
+    recovery,
 )  # fmt: skip
 
 

@@ -169,10 +169,11 @@ def test_all_checkers_pass_on_stock_kafka(tmp_path: Path, loads: Sequence[Load],
     found, left_out = judge(events)
     told = {one.checker: (one.valid, one.because[:5]) for one in found}
     modes = {load.mode for load in loads}
-    assert left_out == (["phases"] if "transactional" in modes else ["phases", "transactions"])
+    # whether a refusal was met on the way is chance
+    assert set(left_out) - {"refusals"} == {"phases"} | (set() if "transactional" in modes else {"transactions"})
     # A client that retries nothing may lose a leader at any moment: then its attempts end as they may.
     for name, (valid, because) in told.items():
-        assert valid == "true" or (name == "progress" and valid == "unknown"), (name, valid, because)
+        assert valid == "true" or (name in ("progress", "refusals") and valid == "unknown"), (name, valid, because)
     records = Records(events)
     for load in loads:
         own = [attempt for attempt in records.attempts if attempt.topic == load.topic]

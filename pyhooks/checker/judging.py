@@ -14,11 +14,13 @@ from pyhooks.checker.phases import check_phases
 from pyhooks.checker.progress import check_progress
 from pyhooks.checker.promise import check_promise
 from pyhooks.checker.recovery import check_recovery
+from pyhooks.checker.refusals import check_refusals
 from pyhooks.checker.settling import SETTLE_S, Settling
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.verdict import Verdict
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event
+from pyhooks.workload.certainty import TOO_FEW
 
 Check = Callable[..., Verdict]
 # what a checker raises that meets an event without what it should have
@@ -60,6 +62,12 @@ CHECKERS: Mapping[str, Checker] = {
         check_promise, "acknowledged records lie in enough racks", _op("disk", "disk-end"), settles=True
     ),
     "progress": Checker(check_progress, "acknowledged exactly while enough are in sync", _op("settings"), settles=True),
+    "refusals": Checker(
+        check_refusals,
+        "each refusal names what is missing",
+        lambda one: one.data.get("exception") in TOO_FEW,
+        settles=True,
+    ),
     "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
 }
 

@@ -2,7 +2,7 @@
 
 Events, of the process that ``--name`` gives (``probe`` or ``producer``):
 
-* ``intend``, ``info``, written *before* any of the records is sent: ``data`` ``{run, topic, mode, first_only,
+* ``intend``, ``info``, written *before* any of the records is sent: ``data`` ``{run, topic, mode, client, first_only,
   idempotent, record_bytes, to}``. Of each partition of ``to``, numbers below its value may have been sent from now
   on. So a producer that is killed leaves word of every record that can be in a log, and any other record of its run is
   an invention.
@@ -249,6 +249,7 @@ class Producing:
             run=self.run_id,
             topic=topic,
             mode=self.plan.mode,
+            client=self.plan.client,
             first_only=self.plan.first_only,
             idempotent=self.plan.idempotent,
             record_bytes=self.plan.record_bytes,

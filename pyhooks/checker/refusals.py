@@ -1,0 +1,78 @@
+"""Is each refusal called by its name: too few replicas, or enough of them in too few racks?
+
+Reads ``intend`` and ``produce`` events, looks, settings and faults. Older clients know one name for both: they are
+told that replicas are missing, since they try again after that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from pyhooks.checker import cluster
+from pyhooks.checker.cluster import Settings
+from pyhooks.checker.progress import Window, windows
+from pyhooks.checker.records import Attempt, Records
+from pyhooks.checker.settling import NS, SETTLE_S, attempts_of
+from pyhooks.checker.verdict import Verdict
+from pyhooks.history import Event
+from pyhooks.workload.certainty import ERRORS, TOO_FEW
+
+# Of clients that can tell the two apart, as events of ``intend`` call them.
+KNOWS_RACKS = frozenset({"patched"})
+REPLICAS_NAMES = frozenset({f"{ERRORS}.NotEnoughReplicasException", "NOT_ENOUGH_REPLICAS"})
+RACKS_NAMES = TOO_FEW - REPLICAS_NAMES
+
+
+def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
+    """In every settled stretch with too few replicas or racks, refusals for that name the one that is missing.
+
+    Where replicas are missing, be racks missing or not, that is told; else that racks are. A client that does not know
+    the second is told the first. Unknown if no refusal could be judged, or if nothing tells which client it was.
+
+    Args:
+        events: a whole history.
+        settle_s: how long a change may take to have its effect, in seconds.
+    """
+    records = Records(events)
+    settings, faults, looks = Settings(events), cluster.faults(events), cluster.looks(events)
+    clients = {
+        str(event.data["run"]): str(event.data["client"])
+        for event in events
+        if event.op == "intend" and event.data.get("client") is not None
+    }
+    wrong: list[str] = []
+    missing: list[str] = []
+    seen: Counter[str] = Counter()
+    for place, own in sorted(attempts_of(records).items()):
+        for window in windows(place, looks.get(place, ()), settings, faults, round(settle_s * NS)):
+            wanted = settings.possible(place[0], window.from_ns, window.to_ns)
+            short = {_replicas_missing(window, one) for one in wanted}
+            if window.enough or len(short) != 1:
+                continue
+            for attempt in own:
+                if window.judges(attempt) and attempt.exception in TOO_FEW:
+                    problem = _misnamed(attempt, clients, replicas=next(iter(short)))
+                    seen[attempt.exception] += 1
+                    if problem:
+                        (missing if attempt.run not in clients else wrong).append(f"{place[0]}-{place[1]}: {problem}")
+    if not seen:
+        missing.append("no refusal for want of replicas or racks could be judged")
+    notes = [f"{count} refusals with {name.rpartition('.')[2]}" for name, count in sorted(seen.items())]
+    return Verdict.of("refusals", wrong=wrong, missing=missing, notes=notes)
+
+
+def _replicas_missing(window: Window, wanted: cluster.Requirement) -> bool:
+    need = wanted.effective(len(window.look.replicas))
+    return len(window.look.isr) < need.replicas
+
+
+def _misnamed(attempt: Attempt, clients: Mapping[str, str], *, replicas: bool) -> str:
+    client = clients.get(attempt.run or "")
+    if client is None:
+        return f"nothing tells which client was refused {attempt.key}"
+    expected = REPLICAS_NAMES if replicas or client not in KNOWS_RACKS else RACKS_NAMES
+    if attempt.exception in expected:
+        return ""
+    lack = "replicas" if replicas else "racks"
+    return f"record {attempt.key} of a client {client} was refused with {attempt.exception} for want of {lack}"

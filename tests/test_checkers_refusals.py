@@ -1,0 +1,58 @@
+"""Refusals are called by their names."""
+
+from __future__ import annotations
+
+import pytest
+from histories import REFUSED, TOO_FEW, Simulated, changed, is_
+
+from pyhooks.checker.refusals import check_refusals
+from pyhooks.history import Event
+
+
+def refused(need_replicas: int, need_racks: int, client: str | None = "patched") -> list[Event]:
+    """Rack b is away, and the two replicas in rack a are too few, or in too few racks."""
+    made = Simulated(need_replicas=need_replicas, need_racks=need_racks)
+    made.rest(4)
+    made.produce()
+    made.lose("b")
+    for _ in range(3):
+        made.produce()
+        made.look()
+    made.rest(2)
+    made.heal("b")
+    made.end()
+    return changed(made.events, is_("intend"), client=client)
+
+
+def renamed(events: list[Event], exception: str) -> list[Event]:
+    for number in range(3):
+        events = changed(events, is_("produce", "fail"), number, exception=exception)
+    return events
+
+
+@pytest.mark.parametrize(
+    ("need", "exception", "client", "valid"),
+    [
+        ((2, 2), REFUSED, "patched", "true"),
+        ((2, 2), TOO_FEW, "patched", "false"),
+        ((3, 1), TOO_FEW, "patched", "true"),
+        ((3, 1), REFUSED, "patched", "false"),
+        # replicas are asked first
+        ((3, 2), TOO_FEW, "patched", "true"),
+        ((3, 2), REFUSED, "patched", "false"),
+        # an older client knows one name for both
+        ((2, 2), TOO_FEW, "3.9", "true"),
+        ((2, 2), "NOT_ENOUGH_REPLICAS", "confluent", "true"),
+        ((2, 2), REFUSED, "3.9", "false"),
+        ((2, 2), REFUSED, None, "unknown"),
+        ((2, 2), TOO_FEW, None, "unknown"),
+    ],
+)
+def test_a_refusal_names_what_is_missing(need: tuple[int, int], exception: str, client: str | None, valid: str) -> None:
+    found = check_refusals(renamed(refused(*need, client), exception))
+    assert found.valid == valid, found.because
+
+
+def test_a_settled_stretch_without_refusals_is_unknown() -> None:
+    events = [one for one in refused(2, 2) if one.outcome != "fail"]
+    assert check_refusals(events).valid == "unknown"
