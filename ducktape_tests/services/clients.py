@@ -1,15 +1,89 @@
-"""Client programs as a ducktape service: one node from which they run, each to its end."""
+"""Client programs as a ducktape service: one node from which they run, to their ends or beside a test."""
 
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ducktape.services.service import Service
 
+from ducktape_tests.services.clock import Clock, compare
+from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
+from pyhooks.wait import wait_for
+
+GRACE_S = 90.0
+PIECE_BYTES = 8_000_000
+
+
+class Producer:
+    """A running ``pyhooks.workload.produce`` on the clients' node, whose events come here as it writes them.
+
+    Args:
+        clients: where.
+        arguments: of the program, without ``--history`` and ``--run``.
+        history: where its events go.
+    """
+
+    def __init__(self, clients: Clients, arguments: Sequence[str], history: History) -> None:
+        self.run_id = f"run-{uuid.uuid4().hex[:8]}"
+        self._clients, self._history = clients, history
+        self._file = f"{clients.SCRATCH}/{self.run_id}.jsonl"
+        self._log = f"{clients.SCRATCH}/{self.run_id}.log"
+        self._read, self._half = 0, b""
+        words = [clients.python, "-m", "pyhooks.workload.produce", *arguments]
+        words += ["--history", self._file, "--run", self.run_id]
+        command = f"touch {self._file}; nohup {shlex.join(words)} > {self._log} 2>&1 < /dev/null & echo $!"
+        self.pid = int(clients.account.ssh_output(command).decode().strip())
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended yet."""
+        check = f"test -e /proc/{self.pid} && ! grep -q '^State:.Z' /proc/{self.pid}/status"
+        return bool(self._clients.account.ssh(check, allow_fail=True) == 0)
+
+    def fetch(self) -> None:
+        """Brings what it has written since."""
+        while True:
+            command = f"tail -c +{self._read + 1} {self._file} | head -c {PIECE_BYTES}"
+            piece: bytes = self._clients.account.ssh_output(command, combine_stderr=False)
+            self._read += len(piece)
+            *lines, self._half = (self._half + piece).split(b"\n")
+            self._history.extend(self._clients.clock.here(Event.parse(line.decode())) for line in lines if line)
+            if len(piece) < PIECE_BYTES:
+                return
+
+    def stop(self) -> None:
+        """Ends it in good order, waits until it has told of every attempt and brings that.
+
+        Raises:
+            RackgateError: it had ended before, did not end in time, or left half a line.
+        """
+        if not self.runs:
+            self.fetch()
+            said = self._clients.account.ssh_output(f"tail -n 40 {self._log}").decode(errors="replace")
+            raise RackgateError(f"the producer {self.run_id} ended by itself", detail=said)
+        self._clients.account.signal(self.pid, signal.SIGTERM)
+        wait_for(lambda: not self.runs, what=f"the end of the producer {self.run_id}", timeout_s=GRACE_S)
+        self.fetch()
+        if self._half:
+            raise RackgateError(f"the producer {self.run_id} ended within a line of its events")
+
+    def kill(self) -> None:
+        """Ends it as a power failure does, and notes that, so that checkers know why it tells no more."""
+        self._clients.account.signal(self.pid, signal.SIGKILL, allow_fail=True)
+        wait_for(lambda: not self.runs, what=f"the end of the producer {self.run_id}", timeout_s=GRACE_S)
+        self.fetch()
+        if self._half:
+            self._history.note("workload", "torn", "unknown", run=self.run_id)
+        self._history.note("workload", "killed", "info", run=self.run_id)
 
 
 class Clients(Service):
@@ -25,13 +99,28 @@ class Clients(Service):
     def __init__(self, context: Any, python: str = sys.executable) -> None:
         super().__init__(context, num_nodes=1)
         self.python = python
+        self._begun: list[Producer] = []
+
+    @property
+    def account(self) -> Any:
+        """Of the node."""
+        return self.nodes[0].account
+
+    @cached_property
+    def clock(self) -> Clock:
+        """That of the node, compared at first use."""
+        words = [self.python, "-c", "import time; print(time.monotonic_ns())"]
+        return compare(lambda: int(self.account.ssh_output(shlex.join(words))))
 
     def start_node(self, node: Any, **_: Any) -> None:
         """Makes the scratch folder."""
         node.account.ssh(f"mkdir -p {self.SCRATCH}")
 
-    def stop_node(self, node: Any, **_: Any) -> None:
-        """Nothing runs on: every program is awaited."""
+    def stop_node(self, node: Any, **_: Any) -> None:  # noqa: ARG002 - there is one
+        """Ends what a failed test has left running."""
+        for one in self._begun:
+            if one.runs:
+                one.kill()
 
     def clean_node(self, node: Any, **_: Any) -> None:
         """Removes the scratch folder."""
@@ -43,15 +132,37 @@ class Clients(Service):
         Returns:
             The events that it wrote.
         """
-        account = self.nodes[0].account
         remote = f"{self.SCRATCH}/{workload}.jsonl"
         words = [self.python, "-m", f"pyhooks.workload.{workload}", "--history", remote, *arguments]
-        account.ssh(f"rm -f {remote}")
-        account.ssh(shlex.join(words))
+        self.account.ssh(f"rm -f {remote}")
+        self.account.ssh(shlex.join(words))
         local = Path(str(history.path) + ".part")
-        account.copy_from(remote, str(local))
-        events = tuple(History(local).events())
+        self.account.copy_from(remote, str(local))
+        events = tuple(self.clock.here(event) for event in History(local).events())
         local.unlink()
-        for event in events:
-            history.append(event)
+        history.extend(events)
         return events
+
+    @contextmanager
+    def producing(self, many: Sequence[Sequence[str]], history: History) -> Iterator[list[Producer]]:
+        """Producers run within the block, and end in good order after it; if it fails they are killed.
+
+        Args:
+            many: the arguments of each.
+            history: where their events go.
+
+        Raises:
+            RackgateError: one ended by itself, or did not end in time.
+        """
+        started: list[Producer] = []
+        try:
+            for arguments in many:
+                started.append(Producer(self, arguments, history))
+                self._begun.append(started[-1])
+            yield started
+            for one in started:
+                one.stop()
+        finally:
+            for one in started:
+                if one.runs:
+                    one.kill()

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import shlex
 import signal
+import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyhooks import process
 from pyhooks.cluster import echo, kafka, network, quorum, slowness, tools, topics
+from pyhooks.cluster.disks import DATA, Disk
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.lab import BOOT_TIMEOUT_S, Lab, in_lab
 from pyhooks.cluster.running import ProcessState, RunningCluster, state_of
@@ -65,7 +68,7 @@ class Hosts:
     @property
     def data(self) -> str:
         """The folder of a node's disk, on the host."""
-        return f"{self.home}/data"
+        return f"{self.home}/{DATA}"
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -244,6 +247,25 @@ class Hosts:
         gone = f"{self.home}/{quorum.GONE}"
         self.run_on(node, f"rm -rf {gone} && mv {self.data} {gone} && rm -rf {gone}")
         return identity
+
+    def copy_disk(self, node: Node, into: Path) -> Disk:
+        """Copies the logs of a broker into a folder here, its indexes aside; a disk that is not there is empty."""
+        stopped = self.kafka_pid(node) is None
+        disk = Disk(node.node_id, node.site, into / DATA, stopped)
+        if not self._holds(node, f"-d {self.data}"):
+            return disk
+        packed = f"{self.home}/disk.tar"
+        without = " ".join(f"--exclude='*.{kind}'" for kind in ("index", "timeindex", "txnindex"))
+        self.run_on(node, f"tar -C {self.home} {without} -cf {packed} {DATA}")
+        into.mkdir(parents=True)
+        local = into / "disk.tar"
+        with _asked(node):
+            self.accounts[node.name].copy_from(packed, str(local))
+        self.run_on(node, f"rm {packed}")
+        with tarfile.open(local) as tar:
+            tar.extractall(into, filter="data")
+        local.unlink()
+        return disk
 
     def clear_disk(self, node: Node) -> None:
         """Deletes what is left of a disk that is not formatted."""

@@ -10,7 +10,7 @@ from typing import Any
 from ducktape.services.service import Service
 
 from ducktape_tests.services.hosts import HOME, Hosts
-from pyhooks.cluster import kafka
+from pyhooks.cluster import kafka, tools
 from pyhooks.cluster.lab import ACTIVE_CONTROLLER, BOOT_TIMEOUT_S
 from pyhooks.cluster.topology import Node, Topology
 from pyhooks.wait import wait_for
@@ -90,6 +90,16 @@ class RackKafka(Hosts, Service):
             return all(self.accounts[node.name].ssh(check, allow_fail=True) == 0 for node in nodes)
 
         wait_for(there, what=f"logs of {topic} on brokers {sorted(brokers)}", timeout_s=timeout_s, interval_s=0.3)
+
+    def elect_preferred(self) -> None:
+        """Has the first replica of each partition lead, where it is in sync; Kafka does so every 5 minutes by itself.
+
+        Raises:
+            RackgateError: the tool failed.
+        """
+        node = self.brokers()[0]
+        words = ("--election-type", "PREFERRED", "--all-topic-partitions")
+        self.run_on(node, shlex.join(tools.command(self.classpath, "leader-election", words, node.address)))
 
     def log_bytes(self, node: Node, topic: str) -> int:
         """Size of the log of partition 0 of ``topic`` on the node's disk, all segments, in bytes."""

@@ -1,0 +1,220 @@
+"""What every test of the suite does around its own steps: a cluster, load and looks all the time, the drain, a verdict.
+
+A test arranges; what it says comes from checkers that read its history alone (``pyhooks.checker``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ducktape.tests.test import Test
+from ducktape.tests.test_context import TestContext
+
+from ducktape_tests.services.clients import Clients, Producer
+from ducktape_tests.services.kafka import RackKafka
+from pyhooks.build.distribution import Distribution
+from pyhooks.checker import verdict
+from pyhooks.checker.judging import judge
+from pyhooks.checker.phases import OK
+from pyhooks.cluster import topics, topology
+from pyhooks.cluster.disks import read_disks
+from pyhooks.cluster.topics import TopicSpec
+from pyhooks.fault import kinds
+from pyhooks.fault.injection import Target, applied
+from pyhooks.history import Event, History
+from pyhooks.wait import wait_for
+from pyhooks.workload.looks import watched
+from pyhooks.workload.reader import ISOLATIONS, read_all
+
+ERRORS = "org.apache.kafka.common.errors"
+NOT_ENOUGH_RACKS = f"{ERRORS}.NotEnoughRacksException"
+NOT_ENOUGH_REPLICAS = f"{ERRORS}.NotEnoughReplicasException"
+ATTEMPTS = 5
+LOOK_S = 0.5
+# longer than a change is granted to have its effect, so that a stretch of it can be judged
+STEADY_S = 5.0
+START_S = 90.0
+GO_ON_S = 60.0
+CONFIG_S = 30.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """A producer beside a test.
+
+    Attributes:
+        topic: where to.
+        mode: as in ``pyhooks.workload.produce``.
+        client: patched, confluent, or a release.
+        rate_per_s: records per second.
+        more: further arguments.
+    """
+
+    topic: str
+    mode: str = "plain"
+    client: str = "patched"
+    rate_per_s: float = 20
+    more: tuple[str, ...] = ()
+
+    def arguments(self, bootstrap: str, seconds: float) -> list[str]:
+        """Of the program."""
+        words = ["--bootstrap", bootstrap, "--topics", self.topic, "--mode", self.mode, "--client", self.client]
+        words += ["--rate", str(self.rate_per_s), "--seconds", str(seconds)]
+        return [*words, *self.more]
+
+
+class Drill(Test):
+    """A test on a cluster with racks.
+
+    Attributes:
+        TOPOLOGY: its name.
+        OVERLAY: whether brokers run the patched Kafka; else stock.
+        SECONDS: how long load is driven at most.
+    """
+
+    TOPOLOGY = "az3-outside"
+    OVERLAY = True
+    SECONDS = 600.0
+
+    def __init__(self, test_context: Any) -> None:
+        super().__init__(test_context)
+        wanted = topology.load(topology.find(self.TOPOLOGY))
+        self.kafka = RackKafka(test_context, wanted, Distribution.load().classpath(overlay=self.OVERLAY))
+        self.clients = Clients(test_context)
+        self.producers: list[Producer] = []
+        self.specs: list[TopicSpec] = []
+
+    def setUp(self) -> None:
+        """Starts the cluster."""
+        self.results = Path(TestContext.results_dir(self.test_context, self.test_context.test_index))
+        self.history = History(self.results / "history.jsonl")
+        self.kafka.start()
+        self.clients.start()
+
+    # -- load and looks ---------------------------------------------------------------------------------------------
+
+    @property
+    def racks(self) -> dict[int, str]:
+        """Of all brokers."""
+        return {node.node_id: node.site for node in self.kafka.brokers()}
+
+    @contextmanager
+    def driven(self, specs: Sequence[TopicSpec], loads: Sequence[Load]) -> Iterator[None]:
+        """Drives topics and looks at them within the block; after it all is in sync and the load has ended.
+
+        Args:
+            specs: the topics; those that were not driven before are made.
+            loads: who produces to them.
+        """
+        new = [one for one in specs if one not in self.specs]
+        if new:
+            topics.create(self.kafka.admin, new)
+        for one in new:
+            self.kafka.wait_log(one.name, one.replicas)
+        self.specs += new
+        bootstrap = self.kafka.topology.bootstrap
+        programs = [load.arguments(bootstrap, self.SECONDS) for load in loads]
+        with watched(bootstrap, [one.name for one in specs], self.racks, self.history, interval_s=LOOK_S):
+            with self.clients.producing(programs, self.history) as self.producers:
+                self.go_on(STEADY_S, START_S)
+                yield
+                topics.wait_settled(self.kafka.admin, specs)
+                self.go_on(STEADY_S)
+            self.producers = []
+
+    def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S) -> None:
+        """Waits until each producer has an answer to a record that it sent so much later.
+
+        Raises:
+            RackgateError: one has none in time.
+        """
+        since_ns = time.monotonic_ns() + round(seconds * 1e9)
+        waits = {one.run_id for one in self.producers}
+        read = 0
+
+        def answered() -> bool:
+            nonlocal read
+            for one in self.producers:
+                one.fetch()
+            events = list(self.history.events())
+            waits.difference_update(
+                event.data["run"]
+                for event in events[read:]
+                if event.op == "produce" and event.data["sent_ns"] >= since_ns
+            )
+            read = len(events)
+            return not waits
+
+        what = f"answers to records that {', '.join(sorted(waits))} sent after {seconds:g} s"
+        wait_for(answered, what=what, timeout_s=seconds + timeout_s, interval_s=0.5)
+
+    # -- phases -------------------------------------------------------------------------------------------------------
+
+    def probe(self, topic: str, *more: str, count: int = ATTEMPTS) -> tuple[Event, ...]:
+        """Single attempts of a client that tries nothing again."""
+        bootstrap = ",".join(node.address for node in self.kafka.brokers() if self.kafka.kafka_pid(node) is not None)
+        words = ["--mode", "probe", "--bootstrap", bootstrap, "--topics", topic, "--rate", "2", "--count", str(count)]
+        return self.clients.run("produce", self.history, *words, *more)
+
+    def phase(self, name: str, topic: str, expect: str = OK) -> None:
+        """Single attempts that are all to end in one way; refused ones leave nothing in the leader's log."""
+        self._edge(name, topic, expect, "begin")
+        self.probe(topic)
+        self._edge(name, topic, expect, "end")
+
+    def _edge(self, name: str, topic: str, expect: str, edge: str) -> None:
+        told: dict[str, Any] = {"name": name, "topic": topic, "edge": edge, "expect": expect}
+        if expect != OK:
+            leader = topics.states(self.kafka.admin, [topic], timeout_s=topics.LOOK_S)[topic].leader
+            (node,) = [node for node in self.kafka.brokers() if node.node_id == leader]
+            told["log_bytes"] = self.kafka.log_bytes(node, topic)
+        self.history.note("test", "phase", "info", **told)
+
+    def until(self, topic: str, expect: str) -> None:
+        """Waits until single attempts end in one way, outside of any phase."""
+
+        def shown() -> bool:
+            return any(expect in (one.outcome, one.data.get("exception")) for one in self.probe(topic, count=1))
+
+        wait_for(shown, what=f"a produce attempt to {topic} that ends with {expect}", timeout_s=CONFIG_S)
+
+    # -- faults -------------------------------------------------------------------------------------------------------
+
+    def fault(self, kind: str, *, rack: str = "", broker: int = 0, **settings: Any) -> AbstractContextManager[None]:
+        """A fault of a rack or of a broker, with its proofs, for the length of a block."""
+        target = Target.rack(self.kafka, rack) if rack else Target.broker(self.kafka, str(broker))
+        return applied(kinds.build(self.kafka, kind, target, settings), self.history)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def judge(self, needs: Sequence[str] = ("delivery", "offsets", "promise", "progress")) -> None:
+        """The drain: reads everything, stops everything, reads the disks; then all that applies must be true.
+
+        Args:
+            needs: checkers that must have something to say, beside all others that do.
+        """
+        names = [one.name for one in self.specs]
+        read_all(self.kafka.topology.bootstrap, names, self.history, isolations=ISOLATIONS)
+        for node in self.kafka.topology.nodes:
+            self.kafka.kill_kafka(node)
+        copies = [self.kafka.copy_disk(node, self.results / "disks" / node.name) for node in self.kafka.brokers()]
+        read_disks(copies, self.history, topics=names)
+        found, left_out = judge(list(self.history.events()))
+        for one in found:
+            self.logger.info("verdict of %s: %s %s", one.checker, one.valid, "; ".join([*one.because, *one.notes]))
+        assert not set(needs) & set(left_out), f"nothing to judge for {sorted(set(needs) & set(left_out))}"
+        joined = verdict.join(found)
+        assert joined.valid == "true", f"{joined.valid}: {'; '.join(joined.because)}"
+
+
+def spec(name: str, replicas: Sequence[int], m: int, r: int | None = None, **more: str) -> TopicSpec:
+    """A topic with its two thresholds; without the second none is set."""
+    config: Mapping[str, str] = {topics.MIN_INSYNC_REPLICAS: str(m)} | (
+        {} if r is None else {topics.MIN_INSYNC_RACKS: str(r)}
+    )
+    return TopicSpec(name, tuple(replicas), {**config, **more})

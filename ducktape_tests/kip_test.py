@@ -1,0 +1,185 @@
+"""The system tests that the KIP names, each by what it says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from ducktape.mark.resource import cluster
+
+from ducktape_tests.drill import NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, Drill, Load, spec
+from pyhooks.build.distribution import Distribution
+from pyhooks.checker.phases import OK
+from pyhooks.cluster import tools, topics
+from pyhooks.workload.settings import change
+
+# Two of three replicas in rack a: M=2 holds without rack b, R=2 does not.
+AAB = (1, 2, 3)
+LOST = "b"
+USABLE = re.compile(r"^\s*(\w+)\((\d+)\):.*\[usable: (\d+)\]", re.MULTILINE)
+
+
+class KipTest(Drill):
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b, or a broker, goes and comes back."""
+
+    @cluster(num_nodes=9)
+    def test_spans_enough_racks(self) -> None:
+        """While the ISR spans as many racks as required, all is acknowledged, be it by few brokers.
+
+        setup: topics on replicas in racks a, a, b with M=2, R=2; one without retries, one idempotent.
+        drive: produce; kill one of the two brokers in rack a, so that two racks are left; produce; heal.
+        validate: every attempt of a probe is acknowledged; all checkers on the history.
+        """
+        with self.driven([spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2)], _plain_and_idempotent()):
+            self.phase("three replicas in two racks", "plain")
+            with self.fault("kill", broker=2):
+                topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 3}))
+                self.phase("two replicas in two racks", "plain")
+                self.go_on()
+        self.judge()
+
+    @cluster(num_nodes=9)
+    def test_a_whole_rack_shut_down(self) -> None:
+        """A single rack acknowledges nothing, says so by name, and goes on when the other is back.
+
+        setup: topics on replicas in racks a, a, b with M=2, R=2; one without retries, one idempotent.
+        drive: produce; kill rack b and wait until the ISR is in rack a; produce; heal; produce.
+        validate: acknowledged, NotEnoughRacksException with the log's size unchanged, acknowledged; all checkers.
+        """
+        with self.driven([spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2)], _plain_and_idempotent()):
+            self.phase("all racks", "plain")
+            with self.fault("kill", rack=LOST):
+                topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
+                self.phase("one rack left", "plain", NOT_ENOUGH_RACKS)
+                self.go_on()
+            topics.wait_settled(self.kafka.admin, self.specs)
+            self.phase("rack back", "plain")
+        self.judge()
+
+    @cluster(num_nodes=9)
+    def test_lowered_during_the_outage(self) -> None:
+        """Lowered to 1 it lets the single rack acknowledge, without a restart, on an idle topic too.
+
+        setup: topics on replicas in racks a, a, b with M=2, R=2: one driven, one with nothing in its log.
+        drive: kill rack b; produce; lower the value to 1 on both; produce; heal; produce.
+        validate: refused before, acknowledged after, by the same processes; all checkers.
+        """
+        with self.driven([spec("plain", AAB, 2, 2), spec("idle", AAB, 2, 2)], [Load("plain")]):
+            before = self._processes("a")
+            with self.fault("kill", rack=LOST):
+                topics.wait_isr(self.kafka.admin, "idle", frozenset({1, 2}))
+                for name in ("plain", "idle"):
+                    self.phase(f"one rack left of {name}", name, NOT_ENOUGH_RACKS)
+                self.go_on()
+                for name in ("plain", "idle"):
+                    change(self.kafka.admin, name, self.history, min_racks=1)
+                self.go_on()
+                self.phase("lowered", "plain")
+                self.phase("lowered, with an empty log until now", "idle")
+                assert self._processes("a") == before, "a broker was started again"
+            topics.wait_settled(self.kafka.admin, self.specs)
+            self.phase("rack back", "idle")
+        self.judge()
+
+    @cluster(num_nodes=9)
+    def test_rack_restored_and_value_restored(self) -> None:
+        """With the rack back the old value is restored without harm, and guards as before.
+
+        setup: a topic on replicas in racks a, a, b with M=2, R=2.
+        drive: kill rack b; lower the value to 1; heal; set it to 2; produce; kill rack b once more.
+        validate: acknowledged once all is restored, refused in the second outage; all checkers.
+        """
+        with self.driven([spec("plain", AAB, 2, 2)], [Load("plain")]):
+            with self.fault("kill", rack=LOST):
+                topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
+                change(self.kafka.admin, "plain", self.history, min_racks=1)
+                self.go_on()
+            topics.wait_settled(self.kafka.admin, self.specs)
+            change(self.kafka.admin, "plain", self.history, min_racks=2)
+            self.phase("all restored", "plain")
+            with self.fault("kill", rack=LOST):
+                topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
+                self.phase("away once more", "plain", NOT_ENOUGH_RACKS)
+                self.go_on()
+        self.judge()
+
+    @cluster(num_nodes=9)
+    def test_both_thresholds_are_independent(self) -> None:
+        """Each threshold refuses by itself and by its own name; replicas are asked first.
+
+        setup: topics on replicas in racks a, a, b with M=3 and R=1, M=1 and R=2, M=3 and R=2, M=2 and R=1.
+        drive: kill rack b, produce to each; heal.
+        validate: NotEnoughReplicas, NotEnoughRacks, NotEnoughReplicas, acknowledged; all checkers.
+        """
+        wanted = {
+            "m3r1": (3, 1, NOT_ENOUGH_REPLICAS),
+            "m1r2": (1, 2, NOT_ENOUGH_RACKS),
+            "m3r2": (3, 2, NOT_ENOUGH_REPLICAS),
+            "m2r1": (2, 1, OK),
+        }
+        specs = [spec(name, AAB, m, r) for name, (m, r, _) in wanted.items()]
+        with self.driven(specs, [Load(name, rate_per_s=10) for name in wanted]):
+            with self.fault("kill", rack=LOST):
+                for name in wanted:
+                    topics.wait_isr(self.kafka.admin, name, frozenset({1, 2}))
+                for name, (_, _, expect) in wanted.items():
+                    self.phase(f"{name} without rack {LOST}", name, expect)
+                self.go_on()
+            topics.wait_settled(self.kafka.admin, specs)
+            for name in wanted:
+                self.phase(f"{name} with all", name)
+        self.judge(("delivery", "offsets", "promise", "progress", "refusals"))
+
+    def _processes(self, rack: str) -> dict[str, int | None]:
+        return {node.name: self.kafka.kafka_pid(node) for node in self.kafka.brokers(rack)}
+
+
+class WithoutTest(Drill):
+    """Stock Kafka, then the patched one on the same disks, with R=1."""
+
+    OVERLAY = False
+
+    @cluster(num_nodes=9)
+    def test_one_rack_required_is_as_without_the_feature(self) -> None:
+        """With R=1 everything ends as on stock Kafka, and a stock client speaks the same versions with both.
+
+        setup: stock brokers; topics on replicas in racks a, a, b with M=2 and M=3, and no R.
+        drive: kill rack b, produce to both; heal; stop everything and start it with the patched Kafka; the same again.
+        validate: the same ends of the same attempts; the versions that the stock client may use; all checkers.
+        """
+        specs = [spec("m2", AAB, 2), spec("m3", AAB, 3)]
+        with self.driven(specs, [Load("m2"), Load("m3")]):
+            usable = {"stock": self._outage("stock")}
+        for node in self.kafka.topology.nodes:
+            self.kafka.kill_kafka(node)
+        self.kafka.classpath = Distribution.load().classpath()
+        for node in self.kafka.topology.nodes:
+            self.kafka.start_kafka(node)
+        self.kafka.wait_unfenced(self.kafka.brokers())
+        for name in ("m2", "m3"):
+            topics.wait_isr(self.kafka.admin, name, frozenset(AAB))
+        self.kafka.elect_preferred()
+        topics.wait_settled(self.kafka.admin, specs)
+        with self.driven(specs, [Load("m2"), Load("m3")]):
+            usable["patched"] = self._outage("patched")
+        assert usable["stock"], "the stock client tells no versions"
+        assert usable["stock"] == usable["patched"]
+        self.judge()
+
+    def _outage(self, kafka: str) -> dict[str, str]:
+        """An outage of rack b; returns the version of each request that a stock client uses."""
+        with self.fault("kill", rack=LOST):
+            topics.wait_isr(self.kafka.admin, "m3", frozenset({1, 2}))
+            self.phase(f"{kafka}, two of two", "m2")
+            self.phase(f"{kafka}, two of three", "m3", NOT_ENOUGH_REPLICAS)
+            self.go_on()
+        topics.wait_settled(self.kafka.admin, self.specs)
+        self.phase(f"{kafka}, all", "m3")
+        asked = self.kafka.brokers()[0]
+        stock = Distribution.load().classpath(overlay=False)
+        told = self.kafka.run_on(asked, shlex.join(tools.command(stock, "broker-api-versions", (), asked.address)))
+        return {name: version for name, _, version in USABLE.findall(told)}
+
+
+def _plain_and_idempotent() -> list[Load]:
+    return [Load("plain"), Load("idem", "idempotent")]
