@@ -26,12 +26,12 @@ from pyhooks.cluster.disks import read_disks
 from pyhooks.cluster.topics import TopicSpec
 from pyhooks.fault import kinds
 from pyhooks.fault.injection import Target, applied
-from pyhooks.history import Event, History
+from pyhooks.history import History
 from pyhooks.wait import wait_for
+from pyhooks.workload.certainty import ERRORS
 from pyhooks.workload.looks import watched
 from pyhooks.workload.reader import ISOLATIONS, read_all
 
-ERRORS = "org.apache.kafka.common.errors"
 NOT_ENOUGH_RACKS = f"{ERRORS}.NotEnoughRacksException"
 NOT_ENOUGH_REPLICAS = f"{ERRORS}.NotEnoughReplicasException"
 ATTEMPTS = 5
@@ -40,7 +40,6 @@ LOOK_S = 0.5
 STEADY_S = 5.0
 START_S = 90.0
 GO_ON_S = 60.0
-CONFIG_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -135,19 +134,11 @@ class Drill(Test):
         """
         since_ns = time.monotonic_ns() + round(seconds * 1e9)
         waits = {one.run_id for one in self.producers}
-        read = 0
 
         def answered() -> bool:
-            nonlocal read
             for one in self.producers:
-                one.fetch()
-            events = list(self.history.events())
-            waits.difference_update(
-                event.data["run"]
-                for event in events[read:]
-                if event.op == "produce" and event.data["sent_ns"] >= since_ns
-            )
-            read = len(events)
+                if any(event.op == "produce" and event.data["sent_ns"] >= since_ns for event in one.fetch()):
+                    waits.discard(one.run_id)
             return not waits
 
         what = f"answers to records that {', '.join(sorted(waits))} sent after {seconds:g} s"
@@ -155,11 +146,22 @@ class Drill(Test):
 
     # -- phases -------------------------------------------------------------------------------------------------------
 
-    def probe(self, topic: str, *more: str, count: int = ATTEMPTS) -> tuple[Event, ...]:
+    def probe(self, topic: str) -> None:
         """Single attempts of a client that tries nothing again."""
         bootstrap = ",".join(node.address for node in self.kafka.brokers() if self.kafka.kafka_pid(node) is not None)
-        words = ["--mode", "probe", "--bootstrap", bootstrap, "--topics", topic, "--rate", "2", "--count", str(count)]
-        return self.clients.run("produce", self.history, *words, *more)
+        words = [
+            "--mode",
+            "probe",
+            "--bootstrap",
+            bootstrap,
+            "--topics",
+            topic,
+            "--rate",
+            "2",
+            "--count",
+            str(ATTEMPTS),
+        ]
+        self.clients.run("produce", self.history, *words)
 
     def phase(self, name: str, topic: str, expect: str = OK) -> None:
         """Single attempts that are all to end in one way; refused ones leave nothing in the leader's log."""
@@ -174,14 +176,6 @@ class Drill(Test):
             (node,) = [node for node in self.kafka.brokers() if node.node_id == leader]
             told["log_bytes"] = self.kafka.log_bytes(node, topic)
         self.history.note("test", "phase", "info", **told)
-
-    def until(self, topic: str, expect: str) -> None:
-        """Waits until single attempts end in one way, outside of any phase."""
-
-        def shown() -> bool:
-            return any(expect in (one.outcome, one.data.get("exception")) for one in self.probe(topic, count=1))
-
-        wait_for(shown, what=f"a produce attempt to {topic} that ends with {expect}", timeout_s=CONFIG_S)
 
     # -- faults -------------------------------------------------------------------------------------------------------
 

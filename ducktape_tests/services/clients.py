@@ -18,6 +18,7 @@ from ducktape_tests.services.clock import Clock, compare
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
 from pyhooks.wait import wait_for
+from pyhooks.workload.running import ending
 
 GRACE_S = 90.0
 PIECE_BYTES = 8_000_000
@@ -49,16 +50,19 @@ class Producer:
         check = f"test -e /proc/{self.pid} && ! grep -q '^State:.Z' /proc/{self.pid}/status"
         return bool(self._clients.account.ssh(check, allow_fail=True) == 0)
 
-    def fetch(self) -> None:
-        """Brings what it has written since."""
+    def fetch(self) -> list[Event]:
+        """Brings what it has written since, and returns it."""
+        found: list[Event] = []
         while True:
             command = f"tail -c +{self._read + 1} {self._file} | head -c {PIECE_BYTES}"
             piece: bytes = self._clients.account.ssh_output(command, combine_stderr=False)
             self._read += len(piece)
             *lines, self._half = (self._half + piece).split(b"\n")
-            self._history.extend(self._clients.clock.here(Event.parse(line.decode())) for line in lines if line)
+            events = [self._clients.clock.here(Event.parse(line.decode())) for line in lines if line]
+            self._history.extend(events)
+            found += events
             if len(piece) < PIECE_BYTES:
-                return
+                return found
 
     def stop(self) -> None:
         """Ends it in good order, waits until it has told of every attempt and brings that.
@@ -154,15 +158,9 @@ class Clients(Service):
         Raises:
             RackgateError: one ended by itself, or did not end in time.
         """
-        started: list[Producer] = []
-        try:
-            for arguments in many:
-                started.append(Producer(self, arguments, history))
-                self._begun.append(started[-1])
+        with ending(self._begin(arguments, history) for arguments in many) as started:
             yield started
-            for one in started:
-                one.stop()
-        finally:
-            for one in started:
-                if one.runs:
-                    one.kill()
+
+    def _begin(self, arguments: Sequence[str], history: History) -> Producer:
+        self._begun.append(Producer(self, arguments, history))
+        return self._begun[-1]

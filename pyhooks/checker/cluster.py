@@ -81,12 +81,15 @@ class Requirement:
         """With both bounded by the replication factor, as brokers apply them."""
         return Requirement(gate.capped(self.replicas, replication), gate.capped(self.racks, replication))
 
-    def met_by(self, look: Look) -> bool:
-        """Whether a partition in this state acknowledges."""
-        told = gate.ask(
+    def ask(self, look: Look) -> gate.Answer:
+        """What the gate says of the ISR of a partition in this state."""
+        return gate.ask(
             look.isr, look.racks, min_replicas=self.replicas, min_racks=self.racks, replicas=len(look.replicas)
         )
-        return look.leader >= 0 and told.passes
+
+    def met_by(self, look: Look) -> bool:
+        """Whether a partition in this state acknowledges."""
+        return look.leader >= 0 and self.ask(look).passes
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,9 @@ from pyhooks import gate
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Fault, Look, Settings
 from pyhooks.checker.records import Attempt, Place, Read, Records, fill
-from pyhooks.checker.settling import BLIND_S, LAG_S, NS, SETTLE_S
+from pyhooks.checker.settling import BLIND_S, LAG_NS, NS, SETTLE_S
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
-
-_LAG_NS = round(LAG_S * NS)
 
 
 @dataclass(frozen=True)
@@ -218,7 +216,7 @@ class _Judge:
         if took is False:
             return False
         back = [look for look in self.looks.get(place, ()) if broker in look.isr]
-        if wipe.healed_ns is not None and any(wipe.healed_ns + _LAG_NS < look.since_ns for look in back):
+        if wipe.healed_ns is not None and any(wipe.healed_ns + LAG_NS < look.since_ns for look in back):
             return False
         # From the heal on it may be in sync again at any moment, whether somebody sees that or not.
         return None if wipe.heal_ns is not None or wipe.proved_ns is None else took
@@ -232,7 +230,7 @@ class _Judge:
             return None
         # One that is destroyed does not get in sync again before its heal.
         until_ns = wipe.heal_ns if wipe.heal_ns is not None else self.disks.at_ns
-        after = [look for look in self.looks.get(place, ()) if attempt.done_ns + _LAG_NS < look.since_ns]
+        after = [look for look in self.looks.get(place, ()) if attempt.done_ns + LAG_NS < look.since_ns]
         if any(broker in look.isr for look in after if look.at_ns < until_ns):
             return True
         seen = [look for look in self.looks.get(place, ()) if look.at_ns < wipe.inject_ns]

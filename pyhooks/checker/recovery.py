@@ -12,7 +12,7 @@ from dataclasses import replace
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Fault, Look, Requirement
 from pyhooks.checker.records import Attempt, Place, Records
-from pyhooks.checker.settling import LAG_S, NS
+from pyhooks.checker.settling import LAG_NS, NS
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
 
@@ -20,7 +20,6 @@ ISR_S = 60.0
 ACK_S = 60.0
 # A broker that was cut off may tell for seconds what was before, if it is the one that is asked.
 STEADY_S = 2.0
-_LAG_NS = round(LAG_S * NS)
 
 
 def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: float = ACK_S) -> Verdict:
@@ -75,10 +74,10 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
             whole = [
                 bool(look.replicas)
                 and (placed or set(look.replicas)).intersection(look.replicas) <= set(look.isr)
-                and look.since_ns - _LAG_NS > heal_ns
+                and look.since_ns - LAG_NS > heal_ns
                 for look in after
             ]
-            bad = [look.since_ns - _LAG_NS for look, good in zip(after, whole, strict=True) if not good]
+            bad = [look.since_ns - LAG_NS for look, good in zip(after, whole, strict=True) if not good]
             # One that was moved away and back may have come back late for that.
             stayed = bool(placed) and all(set(look.replicas) == placed for look in after)
             _bounded(f"{name}: {place[0]}-{place[1]} with all replicas in sync", heal_ns, isr_s,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Settings
-from pyhooks.checker.progress import Window, windows
+from pyhooks.checker.progress import windows
 from pyhooks.checker.records import Attempt, Records
 from pyhooks.checker.settling import NS, SETTLE_S, attempts_of
 from pyhooks.checker.verdict import Verdict
@@ -47,7 +47,7 @@ def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
     for place, own in sorted(attempts_of(records).items()):
         for window in windows(place, looks.get(place, ()), settings, faults, round(settle_s * NS)):
             wanted = settings.possible(place[0], window.from_ns, window.to_ns)
-            short = {_replicas_missing(window, one) for one in wanted}
+            short = {not one.ask(window.look).enough_replicas for one in wanted}
             if window.enough or len(short) != 1:
                 continue
             for attempt in own:
@@ -60,11 +60,6 @@ def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
         missing.append("no refusal for want of replicas or racks could be judged")
     notes = [f"{count} refusals with {name.rpartition('.')[2]}" for name, count in sorted(seen.items())]
     return Verdict.of("refusals", wrong=wrong, missing=missing, notes=notes)
-
-
-def _replicas_missing(window: Window, wanted: cluster.Requirement) -> bool:
-    need = wanted.effective(len(window.look.replicas))
-    return len(window.look.isr) < need.replicas
 
 
 def _misnamed(attempt: Attempt, clients: Mapping[str, str], *, replicas: bool) -> str:

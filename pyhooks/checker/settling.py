@@ -27,10 +27,10 @@ NS = 1_000_000_000
 SETTLE_S = 2.0
 # By how much the metadata of the broker that a look asks may lag behind the leader.
 LAG_S = 1.0
+LAG_NS = round(LAG_S * NS)
 NEVER_NS = 1 << 63
 # For an attempt that contradicts what looks show: what else it may have gone by.
 Excuse = Literal["", "next", "unclear"]
-_LAG_NS = round(LAG_S * NS)
 # A gap between looks that is longer than this could hide a change and its reversal.
 BLIND_S = 3.0
 
@@ -236,7 +236,7 @@ def ahead_of(
         enough: what the state calls for.
     """
     last = one = found[number][-1]
-    may_ns = last.since_ns - _LAG_NS
+    may_ns = last.since_ns - LAG_NS
     next_ns = unclear_ns = moved_ns = NEVER_NS
     for stretch in found[number + 1 :]:
         if may_ns >= last.since_ns:
@@ -245,7 +245,7 @@ def ahead_of(
         if two.at_ns - one.at_ns > BLIND_S * NS:
             break
         moved_ns = min(moved_ns, may_ns) if two.state != last.state else moved_ns
-        wanted = settings.possible(topic, last.since_ns - _LAG_NS, two.at_ns)
+        wanted = settings.possible(topic, last.since_ns - LAG_NS, two.at_ns)
         struck = _struck(last, two, faults)
         if any(requirement.met_by(two) is not enough for requirement in wanted):
             if struck:
@@ -255,7 +255,7 @@ def ahead_of(
         elif struck or (one.state != two.state and not _joined(one, two, faults, enough, wanted)):
             unclear_ns = min(unclear_ns, may_ns)
         one = stretch[-1]
-        may_ns = max(may_ns, one.since_ns - _LAG_NS)
+        may_ns = max(may_ns, one.since_ns - LAG_NS)
     # nobody saw what came then
     return Ahead(next_ns, min(unclear_ns, may_ns), moved_ns)
 

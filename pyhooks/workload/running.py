@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
@@ -81,6 +82,43 @@ class Workload:
         self._history.note("workload", "killed", "info", run=self.run_id)
 
 
+class Running(Protocol):
+    """A program that runs beside this one."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended yet."""
+
+    def stop(self) -> None:
+        """Ends it in good order."""
+
+    def kill(self) -> None:
+        """Ends it at once."""
+
+
+R = TypeVar("R", bound=Running)
+
+
+@contextmanager
+def ending(begun: Iterable[R]) -> Iterator[list[R]]:
+    """Programs end in good order after the block; if it fails, or one cannot be begun, those that run are killed.
+
+    Args:
+        begun: begins each when it is asked for it.
+    """
+    started: list[R] = []
+    try:
+        for one in begun:
+            started.append(one)  # noqa: PERF402 - those before one that fails must be known
+        yield started
+        for one in started:
+            one.stop()
+    finally:
+        for one in started:
+            if one.runs:
+                one.kill()
+
+
 @contextmanager
 def producing(
     many: Sequence[Sequence[str]], history: History, *, logs: Path, node_pid: int | None = None
@@ -96,15 +134,9 @@ def producing(
     Raises:
         RackgateError: one cannot be started, failed, or did not end in time.
     """
-    started: list[Workload] = []
-    try:
-        for number, arguments in enumerate(many):
-            log = logs / f"producer-{number}.log"
-            started.append(Workload(arguments, history, log=log, node_pid=node_pid))
+    begun = (
+        Workload(arguments, history, log=logs / f"producer-{number}.log", node_pid=node_pid)
+        for number, arguments in enumerate(many)
+    )
+    with ending(begun) as started:
         yield started
-        for one in started:
-            one.stop()
-    finally:
-        for one in started:
-            if one.runs:
-                one.kill()
