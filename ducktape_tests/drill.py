@@ -5,6 +5,7 @@ A test arranges; what it says comes from checkers that read its history alone (`
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -74,6 +75,8 @@ class Drill(Test):
         TOPOLOGY: its name.
         OVERLAY: whether brokers run the patched Kafka; else stock.
         SECONDS: how long load is driven at most.
+        seed: of the run.
+        rng: where a test gets what it draws.
     """
 
     TOPOLOGY = "az3-outside"
@@ -82,6 +85,9 @@ class Drill(Test):
 
     def __init__(self, test_context: Any) -> None:
         super().__init__(test_context)
+        # the same seed repeats what a test draws, whichever tests run beside it
+        self.seed = int(test_context.globals.get("seed", 1))
+        self.rng = random.Random(f"{self.seed} {type(self).__name__} {test_context.test_name}")  # noqa: S311 - no secret
         wanted = topology.load(topology.find(self.TOPOLOGY))
         self.kafka = RackKafka(test_context, wanted, Distribution.load().classpath(overlay=self.OVERLAY))
         self.clients = Clients(test_context)
