@@ -5,23 +5,25 @@ A test arranges; what it says comes from checkers that read its history alone (`
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ducktape.tests.test import Test
 from ducktape.tests.test_context import TestContext
 
-from ducktape_tests.services.clients import Clients, Producer
+from ducktape_tests.services.clients import Clients, Program
 from ducktape_tests.services.kafka import RackKafka
 from pyhooks.build.distribution import Distribution
 from pyhooks.checker import verdict
 from pyhooks.checker.judging import judge
 from pyhooks.checker.phases import OK
+from pyhooks.checker.verdict import Verdict
 from pyhooks.cluster import topics, topology
 from pyhooks.cluster.disks import read_disks
 from pyhooks.cluster.topics import TopicSpec
@@ -36,6 +38,7 @@ from pyhooks.workload.reader import ISOLATIONS, read_all
 NOT_ENOUGH_RACKS = f"{ERRORS}.NotEnoughRacksException"
 NOT_ENOUGH_REPLICAS = f"{ERRORS}.NotEnoughReplicasException"
 ATTEMPTS = 5
+NEEDS = ("delivery", "offsets", "promise", "progress")
 LOOK_S = 0.5
 # longer than a change is granted to have its effect, so that a stretch of it can be judged
 STEADY_S = 5.0
@@ -91,7 +94,7 @@ class Drill(Test):
         wanted = topology.load(topology.find(self.TOPOLOGY))
         self.kafka = RackKafka(test_context, wanted, Distribution.load().classpath(overlay=self.OVERLAY))
         self.clients = Clients(test_context)
-        self.producers: list[Producer] = []
+        self.producers: list[Program] = []
         self.specs: list[TopicSpec] = []
 
     def setUp(self) -> None:
@@ -125,7 +128,7 @@ class Drill(Test):
         bootstrap = self.kafka.topology.bootstrap
         programs = [load.arguments(bootstrap, self.SECONDS) for load in loads]
         with watched(bootstrap, [one.name for one in specs], self.racks, self.history, interval_s=LOOK_S):
-            with self.clients.producing(programs, self.history) as self.producers:
+            with self.clients.running("produce", programs, self.history) as self.producers:
                 self.go_on(STEADY_S, START_S)
                 yield
                 topics.wait_settled(self.kafka.admin, specs)
@@ -192,24 +195,50 @@ class Drill(Test):
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def judge(self, needs: Sequence[str] = ("delivery", "offsets", "promise", "progress")) -> None:
-        """The drain: reads everything, stops everything, reads the disks; then all that applies must be true.
-
-        Args:
-            needs: checkers that must have something to say, beside all others that do.
-        """
+    def drain(self) -> None:
+        """Reads everything, stops everything and reads the disks."""
         names = [one.name for one in self.specs]
         read_all(self.kafka.topology.bootstrap, names, self.history, isolations=ISOLATIONS)
         for node in self.kafka.topology.nodes:
             self.kafka.kill_kafka(node)
         copies = [self.kafka.copy_disk(node, self.results / "disks" / node.name) for node in self.kafka.brokers()]
         read_disks(copies, self.history, topics=names)
+
+    def verdicts(self, needs: Sequence[str] = NEEDS) -> list[Verdict]:
+        """What all checkers that apply find in the history, kept beside it in ``verdicts.json``.
+
+        Args:
+            needs: checkers that must have something to say, beside all others that do.
+        """
         found, left_out = judge(list(self.history.events()))
         for one in found:
             self.logger.info("verdict of %s: %s %s", one.checker, one.valid, "; ".join([*one.because, *one.notes]))
+        (self.results / "verdicts.json").write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
         assert not set(needs) & set(left_out), f"nothing to judge for {sorted(set(needs) & set(left_out))}"
-        joined = verdict.join(found)
-        assert joined.valid == "true", f"{joined.valid}: {'; '.join(joined.because)}"
+        return found
+
+    def judge(self, needs: Sequence[str] = NEEDS) -> None:
+        """The drain; then all that applies must be true.
+
+        Args:
+            needs: checkers that must have something to say, beside all others that do.
+        """
+        self.drain()
+        must_hold(self.verdicts(needs))
+
+    def figures(self, **values: Any) -> None:
+        """Keeps what a test measured beside its history, in ``figures.json``."""
+        (self.results / "figures.json").write_text(json.dumps(values, indent=1) + "\n")
+
+
+def must_hold(found: Sequence[Verdict]) -> None:
+    """Fails unless all verdicts are true.
+
+    Raises:
+        AssertionError: one is false or unknown, with the reasons.
+    """
+    joined = verdict.join(found)
+    assert joined.valid == "true", f"{joined.valid}: {'; '.join(joined.because)}"
 
 
 def spec(name: str, replicas: Sequence[int], m: int, r: int | None = None, **more: str) -> TopicSpec:

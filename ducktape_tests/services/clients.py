@@ -24,22 +24,24 @@ GRACE_S = 90.0
 PIECE_BYTES = 8_000_000
 
 
-class Producer:
-    """A running ``pyhooks.workload.produce`` on the clients' node, whose events come here as it writes them.
+class Program:
+    """A running ``pyhooks.workload.<workload>`` on the clients' node, whose events come here as it writes them.
 
     Args:
         clients: where.
+        workload: name of the module; a SIGTERM ends it in good order.
         arguments: of the program, without ``--history`` and ``--run``.
         history: where its events go.
     """
 
-    def __init__(self, clients: Clients, arguments: Sequence[str], history: History) -> None:
+    def __init__(self, clients: Clients, workload: str, arguments: Sequence[str], history: History) -> None:
+        self.workload = workload
         self.run_id = f"run-{uuid.uuid4().hex[:8]}"
         self._clients, self._history = clients, history
         self._file = f"{clients.SCRATCH}/{self.run_id}.jsonl"
         self._log = f"{clients.SCRATCH}/{self.run_id}.log"
         self._read, self._half = 0, b""
-        words = [clients.python, "-m", "pyhooks.workload.produce", *arguments]
+        words = [clients.python, "-m", f"pyhooks.workload.{workload}", *arguments]
         words += ["--history", self._file, "--run", self.run_id]
         command = f"touch {self._file}; nohup {shlex.join(words)} > {self._log} 2>&1 < /dev/null & echo $!"
         self.pid = int(clients.account.ssh_output(command).decode().strip())
@@ -73,17 +75,17 @@ class Producer:
         if not self.runs:
             self.fetch()
             said = self._clients.account.ssh_output(f"tail -n 40 {self._log}").decode(errors="replace")
-            raise RackgateError(f"the producer {self.run_id} ended by itself", detail=said)
+            raise RackgateError(f"{self.workload} {self.run_id} ended by itself", detail=said)
         self._clients.account.signal(self.pid, signal.SIGTERM)
-        wait_for(lambda: not self.runs, what=f"the end of the producer {self.run_id}", timeout_s=GRACE_S)
+        wait_for(lambda: not self.runs, what=f"the end of {self.workload} {self.run_id}", timeout_s=GRACE_S)
         self.fetch()
         if self._half:
-            raise RackgateError(f"the producer {self.run_id} ended within a line of its events")
+            raise RackgateError(f"{self.workload} {self.run_id} ended within a line of its events")
 
     def kill(self) -> None:
         """Ends it as a power failure does, and notes that, so that checkers know why it tells no more."""
         self._clients.account.signal(self.pid, signal.SIGKILL, allow_fail=True)
-        wait_for(lambda: not self.runs, what=f"the end of the producer {self.run_id}", timeout_s=GRACE_S)
+        wait_for(lambda: not self.runs, what=f"the end of {self.workload} {self.run_id}", timeout_s=GRACE_S)
         self.fetch()
         if self._half:
             self._history.note("workload", "torn", "unknown", run=self.run_id)
@@ -103,7 +105,7 @@ class Clients(Service):
     def __init__(self, context: Any, python: str = sys.executable) -> None:
         super().__init__(context, num_nodes=1)
         self.python = python
-        self._begun: list[Producer] = []
+        self._begun: list[Program] = []
 
     @property
     def account(self) -> Any:
@@ -148,19 +150,20 @@ class Clients(Service):
         return events
 
     @contextmanager
-    def producing(self, many: Sequence[Sequence[str]], history: History) -> Iterator[list[Producer]]:
-        """Producers run within the block, and end in good order after it; if it fails they are killed.
+    def running(self, workload: str, many: Sequence[Sequence[str]], history: History) -> Iterator[list[Program]]:
+        """Programs run within the block, and end in good order after it; if it fails they are killed.
 
         Args:
+            workload: name of a module of ``pyhooks.workload``.
             many: the arguments of each.
             history: where their events go.
 
         Raises:
             RackgateError: one ended by itself, or did not end in time.
         """
-        with ending(self._begin(arguments, history) for arguments in many) as started:
+        with ending(self._begin(workload, arguments, history) for arguments in many) as started:
             yield started
 
-    def _begin(self, arguments: Sequence[str], history: History) -> Producer:
-        self._begun.append(Producer(self, arguments, history))
+    def _begin(self, workload: str, arguments: Sequence[str], history: History) -> Program:
+        self._begun.append(Program(self, workload, arguments, history))
         return self._begun[-1]
