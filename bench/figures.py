@@ -12,73 +12,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
 from bench.stats import band_ends
+from pyhooks.pictures import RC, Palette, axes_style, rows, shade, spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-RC: Any = {
-    "font.family": ["DejaVu Sans"],
-    "font.size": 10,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "rackgate",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10.5,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-}
 QUANTILE_TICKS = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999)
 # Beyond this multiple of the intended rate a burst is cut and its height written out.
 BURST_CUT = 2.0
 
 
-@dataclass(frozen=True)
-class Palette:
-    """Colours by what they mean; light and dark page have their own.
-
-    Attributes:
-        ink: text and axes.
-        muted: lesser text, the control.
-        grid: lines behind the data.
-        fault: shading of the outage.
-        band: shading of the equivalence band.
-        refusal: marks of refusals.
-        series: one for each arm that is not the control, in their order; told apart by the colour-blind too.
-    """
-
-    ink: str
-    muted: str
-    grid: str
-    fault: str
-    band: str
-    refusal: str
-    series: tuple[str, ...]
-
-    def names(self) -> dict[str, str]:
-        """CSS variable name to colour."""
-        flat = {key: getattr(self, key) for key in ("ink", "muted", "grid", "fault", "band", "refusal")}
-        return flat | {f"series-{number}": colour for number, colour in enumerate(self.series)}
-
-
-LIGHT = Palette(
-    ink="#1b1f24",
-    muted="#6a737d",
-    grid="#e3e6ea",
-    fault="#b9c0c8",
-    band="#cfe3d4",
-    refusal="#b3261e",
-    series=("#0068a8", "#c85200", "#8a4fa3", "#00805c"),
-)
-DARK = Palette(
-    ink="#e6e9ec",
-    muted="#9aa4ae",
-    grid="#30363d",
-    fault="#59626c",
-    band="#28503a",
-    refusal="#ff8a80",
-    series=("#5bb3f0", "#ff9d52", "#c99be0", "#4fd0a5"),
-)
 # Colours that occur nowhere else, to be replaced by CSS variables in the SVG.
 MARKED = Palette(
     ink="#010101",
@@ -124,16 +67,6 @@ def ms(value: float, _: object = None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.2g}"
 
 
-def _axes_style(axes: Axes, palette: Palette) -> None:
-    axes.grid(visible=True, color=palette.grid, linewidth=0.8)
-    axes.tick_params(colors=palette.ink, which="both", length=3)
-    axes.title.set_color(palette.ink)
-    axes.xaxis.label.set_color(palette.ink)
-    axes.yaxis.label.set_color(palette.ink)
-    for spine in axes.spines.values():
-        spine.set_color(palette.muted)
-
-
 def _legend(figure: Figure, axes: Axes, palette: Palette, columns: int) -> None:
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(
@@ -174,7 +107,7 @@ def percentiles(result: Mapping[str, Any], look: Look) -> Figure:
         _log_ticks(axes, values)
         axes.set_xlabel("percentile")
         axes.set_ylabel("produce latency, ms")
-        _axes_style(axes, palette)
+        axes_style(axes, palette)
         _legend(figure, axes, palette, 1 if look.narrow else 3)
     return figure
 
@@ -261,7 +194,7 @@ def _ratio_panel(result: Mapping[str, Any], look: Look, axes: Axes, name: str) -
     title = f"{name}, band ±{latency['bands'][name]:.0%}"
     right = "" if look.narrow else f"; at the right all blocks with the {latency['confidence']:.0%} interval"
     axes.set_title(title + right, color=palette.ink)
-    _axes_style(axes, palette)
+    axes_style(axes, palette)
 
 
 def _pair(result: Mapping[str, Any], row: Mapping[str, Any]) -> str:
@@ -316,11 +249,9 @@ def timeline(result: Mapping[str, Any], look: Look) -> Figure:
             upper = figure.add_subplot(grid[3 * number])
             lower = figure.add_subplot(grid[3 * number + 1])
             for axes in (upper, lower):
-                _axes_style(axes, palette)
+                axes_style(axes, palette)
                 if outage["inject_s"] is not None and outage["heal_s"] is not None:
-                    axes.axvspan(
-                        outage["inject_s"], outage["heal_s"], color=palette.fault, alpha=0.35, linewidth=0, zorder=0
-                    )
+                    shade(axes, outage["inject_s"], outage["heal_s"], palette)
                 axes.set_xlim(0, outage["length_s"])
                 axes.xaxis.set_major_locator(MaxNLocator(5 if look.narrow else 9))
             _acks(outage, topic, upper, look, tint[topic["arm"]])
@@ -402,34 +333,11 @@ def _bursts(seconds: Sequence[float], acked: Sequence[float], top: float) -> lis
 
 
 def _isr(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, colour: str) -> None:
-    racks = sorted({rack for state in topic["isr"] for rack in state["racks"]})
-    for row, rack in enumerate(racks):
-        spans = _spans(topic, rack, outage["length_s"])
-        axes.broken_barh(spans, (len(racks) - 1 - row + 0.15, 0.7), facecolors=colour, alpha=0.6, linewidth=0)
-    axes.grid(visible=False)
-    axes.set_ylim(0, max(1, len(racks)))
-    axes.yaxis.set_major_locator(FixedLocator([len(racks) - 0.5 - row for row in range(len(racks))]))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda _, at: racks[at] if at is not None and at < len(racks) else ""))
-    axes.tick_params(axis="y", length=0, labelsize=8)
+    states = [(max(0.0, state["at_s"]), state["racks"]) for state in topic["isr"]]
+    end_s = min(outage["length_s"], topic["looked_until_s"] or 0.0)
+    racks = sorted({rack for _, own in states for rack in own})
+    rows(axes, {rack: spans(states, rack, end_s) for rack in racks}, colour)
     axes.set_ylabel("ISR in\nracks", fontsize=8, rotation=0, ha="right", va="center", labelpad=3)
-    axes.spines["left"].set_visible(False)
-
-
-def _spans(topic: Mapping[str, Any], rack: str, length_s: float) -> list[tuple[float, float]]:
-    """When ``rack`` was in the ISR, as (start, length) in seconds."""
-    states = topic["isr"]
-    end_s = min(length_s, topic["looked_until_s"] or 0.0)
-    ends = [*[state["at_s"] for state in states[1:]], end_s]
-    spans: list[tuple[float, float]] = []
-    for state, end in zip(states, ends, strict=True):
-        start = max(0.0, state["at_s"])
-        if rack not in state["racks"] or end <= start:
-            continue
-        if spans and sum(spans[-1]) >= start - 1e-9:  # another change of the ISR, not of this rack's part in it
-            spans[-1] = (spans[-1][0], end - spans[-1][0])
-        else:
-            spans.append((start, end - start))
-    return spans
 
 
 PICTURES = {"percentiles": percentiles, "blocks": blocks, "timeline": timeline}

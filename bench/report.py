@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from bench import figures
+from pyhooks import pages, pictures
 from pyhooks.errors import RackgateError
 
 PNG_DPI = 200
@@ -71,7 +71,7 @@ def render(result: Mapping[str, Any], out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     drawn = {}
     for name, draw in figures.PICTURES.items():
-        draw(result, figures.Look(figures.LIGHT)).savefig(out / f"{name}.png", dpi=PNG_DPI, facecolor=PAPER)
+        draw(result, figures.Look(pictures.LIGHT)).savefig(out / f"{name}.png", dpi=PNG_DPI, facecolor=PAPER)
         looks = {
             "wide": figures.Look(figures.MARKED),
             "narrow": figures.Look(figures.MARKED, narrow=True),
@@ -105,13 +105,7 @@ def inline_svg(figure: Any, name: str, caption: str) -> Markup:
 
 def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -> str:
     """The page."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = pages.environment(Path(__file__).parent)
     environment.filters["ms"] = lambda value: _or_dash(value, figures.ms(value) if value else "0")
     environment.filters["count"] = lambda value: f"{value:,}"
     environment.filters["seconds"] = lambda value: _or_dash(value, f"{value or 0:.1f} s")
@@ -121,8 +115,8 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
         pictures=drawn,
         captions=CAPTIONS,
         titles=TITLES,
-        light=figures.LIGHT.names(),
-        dark=figures.DARK.names(),
+        light=pictures.LIGHT.names(),
+        dark=pictures.DARK.names(),
         series=series_names(result),
         usage=usage_rows(result["usage"]),
         round_trips=round_trip_rows(result["manifest"]["round_trips"]),
@@ -157,5 +151,5 @@ def _or_dash(value: float | None, text: str) -> str:
 
 def series_names(result: Mapping[str, Any]) -> dict[str, str]:
     """The CSS variable of each arm's colour."""
-    by_colour = {colour: name for name, colour in figures.LIGHT.names().items()}
-    return {arm: by_colour[colour] for arm, colour in figures.colours(result, figures.LIGHT).items()}
+    by_colour = {colour: name for name, colour in pictures.LIGHT.names().items()}
+    return {arm: by_colour[colour] for arm, colour in figures.colours(result, pictures.LIGHT).items()}

@@ -155,8 +155,8 @@ class Drill(Test):
 
     # -- phases -------------------------------------------------------------------------------------------------------
 
-    def probe(self, topic: str) -> None:
-        """Single attempts of a client that tries nothing again."""
+    def probe(self, topic: str, *more: str, attempts: int = ATTEMPTS) -> None:
+        """Single attempts of a client that tries nothing again, or of one that ``more`` describes."""
         bootstrap = ",".join(node.address for node in self.kafka.brokers() if self.kafka.kafka_pid(node) is not None)
         words = [
             "--mode",
@@ -168,7 +168,8 @@ class Drill(Test):
             "--rate",
             "2",
             "--count",
-            str(ATTEMPTS),
+            str(attempts),
+            *more,
         ]
         self.clients.run("produce", self.history, *words)
 
@@ -211,11 +212,15 @@ class Drill(Test):
             needs: checkers that must have something to say, beside all others that do.
         """
         found, left_out = judge(list(self.history.events()))
+        self.keep(found)
+        assert not set(needs) & set(left_out), f"nothing to judge for {sorted(set(needs) & set(left_out))}"
+        return found
+
+    def keep(self, found: Sequence[Verdict]) -> None:
+        """Writes verdicts to the log, and to ``verdicts.json`` beside the history."""
         for one in found:
             self.logger.info("verdict of %s: %s %s", one.checker, one.valid, "; ".join([*one.because, *one.notes]))
         (self.results / "verdicts.json").write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
-        assert not set(needs) & set(left_out), f"nothing to judge for {sorted(set(needs) & set(left_out))}"
-        return found
 
     def judge(self, needs: Sequence[str] = NEEDS) -> None:
         """The drain; then all that applies must be true.

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from bench.cli import bench_app
+from ducktape_tests.cli import system_app
 from pyhooks import __version__
 from pyhooks.build.cli import build_command, patch_app
 from pyhooks.check.cli import EPILOG, check_command
@@ -34,6 +35,7 @@ app.add_typer(lab_app, name="lab")
 app.add_typer(rack_app, name="rack")
 app.add_typer(broker_app, name="broker")
 app.add_typer(bench_app, name="bench")
+app.add_typer(system_app, name="system")
 app.command("watch", epilog=WATCH_EPILOG)(watch_command)
 app.command("judge", epilog=JUDGE_EPILOG)(judge_command)
 

@@ -15,6 +15,7 @@ from pyhooks.checker.progress import check_progress
 from pyhooks.checker.promise import check_promise
 from pyhooks.checker.recovery import check_recovery
 from pyhooks.checker.refusals import check_refusals
+from pyhooks.checker.seen import check_defaults
 from pyhooks.checker.settling import SETTLE_S, Settling
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.verdict import Verdict
@@ -67,6 +68,11 @@ CHECKERS: Mapping[str, Checker] = {
         "each refusal names what is missing",
         lambda one: one.data.get("exception") in TOO_FEW,
         settles=True,
+    ),
+    "defaults": Checker(
+        check_defaults,
+        "with a producer's default settings a refusal is a timeout",
+        lambda event: bool(event.data.get("defaults")),
     ),
     "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
 }

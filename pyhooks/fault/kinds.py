@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -13,9 +12,8 @@ from typing import Any
 from pyhooks.cluster.running import TRIES, RunningCluster, reachable, serves
 from pyhooks.cluster.topology import Node, Quality
 from pyhooks.errors import RackgateError
-from pyhooks.fault.injection import Fault, Question, Target, Way, applied, site_of
+from pyhooks.fault.injection import Fault, Question, Target, Way, site_of
 from pyhooks.fault.slow import Slow
-from pyhooks.history import History
 
 INSIDE = "inside the rack: "
 STANDS = " stands"
@@ -323,16 +321,6 @@ class Wipe(_OfProcesses):
         for node in empty:
             if self.cluster.directory_id(node) == lost.get(node.name):
                 raise RackgateError(f"{node.name}: its disk has the id that it had, so it was not deleted")
-
-
-def kill_rack(cluster: RunningCluster, rack: str, history: History) -> AbstractContextManager[None]:
-    """All nodes of ``rack`` are dead within the context; see ``applied``."""
-    return applied(Kill(cluster, Target.rack(cluster, rack)), history)
-
-
-def cut_rack(cluster: RunningCluster, rack: str, history: History) -> AbstractContextManager[None]:
-    """``rack`` is cut off from all other sites within the context; see ``applied``."""
-    return applied(Cut(cluster, Target.rack(cluster, rack)), history)
 
 
 def build(cluster: RunningCluster, kind: str, target: Target, settings: Mapping[str, Any]) -> Fault:

@@ -10,7 +10,7 @@ Events, of the process that ``--name`` gives (``probe`` or ``producer``):
   is sent all the same: ``data`` ``{run, exception}``.
 * ``produce``, when the outcome of one record is known, ``data`` ``{run, topic, key, seq, partition, intended_ns,
   sent_ns, latency_ms, mode}`` and, as far as there are any, ``offset``, ``exception``, ``message``, ``retriable``,
-  ``defaults``, ``txn``; ``mono_ns`` is when the client had its answer:
+  ``defaults`` with ``delivery_timeout_ms``, ``txn``; ``mono_ns`` is when the client had its answer:
 
   * ``ok``: acknowledged; the record is at ``offset``.
   * ``fail``: surely refused, the record is in no log; see ``pyhooks.workload.certainty``.
@@ -98,7 +98,7 @@ class Attempt:
         else:
             data |= {"exception": answer.error, "message": answer.message, "retriable": answer.retriable}
         if plan.defaults:
-            data["defaults"] = True
+            data |= {"defaults": True, "delivery_timeout_ms": plan.timeout_ms}
         if self.txn is not None:
             data["txn"] = self.txn
         wall_ms = (time.time_ns() - time.monotonic_ns() + report.done_ns) // 1_000_000

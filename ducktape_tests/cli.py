@@ -1,0 +1,274 @@
+"""``rackgate system``: the system tests in labs of this machine or on hosts, and the page of their results."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ducktape_tests import plan, results
+from ducktape_tests.display import Display, table
+from ducktape_tests.session import Place, Session, planned
+from pyhooks import __version__, paths, process
+from pyhooks.build.distribution import Distribution
+from pyhooks.cluster import labs
+from pyhooks.cluster.cli import check_programs
+from pyhooks.cluster.lab import in_lab
+from pyhooks.errors import RackgateError
+
+system_app = typer.Typer(no_args_is_help=True, help="The system tests: outages of racks under ducktape.")
+
+DEFAULT_OUT = paths.OUT / "system"
+PYTHON = paths.REPO / ".venv-ducktape" / "bin" / "python"
+LOCK = ".lock"
+NEEDS_LINKS = "it changes links, which only a lab has: left out on hosts"
+SEEDS = 2**31
+FILE_WIDTH = 160
+
+TestsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Selections (smoke, system, long, load), files, file.py::Class, or file.py::Class.test.",
+        metavar="[SELECTION|TEST]…",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@system_app.command(
+    "run",
+    epilog="Examples: rackgate system run smoke · rackgate system run --seed 7 --jobs 1"
+    " kip_test.py::KipTest.test_a_whole_rack_shut_down · rackgate system run system --cluster-file hosts.json."
+    " Exit status: 0 all passed, 1 something failed, is unknown, or nothing ran, 2 it could not be tried.",
+)
+def run_command(
+    tests: TestsArgument = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of what tests draw [default: from the clock].")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="How many labs at a time.")] = 2,
+    told: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=JSON", help="A setting that tests read (ducktape's globals); repeatable."),
+    ] = None,
+    run_dir: Annotated[Path, typer.Option(help="Folder for results and page; the run before goes.")] = DEFAULT_OUT,
+    cluster_file: Annotated[
+        Path | None,
+        typer.Option(help="ducktape's cluster file: on those hosts by ssh instead of labs, one test at a time."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Runs system tests, each in a lab of its own, and writes index.html and results.json.
+
+    Without names it runs the selection 'system'. The seed is printed; the same one repeats what tests drew.
+    """
+    words = list(tests or ["system"])
+    chosen = plan.select(plan.load(), words)
+    _check(cluster_file)
+    drawn = time.time_ns() // 1_000_000 % SEEDS if seed is None else seed
+    extra = _settings(told or [])
+    if "seed" in extra:
+        raise RackgateError("--set seed: say it with --seed")
+    left_out = {one.id: NEEDS_LINKS for one in chosen if one.links and cluster_file is not None}
+    todo = [one for one in chosen if one.id not in left_out]
+    jobs = 1 if cluster_file is not None else jobs
+    console = _console(stderr=as_json)
+    python = PYTHON.absolute()
+    place = Place(python, cluster_file and cluster_file.resolve(), run_dir.resolve(), {**extra, "seed": drawn})
+    run = {
+        "schema": results.SCHEMA,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "words": words,
+        "seed": drawn,
+        "jobs": jobs,
+        "settings": extra,
+        "command": _command(words, drawn, jobs, told or [], cluster_file),
+        "options": _options(drawn, told or [], cluster_file),
+        "cluster_file": str(cluster_file) if cluster_file else "",
+        "versions": _versions(python),
+        "machine": {"kernel": platform.release(), "cpus": len(os.sched_getaffinity(0))},
+        "took_s": None,
+        "tests": [asdict(planned(one, left_out.get(one.id, ""))) for one in chosen],
+    }
+    with _own(run_dir):
+        results.write_json(run_dir / results.RUN, run)
+        expected = plan.estimate(todo, jobs)
+        console.print(f"{len(todo)} tests, {jobs} at a time, about {expected:.0f} min; seed {drawn}", markup=False)
+        for name, why in left_out.items():
+            console.print(f"not run {name}: {why}", markup=False)
+        begun = time.monotonic()
+        display = Display(console, todo, jobs)
+        try:
+            with display.shown():
+                Session(place, todo, jobs, display).run()
+        except KeyboardInterrupt:
+            console.print(
+                "interrupted; nothing runs any more. 'rackgate system page' shows what there is", markup=False
+            )
+            raise
+        results.write_json(run_dir / results.RUN, {**run, "took_s": round(time.monotonic() - begun, 1)})
+        document = _page(run_dir, console)
+    _tell(document, run_dir, console, as_json=as_json)
+    raise typer.Exit(document["exit_status"])
+
+
+@system_app.command(
+    "page", epilog="Examples: rackgate system page · rackgate system page out/system --json. Exit status as of the run."
+)
+def page_command(
+    run_dir: Annotated[Path, typer.Argument(help="Folder of a run.")] = DEFAULT_OUT, as_json: JsonOption = False
+) -> None:
+    """Makes page and pictures again from stored files; needs no cluster."""
+    console = _console(stderr=as_json)
+    document = _page(run_dir, console)
+    _tell(document, run_dir, console, as_json=as_json)
+    raise typer.Exit(document["exit_status"])
+
+
+@system_app.command("list", epilog="Examples: rackgate system list · rackgate system list smoke --json")
+def list_command(tests: TestsArgument = None, as_json: JsonOption = False) -> None:
+    """Shows the tests, all or those that are named, with what they are expected to take."""
+    suite = plan.load()
+    chosen = plan.select(suite, tests) if tests else suite
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in chosen], indent=1))
+        return
+    console = _console()
+    shown = Table(box=None, pad_edge=False)
+    for head in ("test", "topology"):
+        shown.add_column(head, no_wrap=True)
+    shown.add_column("minutes", justify="right")
+    for head in ("selections", ""):
+        shown.add_column(head, no_wrap=True)
+    for one in chosen:
+        marks = [word for word, holds in (("alone", one.alone), ("needs links", one.links)) if holds]
+        marks += [f"{name}={json.dumps(value)}" for name, value in one.settings.items()]
+        shown.add_row(one.id, one.topology, f"{one.minutes:g}", " ".join(one.selections), ", ".join(marks))
+    console.print(shown)
+    for selection in plan.SELECTIONS:
+        own = [one for one in chosen if selection in one.selections]
+        if own:
+            about = plan.estimate(own, 2)
+            console.print(f"{selection}: {len(own)} tests, about {about:.0f} min with two at a time", markup=False)
+
+
+def _console(*, stderr: bool = False) -> Console:
+    console = Console(stderr=stderr, highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        # a file has room for whole lines
+        console.width = FILE_WIDTH
+    return console
+
+
+def _check(cluster_file: Path | None) -> None:
+    """Refuses what could not work, before anything is begun.
+
+    Raises:
+        RackgateError: says what is missing.
+    """
+    if in_lab():
+        raise RackgateError("this runs in a lab already, and each test makes its own: leave the lab first")
+    if not PYTHON.exists():
+        raise RackgateError(f"{PYTHON}: ducktape's environment is not there: 'make system-smoke' sets it up")
+    Distribution.load()
+    if cluster_file is None:
+        check_programs()
+        labs.way()
+    elif not cluster_file.is_file():
+        raise RackgateError(f"--cluster-file {cluster_file}: no such file")
+
+
+def _settings(told: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in told:
+        name, equals, value = text.partition("=")
+        try:
+            found[name] = json.loads(value)
+        except ValueError as error:
+            raise RackgateError(f"--set {text}: what follows = is not JSON: {error}") from error
+        if not equals or not name:
+            raise RackgateError(f"--set {text}: must be NAME=JSON")
+    return found
+
+
+def _options(seed: int, told: Sequence[str], cluster_file: Path | None) -> str:
+    """The options that repeat what was drawn and set."""
+    words = ["--seed", str(seed), *(word for text in told for word in ("--set", text))]
+    words += ["--cluster-file", str(cluster_file)] if cluster_file else []
+    return shlex.join(words)
+
+
+def _command(words: Sequence[str], seed: int, jobs: int, told: Sequence[str], cluster_file: Path | None) -> str:
+    beside = "" if cluster_file else f" --jobs {jobs}"
+    return f"rackgate system run {shlex.join(words)} {_options(seed, told, cluster_file)}{beside}"
+
+
+def _versions(python: Path) -> dict[str, str]:
+    built = Distribution.load().manifest
+    asked = "from importlib.metadata import version; print(version('ducktape'))"
+    try:
+        commit = process.run(["git", "-C", str(paths.REPO), "rev-parse", "HEAD"], what="git").strip()
+    except RackgateError:
+        # not in a repository, or without git: the patch series below says what Kafka it was
+        commit = "unknown"
+    return {
+        "kafka-rackgate": __version__,
+        "commit": commit,
+        "kafka": str(built.get("kafka_version", "unknown")),
+        "patch series": str(built.get("patch_hash", "unknown")),
+        "ducktape": process.run([str(python), "-c", asked], what="ducktape's version").strip(),
+        "python": platform.python_version(),
+    }
+
+
+@contextmanager
+def _own(run_dir: Path) -> Iterator[None]:
+    """The folder of a run, empty and for us alone.
+
+    Raises:
+        RackgateError: it holds something else, or another run has it.
+    """
+    known = (results.RUN, LOCK)
+    if run_dir.exists() and any(run_dir.iterdir()) and not any((run_dir / name).exists() for name in known):
+        raise RackgateError(f"{run_dir}: holds something that is no run of system tests; give it a folder of its own")
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with (run_dir / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RackgateError(f"{run_dir}: another run has it; choose another --run-dir") from error
+        for entry in run_dir.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            elif entry.name != LOCK:
+                entry.unlink()
+        yield
+
+
+def _page(run_dir: Path, console: Console) -> dict[str, Any]:
+    # draws pictures, which takes a second to load
+    from ducktape_tests import page
+
+    with console.status("page and pictures …"):
+        return page.make(run_dir)
+
+
+def _tell(document: Mapping[str, Any], run_dir: Path, console: Console, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(document, indent=1) + "\n")
+        return
+    console.print(table(document["results"]))
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in document["counts"].items() if count)
+    console.print(f"{counts}; seed {document['seed']}; page: {run_dir / 'index.html'}", markup=False)

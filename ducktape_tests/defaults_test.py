@@ -1,0 +1,38 @@
+"""What an application sees that leaves a producer's settings as they are."""
+
+from __future__ import annotations
+
+from ducktape.mark.resource import cluster
+
+from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, spec
+from pyhooks.cluster import topics
+
+# Two of three replicas in rack a: M=2 holds without rack b, R=2 does not.
+AAB = (1, 2, 3)
+LOST = "b"
+DELIVERY_TIMEOUT_MS = 8000
+
+
+class DefaultsTest(Drill):
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b goes and comes back."""
+
+    @cluster(num_nodes=9)
+    def test_default_settings_time_out(self) -> None:
+        """With default settings a producer tries refused records again until its time is over, and then says that.
+
+        setup: a topic on replicas in racks a, a, b with M=2, R=2.
+        drive: produce; kill rack b and wait until the ISR is in rack a; produce once without retries, and once with
+            default settings but for a shorter delivery.timeout.ms; heal; produce.
+        validate: NotEnoughRacksException with the log's size unchanged, TimeoutException after that time, and no such
+            record is read later unless it was acknowledged; acknowledged again; all checkers.
+        """
+        with self.driven([spec("plain", AAB, 2, 2)], [Load("plain")]):
+            self.phase("all racks", "plain")
+            with self.fault("kill", rack=LOST):
+                topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
+                self.phase("one rack left", "plain", NOT_ENOUGH_RACKS)
+                self.probe("plain", "--defaults", "--delivery-timeout-ms", str(DELIVERY_TIMEOUT_MS), attempts=1)
+                self.go_on()
+            topics.wait_settled(self.kafka.admin, self.specs)
+            self.phase("rack back", "plain")
+        self.judge((*NEEDS, "defaults"))

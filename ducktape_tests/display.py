@@ -1,0 +1,106 @@
+"""What a person sees of a run of system tests: a bar, or a line when a test begins and ends; at the end a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ducktape_tests.plan import Listed, estimate
+from ducktape_tests.results import Outcome, Result
+
+COLOURS: Mapping[Outcome, str] = {"pass": "green", "fail": "bold red", "unknown": "yellow", "not run": "dim"}
+REASONS = 3
+
+
+class Display:
+    """Shows a run as it goes.
+
+    Args:
+        console: where to.
+        tests: all that will run.
+        jobs: how many at a time.
+    """
+
+    def __init__(self, console: Console, tests: Sequence[Listed], jobs: int) -> None:
+        self._console, self._jobs = console, jobs
+        self._waiting, self._count = list(tests), len(tests)
+        self._total = sum(one.minutes for one in tests)
+        self._over = 0
+
+    @contextmanager
+    def shown(self) -> Iterator[Display]:
+        """Shows the bar while the block runs, if there is a terminal."""
+        with Progress(
+            SpinnerColumn(),
+            TextColumn("{task.fields[over]} of {task.fields[count]} tests"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("about {task.fields[left]} left  [dim]{task.description}[/dim]"),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        ) as bar:
+            self._bar = bar
+            told: dict[str, Any] = {"over": 0, "count": self._count, "left": self._left({})}
+            self._task = bar.add_task("", total=self._total, **told)
+            yield self
+
+    def begun(self, test: Listed) -> None:
+        """A line, where there is no bar."""
+        self._waiting.remove(test)
+        if not self._console.is_terminal:
+            self._say(f"begun   {test.id} on {test.topology} (about {test.minutes:g} min)")
+
+    def ended(self, test: Listed, found: Sequence[Result]) -> None:
+        """A line for each result."""
+        self._over += 1
+        for one in found:
+            took = "" if one.seconds is None else f" ({minutes(one.seconds)} min)"
+            colour = COLOURS[one.outcome]
+            self._console.print(
+                f"[{colour}]{one.outcome:<7}[/] {escape(one.id)} on {test.topology}{took}",
+                highlight=False,
+                soft_wrap=True,
+            )
+            if one.outcome != "pass":
+                for reason in one.reasons[:REASONS]:
+                    self._say(f"        {reason}")
+
+    def tick(self, running: Mapping[Listed, float]) -> None:
+        """The bar goes on by what was planned; a test that takes longer does not run into the next one's share."""
+        if not self._console.is_terminal:
+            return
+        done = self._total - sum(one.minutes for one in [*self._waiting, *running])
+        done += sum(min(one.minutes, seconds / 60) for one, seconds in running.items())
+        names = ", ".join(one.id.partition("::")[2] for one in running)
+        self._bar.update(self._task, completed=done, description=names, over=self._over, left=self._left(running))
+
+    def _left(self, running: Mapping[Listed, float]) -> str:
+        still = {one: max(0.1, one.minutes - seconds / 60) for one, seconds in running.items()}
+        return f"{estimate(self._waiting, self._jobs, still):.0f} min"
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def minutes(seconds: float | None) -> str:
+    """Seconds as minutes with one digit, or a dash."""
+    return "\N{EN DASH}" if seconds is None else f"{seconds / 60:.1f}"
+
+
+def table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """All results of a document: test, topology, outcome, minutes."""
+    shown = Table(box=None, pad_edge=False)
+    for head in ("test", "topology", "outcome"):
+        shown.add_column(head, overflow="fold")
+    shown.add_column("minutes", justify="right")
+    for one in found:
+        colour = COLOURS[one["outcome"]]
+        shown.add_row(escape(one["id"]), one["topology"], f"[{colour}]{one['outcome']}[/]", minutes(one["seconds"]))
+    return shown

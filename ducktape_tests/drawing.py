@@ -1,0 +1,228 @@
+"""The picture of a test: faults shaded, acknowledgements and refusals of each topic, the racks of its ISRs below."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from ducktape_tests.timeline import Shaded, State, Timeline, Topic
+from pyhooks.pictures import LIGHT, RC, Span, axes_style, rows, shade, spans
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH, LEFT, RIGHT = 11.0, 1.15, 0.15
+ACKS, ROW, GAP, HEAD, FOOT = 1.15, 0.17, 0.34, 0.75, 0.2
+# Rows of partitions under a topic; the others are summed in one.
+PARTITIONS = 6
+PAPER = "#ffffff"
+MARKERS = "xv^sDP*1"
+# What refuses for want of racks and of replicas looks the same in every picture.
+FIRST = ("NotEnoughRacks", "NotEnoughReplicas", "Timeout")
+COLOURS = (LIGHT.refusal, LIGHT.series[1], LIGHT.series[2], LIGHT.ink, LIGHT.series[3], LIGHT.muted)
+# A burst above so many times what is usual is cut, and its height written out.
+BURST = 4.0
+# How wide a letter of a fault's name is, in inches.
+LETTER = 0.068
+LINES = 3
+
+
+def svg(timeline: Timeline, title: str) -> str:
+    """The picture as SVG, the same for the same history."""
+    with mpl.rc_context(RC):
+        figure = draw(timeline, title)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def draw(timeline: Timeline, title: str) -> Figure:
+    """The picture.
+
+    Args:
+        timeline: what to draw.
+        title: above it.
+    """
+    below = [_rows(topic, timeline) for topic in timeline.topics]
+    lines = [max(1, len(own)) for own in below]
+    named, lanes = _names(timeline.faults, timeline.length_s)
+    head = HEAD + 0.17 * lanes
+    height = head + FOOT + sum(ACKS + GAP + ROW * count for count in lines) + (0 if lines else ACKS)
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(WIDTH, height))
+        figure.text(LEFT / WIDTH, 1 - 0.12 / height, title, va="top", fontsize=12, color=LIGHT.ink, fontweight="bold")
+        kinds = _kinds(timeline.topics)
+        _legend(figure, timeline, kinds, height)
+        top = head
+        last: Axes | None = None
+        for number, (topic, own) in enumerate(zip(timeline.topics, below, strict=True)):
+            upper = _axes(figure, timeline, height, top, ACKS)
+            top += ACKS + 0.04
+            lower = last = _axes(figure, timeline, height, top, ROW * lines[number])
+            top += ROW * lines[number] + GAP - 0.04
+            _acks(upper, topic, kinds, timeline)
+            _isr(lower, topic, own, timeline)
+            upper.tick_params(labelbottom=False)
+            lower.tick_params(labelbottom=number == len(lines) - 1)
+            if number == 0:
+                _tell(upper, named)
+        if last is None:
+            last = _axes(figure, timeline, height, top, ACKS)
+            last.set_yticks([])
+            last.set_ylabel("no topic was driven", rotation=0, ha="left", va="center", labelpad=-40)
+            _tell(last, named)
+        last.set_xlabel("seconds since the start", color=LIGHT.ink)
+    return figure
+
+
+def _axes(figure: Figure, timeline: Timeline, height: float, top: float, tall: float) -> Axes:
+    axes = figure.add_axes((LEFT / WIDTH, 1 - (top + tall) / height, (WIDTH - LEFT - RIGHT) / WIDTH, tall / height))
+    axes_style(axes, LIGHT)
+    axes.set_xlim(0, max(1.0, timeline.length_s))
+    axes.xaxis.set_major_locator(MaxNLocator(12))
+    for one in timeline.faults:
+        shade(axes, one.from_s, one.to_s, LIGHT)
+    return axes
+
+
+def _kinds(topics: Sequence[Topic]) -> dict[str, tuple[str, str, int]]:
+    """Kinds of refusals to marker, colour and number; the most frequent after those that all pictures have."""
+    counts: Counter[str] = Counter()
+    for topic in topics:
+        for kind, seconds in topic.refused.items():
+            counts[kind] += seconds.total()
+    others = sorted(set(counts) - set(FIRST), key=lambda kind: (-counts[kind], kind))
+    looks = {
+        kind: (MARKERS[place % len(MARKERS)], COLOURS[place % len(COLOURS)])
+        for place, kind in enumerate([*FIRST, *others])
+    }
+    return {kind: (*looks[kind], counts[kind]) for kind in [*FIRST, *others] if kind in counts}
+
+
+def _legend(figure: Figure, timeline: Timeline, kinds: dict[str, tuple[str, str, int]], height: float) -> None:
+    handles: list[Line2D | Patch] = [Patch(color=LIGHT.series[0], alpha=0.85, label="acknowledged a second")]
+    handles += [
+        Line2D([], [], linestyle="none", marker=marker, color=colour, label=f"{kind} ({count:,})")
+        for kind, (marker, colour, count) in kinds.items()
+    ]
+    if any(not state.leader for topic in timeline.topics for own in topic.partitions.values() for state in own):
+        handles.append(Patch(color=LIGHT.refusal, alpha=0.8, label="no leader"))
+    if timeline.faults:
+        handles.append(Patch(color=LIGHT.fault, alpha=0.35, label=f"fault ({len(timeline.faults)})"))
+    figure.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=((LEFT - 0.08) / WIDTH, 1 - 0.3 / height), ncols=7,
+        labelcolor=LIGHT.ink, fontsize=8.5, handlelength=1.3, columnspacing=1.3, borderpad=0,
+    )  # fmt: skip
+
+
+def _acks(axes: Axes, topic: Topic, kinds: dict[str, tuple[str, str, int]], timeline: Timeline) -> None:
+    end = int(timeline.length_s) + 1
+    values = [topic.acked[second] for second in range(end)]
+    usual = sorted(value for value in values if value)
+    cut = min(max([*values, 1]), BURST * max(1, usual[len(usual) // 2])) if usual else 1
+    axes.stairs([min(value, cut) for value in values], range(end + 1), fill=True, color=LIGHT.series[0], alpha=0.85)
+    for second, value in enumerate(values):
+        if value > cut:
+            axes.annotate(f" {value:,}", (second + 1, cut), va="top", fontsize=8, color=LIGHT.ink)
+    top = cut * 1.12
+    own = [kind for kind in kinds if kind in topic.refused]
+    # a lane for each kind above the acknowledgements, which its marks would hide
+    for lane, kind in enumerate(own):
+        marker, colour, _ = kinds[kind]
+        seconds = sorted(topic.refused[kind])
+        at = top * (1 + 0.14 * (lane + 0.5))
+        axes.plot(
+            [second + 0.5 for second in seconds], [at] * len(seconds), linestyle="none", marker=marker, color=colour,
+            markersize=4, markeredgewidth=1.1, clip_on=False,
+        )  # fmt: skip
+    axes.set_ylim(0, top * (1 + 0.14 * len(own)))
+    axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    axes.set_ylabel("acks/s", fontsize=8.5)
+    for at_s, text in topic.changes:
+        axes.axvline(at_s, color=LIGHT.series[3], linewidth=1.2, linestyle=(0, (4, 2)))
+        axes.annotate(
+            text, (at_s, 0.62), xycoords=("data", "axes fraction"), xytext=(3, 0), textcoords="offset points",
+            fontsize=8, color=LIGHT.series[3], va="top",
+        )  # fmt: skip
+    refused = sum(seconds.total() for seconds in topic.refused.values())
+    axes.set_title(
+        f"{topic.name}{topic.asks and f' ({topic.asks})'}: {topic.acked.total():,} acknowledged, {refused:,} not",
+        color=LIGHT.ink,
+        fontsize=9.5,
+        pad=3,
+    )
+
+
+def _rows(topic: Topic, timeline: Timeline) -> dict[str, list[Span]]:
+    """What is drawn below a topic: of one partition a row for each rack; of several a row each, while all is well."""
+    if not topic.partitions:
+        return {}
+    end_s = timeline.looked_s
+    if len(topic.partitions) == 1:
+        (states,) = topic.partitions.values()
+        seen = [(state.at_s, state.racks) for state in states]
+        return {rack: spans(seen, rack, end_s) for rack in sorted({rack for _, racks in seen for rack in racks})}
+    return {str(number): [] for number in sorted(topic.partitions)[:PARTITIONS]}
+
+
+def _isr(axes: Axes, topic: Topic, own: dict[str, list[Span]], timeline: Timeline) -> None:
+    if not own:
+        axes.set_yticks([])
+        axes.set_ylabel("nobody\nlooked", fontsize=8, rotation=0, ha="right", va="center")
+        return
+    rows(axes, own, LIGHT.series[0])
+    end_s = timeline.looked_s
+    if len(topic.partitions) == 1:
+        (states,) = topic.partitions.values()
+        axes.broken_barh(_leaderless(states, end_s), (0, len(own)), facecolors=LIGHT.refusal, alpha=0.8, linewidth=0)
+        axes.set_ylabel("ISR in\nracks", fontsize=8, rotation=0, ha="right", va="center", labelpad=4)
+        return
+    # of several partitions: the darker, the more racks
+    most = max(len(state.racks) for states in topic.partitions.values() for state in states) or 1
+    for row, number in enumerate(own):
+        states = topic.partitions[int(number)]
+        low = len(own) - 1 - row + 0.15
+        for count in range(most + 1):
+            seen = [(state.at_s, ("x",) if len(state.racks) == count and state.leader else ()) for state in states]
+            axes.broken_barh(
+                spans(seen, "x", end_s), (low, 0.7 * max(count, 0.3) / most), facecolors=LIGHT.series[0], alpha=0.6,
+                linewidth=0,
+            )  # fmt: skip
+        axes.broken_barh(_leaderless(states, end_s), (low, 0.7), facecolors=LIGHT.refusal, alpha=0.8, linewidth=0)
+    more = len(topic.partitions) - len(own)
+    text = f"racks of\npartition\n(of {most})" + (f"\n+{more} more" if more else "")
+    axes.set_ylabel(text, fontsize=7.5, rotation=0, ha="right", va="center", labelpad=6)
+
+
+def _leaderless(states: Sequence[State], end_s: float) -> list[Span]:
+    return spans([(state.at_s, () if state.leader else ("x",)) for state in states], "x", end_s)
+
+
+def _names(faults: Sequence[Shaded], length_s: float) -> tuple[list[tuple[float, int, str]], int]:
+    """Where the names of faults go, and in how many lines: none over another; of many that are near, the first."""
+    per_s = (WIDTH - LEFT - RIGHT) / max(1.0, length_s)
+    free = [0.0] * LINES
+    placed: list[tuple[float, int, str]] = []
+    for one in faults:
+        at = one.from_s * per_s
+        line = next((number for number, until in enumerate(free) if at >= until), None)
+        if line is not None:
+            placed.append((one.from_s, line, one.name))
+            free[line] = at + LETTER * (len(one.name) + 2)
+    return placed, 1 + max((line for _, line, _ in placed), default=0)
+
+
+def _tell(axes: Axes, named: Sequence[tuple[float, int, str]]) -> None:
+    for at_s, line, name in named:
+        axes.annotate(
+            f"▾{name}", (at_s, 1.0), xycoords=("data", "axes fraction"), xytext=(-2, 17 + 12 * line),
+            textcoords="offset points", fontsize=8.5, color=LIGHT.ink, annotation_clip=False,
+        )  # fmt: skip

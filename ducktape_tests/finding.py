@@ -1,0 +1,105 @@
+"""Which tests the modules here hold, by their source: ducktape lives elsewhere, and nothing has to be imported for it.
+
+A test is a method ``test…`` of a class that no other class derives from, as ducktape has it, inherited ones included.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+PATTERN = "*_test.py"
+TOPOLOGY = "TOPOLOGY"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A test that there is.
+
+    Attributes:
+        id: ``file.py::Class.method``.
+        topology: what its class says, or None if that can't be read from the source.
+    """
+
+    id: str
+    topology: str | None
+
+
+@dataclass(frozen=True)
+class _Class:
+    """A class as it is written.
+
+    Attributes:
+        module: the name of its file without ``.py``.
+        name: its name.
+        bases: names of the classes it derives from, as its module knows them.
+        methods: its own tests.
+        topology: what it says itself.
+    """
+
+    module: str
+    name: str
+    bases: tuple[str, ...]
+    methods: tuple[str, ...]
+    topology: str | None
+
+
+def find(folder: Path = TESTS) -> tuple[Found, ...]:
+    """All tests of a folder, by their ids."""
+    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path in sorted(folder.glob("*.py"))}
+    classes = {(one.module, one.name): one for module, tree in trees.items() for one in _classes(module, tree)}
+    names = {module: _names(tree) for module, tree in trees.items()}
+
+    def bases(one: _Class) -> Iterator[_Class]:
+        for name in one.bases:
+            own = classes.get((one.module, name)) or classes.get(names[one.module].get(name, ("", "")))
+            if own is not None:
+                yield own
+
+    def line(one: _Class) -> Iterator[_Class]:
+        yield one
+        for base in bases(one):
+            yield from line(base)
+
+    derived_from = {base for one in classes.values() for base in bases(one)}
+    found = []
+    for one in classes.values():
+        if one in derived_from or not (folder / f"{one.module}.py").match(PATTERN):
+            continue
+        ancestors = list(line(one))
+        place = next((each.topology for each in ancestors if each.topology is not None), None)
+        methods = {method for each in ancestors for method in each.methods}
+        found += [Found(f"{one.module}.py::{one.name}.{method}", place) for method in methods]
+    return tuple(sorted(found, key=lambda each: each.id))
+
+
+def _classes(module: str, tree: ast.Module) -> Iterator[_Class]:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
+            methods = tuple(
+                one.name for one in node.body if isinstance(one, ast.FunctionDef) and one.name.startswith("test")
+            )
+            yield _Class(module, node.name, bases, methods, _topology(node))
+
+
+def _topology(node: ast.ClassDef) -> str | None:
+    for one in node.body:
+        targets = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) else []
+        if any(isinstance(target, ast.Name) and target.id == TOPOLOGY for target in targets):
+            value = one.value if isinstance(one, ast.Assign | ast.AnnAssign) else None
+            return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
+    return None
+
+
+def _names(tree: ast.Module) -> Mapping[str, tuple[str, str]]:
+    """What a module has from its neighbours: name to module and name there."""
+    return {
+        alias.asname or alias.name: (str(node.module).rpartition(".")[2], alias.name)
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }

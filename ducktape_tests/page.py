@@ -1,0 +1,153 @@
+"""The page of a run: a grid of tests and topologies, a timeline picture of each test, and why what failed did.
+
+It is made from the files of the run alone, so it can be made again at any time; see ``ducktape_tests.results``.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ducktape_tests import drawing, results, timeline
+from ducktape_tests.display import minutes
+from ducktape_tests.results import Result
+from pyhooks import pages
+from pyhooks.errors import RackgateError
+from pyhooks.history import History
+from pyhooks.pictures import DARK, LIGHT
+
+PICTURES = "pictures"
+NONE = "\N{EN DASH}"
+FIGURES = 40
+
+
+def make(run_dir: Path) -> dict[str, Any]:
+    """Judges a run, and writes ``results.json``, the pictures and ``index.html``.
+
+    Args:
+        run_dir: folder of the run.
+
+    Returns:
+        What ``results.json`` holds.
+
+    Raises:
+        RackgateError: there is no run in it.
+    """
+    if not (run_dir / results.RUN).is_file():
+        raise RackgateError(f"{run_dir}: no run of system tests in it; 'rackgate system run' makes one")
+    run = results.read_json(run_dir / results.RUN)
+    if run.get("schema") != results.SCHEMA:
+        raise RackgateError(f"{run_dir / results.RUN}: of another version")
+    found = results.judge(run_dir, results.planned(run))
+    document = results.document(run, found)
+    pictures = {place: draw(run_dir, one) for place, one in enumerate(found)}
+    for place, told in enumerate(document["results"]):
+        told["picture"], told["picture_problem"] = pictures[place]
+    results.write_json(run_dir / results.RESULTS, document)
+    (run_dir / "index.html").write_text(html(document), encoding="utf-8")
+    return document
+
+
+def draw(run_dir: Path, result: Result) -> tuple[str, str]:
+    """Draws the timeline of a test, unless it is there already and newer than its history.
+
+    Returns:
+        The picture relative to the run, or empty; and why there is none, or empty.
+    """
+    history = run_dir / result.folder / "history.jsonl"
+    if not result.folder or not history.is_file():
+        return "", "no history"
+    picture = run_dir / PICTURES / f"{result.folder.replace('/', '.')}.svg"
+    if not picture.is_file() or picture.stat().st_mtime < history.stat().st_mtime:
+        try:
+            seen = timeline.read(History(history).events())
+        except ValueError as error:
+            return "", f"its history can't be read: {error}"
+        picture.parent.mkdir(exist_ok=True)
+        picture.write_text(drawing.svg(seen, f"{result.id}: {result.outcome}"), encoding="utf-8")
+    return picture.relative_to(run_dir).as_posix(), ""
+
+
+def html(document: Mapping[str, Any]) -> str:
+    """The page."""
+    environment = pages.environment(Path(__file__).parent)
+    environment.filters["minutes"] = minutes
+    environment.filters["value"] = value
+    rows, topologies = grid(document["results"])
+    return environment.get_template("page.html.j2").render(
+        r=document,
+        rows=rows,
+        topologies=topologies,
+        outcomes=results.OUTCOMES,
+        figures=figure_rows,
+        repeat=lambda one: f"rackgate system run {shlex.quote(one['id'])} {document['options']}",
+        light=LIGHT.names(),
+        dark=DARK.names(),
+        none_=NONE,
+    )
+
+
+def grid(found: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows of the grid, and its columns: what is called alike on several topologies stands in one row.
+
+    Returns:
+        Rows, each with its name, whether it begins a file, and its cells: the numbers of results by topology; and the
+        topologies.
+    """
+    topologies = sorted({str(one["topology"]) for one in found})
+    rows: dict[tuple[str, str], dict[str, list[int]]] = {}
+    for place, one in enumerate(found):
+        key = row_of(str(one["id"]))
+        rows.setdefault(key, {name: [] for name in topologies})[str(one["topology"])].append(place)
+    shown, before = [], ""
+    for (file, name), cells in rows.items():
+        shown.append({"file": file if file != before else "", "name": name, "cells": cells})
+        before = file
+    return shown, topologies
+
+
+def row_of(test_id: str) -> tuple[str, str]:
+    """The file of a test, and what is tested in words."""
+    name, _, parameters = test_id.partition("@")
+    file, _, rest = name.partition("::")
+    words = rest.rpartition(".")[2].removeprefix("test_").replace("_", " ")
+    if parameters:
+        words += " " + ", ".join(f"{key}={value(one)}" for key, one in _parsed(parameters).items())
+    return file.removesuffix("_test.py"), words
+
+
+def _parsed(parameters: str) -> dict[str, Any]:
+    try:
+        parsed: dict[str, Any] = json.loads(parameters)
+    except ValueError:
+        # of a stranger, whose name was put behind
+        return {}
+    return parsed
+
+
+def figure_rows(figures: Any, name: str = "") -> list[tuple[str, str]]:
+    """Names and values of what a test measured, flat; the first of them, if there are many."""
+    found: list[tuple[str, str]] = []
+    if isinstance(figures, Mapping):
+        for key, one in figures.items():
+            found += figure_rows(one, f"{name}.{key}" if name else str(key))
+    elif isinstance(figures, list) and any(isinstance(one, Mapping | list) for one in figures):
+        for place, one in enumerate(figures):
+            found += figure_rows(one, f"{name}[{place}]")
+    else:
+        found.append((name, ", ".join(map(value, figures)) if isinstance(figures, list) else value(figures)))
+    if not name and len(found) > FIGURES:
+        return [*found[:FIGURES], ("…", f"{len(found) - FIGURES} more in results.json")]
+    return found
+
+
+def value(one: Any) -> str:
+    """A number without needless digits, or what it is."""
+    if isinstance(one, bool) or one is None:
+        return {True: "yes", False: "no", None: NONE}[one]
+    if isinstance(one, float):
+        return f"{one:,.0f}" if abs(one) >= 1000 else f"{one:.4g}"
+    return f"{one:,}" if isinstance(one, int) else str(one)

@@ -1,0 +1,268 @@
+"""What became of each test of a run, by what lies in its folder alone; what is not proved to have passed has not.
+
+A test of the suite has a folder ``tests/NAME`` with ``ended.json`` of the runner and ducktape's ``results/SESSION``:
+``expected.json`` (what it was about to run), ``report.json`` (what it says of it), and a folder of each test with
+``history.jsonl``, ``verdicts.json`` and perhaps ``figures.json``. ducktape itself ends with 0 when nothing ran and when
+tests were ignored; nothing here goes by that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pyhooks.errors import RackgateError
+
+Outcome = Literal["pass", "fail", "unknown", "not run"]
+OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "unknown", "not run")
+SCHEMA = 1
+RUN, RESULTS, ENDED = "run.json", "results.json", "ended.json"
+# of a lab that left no report
+LAST_LINES = 8
+REASONS = 20
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A test as the run that is judged was to run it.
+
+    Attributes:
+        id: of the suite.
+        topology: of its cluster.
+        minutes: what it was expected to take.
+        folder: name of its folder below ``tests``.
+        left_out: why it was not to run here; empty if it was.
+    """
+
+    id: str
+    topology: str
+    minutes: float
+    folder: str
+    left_out: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a test, with one set of its parameters.
+
+    Attributes:
+        id: of the suite, with the parameters if it has any: it can be run again by that.
+        topology: of its cluster.
+        outcome: ``pass`` only if all is proved.
+        seconds: what it took; None if it did not run.
+        reasons: what was wrong or is not known, or why it did not run.
+        about: the first line of its description.
+        verdicts: checker to verdict.
+        figures: what it measured.
+        folder: its results, relative to the run, or empty.
+        report: ducktape's page, relative to the run, or empty.
+        log: what the lab and ducktape wrote, relative to the run, or empty.
+    """
+
+    id: str
+    topology: str
+    outcome: Outcome
+    seconds: float | None = None
+    reasons: tuple[str, ...] = ()
+    about: str = ""
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    folder: str = ""
+    report: str = ""
+    log: str = ""
+
+    @property
+    def name(self) -> str:
+        """For files of it."""
+        return Path(self.folder).as_posix().replace("/", ".") if self.folder else ""
+
+
+def read_json(path: Path) -> Any:
+    """What a file of a run holds.
+
+    Raises:
+        RackgateError: it can't be read, or is not JSON.
+    """
+    try:
+        # what is not a number stays a word, so that it can be written again
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=str)
+    except OSError as error:
+        raise RackgateError(f"{path}: can't be read: {error.strerror}") from error
+    except ValueError as error:
+        raise RackgateError(f"{path}: not JSON: {error}") from error
+
+
+def planned(run: Mapping[str, Any]) -> tuple[Planned, ...]:
+    """The tests of ``run.json``."""
+    return tuple(Planned(**one) for one in run["tests"])
+
+
+def judge(run_dir: Path, tests: Sequence[Planned]) -> tuple[Result, ...]:
+    """What became of the tests of a run, at least one result for each."""
+    return tuple(result for one in tests for result in judge_one(run_dir, one))
+
+
+def judge_one(run_dir: Path, test: Planned) -> tuple[Result, ...]:
+    """What became of one test of the suite: a result for each set of its parameters.
+
+    Args:
+        run_dir: folder of the run.
+        test: as it was planned.
+    """
+    if test.left_out:
+        return (Result(test.id, test.topology, "not run", reasons=(test.left_out,)),)
+    own = run_dir / "tests" / test.folder
+    if not own.is_dir():
+        return (Result(test.id, test.topology, "not run", reasons=("it was not begun",)),)
+    log = own / "session.log"
+    told: dict[str, Any] = {"log": _relative(run_dir, log) if log.is_file() else ""}
+    try:
+        ended = read_json(own / ENDED) if (own / ENDED).is_file() else None
+        sessions = sorted(path for path in own.glob("results/*") if path.is_dir() and not path.is_symlink())
+        if len(sessions) != 1 or ended is None:
+            return (Result(test.id, test.topology, *_no_session(own, ended, len(sessions)), **told),)
+        return _session(run_dir, test, sessions[0], ended, told)
+    except (RackgateError, KeyError, TypeError) as error:
+        why = str(error) if isinstance(error, RackgateError) else f"{type(error).__name__}: {error}"
+        reason = f"its results are not as they should be: {why}"
+        return (Result(test.id, test.topology, "unknown", None, (reason,), **told),)
+
+
+def _no_session(
+    own: Path, ended: Mapping[str, Any] | None, sessions: int
+) -> tuple[Outcome, float | None, tuple[str, ...]]:
+    """How a test is told of that has not exactly one session with an end."""
+    if ended is None:
+        return "unknown", None, ("it was begun, and nothing tells how it ended",)
+    why = ended["why"] or f"the lab ended with status {ended['status']}"
+    return "unknown", ended["seconds"], (f"{why}; there are {sessions} sessions of ducktape", *_last_lines(own))
+
+
+def _last_lines(own: Path) -> tuple[str, ...]:
+    log = own / "session.log"
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+    return tuple(line for line in lines if line.strip())[-LAST_LINES:]
+
+
+def _session(
+    run_dir: Path, test: Planned, session: Path, ended: Mapping[str, Any], told: Mapping[str, Any]
+) -> tuple[Result, ...]:
+    page = session / "report.html"
+    told = {**told, "report": _relative(run_dir, page) if page.is_file() else ""}
+    expected_file, report_file = session / "expected.json", session / "report.json"
+    expected: list[dict[str, Any]] = read_json(expected_file) if expected_file.is_file() else []
+    report: dict[str, Any] = read_json(report_file) if report_file.is_file() else {"results": []}
+    rows: list[dict[str, Any]] = report["results"]
+    if not expected:
+        lines = _last_lines(session.parent.parent)
+        return (
+            Result(test.id, test.topology, "unknown", ended["seconds"], ("ducktape found no test", *lines), **told),
+        )
+    count = Counter(str(row["test_id"]) for row in rows)
+    by_id = {str(row["test_id"]): row for row in rows}
+    found = []
+    for one in expected:
+        name, own = str(one["test_id"]), _with_parameters(test.id, one["injected_args"])
+        if count[name] == 1:
+            found.append(_result(run_dir, test, own, session, by_id[name], told))
+        else:
+            why = ended["why"] or f"ducktape ended with status {ended['status']}"
+            reason = f"{count[name]} results of it, and there must be one: {why}"
+            found.append(Result(own, test.topology, "unknown", ended["seconds"], (reason,), **told))
+    # whatever ran and was not to run makes the rest doubtful, too
+    strangers = sorted(set(by_id) - {str(one["test_id"]) for one in expected})
+    found += [
+        Result(f"{test.id} ({name})", test.topology, "unknown", None, ("it ran, and nobody asked for it",), **told)
+        for name in strangers
+    ]
+    return tuple(found)
+
+
+def _with_parameters(test_id: str, parameters: Mapping[str, Any] | None) -> str:
+    name = test_id.partition("@")[0]
+    return f"{name}@{json.dumps(parameters, sort_keys=True)}" if parameters else name
+
+
+def _result(
+    run_dir: Path, test: Planned, test_id: str, session: Path, row: Mapping[str, Any], told: Mapping[str, Any]
+) -> Result:
+    folder = session / str(row["relative_results_dir"])
+    verdicts: list[dict[str, Any]] = []
+    reasons: list[str] = []
+    status = str(row["test_status"]).lower()
+    valids: set[str] = set()
+    if (folder / "verdicts.json").is_file():
+        verdicts = read_json(folder / "verdicts.json")
+        valids = {str(one["valid"]) for one in verdicts}
+        reasons += [
+            f"{one['checker']} is {one['valid']}: {reason}"
+            for one in verdicts
+            if one["valid"] != "true"
+            for reason in list(one["because"])[:REASONS] or ["without a reason"]
+        ]
+    outcome: Outcome = "unknown"
+    if status == "pass" and valids == {"true"}:
+        outcome = "pass"
+    elif status == "pass" and not verdicts:
+        reasons.append("ducktape says pass, and no checker has said anything")
+    elif "false" in valids or (status == "fail" and valids <= {"true"}):
+        outcome = "fail"
+    elif status not in ("pass", "fail"):
+        reasons.append(f"ducktape says {status}")
+    if status == "fail" and (not reasons or valids <= {"true"}):
+        reasons.insert(0, _first_line(str(row["summary"])))
+    return Result(
+        id=test_id,
+        topology=test.topology,
+        outcome=outcome,
+        seconds=float(row["run_time_seconds"]),
+        reasons=tuple(reasons),
+        about=_first_line(str(row.get("description") or "")),
+        verdicts={str(one["checker"]): str(one["valid"]) for one in verdicts},
+        figures=read_json(folder / "figures.json") if (folder / "figures.json").is_file() else {},
+        folder=_relative(run_dir, folder),
+        **told,
+    )
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else ""
+
+
+def _relative(run_dir: Path, path: Path) -> str:
+    return path.resolve().relative_to(run_dir.resolve()).as_posix()
+
+
+def exit_status(found: Iterable[Result], left_out: int = 0) -> int:
+    """0 if something ran and all of it passed; what was left out for a reason that was told beforehand does not count.
+
+    Args:
+        found: results.
+        left_out: how many of them were left out.
+    """
+    counts = Counter(one.outcome for one in found)
+    bad = counts["fail"] + counts["unknown"] + max(0, counts["not run"] - left_out)
+    return 1 if bad or not counts["pass"] else 0
+
+
+def document(run: Mapping[str, Any], found: Sequence[Result]) -> dict[str, Any]:
+    """All of a run as plain JSON, for ``results.json``."""
+    counts = Counter(one.outcome for one in found)
+    left_out = sum(bool(one["left_out"]) for one in run["tests"])
+    return {
+        "schema": SCHEMA,
+        **{key: value for key, value in run.items() if key not in ("schema", "tests")},
+        "counts": {outcome: counts[outcome] for outcome in OUTCOMES},
+        "exit_status": exit_status(found, left_out),
+        "results": [asdict(one) for one in found],
+    }
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes JSON for people and programs; a number that is not finite is an error here and not in a reader."""
+    path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,0 +1,237 @@
+"""What a history tells of a test over time: faults, acknowledgements and refusals a second, the racks of the ISRs.
+
+Events that are not known here, or lack something, are passed over: a picture explains, and judges nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyhooks.checker.cluster import LOOK_PROCESS, RACKS, REPLICAS
+from pyhooks.checker.cluster import faults as faults_of
+from pyhooks.history import Event
+
+NS = 1_000_000_000
+# Topics that are shown each by itself; all others are summed.
+TOPICS = 8
+NAMELESS = "no rack"
+# what a look may lack
+BROKEN = (KeyError, TypeError, ValueError, AttributeError)
+
+
+@dataclass(frozen=True)
+class Shaded:
+    """A fault, in seconds since the start.
+
+    Attributes:
+        name: for people, as ``kill rack b``.
+        from_s: it began.
+        to_s: it was healed, or the end of the history.
+    """
+
+    name: str
+    from_s: float
+    to_s: float
+
+
+@dataclass(frozen=True)
+class State:
+    """A partition from a moment on.
+
+    Attributes:
+        at_s: since the start.
+        racks: of its ISR, sorted.
+        leader: rack of its leader; empty without one.
+    """
+
+    at_s: float
+    racks: tuple[str, ...]
+    leader: str
+
+
+@dataclass
+class Topic:
+    """What became of a topic's records, and of its partitions.
+
+    Attributes:
+        name: of it, or of what is summed here.
+        acked: second to acknowledgements.
+        refused: kind of answer to second to number of answers.
+        partitions: number to its states, each different from the one before.
+        changes: of its settings: second, and what was asked for.
+        asks: its settings as they were told first, or empty.
+    """
+
+    name: str
+    acked: Counter[int] = field(default_factory=Counter)
+    refused: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    partitions: dict[int, list[State]] = field(default_factory=lambda: defaultdict(list))
+    changes: list[tuple[float, str]] = field(default_factory=list)
+    asks: str = ""
+
+    @property
+    def weight(self) -> int:
+        """How many answers there were."""
+        return self.acked.total() + sum(seconds.total() for seconds in self.refused.values())
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A test over time.
+
+    Attributes:
+        length_s: from the first event to the last one that is shown.
+        faults: in the order of their beginnings.
+        topics: the busiest, in the order of their names; then, perhaps, all others together.
+        looked_s: when somebody looked last.
+    """
+
+    length_s: float
+    faults: tuple[Shaded, ...]
+    topics: tuple[Topic, ...]
+    looked_s: float
+
+
+class _Reading:
+    """Takes events in, one by one."""
+
+    def __init__(self) -> None:
+        self.start_ns: int | None = None
+        self.topics: dict[str, Topic] = {}
+        self.faults: list[Event] = []
+        self.racks: dict[int, str] = {}
+        self.last_s = self.looked_s = 0.0
+        # the racks and leader that were told last, so that what did not change costs nothing
+        self.last: dict[str, tuple[Any, ...]] = {}
+        self.values: dict[str, tuple[Any, Any]] = {}
+
+    def seconds(self, at_ns: int) -> float:
+        return max(0.0, (at_ns - (self.start_ns or 0)) / NS)
+
+    def topic(self, name: str) -> Topic:
+        return self.topics.setdefault(name, Topic(name))
+
+    def take(self, event: Event) -> None:
+        # a torn line has no time
+        if event.mono_ns <= 0:
+            return
+        if self.start_ns is None:
+            self.start_ns = event.mono_ns
+        at_s = self.seconds(event.mono_ns)
+        if event.op == "produce" and "topic" in event.data:
+            topic = self.topic(str(event.data["topic"]))
+            if event.outcome == "ok":
+                topic.acked[int(at_s)] += 1
+            elif event.outcome != "info":
+                topic.refused[kind_of(event.data.get("exception"))][int(at_s)] += 1
+        elif event.process == LOOK_PROCESS and event.op == "look" and event.outcome == "ok":
+            self.look(event, at_s)
+            self.looked_s = max(self.looked_s, at_s)
+        elif event.process == "fault":
+            self.faults.append(event)
+        elif event.op == "settings" and "topic" in event.data:
+            self.settings(event, at_s)
+        elif event.op != "phase":
+            return
+        self.last_s = max(self.last_s, at_s)
+
+    def look(self, event: Event, at_s: float) -> None:
+        told = event.data.get("racks", {})
+        self.racks |= {int(broker): str(rack or NAMELESS) for broker, rack in told.items()}
+        for name, state in event.data.get("partitions", {}).items():
+            seen = (state["leader"], tuple(state["isr"]))
+            if self.last.get(name) == seen:
+                continue
+            self.last[name] = seen
+            topic, _, number = str(name).rpartition("-")
+            leader = self.racks.get(int(state["leader"]), NAMELESS) if int(state["leader"]) >= 0 else ""
+            racks = tuple(sorted({self.racks.get(int(one), NAMELESS) for one in state["isr"]}))
+            self.topic(topic).partitions[int(number)].append(State(at_s, racks, leader))
+
+    def settings(self, event: Event, at_s: float) -> None:
+        name, value = str(event.data["topic"]), (event.data.get(REPLICAS), event.data.get(RACKS))
+        text = f"M={value[0]}, R={value[1]}"
+        if name not in self.values:
+            self.topic(name).asks = text
+        if event.data.get("step") == "begin" and value != self.values.get(name):
+            self.topic(name).changes.append((at_s, text))
+        self.values[name] = value
+
+
+def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
+    """What is drawn of a history.
+
+    Args:
+        events: a whole history; it is read once, and not kept.
+        topics: how many topics are shown each by itself.
+    """
+    reading = _Reading()
+    for event in events:
+        try:
+            reading.take(event)
+        except BROKEN:
+            continue
+    length_s = reading.last_s
+    try:
+        injected = faults_of(sorted(reading.faults, key=lambda one: one.mono_ns))
+    except BROKEN:
+        injected = []
+    shaded = [
+        Shaded(
+            f"{one.op.partition('-')[0]} {f'rack {one.rack}' if one.broker is None else f'broker {one.broker}'}",
+            reading.seconds(one.inject_ns),
+            length_s if (end := one.healed_ns or one.heal_ns) is None else reading.seconds(end),
+        )
+        for one in injected
+    ]
+    ranked = sorted(reading.topics.values(), key=lambda one: (-one.weight, one.name))
+    shown = sorted(ranked[:topics], key=lambda one: one.name)
+    if len(ranked) > topics:
+        shown.append(_sum(ranked[topics:]))
+    return Timeline(length_s, tuple(shaded), tuple(shown), reading.looked_s)
+
+
+def _sum(many: list[Topic]) -> Topic:
+    """All topics that are not shown by themselves as one; of their partitions, the fewest racks of any."""
+    whole = Topic(f"{len(many)} other topics together")
+    for one in many:
+        whole.acked.update(one.acked)
+        for kind, seconds in one.refused.items():
+            whole.refused[kind].update(seconds)
+    places = [states for one in many for states in one.partitions.values()]
+    whole.partitions[0] = fewest(places)
+    return whole
+
+
+def fewest(places: Iterable[list[State]]) -> list[State]:
+    """Of many partitions the racks of the one whose ISR spans the fewest, over time; without a leader if any is."""
+    now: dict[int, tuple[tuple[str, ...], str]] = {}
+    # of thousands of partitions nearly all are in one of a few states
+    counts: Counter[tuple[tuple[str, ...], str]] = Counter()
+    found: list[State] = []
+    changes = sorted(((state.at_s, place, state) for place, states in enumerate(places) for state in states),
+                     key=lambda one: one[:2])  # fmt: skip
+    for at_s, place, state in changes:
+        if place in now:
+            counts[now[place]] -= 1
+            counts += Counter()  # drops what nothing is in any more
+        now[place] = (state.racks, state.leader)
+        counts[now[place]] += 1
+        racks, leader = min(counts, key=lambda one: (bool(one[1]), len(one[0]), one))
+        if found and (found[-1].racks, found[-1].leader) == (racks, leader):
+            continue
+        if found and found[-1].at_s == at_s:
+            found.pop()
+        found.append(State(at_s, racks, leader))
+    return found
+
+
+def kind_of(exception: Any) -> str:
+    """A short name of an answer: of Java's classes and of librdkafka's errors that say the same, the same."""
+    name = str(exception or "no answer").rpartition(".")[2].removesuffix("Exception")
+    if name.isupper() or name.startswith("_"):
+        return "".join(part.capitalize() for part in name.strip("_").split("_"))
+    return name

@@ -1,0 +1,124 @@
+"""How pictures of a run look: type, colours, the shading of a fault, the racks of an ISR over time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.ticker import FixedFormatter, FixedLocator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# start and length in seconds
+Span = tuple[float, float]
+
+RC: Any = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 10,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rackgate",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10.5,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+}
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Colours by what they mean; light and dark page have their own.
+
+    Attributes:
+        ink: text and axes.
+        muted: lesser text, the control.
+        grid: lines behind the data.
+        fault: shading of the outage.
+        band: shading of the equivalence band.
+        refusal: marks of refusals.
+        series: one for each arm that is not the control, in their order; told apart by the colour-blind too.
+    """
+
+    ink: str
+    muted: str
+    grid: str
+    fault: str
+    band: str
+    refusal: str
+    series: tuple[str, ...]
+
+    def names(self) -> dict[str, str]:
+        """CSS variable name to colour."""
+        flat = {key: getattr(self, key) for key in ("ink", "muted", "grid", "fault", "band", "refusal")}
+        return flat | {f"series-{number}": colour for number, colour in enumerate(self.series)}
+
+
+LIGHT = Palette(
+    ink="#1b1f24",
+    muted="#6a737d",
+    grid="#e3e6ea",
+    fault="#b9c0c8",
+    band="#cfe3d4",
+    refusal="#b3261e",
+    series=("#0068a8", "#c85200", "#8a4fa3", "#00805c"),
+)
+DARK = Palette(
+    ink="#e6e9ec",
+    muted="#9aa4ae",
+    grid="#30363d",
+    fault="#59626c",
+    band="#28503a",
+    refusal="#ff8a80",
+    series=("#5bb3f0", "#ff9d52", "#c99be0", "#4fd0a5"),
+)
+
+
+def axes_style(axes: Axes, palette: Palette) -> None:
+    """Grid, ticks, texts and spines in the colours of the palette."""
+    axes.grid(visible=True, color=palette.grid, linewidth=0.8)
+    axes.tick_params(colors=palette.ink, which="both", length=3)
+    axes.title.set_color(palette.ink)
+    axes.xaxis.label.set_color(palette.ink)
+    axes.yaxis.label.set_color(palette.ink)
+    for spine in axes.spines.values():
+        spine.set_color(palette.muted)
+
+
+def shade(axes: Axes, from_s: float, to_s: float, palette: Palette) -> None:
+    """The time of a fault."""
+    axes.axvspan(from_s, to_s, color=palette.fault, alpha=0.35, linewidth=0, zorder=0)
+
+
+def rows(axes: Axes, bars: Mapping[str, Sequence[Span]], colour: str, alpha: float = 0.6) -> None:
+    """A row of bars for each label, from the top."""
+    for row, own in enumerate(bars.values()):
+        axes.broken_barh(own, (len(bars) - 1 - row + 0.15, 0.7), facecolors=colour, alpha=alpha, linewidth=0)
+    axes.grid(visible=False)
+    axes.set_ylim(0, max(1, len(bars)))
+    axes.yaxis.set_major_locator(FixedLocator([len(bars) - 0.5 - row for row in range(len(bars))]))
+    axes.yaxis.set_major_formatter(FixedFormatter(list(bars)))
+    axes.tick_params(axis="y", length=0, labelsize=8)
+    axes.spines["left"].set_visible(False)
+
+
+def spans(states: Sequence[tuple[float, Collection[str]]], name: str, end_s: float) -> list[Span]:
+    """When something was among what there was.
+
+    Args:
+        states: what there was, and from when on, in the order of time.
+        name: of that which is asked for.
+        end_s: when the last state ended.
+    """
+    found: list[Span] = []
+    for place, (start, there) in enumerate(states):
+        end = min(end_s, states[place + 1][0] if place + 1 < len(states) else end_s)
+        if name not in there or end <= start:
+            continue
+        if found and sum(found[-1]) >= start - 1e-9:  # another change, not of its part in it
+            found[-1] = (found[-1][0], end - found[-1][0])
+        else:
+            found.append((start, end - start))
+    return found
