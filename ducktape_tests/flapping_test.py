@@ -6,7 +6,7 @@ import time
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import NIMBLE, Drill, Load, spec
+from ducktape_tests.drill import Drill, Load, spec
 from ducktape_tests.matrix import expected
 from pyhooks.cluster import topics
 from pyhooks.cluster.topics import TopicSpec
@@ -19,9 +19,10 @@ LOST = "b"
 FLAP_S = 180.0
 # On both sides of the session of 9 s: what is proved about a cut takes some seconds more.
 AWAY_S = (2.0, 8.0)
-# What a cut has silenced comes back when TCP tries again, after as long as it was silent. A stretch in which an attempt
-# could begin and run out of its 3 s would be judged, and there is nothing to say of it; shorter ones are a note.
+# What a cut has silenced comes back when TCP tries again, which may be after as long as it was silent. A stretch that
+# has settled would be judged by attempts that begin and run out of their time in it; so it is shorter than that time.
 BACK_S = (2.0, 4.5)
+PATIENT = ("--timeout-ms", "6000")
 # Of so many outages one lasts until the rack has left the ISR.
 LONG = 3
 # No topic has a replica on it.
@@ -67,8 +68,8 @@ class FlappingTest(Drill):
             checkers.
         """
         specs = [spec(name, AAB if name.startswith("aab") else ABC, *NEED) for name in ("aab", "aab-i", "abc", "abc-i")]
-        loads = [Load("aab,abc", rate_per_s=10, more=NIMBLE)]
-        loads += [Load("aab-i,abc-i", "idempotent", rate_per_s=10, more=NIMBLE)]
+        loads = [Load("aab,abc", rate_per_s=10, more=PATIENT)]
+        loads += [Load("aab-i,abc-i", "idempotent", rate_per_s=10, more=PATIENT)]
         whole = {one.name: frozenset(one.replicas) for one in specs}
         left = {one.name: self._isr(one, LOST) for one in specs}
         cuts: list[dict[str, float | bool]] = []
@@ -118,7 +119,7 @@ class FlappingTest(Drill):
         left = {one.name: self._isr(one, parted.get(self.racks[one.replicas[0]], "")) for one in specs}
         whole = {one.name: frozenset(one.replicas) for one in specs}
         led = {one.name: one.replicas[0] for one in specs}
-        with self.driven(specs, [Load(",".join(whole), rate_per_s=10, more=NIMBLE)]):
+        with self.driven(specs, [Load(",".join(whole), rate_per_s=10, more=PATIENT)]):
             self._phases("before", whole)
             with self.fault("cut", rack=LOST, peers=["a"]):
                 topics.wait_isrs(self.kafka.admin, left, timeout_s=90)
