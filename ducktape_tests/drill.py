@@ -9,7 +9,7 @@ import json
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,15 @@ LOOK_S = 0.5
 STEADY_S = 5.0
 START_S = 90.0
 GO_ON_S = 60.0
+# Faults under which a broker keeps its connections and answers nobody.
+SILENT = ("pause", "cut")
+# A client that learns of another leader within the time that a change is granted, whatever does not answer it.
+NIMBLE = (
+    *("--timeout-ms", "3000"),
+    *("--config", "metadata.max.age.ms=500"),
+    *("--config", "socket.connection.setup.timeout.ms=1000"),
+    *("--config", "socket.connection.setup.timeout.max.ms=1000"),
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,7 @@ class Drill(Test):
         TOPOLOGY: its name.
         OVERLAY: whether brokers run the patched Kafka; else stock.
         SECONDS: how long load is driven at most.
+        STAY: racks that no fault takes, whose brokers tell how things are; none if there are no such.
         seed: of the run.
         rng: where a test gets what it draws.
     """
@@ -85,6 +95,7 @@ class Drill(Test):
     TOPOLOGY = "az3-outside"
     OVERLAY = True
     SECONDS = 600.0
+    STAY: tuple[str, ...] = ()
 
     def __init__(self, test_context: Any) -> None:
         super().__init__(test_context)
@@ -96,6 +107,7 @@ class Drill(Test):
         self.clients = Clients(test_context)
         self.producers: list[Program] = []
         self.specs: list[TopicSpec] = []
+        self.silent: frozenset[str] = frozenset()
 
     def setUp(self) -> None:
         """Starts the cluster."""
@@ -127,7 +139,8 @@ class Drill(Test):
         self.specs += new
         bootstrap = self.kafka.topology.bootstrap
         programs = [load.arguments(bootstrap, self.SECONDS) for load in loads]
-        with watched(bootstrap, [one.name for one in specs], self.racks, self.history, interval_s=LOOK_S):
+        stay = ",".join(node.address for node in self.kafka.brokers() if node.site in self.STAY) or bootstrap
+        with watched(stay, [one.name for one in specs], self.racks, self.history, interval_s=LOOK_S):
             with self.clients.running("produce", programs, self.history) as self.producers:
                 self.go_on(STEADY_S, START_S)
                 yield
@@ -156,8 +169,13 @@ class Drill(Test):
     # -- phases -------------------------------------------------------------------------------------------------------
 
     def probe(self, topic: str, *more: str, attempts: int = ATTEMPTS) -> None:
-        """Single attempts of a client that tries nothing again, or of one that ``more`` describes."""
-        bootstrap = ",".join(node.address for node in self.kafka.brokers() if self.kafka.kafka_pid(node) is not None)
+        """Single attempts of a client that tries nothing again, or of one that ``more`` describes.
+
+        At a topic or at several, separated by commas.
+        """
+        # with brokers that do not answer it would spend its patience on them
+        asked = [node for node in self.kafka.brokers() if node.name not in self.silent]
+        bootstrap = ",".join(node.address for node in asked if self.kafka.kafka_pid(node) is not None)
         words = [
             "--mode",
             "probe",
@@ -175,24 +193,43 @@ class Drill(Test):
 
     def phase(self, name: str, topic: str, expect: str = OK) -> None:
         """Single attempts that are all to end in one way; refused ones leave nothing in the leader's log."""
-        self._edge(name, topic, expect, "begin")
-        self.probe(topic)
-        self._edge(name, topic, expect, "end")
+        self.phases({topic: (name, expect)})
+
+    def phases(self, many: Mapping[str, tuple[str, str]]) -> None:
+        """Phases of several topics at the same time.
+
+        Args:
+            many: topic to the name of its phase, and how its attempts are to end.
+        """
+        for edge in ("begin", "end"):
+            for topic, (name, expect) in many.items():
+                self._edge(name, topic, expect, edge)
+            if edge == "begin":
+                self.probe(",".join(many))
 
     def _edge(self, name: str, topic: str, expect: str, edge: str) -> None:
         told: dict[str, Any] = {"name": name, "topic": topic, "edge": edge, "expect": expect}
         if expect != OK:
-            leader = topics.states(self.kafka.admin, [topic], timeout_s=topics.LOOK_S)[topic].leader
+            leader = topics.leaders(self.kafka.admin, [topic])[topic]
             (node,) = [node for node in self.kafka.brokers() if node.node_id == leader]
             told["log_bytes"] = self.kafka.log_bytes(node, topic)
         self.history.note("test", "phase", "info", **told)
 
     # -- faults -------------------------------------------------------------------------------------------------------
 
-    def fault(self, kind: str, *, rack: str = "", broker: int = 0, **settings: Any) -> AbstractContextManager[None]:
+    @contextmanager
+    def fault(self, kind: str, *, rack: str = "", broker: int = 0, **settings: Any) -> Iterator[None]:
         """A fault of a rack or of a broker, with its proofs, for the length of a block."""
         target = Target.rack(self.kafka, rack) if rack else Target.broker(self.kafka, str(broker))
-        return applied(kinds.build(self.kafka, kind, target, settings), self.history)
+        before = self.silent
+        with applied(kinds.build(self.kafka, kind, target, settings), self.history):
+            # one that is cut off from some racks alone answers clients
+            if kind in SILENT and not settings.get("peers"):
+                self.silent |= {node.name for node in target.nodes}
+            try:
+                yield
+            finally:
+                self.silent = before
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

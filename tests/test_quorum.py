@@ -12,6 +12,7 @@ import pytest
 
 from pyhooks.cluster import quorum, tools, topology
 from pyhooks.cluster.topology import Node
+from pyhooks.errors import RackgateError
 
 AZ3 = topology.load(topology.find("az3"))
 LOST = next(node for node in AZ3.controllers if node.node_id == 102)
@@ -142,3 +143,13 @@ def test_a_disk_is_deleted_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(tools, "run", lab.tool)
     quorum.replace_disks(lab, [BROKER])
     assert sorted(path.name for path in lab.data(BROKER).parent.iterdir()) == ["data"]
+
+
+def test_the_active_controller_is_told_by_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab: Any = Lab(tmp_path)
+    assert quorum.parse_leader("ClusterId: x\nLeaderId:              103\nLeaderEpoch: 7\n") == 103
+    for text in ("", "LeaderId: -1\n"):
+        with pytest.raises(RackgateError, match="tells of no leader"):
+            quorum.parse_leader(text)
+    monkeypatch.setattr(Lab, "ask_quorum", lambda *_: "LeaderId: 101\n")
+    assert quorum.leader(lab, AZ3.brokers) == 101

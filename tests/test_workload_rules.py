@@ -179,6 +179,10 @@ def test_command_line() -> None:
     assert (plan.client, plan.mode, plan.abort_share, plan.partitions) == ("3.9", "transactional", 0.5, None)
     assert (plan.name, plan.record_bytes) == ("producer", 100)
     assert parse([*MUST, "--count", "9"])[0].client == PATCHED
+    plan, _ = parse([*MUST, "--count", "9", "--config", "metadata.max.age.ms=500", "--config", "linger.ms=0=1"])
+    assert plan.config == {"metadata.max.age.ms": "500", "linger.ms": "0=1"}
+    for config in (plan.settings("id").java(), plan.settings("id").librdkafka()):
+        assert (config["metadata.max.age.ms"], config["linger.ms"]) == ("500", "0=1")
 
 
 @pytest.mark.parametrize(
@@ -199,6 +203,7 @@ def test_command_line() -> None:
         (("--count", "1", "--abort-share", "0.1"), "--abort-share belongs"),
         (("--count", "1", "--abort-share", "1.1", "--mode", "transactional"), "0..1"),
         (("--count", "1", "--partitions", "-1"), "--partitions -1"),
+        (("--count", "1", "--config", "linger.ms"), "--config 'linger.ms': expected NAME=VALUE"),
     ],
 )
 def test_a_plan_that_cannot_be_done_is_refused(more: tuple[str, ...], said: str) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TOOL = "metadata-quorum"
 FOLLOW_S = 60.0
-_VOTERS = "CurrentVoters:"
+_VOTERS, _LEADER = "CurrentVoters:", "LeaderId:"
 # What of a deleted disk is not yet gone; a disk is there whole, or not at all.
 GONE = "data.gone"
 
@@ -36,6 +36,18 @@ def parse_voters(text: str) -> dict[int, str]:
         if line.startswith(_VOTERS):
             return {int(one["id"]): str(one.get("directoryId", "")) for one in json.loads(line.removeprefix(_VOTERS))}
     raise RackgateError(f"kafka-{TOOL} tells of no voters", detail=text)
+
+
+def parse_leader(text: str) -> int:
+    """Node id of the active controller, from what ``describe --status`` writes.
+
+    Raises:
+        RackgateError: it is not in it, or there is none.
+    """
+    for line in text.splitlines():
+        if line.startswith(_LEADER) and (leader := int(line.removeprefix(_LEADER))) >= 0:
+            return leader
+    raise RackgateError(f"kafka-{TOOL} tells of no leader", detail=text)
 
 
 class Disks(Protocol):
@@ -76,6 +88,15 @@ def voters(cluster: Disks, brokers: Sequence[Node]) -> dict[int, str]:
         RackgateError: none of them answers.
     """
     return parse_voters(cluster.ask_quorum(["describe", "--status"], brokers))
+
+
+def leader(cluster: Disks, brokers: Sequence[Node]) -> int:
+    """Node id of the active controller, as some of ``brokers`` tell.
+
+    Raises:
+        RackgateError: none of them answers, or there is none.
+    """
+    return parse_leader(cluster.ask_quorum(["describe", "--status"], brokers))
 
 
 def ask(lab: Lab, words: Sequence[str], brokers: Sequence[Node]) -> str:
@@ -148,7 +169,12 @@ def replace_disks(cluster: Disks, nodes: Sequence[Node]) -> None:
                 _make_voter(cluster, node, others)
 
 
-def _make_voter(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
+def wait_follows(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
+    """Waits until a controller has all that the active one has, as some of ``others`` tell.
+
+    Raises:
+        RackgateError: not in time, or its process ended.
+    """
     follower = [str(node.node_id), cluster.directory_id(node)]
 
     def caught_up() -> bool:
@@ -158,4 +184,8 @@ def _make_voter(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
         return any(row[:2] == follower and row[3:4] == ["0"] for row in rows)
 
     wait_for(caught_up, what=f"{node.name} to follow the quorum", timeout_s=FOLLOW_S, interval_s=0.5)
+
+
+def _make_voter(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
+    wait_follows(cluster, node, others)
     cluster.join_quorum(node, others)

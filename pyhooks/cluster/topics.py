@@ -129,12 +129,45 @@ def wait_isr(client: AdminClient, topic: str, isr: frozenset[int], timeout_s: fl
     Raises:
         RackgateError: not in time.
     """
-    wait_for(
-        lambda: frozenset(_look(client, [topic]).get(topic, State(-1, ())).isr) == isr,
-        what=f"ISR {sorted(isr)} of {topic}",
-        timeout_s=timeout_s,
-        interval_s=0.2,
-    )
+    wait_isrs(client, {topic: isr}, timeout_s)
+
+
+def wait_isrs(client: AdminClient, wanted: Mapping[str, frozenset[int]], timeout_s: float = READY_S) -> None:
+    """Waits until the ISRs of topics are exactly these, and each has a leader that is in it.
+
+    Raises:
+        RackgateError: not in time; it tells what was seen last.
+    """
+    seen: dict[str, State] = {}
+
+    def reached() -> bool:
+        nonlocal seen
+        seen = _look(client, tuple(wanted)) or seen
+        return all(
+            topic in seen and frozenset(seen[topic].isr) == isr and seen[topic].leader in isr
+            for topic, isr in wanted.items()
+        )
+
+    what = "; ".join(f"ISR {sorted(isr)} of {topic}" for topic, isr in wanted.items())
+    try:
+        wait_for(reached, what=what, timeout_s=timeout_s, interval_s=0.2)
+    except RackgateError as error:
+        last = "; ".join(f"{topic}: {state}" for topic, state in seen.items())
+        raise RackgateError(str(error), detail=f"seen last: {last or 'nothing'}") from error
+
+
+def leaders(client: AdminClient, topics: Sequence[str], timeout_s: float = READY_S) -> dict[str, int]:
+    """Who leads, once each topic is led by somebody.
+
+    Raises:
+        RackgateError: not in time.
+    """
+
+    def all_led() -> dict[str, int]:
+        found = {topic: state.leader for topic, state in _look(client, topics).items() if state.leader >= 0}
+        return found if set(found) == set(topics) else {}
+
+    return wait_for(all_led, what=f"leaders of {', '.join(topics)}", timeout_s=timeout_s, interval_s=0.2)
 
 
 def states(client: AdminClient, topics: Sequence[str], *, timeout_s: float) -> dict[str, State]:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from queue import Empty, SimpleQueue
@@ -86,6 +86,7 @@ class Settings:
         linger_ms: how long records wait for others to go with them.
         alone: each record in a request of its own.
         defaults: as an application has it that sets nothing but ``delivery.timeout.ms``.
+        more: further settings, in the client's own words; they win.
     """
 
     bootstrap: str
@@ -96,6 +97,7 @@ class Settings:
     linger_ms: int
     alone: bool
     defaults: bool
+    more: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def close_timeout_s(self) -> float:
@@ -113,7 +115,7 @@ class Settings:
             "request.timeout.ms": str(request_ms),
         }
         if self.defaults:
-            return bounds
+            return {**bounds, **self.more}
         config = {
             **bounds,
             "acks": "all",
@@ -132,7 +134,7 @@ class Settings:
                 "transactional.id": self.transactional_id,
                 "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS),
             }
-        return config
+        return {**config, **self.more}
 
     def librdkafka(self) -> Mapping[str, str | int | bool]:
         """The configuration of librdkafka.
@@ -160,7 +162,7 @@ class Settings:
                 "transactional.id": self.transactional_id,
                 "transaction.timeout.ms": max(TRANSACTION_TIMEOUT_MS, self.timeout_ms),
             }
-        return config
+        return {**config, **self.more}
 
 
 DEFAULT_LINGER_MS = 5

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -42,6 +42,7 @@ class Plan:
         seed: of the choice of those.
         name: as the history names the process.
         run: part of every key, and never used before; None to draw one.
+        config: further settings of the client, in its own words.
     """
 
     bootstrap: str
@@ -63,6 +64,7 @@ class Plan:
     seed: int = 1
     name: str = PRODUCER_PROCESS
     run: str | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuses what cannot be done.
@@ -121,6 +123,7 @@ class Plan:
             linger_ms=0 if self.mode == PROBE else self.linger_ms,
             alone=self.mode == PROBE,
             defaults=self.defaults,
+            more=self.config,
         )
 
 
@@ -156,6 +159,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--abort-share", type=float, default=0.0, help="share of transactions aborted on purpose (default 0)")
     add("--seed", type=int, default=1, help="of the choice of those (default 1)")
     add("--name", help="as the history names the process (default probe or producer)")
+    add("--config", action="append", default=[], metavar="NAME=VALUE", help="a further setting of the client, in its"
+        " own words; may be given again")  # fmt: skip
     add("--run", help="part of every key, and never used before (default: drawn)")
     return parser
 
@@ -169,6 +174,7 @@ def parse(arguments: Sequence[str]) -> tuple[Plan, Path]:
     """
     found = _parser().parse_args(arguments)
     probe = found.mode == PROBE
+    config = dict(_setting(word) for word in found.config)
     plan = Plan(
         bootstrap=found.bootstrap,
         topics=tuple(found.topics.split(",")),
@@ -189,5 +195,13 @@ def parse(arguments: Sequence[str]) -> tuple[Plan, Path]:
         seed=found.seed,
         run=found.run,
         name=found.name or (PROBE_PROCESS if probe else PRODUCER_PROCESS),
+        config=config,
     )
     return plan, found.history
+
+
+def _setting(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not name or not equals:
+        raise RackgateError(f"--config {word!r}: expected NAME=VALUE")
+    return name, value

@@ -1,0 +1,175 @@
+"""The matrix of outages: each kind of fault on the racks of leader, follower and active controller; see ``matrix``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ducktape.mark.resource import cluster
+
+from ducktape_tests import matrix
+from ducktape_tests.drill import NIMBLE, Drill, Load, spec
+from ducktape_tests.matrix import CONTROLLER, LEADER, Run, Topic
+from pyhooks.cluster import quorum, topics
+from pyhooks.cluster.topology import Node
+from pyhooks.errors import RackgateError
+from pyhooks.wait import wait_for
+
+RATE_PER_S = 3.0
+# A rack is away until sessions of 9 s end, after an election of a controller if it had the active one.
+ISR_S = 90.0
+LEADER_S = 60.0
+CHECKED = ("delivery", "offsets", "promise", "progress", "phases", "faults", "recovery", "refusals")
+
+
+class _Matrix(Drill):
+    """All outages that the matrix has for a topology, one after the other, with a topic of each kind."""
+
+    SECONDS = 1500.0
+
+    def outages(self) -> None:
+        """Drives all topics through all outages and judges."""
+        made = {one.name: one for one in matrix.topics_of(self.kafka.topology)}
+        specs = [spec(one.name, one.replicas, *one.need) for one in made.values()]
+        whole = {one.name: frozenset(one.replicas) for one in made.values()}
+        took: dict[str, float] = {}
+        with self.driven(specs, [Load(",".join(made), rate_per_s=RATE_PER_S, more=NIMBLE)]):
+            self._phases("at first", made, whole)
+            for run in [run for run in matrix.listed() if run.topology == self.TOPOLOGY]:
+                since = time.monotonic()
+                rack = self._rack(run, made)
+                name = f"{run.fault} rack {rack} of the {run.target}"
+                left = {one.name: matrix.surviving(one.replicas, self.racks, run.fault, rack) for one in made.values()}
+                with self.fault(run.fault, rack=rack, **self._settings(run, rack)):
+                    topics.wait_isrs(self.kafka.admin, left, ISR_S)
+                    self._phases(name, made, left)
+                topics.wait_isrs(self.kafka.admin, whole)
+                self.kafka.elect_preferred()
+                topics.wait_settled(self.kafka.admin, specs)
+                self._phases(f"after {name}", made, whole)
+                took[name] = round(time.monotonic() - since, 1)
+        self.figures(topics=len(made), seconds=took)
+        self.judge(CHECKED)
+
+    def _phases(self, name: str, made: Mapping[str, Topic], isrs: Mapping[str, frozenset[int]]) -> None:
+        self.phases(
+            {
+                topic: (
+                    f"{name}: {topic}",
+                    matrix.expected(isrs[topic], self.racks, need=one.need, replicas=len(one.replicas)),
+                )
+                for topic, one in made.items()
+            }
+        )
+
+    def _settings(self, run: Run, rack: str) -> dict[str, Any]:
+        if run.fault == "slow":
+            return {"rtt_ms": matrix.SLOW_RTT_MS}
+        # where controllers stand in the rack, their disks are destroyed with it
+        return {"controllers": True} if run.fault == "wipe" and self._has_controller(rack) else {}
+
+    # -- whose rack ---------------------------------------------------------------------------------------------------
+
+    def _rack(self, run: Run, made: Mapping[str, Topic]) -> str:
+        """The rack that a target is in, as the cluster tells it now."""
+        if run.target == CONTROLLER:
+            return self._rack_of_controller()
+        leading = {self.racks[leader] for leader in topics.leaders(self.kafka.admin, list(made)).values()}
+        assert len(leading) == 1, f"leaders are in {sorted(leading)}"
+        if run.target == LEADER:
+            return leading.pop()
+        common = set.intersection(*({self.racks[broker] for broker in one.replicas} for one in made.values()))
+        return min(common - leading)
+
+    def _rack_of_controller(self) -> str:
+        """That of the active controller; one that stands outside of all racks is made to hand over to another."""
+        active = self._active()
+        while not self.kafka.topology.site(active.site).is_rack:
+            self.kafka.kill_kafka(active)
+            gone = active
+
+            def another(gone: Node = gone) -> Node | None:
+                # while there is none nobody can tell
+                try:
+                    found = self._active()
+                except RackgateError as error:
+                    self.logger.info("no active controller yet: %s", error)
+                    return None
+                return found if found is not gone else None
+
+            active = wait_for(another, what=f"another controller than {gone.name}", timeout_s=LEADER_S, interval_s=0.5)
+            self.kafka.start_kafka(gone)
+            quorum.wait_follows(self.kafka, gone, self.kafka.brokers())
+        return active.site
+
+    def _active(self) -> Node:
+        leader = quorum.leader(self.kafka, self.kafka.brokers())
+        return next(node for node in self.kafka.topology.controllers if node.node_id == leader)
+
+    def _has_controller(self, rack: str) -> bool:
+        return any(node.is_controller for node in self.kafka.members(rack))
+
+
+class Az3OutsideTest(_Matrix):
+    """Five brokers in racks a, a, b, b, c and three controllers outside."""
+
+    TOPOLOGY = "az3-outside"
+
+    @cluster(num_nodes=9)
+    def test_matrix(self) -> None:
+        """With whoever is left, attempts end as M, R and the placement demand.
+
+        setup: a topic for each placement and each of five (M,R).
+        drive: the outages that the matrix has for this topology, each healed before the next; load on all topics.
+        validate: single attempts under each fault and after it end as computed from the surviving ISR; all checkers.
+        """
+        self.outages()
+
+
+class Az3Test(_Matrix):
+    """Five brokers in racks a, a, b, b, c with a controller in each rack."""
+
+    TOPOLOGY = "az3"
+
+    @cluster(num_nodes=9)
+    def test_matrix(self) -> None:
+        """As on az3-outside; a rack takes a voter with it, and may take the active controller.
+
+        setup: a topic for each placement and each of five (M,R).
+        drive: the outages that the matrix has for this topology, each healed before the next; load on all topics.
+        validate: single attempts under each fault and after it end as computed from the surviving ISR; all checkers.
+        """
+        self.outages()
+
+
+class Az3x2Test(_Matrix):
+    """Six brokers, two in each of three racks, with a controller in each rack."""
+
+    TOPOLOGY = "az3x2"
+
+    @cluster(num_nodes=10)
+    def test_matrix(self) -> None:
+        """As on az3, with two brokers in each rack.
+
+        setup: a topic for each placement and each of five (M,R).
+        drive: the outages that the matrix has for this topology, each healed before the next; load on all topics.
+        validate: single attempts under each fault and after it end as computed from the surviving ISR; all checkers.
+        """
+        self.outages()
+
+
+class Stretch2Test(_Matrix):
+    """Two far data centres with two brokers and a controller each, and the third controller at a third place."""
+
+    TOPOLOGY = "stretch2"
+
+    @cluster(num_nodes=8)
+    def test_matrix(self) -> None:
+        """As on az3, with one rack left in every outage, so that R=2 refuses.
+
+        setup: a topic for each placement that two racks have room for, and each of five (M,R).
+        drive: the outages that the matrix has for this topology, each healed before the next; load on all topics.
+        validate: single attempts under each fault and after it end as computed from the surviving ISR; all checkers.
+        """
+        self.outages()

@@ -1,0 +1,188 @@
+"""The matrix of outages: every possible pair is in it, and what must come of an outage is computed."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations, product
+from pathlib import Path
+
+import pytest
+
+from ducktape_tests import matrix
+from ducktape_tests.matrix import FAULTS, NEEDS, SHAPES, TARGETS, TOPOLOGIES, Case, Run
+from pyhooks.checker.phases import OK
+from pyhooks.cluster import topology
+from pyhooks.cluster.topology import Topology
+from pyhooks.errors import RackgateError
+
+REPLICAS_SHORT = "org.apache.kafka.common.errors.NotEnoughReplicasException"
+RACKS_SHORT = "org.apache.kafka.common.errors.NotEnoughRacksException"
+
+
+@cache
+def on(name: str) -> Topology:
+    return topology.load(topology.find(name))
+
+
+def cases_of(runs: tuple[Run, ...]) -> list[Case]:
+    """As a test makes them: each run with all topics of its topology."""
+    return [
+        Case(run, shape, need)
+        for run in runs
+        for shape in SHAPES
+        if matrix.placed(shape, on(run.topology))
+        for need in NEEDS
+    ]
+
+
+def test_the_list_is_what_the_generator_makes() -> None:
+    made = matrix.choose(matrix.possible())
+    assert matrix.text(made) == matrix.FILE.read_text(encoding="utf-8")
+    assert matrix.listed() == made
+
+
+def test_every_possible_pair_is_covered_and_nothing_impossible_is_listed() -> None:
+    runs = matrix.listed()
+    assert len(set(runs)) == len(runs)
+    listed, possible = set(cases_of(runs)), set(matrix.possible())
+    assert listed <= possible
+    pairs = {case: case.pairs for case in possible}
+    covered = {pair for case in listed for pair in pairs[case]}
+    wanted = {pair for found in pairs.values() for pair in found}
+    # of all that can be written down, those and no others
+    factors = {"topology": TOPOLOGIES, "fault": FAULTS, "target": TARGETS, "shape": SHAPES, "need": NEEDS}
+    for (one, ones), (two, twos) in combinations(factors.items(), 2):
+        for left, right in product(ones, twos):
+            pair = frozenset({(one, left), (two, right)})
+            assert (pair in covered) is (pair in wanted), f"{one} {left} with {two} {right}"
+    # no run that is there for nothing
+    for run in runs:
+        rest = {pair for case in listed if case.run != run for pair in pairs[case]}
+        assert rest < covered, run
+
+
+def test_what_is_impossible_is_so_by_rule() -> None:
+    every = {
+        Case(Run(name, fault, target), shape, need)
+        for name, fault, target, shape, need in product(TOPOLOGIES, FAULTS, TARGETS, SHAPES, NEEDS)
+    }
+    missing = every - set(matrix.possible())
+    assert {case for case in missing if case.run.topology == "az3-outside"} == {
+        case for case in every if case.run.topology == "az3-outside" and case.run.target == "controller"
+    }
+    assert {case for case in missing if case.run.topology == "stretch2"} == {
+        case for case in every if case.run.topology == "stretch2" and case.shape == "abc"
+    }
+    assert {case.run.topology for case in missing} == {"az3-outside", "stretch2"}
+    reasons = {matrix.impossible(case, on(case.run.topology)) for case in missing}
+    assert reasons == {
+        "az3-outside has no controller in a rack that all placements share",
+        "stretch2 has no room for abc",
+    }
+
+
+def test_a_rack_with_most_voters_is_never_taken_and_may_be_slow() -> None:
+    raw = {
+        "name": "two",
+        "site": [
+            {"name": "a", "brokers": [1, 2], "controllers": [101, 102]},
+            {"name": "b", "brokers": [3, 4], "controllers": [103], "client": True},
+        ],
+    }
+    two = topology.parse(raw, source="two")
+    for fault, target in product(FAULTS, TARGETS):
+        why = matrix.impossible(Case(Run("two", fault, target), "aab", (2, 2)), two)
+        # the follower's rack is b; the controller's may be a
+        assert bool(why) is (fault != "slow" and target != "follower"), why
+        assert not why or why == "without rack a the voters of two are no majority"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_placement_in_one_rack_has_nobody_left(fault: str) -> None:
+    why = matrix.impossible(Case(Run("az3-outside", fault, "leader"), "aa", (2, 1)), on("az3-outside"))
+    assert why == ("" if fault == "slow" else "without rack a nobody is left of aa")
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "replicas"),
+    [
+        ("ab", "az3", (1, 3)),
+        ("aab", "az3", (1, 2, 3)),
+        ("abc", "az3", (1, 3, 5)),
+        ("aabb", "az3x2", (1, 2, 3, 4)),
+        ("abc", "stretch2", ()),
+        ("aab", "stretch2", (1, 2, 3)),
+        ("abcc", "az3", ()),
+        ("abcc", "az3x2", (1, 3, 5, 6)),
+    ],
+)
+def test_placements(shape: str, name: str, replicas: tuple[int, ...]) -> None:
+    assert matrix.placed(shape, on(name)) == replicas
+
+
+def test_whose_rack_a_target_may_be() -> None:
+    def names(target: str, name: str) -> list[str]:
+        return [rack.name for rack in matrix.may_be_taken(target, on(name))]
+
+    assert names("leader", "az3") == ["a"]
+    assert names("follower", "az3") == ["b"]
+    assert names("controller", "az3") == ["a", "b", "c"]
+    assert names("controller", "az3-outside") == []
+    # the third controller is in no rack
+    assert names("controller", "stretch2") == ["east", "west"]
+    assert names("follower", "stretch2") == ["west"]
+
+
+AAB = {1: "a", 2: "a", 3: "b"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "taken", "left"),
+    [
+        ("kill", "a", {3}),
+        ("cut", "b", {1, 2}),
+        ("pause", "b", {1, 2}),
+        ("wipe", "a", {3}),
+        ("wipe", "c", {1, 2, 3}),
+        ("slow", "a", {1, 2, 3}),
+    ],
+)
+def test_who_is_left(fault: str, taken: str, left: set[int]) -> None:
+    assert matrix.surviving((1, 2, 3), AAB, fault, taken) == left
+
+
+@pytest.mark.parametrize(
+    ("isr", "need", "ends"),
+    [
+        ({1, 2, 3}, (2, 2), OK),
+        ({1, 2}, (2, 2), RACKS_SHORT),
+        ({1, 2}, (2, 1), OK),
+        # replicas are asked for first
+        ({1, 2}, (3, 2), REPLICAS_SHORT),
+        ({3}, (2, 2), REPLICAS_SHORT),
+        # three racks of two: refused even when all are in sync
+        ({1, 2, 3}, (2, 3), RACKS_SHORT),
+        ({1, 2, 3}, (9, 1), OK),
+    ],
+)
+def test_how_an_attempt_ends(isr: set[int], need: tuple[int, int], ends: str) -> None:
+    assert matrix.expected(isr, AAB, need=need, replicas=3) == ends
+
+
+def test_both_are_capped_by_the_number_of_replicas() -> None:
+    assert matrix.expected({1, 3}, AAB, need=(3, 3), replicas=2) == OK
+    assert matrix.expected({1}, AAB, need=(3, 3), replicas=2) == REPLICAS_SHORT
+
+
+def test_topics_are_all_led_from_one_rack_and_share_another() -> None:
+    for name in TOPOLOGIES:
+        racks = matrix.racks_of(on(name))
+        made = matrix.topics_of(on(name))
+        assert len({one.name for one in made}) == len(made) == len(NEEDS) * (3 if name == "stretch2" else 4)
+        assert len({racks[one.replicas[0]] for one in made}) == 1
+        assert len(set.intersection(*({racks[broker] for broker in one.replicas} for one in made))) == 2
+
+
+def test_a_list_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RackgateError, match="it lists the outages of the matrix"):
+        matrix.listed(tmp_path / "matrix.toml")

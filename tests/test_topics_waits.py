@@ -1,0 +1,70 @@
+"""Waiting for ISRs and leaders of topics: nobody's answer is no answer, and what was seen last is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pyhooks.cluster import topics
+from pyhooks.errors import RackgateError
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+# a leader and an ISR
+Seen = tuple[int, Sequence[int]]
+
+
+class Admin:
+    """Tells one state after the other, and the last one for good; None is no answer."""
+
+    def __init__(self, *told: Mapping[str, Seen] | None) -> None:
+        self.told = list(told)
+
+    def list_topics(self, timeout: float) -> Any:  # noqa: ARG002 - the client's own name
+        now = self.told.pop(0) if len(self.told) > 1 else self.told[0]
+        if now is None:
+            raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(confluent_kafka.KafkaError._TRANSPORT))
+        found = {
+            name: SimpleNamespace(error=None, partitions={0: SimpleNamespace(leader=leader, isrs=list(isr))})
+            for name, (leader, isr) in now.items()
+        }
+        return SimpleNamespace(topics=found)
+
+
+def client(*told: Mapping[str, Seen] | None) -> Any:
+    return Admin(*told)
+
+
+LEFT = {"t": frozenset({3}), "u": frozenset({3, 5})}
+
+
+def test_all_isrs_are_awaited_together() -> None:
+    before, one = {"t": (1, [1, 3]), "u": (1, [1, 3, 5])}, {"t": (3, [3]), "u": (1, [1, 3, 5])}
+    asked = client(before, None, one, {"t": (3, [3]), "u": (5, [5, 3])})
+    topics.wait_isrs(asked, LEFT, 10)
+    assert len(asked.told) == 1
+
+
+@pytest.mark.parametrize(
+    ("told", "last"),
+    [
+        # one who leads no more, and nobody
+        ({"t": (3, [3]), "u": (1, [3, 5])}, "u: State(leader=1, isr=(3, 5))"),
+        ({"t": (-1, [3]), "u": (3, [3, 5])}, "t: State(leader=-1, isr=(3,))"),
+        ({"t": (3, [3])}, "t: State(leader=3, isr=(3,))"),
+        (None, "nothing"),
+    ],
+)
+def test_what_does_not_come_is_told_with_what_was_seen(told: Mapping[str, Seen] | None, last: str) -> None:
+    with pytest.raises(RackgateError, match=r"in vain for: ISR \[3\] of t; ISR \[3, 5\] of u") as raised:
+        topics.wait_isrs(client(told), LEFT, 0.3)
+    assert last in raised.value.detail
+
+
+def test_leaders_are_awaited() -> None:
+    asked = client(None, {"t": (-1, [3])}, {"t": (3, [3])}, {"t": (3, [3]), "u": (5, [5])})
+    assert topics.leaders(asked, ["t", "u"], 10) == {"t": 3, "u": 5}
+    with pytest.raises(RackgateError, match="in vain for: leaders of t, u"):
+        topics.leaders(client({"t": (3, [3])}), ["t", "u"], 0.3)
