@@ -18,6 +18,7 @@ from pyhooks.checker.refusals import check_refusals
 from pyhooks.checker.settling import SETTLE_S, Settling
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.verdict import Verdict
+from pyhooks.checker.visibility import check_visibility
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event
 from pyhooks.workload.certainty import TOO_FEW
@@ -66,6 +67,12 @@ CHECKERS: Mapping[str, Checker] = {
         check_refusals,
         "each refusal names what is missing",
         lambda one: one.data.get("exception") in TOO_FEW,
+        settles=True,
+    ),
+    "visibility": Checker(
+        check_visibility,
+        "what the leader alone acknowledged is hidden until enough are in sync",
+        _op("visible"),
         settles=True,
     ),
     "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),

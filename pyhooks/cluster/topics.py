@@ -109,7 +109,7 @@ def wait_settled(client: AdminClient, specs: Sequence[TopicSpec], timeout_s: flo
     """
 
     def settled() -> bool:
-        now = _look(client, [spec.name for spec in specs])
+        now = look(client, [spec.name for spec in specs])
         return all(
             spec.name in now
             and now[spec.name].leader == spec.replicas[0]
@@ -130,7 +130,7 @@ def wait_isr(client: AdminClient, topic: str, isr: frozenset[int], timeout_s: fl
         RackgateError: not in time.
     """
     wait_for(
-        lambda: frozenset(_look(client, [topic]).get(topic, State(-1, ())).isr) == isr,
+        lambda: frozenset(look(client, [topic]).get(topic, State(-1, ())).isr) == isr,
         what=f"ISR {sorted(isr)} of {topic}",
         timeout_s=timeout_s,
         interval_s=0.2,
@@ -153,7 +153,7 @@ def states(client: AdminClient, topics: Sequence[str], *, timeout_s: float) -> d
     return answer
 
 
-def _look(client: AdminClient, topics: Sequence[str]) -> dict[str, State]:
+def look(client: AdminClient, topics: Sequence[str]) -> dict[str, State]:
     """``states`` for those who ask again: nothing if nobody answered."""
     from confluent_kafka import KafkaException
 
@@ -191,7 +191,7 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
         nonlocal silent
         # Brokers name one of them as the place for such requests, and the one that the client remembers may be
         # dead by now; a look at the topics learns of another.
-        _look(client, [topic])
+        look(client, [topic])
         (future,) = client.incremental_alter_configs([resource], request_timeout=LOOK_S).values()
         try:
             future.result(timeout=REQUEST_S)

@@ -86,6 +86,7 @@ class Settings:
         linger_ms: how long records wait for others to go with them.
         alone: each record in a request of its own.
         defaults: as an application has it that sets nothing but ``delivery.timeout.ms``.
+        acks: who has a record when it is acknowledged, ``all`` in sync or ``1``, the leader.
     """
 
     bootstrap: str
@@ -96,6 +97,7 @@ class Settings:
     linger_ms: int
     alone: bool
     defaults: bool
+    acks: str = "all"
 
     @property
     def close_timeout_s(self) -> float:
@@ -116,7 +118,7 @@ class Settings:
             return bounds
         config = {
             **bounds,
-            "acks": "all",
+            "acks": self.acks,
             "enable.idempotence": str(self.idempotent).lower(),
             "linger.ms": str(self.linger_ms),
             "max.block.ms": str(self.timeout_ms),
@@ -145,7 +147,7 @@ class Settings:
         config: dict[str, str | int | bool] = {
             "bootstrap.servers": self.bootstrap,
             "log_level": 2,
-            "acks": "all",
+            "acks": self.acks,
             "enable.idempotence": self.idempotent,
             "linger.ms": self.linger_ms,
             "message.timeout.ms": self.timeout_ms,
