@@ -240,3 +240,21 @@ def test_a_key_gives_its_value_away(
 def test_keys_that_are_no_text_have_one_way_to_be_written() -> None:
     assert text_of(b"\xff\x00") == "0xff00"
     assert text_of(None) is None
+
+
+@pytest.mark.parametrize("mode", ["probe", "plain"])
+def test_acks_of_the_leader_alone(mode: Mode) -> None:
+    assert PROBE.settings("id").librdkafka()["acks"] == "all"
+    plan, _ = parse([*MUST, "--count", "1", "--mode", mode, "--acks", "1"])
+    assert plan.acks == "1"
+    assert plan.settings("id").java()["acks"] == plan.settings("id").librdkafka()["acks"] == "1"
+    client = make(CONFLUENT, replace(PROBE, acks="1", bootstrap="127.0.0.1:1").settings("id"))
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "more", [("--mode", "idempotent"), ("--mode", "transactional"), ("--mode", "probe", "--defaults")]
+)
+def test_whoever_writes_nothing_twice_needs_more_than_the_leader(more: tuple[str, ...]) -> None:
+    with pytest.raises(RackgateError, match="--acks 1 belongs to"):
+        parse([*MUST, "--count", "1", "--acks", "1", *more])

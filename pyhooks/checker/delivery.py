@@ -6,13 +6,18 @@ Reads the events of producers (``produce``, ``intend``, ``end``, ``killed``) and
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from pyhooks.checker.records import UNCOMMITTED, Attempt, Read, Records
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
 from pyhooks.workload.records import parts_of, value_of
+
+# why an acknowledged record was not read
+Absence = Literal["", "late", "below", "lost"]
 
 
 def check_delivery(events: Sequence[Event]) -> Verdict:
@@ -28,10 +33,11 @@ def check_delivery(events: Sequence[Event]) -> Verdict:
     read to their ends; a producer that neither ended nor is said to have been killed, or ended and did not note
     everything; a record that was acknowledged after the final read began, and is not in it; an acknowledged record
     below the log's first offset, which retention may have taken; values whose length was announced, and not read.
+    A record that was acknowledged with acks=1 need not be there: see ``pyhooks.checker.visibility``.
     """
     records = Records(events)
     missing = records.unnoted()
-    if not any(attempt.outcome == "ok" for attempt in records.attempts):
+    if not any(attempt.outcome == "ok" and records.shared(attempt) for attempt in records.attempts):
         missing.append("no acknowledged record in the history")
     wrong: list[str] = []
     notes: list[str] = []
@@ -42,7 +48,7 @@ def check_delivery(events: Sequence[Event]) -> Verdict:
             missing += gaps
         count = Counter(key for read in reads.values() for key in read.keys.values())
         for attempt in attempts.values():
-            _presence(attempt, count, reads, wrong, missing)
+            _presence(attempt, records, count, reads, wrong, missing)
         for read in reads.values():
             _elsewhere(read, attempts, wrong)
         _strangers(topic, count, attempts, records, wrong, missing)
@@ -54,21 +60,75 @@ def check_delivery(events: Sequence[Event]) -> Verdict:
 
 
 def _presence(
-    attempt: Attempt, count: Counter[str | None], reads: dict[int, Read], wrong: list[str], missing: list[str]
+    attempt: Attempt,
+    records: Records,
+    count: Counter[str | None],
+    reads: dict[int, Read],
+    wrong: list[str],
+    missing: list[str],
 ) -> None:
     if attempt.outcome == "fail" and count[attempt.key]:
         wrong.append(f"{attempt.topic}: refused record {attempt.key} was read")
-    if attempt.outcome != "ok" or count[attempt.key] or not reads:
+    if not records.shared(attempt):
         return
+    absent = _absent(attempt, count, reads)
+    if absent == "late":
+        missing.append(f"{attempt.topic}: record {attempt.key} was acknowledged after the final read began")
+    elif absent == "below":
+        missing.append(f"{attempt.topic}: record {attempt.key} is below the log's first offset")
+    elif absent == "lost":
+        wrong.append(f"{attempt.topic}: acknowledged record {attempt.key} is lost")
+
+
+def _absent(attempt: Attempt, count: Counter[str | None], reads: dict[int, Read]) -> Absence:
+    """Why an acknowledged record is in none of the reads that should have it; nothing if that is no wonder."""
+    if attempt.outcome != "ok" or count[attempt.key] or not reads:
+        return ""
     own = [read for number, read in reads.items() if attempt.partition in (None, number)]
     if not own or any(read.gaps for read in own):
-        return  # told already
+        return ""  # told already
     if any(attempt.done_ns > read.begun_ns for read in own):
-        missing.append(f"{attempt.topic}: record {attempt.key} was acknowledged after the final read began")
-    elif attempt.offset is not None and any(attempt.offset < read.low for read in own):
-        missing.append(f"{attempt.topic}: record {attempt.key} is below the log's first offset")
-    else:
-        wrong.append(f"{attempt.topic}: acknowledged record {attempt.key} is lost")
+        return "late"
+    below = attempt.offset is not None and any(attempt.offset < read.low for read in own)
+    return "below" if below else "lost"
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What became of a topic's acknowledged records.
+
+    Attributes:
+        acked: how many there were.
+        lost: keys of those that are surely lost, in the order of their acknowledgements.
+        first_ns: when the first of all was acknowledged, monotonic.
+        last_ns: when the last one was.
+    """
+
+    acked: int
+    lost: tuple[str, ...]
+    first_ns: int
+    last_ns: int
+
+
+def losses(events: Sequence[Event]) -> dict[str, Losses]:
+    """What each topic with acknowledged records has lost, for figures; it judges nothing.
+
+    Args:
+        events: a whole history.
+    """
+    records = Records(events)
+    acked: defaultdict[str, list[Attempt]] = defaultdict(list)
+    for attempt in records.attempts:
+        if attempt.outcome == "ok" and records.shared(attempt):
+            acked[attempt.topic].append(attempt)
+    found: dict[str, Losses] = {}
+    for topic, own in sorted(acked.items()):
+        own.sort(key=lambda attempt: attempt.done_ns)
+        reads, _ = records.final(topic, UNCOMMITTED)
+        count = Counter(key for read in reads.values() for key in read.keys.values())
+        lost = tuple(attempt.key for attempt in own if _absent(attempt, count, reads) == "lost")
+        found[topic] = Losses(len(own), lost, own[0].done_ns, own[-1].done_ns)
+    return found
 
 
 def _elsewhere(read: Read, attempts: dict[str, Attempt], wrong: list[str]) -> None:

@@ -19,6 +19,7 @@ from pyhooks.checker.seen import check_defaults
 from pyhooks.checker.settling import SETTLE_S, Settling
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.verdict import Verdict
+from pyhooks.checker.visibility import check_visibility
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event
 from pyhooks.workload.certainty import TOO_FEW
@@ -73,6 +74,12 @@ CHECKERS: Mapping[str, Checker] = {
         check_defaults,
         "with a producer's default settings a refusal is a timeout",
         lambda event: bool(event.data.get("defaults")),
+    ),
+    "visibility": Checker(
+        check_visibility,
+        "what the leader alone acknowledged is hidden until enough are in sync",
+        _op("visible"),
+        settles=True,
     ),
     "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
 }

@@ -92,7 +92,8 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
     has begun, and until such a look, nobody knows. A look shows what was up to ``LAG_S`` before it. It does not count
     if looks show it outside of the ISR all the time, or if it was surely wiped before: between a wipe's begin and its
     proof nobody knows. If neither is known, or the wipe was not proved, a record that depends on it is unknown. The
-    same holds for a broker whose log could not be read, or begins behind the record.
+    same holds for a broker whose log could not be read, or begins behind the record. Records with acks=1 are left out:
+    their acknowledgement is of the leader alone.
 
     Args:
         events: a whole history.
@@ -100,7 +101,7 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
     """
     records = Records(events)
     missing = records.unnoted()
-    acked = [attempt for attempt in records.attempts if attempt.outcome == "ok"]
+    acked = [attempt for attempt in records.attempts if attempt.outcome == "ok" and records.shared(attempt)]
     disks = disks_of(events)
     if disks is None:
         return Verdict.of("promise", missing=[*missing, "nobody read the disks"])

@@ -63,6 +63,7 @@ class Run:
     Attributes:
         first_only: its client tries each record once, so refusals are sure and nothing is written twice.
         idempotent: its client may write nothing twice and must keep the order.
+        acks: of whom an acknowledgement tells that he has the record: ``all`` in sync, or the leader alone (``1``).
         record_bytes: what its values are filled up to, or None if it does not tell.
         intended: of each partition: numbers below it may have been sent.
         ended: of each partition: numbers below it were sent and noted, all of them; None if it did not end.
@@ -71,6 +72,7 @@ class Run:
 
     first_only: bool = True
     idempotent: bool = False
+    acks: str = "all"
     record_bytes: int | None = None
     intended: dict[int, int] = field(default_factory=dict)
     ended: dict[int, int] | None = None
@@ -205,6 +207,7 @@ class Records:
             if event.op == "intend":
                 run.intended |= {number: max(value, run.intended.get(number, 0)) for number, value in to.items()}
                 run.record_bytes = _opt(int, event.data.get("record_bytes"))
+                run.acks = str(event.data.get("acks", "all"))
                 run.first_only, run.idempotent = bool(event.data["first_only"]), bool(event.data["idempotent"])
             else:
                 run.ended = to
@@ -214,6 +217,11 @@ class Records:
         for (name, _), run in found.items():
             run.killed = name in killed
         return dict(found)
+
+    def shared(self, attempt: Attempt) -> bool:
+        """Whether an acknowledgement of it tells that all in sync have it; if not, it promises nothing about racks."""
+        run = self.runs.get((attempt.run, attempt.topic)) if attempt.run is not None else None
+        return run is None or run.acks == "all"
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:

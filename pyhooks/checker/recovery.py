@@ -5,14 +5,13 @@ Reads faults, looks, settings and ``produce`` events; see ``pyhooks.checker.clus
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Fault, Look, Requirement
-from pyhooks.checker.records import Attempt, Place, Records
-from pyhooks.checker.settling import LAG_NS, NS
+from pyhooks.checker.records import Records
+from pyhooks.checker.settling import LAG_NS, NS, attempts_of
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
 
@@ -32,8 +31,9 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
     that a reassignment brings after the heal are not waited for; where replicas are moved, or nobody looked before a
     heal who they are, what comes late is unknown.
 
-    A look shows what was up to ``LAG_S`` before it. All replicas are in sync from the first look on that shows it, if
-    that is later than the heal, and so do the next one and all within ``STEADY_S``.
+    Acknowledgements with acks=1 do not count. A look shows what was up to ``LAG_S`` before it. All replicas are in sync
+    from the first look on that shows it, if that is later than the heal, and so do the next one and all within
+    ``STEADY_S``.
 
     Args:
         events: a whole history.
@@ -42,10 +42,7 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
     """
     faults = cluster.faults(events)
     looks = cluster.looks(events)
-    attempts: defaultdict[Place, list[Attempt]] = defaultdict(list)
-    for attempt in Records(events).attempts:
-        if attempt.partition is not None:
-            attempts[attempt.topic, attempt.partition].append(attempt)
+    attempts = attempts_of(Records(events))
     wrong: list[str] = []
     missing: list[str] = []
     if not any(fault.heal_ns is not None for fault in faults):

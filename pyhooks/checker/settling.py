@@ -409,9 +409,12 @@ def measure(events: Sequence[Event], bound_s: float = SETTLE_S) -> Settling:
 
 
 def attempts_of(records: Records) -> Mapping[Place, Sequence[Attempt]]:
-    """The attempts of which it is known where they went."""
+    """The attempts that the gate is asked for and of which it is known where they went.
+
+    Those with acks=1 are none: the leader takes them whoever is in sync.
+    """
     found: defaultdict[Place, list[Attempt]] = defaultdict(list)
     for attempt in records.attempts:
-        if attempt.partition is not None:
+        if attempt.partition is not None and records.shared(attempt):
             found[attempt.topic, attempt.partition].append(attempt)
     return found

@@ -109,7 +109,7 @@ def wait_settled(client: AdminClient, specs: Sequence[TopicSpec], timeout_s: flo
     """
 
     def settled() -> bool:
-        now = _look(client, [spec.name for spec in specs])
+        now = look(client, [spec.name for spec in specs])
         return all(
             spec.name in now
             and now[spec.name].leader == spec.replicas[0]
@@ -142,7 +142,7 @@ def wait_isrs(client: AdminClient, wanted: Mapping[str, frozenset[int]], timeout
 
     def reached() -> bool:
         nonlocal seen
-        seen = _look(client, tuple(wanted)) or seen
+        seen = look(client, tuple(wanted)) or seen
         return all(
             topic in seen and frozenset(seen[topic].isr) == isr and seen[topic].leader in isr
             for topic, isr in wanted.items()
@@ -164,7 +164,7 @@ def leaders(client: AdminClient, topics: Sequence[str], timeout_s: float = READY
     """
 
     def all_led() -> dict[str, int]:
-        found = {topic: state.leader for topic, state in _look(client, topics).items() if state.leader >= 0}
+        found = {topic: state.leader for topic, state in look(client, topics).items() if state.leader >= 0}
         return found if set(found) == set(topics) else {}
 
     return wait_for(all_led, what=f"leaders of {', '.join(topics)}", timeout_s=timeout_s, interval_s=0.2)
@@ -186,7 +186,7 @@ def states(client: AdminClient, topics: Sequence[str], *, timeout_s: float) -> d
     return answer
 
 
-def _look(client: AdminClient, topics: Sequence[str]) -> dict[str, State]:
+def look(client: AdminClient, topics: Sequence[str]) -> dict[str, State]:
     """``states`` for those who ask again: nothing if nobody answered."""
     from confluent_kafka import KafkaException
 
@@ -224,7 +224,7 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
         nonlocal silent
         # Brokers name one of them as the place for such requests, and the one that the client remembers may be
         # dead by now; a look at the topics learns of another.
-        _look(client, [topic])
+        look(client, [topic])
         (future,) = client.incremental_alter_configs([resource], request_timeout=LOOK_S).values()
         try:
             future.result(timeout=REQUEST_S)

@@ -87,6 +87,7 @@ class Settings:
         alone: each record in a request of its own.
         defaults: as an application has it that sets nothing but ``delivery.timeout.ms``.
         more: further settings, in the client's own words; they win.
+        acks: who has a record when it is acknowledged, ``all`` in sync or ``1``, the leader.
     """
 
     bootstrap: str
@@ -98,6 +99,7 @@ class Settings:
     alone: bool
     defaults: bool
     more: Mapping[str, str] = field(default_factory=dict)
+    acks: str = "all"
 
     @property
     def close_timeout_s(self) -> float:
@@ -118,7 +120,7 @@ class Settings:
             return {**bounds, **self.more}
         config = {
             **bounds,
-            "acks": "all",
+            "acks": self.acks,
             "enable.idempotence": str(self.idempotent).lower(),
             "linger.ms": str(self.linger_ms),
             "max.block.ms": str(self.timeout_ms),
@@ -147,7 +149,7 @@ class Settings:
         config: dict[str, str | int | bool] = {
             "bootstrap.servers": self.bootstrap,
             "log_level": 2,
-            "acks": "all",
+            "acks": self.acks,
             "enable.idempotence": self.idempotent,
             "linger.ms": self.linger_ms,
             "message.timeout.ms": self.timeout_ms,

@@ -14,6 +14,10 @@ from pyhooks.workload.clients import CONFLUENT, DEFAULT_LINGER_MS, PATCHED, Sett
 Mode = Literal["probe", "plain", "idempotent", "transactional"]
 PROBE, PLAIN, IDEMPOTENT, TRANSACTIONAL = "probe", "plain", "idempotent", "transactional"
 MODES: tuple[Mode, ...] = ("probe", "plain", "idempotent", "transactional")
+Acks = Literal["all", "1"]
+# an acknowledgement of the whole ISR, as the gate demands it, or of the leader alone, which promises nothing of racks
+ALL, LEADER = "all", "1"
+ACKS: tuple[Acks, ...] = ("all", "1")
 # as the history names who wrote its events
 PROBE_PROCESS, PRODUCER_PROCESS = "probe", "producer"
 
@@ -33,6 +37,7 @@ class Plan:
         mode: what kind of producer.
         client: ``patched``, ``confluent``, or the release of a stock Java client.
         retries: of the mode ``plain``.
+        acks: who has a record when it is acknowledged; that of the leader alone in the modes ``probe`` and ``plain``.
         defaults: in the mode ``probe``: with the producer's default settings, ``timeout_ms`` as delivery.timeout.ms.
         timeout_ms: how long one record may take.
         linger_ms: how long records wait for others to go with them.
@@ -55,6 +60,7 @@ class Plan:
     mode: Mode = "plain"
     client: str = PATCHED
     retries: int = 0
+    acks: Acks = "all"
     defaults: bool = False
     timeout_ms: int = 5000
     linger_ms: int = DEFAULT_LINGER_MS
@@ -91,6 +97,8 @@ class Plan:
             raise RackgateError(f"--partitions {self.partitions}: must be above 0")
         if self.retries < 0 or (self.retries and self.mode != PLAIN):
             raise RackgateError(f"--retries {self.retries}: 0 or more, with --mode {PLAIN} alone")
+        if self.acks != ALL and (self.idempotent or self.defaults):
+            raise RackgateError(f"--acks {self.acks} belongs to --mode {PROBE} or {PLAIN}, without --defaults")
         if self.defaults and self.mode != PROBE:
             raise RackgateError(f"--defaults belongs to --mode {PROBE}")
         if not 0 <= self.abort_share <= 1 or self.txn_records < 1 or self.txn_ms < 1:
@@ -124,6 +132,7 @@ class Plan:
             alone=self.mode == PROBE,
             defaults=self.defaults,
             more=self.config,
+            acks=self.acks,
         )
 
 
@@ -149,6 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--count", type=int, help="records per topic")
     add("--record-bytes", type=int, default=100, help="size of a value (default 100)")
     add("--retries", type=int, default=0, help="with --mode plain: with 0 a refusal is sure (default 0)")
+    add("--acks", choices=ACKS, default=ALL, help="1: the leader alone, with --mode probe and plain (default all)")
     add("--linger-ms", type=int, default=DEFAULT_LINGER_MS, help=f"default {DEFAULT_LINGER_MS}")
     add("--timeout-ms", type=int, default=5000, help="bound for one record, retries included (default 5000)")
     add("--defaults", action="store_true", help="with --mode probe: a producer's default settings: retries without"
@@ -186,6 +196,7 @@ def parse(arguments: Sequence[str]) -> tuple[Plan, Path]:
         mode=found.mode,
         client=found.client,
         retries=found.retries,
+        acks=found.acks,
         defaults=found.defaults,
         timeout_ms=found.delivery_timeout_ms if found.defaults else found.timeout_ms,
         linger_ms=found.linger_ms,

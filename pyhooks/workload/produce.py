@@ -3,9 +3,9 @@
 Events, of the process that ``--name`` gives (``probe`` or ``producer``):
 
 * ``intend``, ``info``, written *before* any of the records is sent: ``data`` ``{run, topic, mode, client, first_only,
-  idempotent, record_bytes, to}``. Of each partition of ``to``, numbers below its value may have been sent from now
-  on. So a producer that is killed leaves word of every record that can be in a log, and any other record of its run is
-  an invention.
+  idempotent, acks, record_bytes, to}``. Of each partition of ``to``, numbers below its value may have been sent from
+  now on. So a producer that is killed leaves word of every record that can be in a log, and any other record of its
+  run is an invention.
 * ``learn``, ``unknown``, if the client could not learn where the topics' partitions are before its first record, which
   is sent all the same: ``data`` ``{run, exception}``.
 * ``produce``, when the outcome of one record is known, ``data`` ``{run, topic, key, seq, partition, intended_ns,
@@ -264,6 +264,7 @@ class Producing:
             client=self.plan.client,
             first_only=self.plan.first_only,
             idempotent=self.plan.idempotent,
+            acks=self.plan.acks,
             record_bytes=self.plan.record_bytes,
             to=lane.per_partition(topic, lane.told[topic]),
         )

@@ -1,0 +1,92 @@
+"""acks=1 while racks are missing: taken, hidden, and shown when enough racks are in sync again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from ducktape.mark.resource import cluster
+
+from ducktape_tests.drill import NEEDS, Drill, Load, must_hold, spec
+from ducktape_tests.latencies import backlog, latencies
+from ducktape_tests.services.clients import Program
+from pyhooks.checker.records import Records
+from pyhooks.cluster import topics
+from pyhooks.wait import wait_for
+
+AAB = (1, 2, 3)
+LOST = "b"
+TOPIC = "one"
+# 100 MB in the outage: more than a moment of catching up, less than a follower may lag before it leaves the ISR (30 s).
+RATE_PER_S, RECORD_BYTES = 1000, 2048
+BACKLOG_S = 40.0
+QUIET_S = 15.0
+SHOWN_S = 120.0
+# A record that waits when the rack leaves ends before the rack is back: single attempts say what the gate says then.
+TIMEOUT_MS = 20_000
+
+
+class AcksOneTest(Drill):
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b is cut off and comes back."""
+
+    @cluster(num_nodes=9)
+    def test_taken_hidden_and_shown(self) -> None:
+        """A leader takes records with acks=1 whoever is in sync; nobody reads them before two racks have them.
+
+        setup: a topic on replicas in racks a, a, b with M=2 and R=2; a producer with acks=1 and one with acks=all, both
+            without retries; a reader beside them.
+        drive: produce; cut rack b off; produce for 40 s when the ISR is in rack a; join it; produce.
+        validate: with acks=1 all is taken, none of it is readable while the ISR is in one rack, all of it soon after
+            rack b is back, and none is missing in the end, as the leader stays; with acks=all refused meanwhile; all
+            checkers. Measured: the latency with acks=all before the outage, while the backlog is replicated, and after.
+        """
+        alone = ("--acks", "1", "--record-bytes", str(RECORD_BYTES), "--timeout-ms", str(TIMEOUT_MS))
+        loads = [
+            Load(TOPIC, rate_per_s=RATE_PER_S, more=alone),
+            Load(TOPIC, rate_per_s=50, more=("--timeout-ms", str(TIMEOUT_MS))),
+        ]
+        own = spec(TOPIC, AAB, 2, 2)
+        words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", TOPIC]
+        with self.driven([own], loads), self.clients.running("visible", [words], self.history) as readers:
+            self.go_on(QUIET_S)
+            with self.fault("cut", rack=LOST):
+                topics.wait_isr(self.kafka.admin, TOPIC, frozenset({1, 2}))
+                self.go_on(BACKLOG_S)
+                # of all that was taken until now
+                top = self._top()
+            self._wait_shown(readers, top)
+            topics.wait_settled(self.kafka.admin, [own])
+            self.go_on(QUIET_S)
+        self.drain()
+        # what was read of them is in the history, and they are large
+        shutil.rmtree(self.results / "disks")
+        self._measure()
+        must_hold(self.verdicts((*NEEDS, "visibility")))
+
+    def _top(self) -> int:
+        """The highest offset that was acknowledged until now."""
+        offsets = [one.offset for one in Records(list(self.history.events())).attempts if one.offset is not None]
+        assert offsets, "nothing was acknowledged"
+        return max(offsets)
+
+    def _wait_shown(self, readers: Sequence[Program], top: int) -> None:
+        """Waits until a reader has read an offset."""
+
+        def shown() -> bool:
+            new = [event for reader in readers for event in reader.fetch() if event.op == "visible"]
+            return any(offset > top for event in new for offset in event.data["next"].values())
+
+        wait_for(shown, what=f"offset {top} of {TOPIC} to be read", timeout_s=SHOWN_S, interval_s=0.5)
+
+    def _measure(self) -> None:
+        events = list(self.history.events())
+        found = {name: asdict(one) for name, one in latencies(events, TOPIC).items()}
+        behind = backlog(events, TOPIC)
+        self.logger.info("backlog of %d records; latency with acks=all: %s", behind.records, found)
+        self.figures(
+            seed=self.seed,
+            backlog_records=behind.records,
+            backlog_bytes=behind.records * RECORD_BYTES,
+            acks_all_latency=found,
+        )

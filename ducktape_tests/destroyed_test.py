@@ -1,0 +1,183 @@
+"""A rack that is destroyed: with two racks required nothing that was acknowledged is lost; without them it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from ducktape.mark.resource import cluster
+
+from ducktape_tests.destruction import Round, draw
+from ducktape_tests.drill import Drill, Load, must_hold, spec
+from pyhooks.checker.delivery import Losses, losses
+from pyhooks.checker.records import Records
+from pyhooks.checker.verdict import Verdict
+from pyhooks.cluster import topics
+from pyhooks.cluster.topics import TopicSpec
+from pyhooks.wait import wait_for
+
+ROUNDS = 3
+WHOLE_S = 120.0
+# Two of three replicas in rack a, which is two replicas and one rack.
+AAB = (1, 2, 3)
+HOLDER, LOST = "b", "a"
+RECORDS = 100
+
+
+class _Destroyed(Drill):
+    """What tests on destroyed racks have in common."""
+
+    def whole(self, specs: Sequence[TopicSpec]) -> None:
+        """Waits until all replicas are in sync, and has the first ones lead."""
+        wanted = {one.name: set(one.replicas) for one in specs}
+
+        def in_sync() -> bool:
+            now = topics.look(self.kafka.admin, list(wanted))
+            return all(set(now[name].isr) == wanted[name] for name in now) and now.keys() == wanted.keys()
+
+        wait_for(in_sync, what=f"all replicas of {', '.join(wanted)} in sync", timeout_s=WHOLE_S, interval_s=0.5)
+        self.kafka.elect_preferred()
+        topics.wait_settled(self.kafka.admin, specs)
+
+    def counted(self, **more: Any) -> dict[str, Losses]:
+        """What was acknowledged and what was lost, as figures."""
+        found = losses(list(self.history.events()))
+        told = {topic: {"acked": one.acked, "lost": len(one.lost)} for topic, one in found.items()}
+        acked, lost = (sum(one[name] for one in told.values()) for name in ("acked", "lost"))
+        self.logger.info("%d records were acknowledged, %d of them are lost: %s", acked, lost, json.dumps(told))
+        self.figures(seed=self.seed, acked=acked, lost=lost, topics=told, **more)
+        return found
+
+
+class DestroyedTest(_Destroyed):
+    """Five brokers in racks a, a, b, b, c and three controllers outside; any one rack loses its disks."""
+
+    @cluster(num_nodes=9)
+    def test_no_acknowledged_record_is_lost(self) -> None:
+        """Whichever rack is destroyed, and whenever: what two racks had to have is there.
+
+        setup: for each round (``rounds`` of ducktape's globals; 3) a topic with R=2 and M=1 or 2 on replicas that are
+            drawn from the racks, and a producer without retries and an idempotent one.
+        drive: in a round, as seed and number draw it: a rack is cut off or paused for a while that no ISR or every ISR
+            notices; meanwhile, or when it is in sync again, or without that, another rack or the same one is destroyed;
+            of two that are away either comes back first.
+        validate: no acknowledged record is lost; all checkers.
+        """
+        rounds = int(self.test_context.globals.get("rounds", ROUNDS))
+        assert rounds > 0, "there must be a round"
+        racks = {
+            site.name: [node.node_id for node in self.kafka.brokers(site.name)] for site in self.kafka.topology.racks
+        }
+        done = [draw(self.seed, number, racks) for number in range(rounds)]
+        for one in done:
+            self.logger.info("seed %d: %s", self.seed, one.text)
+            self.history.note("test", "round", "info", seed=self.seed, number=one.number, text=one.text)
+            self._round(one)
+        self.drain()
+        found = self.counted(rounds=[one.text for one in done])
+        assert found.keys() == {one.topic for one in done}, "a round had no acknowledged record"
+        must_hold(self.verdicts())
+
+    def _round(self, one: Round) -> None:
+        own = spec(one.topic, one.replicas, one.min_replicas, 2)
+        loads = [Load(one.topic, "plain"), Load(one.topic, "idempotent")]
+        with self.driven([own], loads):
+            with ExitStack() as away, ExitStack() as destroyed:
+                if one.leaves:
+                    away.enter_context(self.fault(one.how, rack=one.leaves))
+                    self.go_on(one.away_s)
+                    if not one.overlaps:
+                        away.close()
+                        self.whole(self.specs)
+                destroyed.enter_context(self.fault("wipe", rack=one.wiped))
+                self.go_on(one.down_s)
+                for back in (away, destroyed) if one.first_back else (destroyed, away):
+                    back.close()
+            # the next round may destroy what would still be missing of an earlier one elsewhere
+            self.whole(self.specs)
+
+
+class OneRackTest(_Destroyed):
+    """The control for ``DestroyedTest``: the same with one rack required; it passes only if records are lost."""
+
+    @cluster(num_nodes=9)
+    def test_one_rack_that_acknowledges_alone_loses_it(self) -> None:
+        """What two replicas of one rack have acknowledged goes with that rack, though another rack has the rest.
+
+        setup: a topic on replicas in racks a, a, b with M=2 and R=1, and a producer without retries.
+        drive: cut rack b off; produce; destroy rack a; give a back, then b.
+        validate: the checker of deliveries finds records lost that were acknowledged while b was away; every fault took
+            hold.
+        """
+        own = spec("alone", AAB, 2, 1)
+        with self.driven([own], [Load("alone", rate_per_s=50)]):
+            with self.fault("cut", rack=HOLDER):
+                topics.wait_isr(self.kafka.admin, own.name, frozenset({1, 2}))
+                self.go_on()
+                with self.fault("wipe", rack=LOST):
+                    self.go_on()
+            self.whole([own])
+        self.drain()
+        lost = must_find_loss(self.verdicts(), self.counted(acked_alone=len(alone := self._acked_alone())))
+        assert alone & lost, "nothing is lost that one rack acknowledged alone"
+        assert alone, "rack a alone acknowledged nothing"
+
+    def _acked_alone(self) -> frozenset[str]:
+        """What was sent and acknowledged while rack b was away for sure."""
+        events = list(self.history.events())
+        since_ns = next(one.mono_ns for one in events if one.op == "cut-rack" and one.data["step"] == "proved")
+        until_ns = next(one.mono_ns for one in events if one.op == "cut-rack" and one.data["step"] == "heal")
+        return frozenset(
+            one.key
+            for one in Records(events).attempts
+            if one.outcome == "ok" and one.sent_ns > since_ns and one.done_ns < until_ns
+        )
+
+
+class StockTest(_Destroyed):
+    """The control for the memory of who may lead: stock Kafka forgets the only holder of what was acknowledged."""
+
+    OVERLAY = False
+
+    @cluster(num_nodes=9)
+    def test_the_only_holder_is_forgotten(self) -> None:
+        """Nothing is acknowledged that rack b has not, and all of it is lost with rack a.
+
+        setup: stock brokers, so no feature level for racks; a topic on replicas in racks a, a, b with M=2.
+        drive: 100 records while all are in sync; cut rack b off, write nothing more; destroy rack a; give a back,
+            then b.
+        validate: the checker of deliveries finds all 100 lost; every fault took hold.
+        """
+        own = spec("forgotten", AAB, 2)
+        with self.driven([own], []):
+            words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", own.name, "--mode", "idempotent"]
+            self.clients.run("produce", self.history, *words, "--rate", "50", "--count", str(RECORDS))
+            with self.fault("cut", rack=HOLDER):
+                topics.wait_isr(self.kafka.admin, own.name, frozenset({1, 2}))
+                with self.fault("wipe", rack=LOST):
+                    pass
+            self.whole([own])
+        self.drain()
+        lost = must_find_loss(self.verdicts(), self.counted())
+        assert len(lost) == RECORDS, f"{len(lost)} of {RECORDS} records are lost, all were expected to be"
+
+
+def must_find_loss(found: Sequence[Verdict], counted: Mapping[str, Losses]) -> frozenset[str]:
+    """The keys that a control has lost, as the checker of deliveries must have found.
+
+    Raises:
+        AssertionError: a fault is not proved, or the checker found no loss, or another one than was counted.
+    """
+    verdicts = {one.checker: one for one in found}
+    must_hold([verdicts["faults"]])
+    delivery = verdicts["delivery"]
+    lost = {(topic, key) for topic, one in counted.items() for key in one.lost}
+    assert delivery.valid == "false", f"control found no loss: {delivery}"
+    assert lost, f"control found no loss: {delivery.because[:3]}"
+    told = {f"{topic}: acknowledged record {key} is lost" for topic, key in lost}
+    assert told <= set(delivery.because), (
+        f"the checker does not tell of {len(told - set(delivery.because))} lost records"
+    )
+    return frozenset(key for _, key in lost)

@@ -1,0 +1,108 @@
+"""What a round of the tests on destroyed racks does: which rack leaves, which one is destroyed, and when; all drawn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyhooks.errors import RackgateError
+
+# Racks by their places in a drawn order: each can lose any one rack and still hold what two racks had.
+SHAPES = ("xxy", "xyy", "xyz", "xyx", "xy")
+# Who is cut off or paused keeps its disk and its right to lead; one that is killed may have lost its disk as far as
+# anybody knows (KIP-966). With the only other holder destroyed before it is in sync again that would be two racks.
+KEEPS_ITS_DISK = ("cut", "pause")
+ENDS = ("kill", *KEEPS_ITS_DISK)
+# From a moment that no ISR notices to one at which every ISR has shrunk (sessions last 9 s).
+MOST_AWAY_S = 25.0
+MOST_DOWN_S = 15.0
+OVERLAPPING, AFTERWARDS = 0.55, 0.75
+
+
+@dataclass(frozen=True)
+class Round:
+    """One topic, and what becomes of the racks that it is placed in.
+
+    Attributes:
+        number: of the round, from 0.
+        replicas: broker ids; the first leads.
+        min_replicas: of the topic.
+        wiped: the rack whose disks go.
+        down_s: how long it is away.
+        leaves: the rack that leaves before, or empty.
+        how: the fault by which it leaves, or empty.
+        away_s: how long it is away before the other one is destroyed, or before it comes back.
+        overlaps: it is still away when the other one is destroyed.
+        first_back: of two that are away, whether the one that left first comes back first.
+    """
+
+    number: int
+    replicas: tuple[int, ...]
+    min_replicas: int
+    wiped: str
+    down_s: float
+    leaves: str = ""
+    how: str = ""
+    away_s: float = 0.0
+    overlaps: bool = False
+    first_back: bool = False
+
+    @property
+    def topic(self) -> str:
+        """Its own."""
+        return f"round-{self.number}"
+
+    @property
+    def text(self) -> str:
+        """In one line."""
+        placed = f"{self.topic} on {', '.join(map(str, self.replicas))} with M={self.min_replicas}"
+        destroyed = f"{self.wiped} is destroyed for {self.down_s:.1f} s"
+        if not self.leaves:
+            return f"{placed}: {destroyed}"
+        left = f"{self.leaves} leaves ({self.how}) for {self.away_s:.1f} s"
+        if not self.overlaps:
+            return f"{placed}: {left} and comes back, then {destroyed}"
+        return (
+            f"{placed}: {left}, meanwhile {destroyed}; {self.leaves if self.first_back else self.wiped} is back first"
+        )
+
+
+def draw(seed: int, number: int, racks: Mapping[str, Sequence[int]]) -> Round:
+    """A round, decided by seed and number alone; the first one always has two racks away at a time.
+
+    Args:
+        seed: of the run.
+        number: of the round, from 0.
+        racks: rack to its brokers.
+
+    Raises:
+        RackgateError: there are fewer than two racks.
+    """
+    if len(racks) < 2:
+        raise RackgateError("a rack can't be destroyed without loss where there is no other one")
+    choice = random.Random(f"{seed} {number}")  # noqa: S311 - no secret
+    replicas = _placed(choice, racks)
+    own = sorted({rack for rack, brokers in racks.items() if set(brokers) & set(replicas)})
+    wiped, leaves = choice.sample(own, 2)
+    down_s, away_s = choice.uniform(0, MOST_DOWN_S), choice.uniform(0, MOST_AWAY_S)
+    min_replicas, first_back = choice.choice((1, 2)), choice.random() < 0.5
+    what = choice.random() if number else 0.0
+    if what < OVERLAPPING:
+        how = choice.choice(KEEPS_ITS_DISK)
+        return Round(number, replicas, min_replicas, wiped, down_s, leaves, how, away_s, True, first_back)
+    if what < AFTERWARDS:
+        # it is in sync again before the next thing happens, so that it may have been killed, and be the same one
+        leaves = choice.choice(own)
+        return Round(number, replicas, min_replicas, wiped, down_s, leaves, choice.choice(ENDS), away_s)
+    return Round(number, replicas, min_replicas, wiped, down_s)
+
+
+def _placed(choice: random.Random, racks: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
+    """Replicas in at least two racks, in a shape that these racks have room for."""
+    while True:
+        shape = choice.choice(SHAPES)
+        names = dict(zip("xyz", choice.sample(sorted(racks), len(racks)), strict=False))
+        left = {rack: choice.sample(sorted(brokers), len(brokers)) for rack, brokers in racks.items()}
+        if set(shape) <= set(names) and all(shape.count(place) <= len(left[names[place]]) for place in set(shape)):
+            return tuple(left[names[place]].pop() for place in shape)

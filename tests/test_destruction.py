@@ -1,0 +1,54 @@
+"""Rounds of the tests on destroyed racks are drawn so that nothing that was promised can be lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from ducktape_tests.destruction import ENDS, KEEPS_ITS_DISK, MOST_AWAY_S, MOST_DOWN_S, Round, draw
+from pyhooks.errors import RackgateError
+
+RACKS = {"a": (1, 2), "b": (3, 4), "c": (5,)}
+RACK_OF = {broker: rack for rack, brokers in RACKS.items() for broker in brokers}
+MANY = [draw(seed, number, RACKS) for seed in range(60) for number in range(10)]
+
+
+@pytest.mark.parametrize("number", [0, 1, 7])
+def test_seed_and_number_decide_all(number: int) -> None:
+    assert draw(3, number, RACKS) == draw(3, number, RACKS)
+    assert len({draw(seed, number, RACKS) for seed in range(20)}) > 10
+
+
+def test_each_round_takes_no_more_than_one_rack_of_what_two_racks_have() -> None:
+    for one in MANY:
+        takes_one_rack(one)
+
+
+def takes_one_rack(one: Round) -> None:
+    own = {RACK_OF[broker] for broker in one.replicas}
+    assert len(one.replicas) == len(set(one.replicas)) <= 3
+    assert len(own) >= 2
+    assert one.wiped in own
+    assert one.min_replicas in (1, 2)
+    assert 0 <= one.down_s <= MOST_DOWN_S
+    assert 0 <= one.away_s <= MOST_AWAY_S
+    if one.overlaps:
+        assert one.leaves in own - {one.wiped}
+        assert one.how in KEEPS_ITS_DISK
+    assert (one.how in ENDS) is bool(one.leaves)
+    assert one.wiped in one.text
+    assert one.leaves in one.text
+
+
+def test_every_kind_of_round_comes() -> None:
+    assert all(one.overlaps for one in MANY if one.number == 0)
+    assert {one.overlaps for one in MANY if one.leaves} == {True, False}
+    assert any(not one.leaves for one in MANY)
+    assert {one.how for one in MANY} == {"", *ENDS}
+    assert {one.wiped for one in MANY} == set(RACKS)
+    assert {one.first_back for one in MANY if one.overlaps} == {True, False}
+    assert {"".join(RACK_OF[broker] for broker in one.replicas) for one in MANY} >= {"aab", "abb", "abc", "bca", "ab"}
+
+
+def test_a_single_rack_is_refused() -> None:
+    with pytest.raises(RackgateError, match="no other"):
+        draw(1, 0, {"a": (1, 2)})

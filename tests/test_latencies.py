@@ -1,0 +1,86 @@
+"""Figures of an outage: how long acknowledgements took in each part of it, and what was lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from histories import S, drop, event, is_, key, outage
+
+from ducktape_tests.latencies import AFTER, BEFORE, CATCHING_UP, OUTAGE, Latency, backlog, latencies, of
+from pyhooks.checker.delivery import losses
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event
+from pyhooks.workload.records import key_of
+
+INJECT_S, HEAL_S, SHOWN_S, END_S = 10.0, 30.0, 34.0, 44.0
+
+
+def told(*, shown: bool = True) -> list[Event]:
+    """A record with acks=1 and one with acks=all each second; the second waits until the backlog is read."""
+    found: list[Event] = []
+
+    def note(at_s: float, process: str, op: str, outcome: Any = "ok", rack: str | None = None, **data: Any) -> None:
+        found.append(event(round(at_s * S), process, op, outcome, rack, **data))
+
+    for run, acks in (("one", "1"), ("all", "all")):
+        note(0, "producer", "intend", "info", run=run, topic="t", acks=acks, first_only=True, idempotent=False, to={})
+    for step, at_s in (("inject", INJECT_S), ("heal", HEAL_S)):
+        note(at_s, "fault", "cut-rack", "info", "b", step=step)
+    for second in range(int(END_S)):
+        sent: dict[str, Any] = {"topic": "t", "partition": 0, "seq": second, "sent_ns": round((second + 0.5) * S)}
+        sent["intended_ns"] = second * S
+        for run in ("one", "all"):
+            sent |= {"run": run, "key": key_of(run, "t", 0, second)}
+            if run == "one":
+                note(second + 0.6, "producer", "produce", offset=second, **sent)
+            elif INJECT_S <= second < HEAL_S:
+                note(second + 0.6, "producer", "produce", "fail", exception="X", **sent)
+            else:
+                late = HEAL_S <= second < SHOWN_S
+                note(SHOWN_S if late else second + 0.75, "producer", "produce", offset=100 + second, **sent)
+        read = second if shown and not INJECT_S <= second < SHOWN_S else 0
+        note(second, "viewer", "visible", run="v", asked_ns=second * S, next={"t-0": read}, high={"t-0": read})
+    return found
+
+
+def test_each_part_of_an_outage_has_its_figures() -> None:
+    assert backlog(told(), "t").records == 20
+    found = latencies(told(), "t")
+    assert found[BEFORE] == Latency(10.0, 10, 0, 750.0, 750.0, 750.0)
+    assert found[OUTAGE] == Latency(20.0, 0, 20, None, None, None)
+    assert found[CATCHING_UP] == Latency(4.0, 4, 0, 2000.0, 4000.0, 4000.0)
+    assert found[AFTER] == Latency(9.0, 10, 0, 750.0, 750.0, 750.0)
+
+
+def test_percentiles_are_values_that_came() -> None:
+    assert of([float(one) for one in range(200, 0, -1)], 3, 1.04) == Latency(1.0, 200, 3, 100.0, 198.0, 200.0)
+    assert of([7.0], 0, 1.0) == Latency(1.0, 1, 0, 7.0, 7.0, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("events", "says"),
+    [
+        ([], "one fault"),
+        ([one for one in told() if one.data.get("step") != "heal"], "one fault"),
+        ([*told(), *(one for one in told() if one.process == "fault")], "there are 2"),
+        (told(shown=False), "nobody read it"),
+        ([one for one in told() if one.data.get("run") != "one"], "nothing was taken"),
+        ([one for one in told() if one.data.get("run") != "all"], "nobody produced"),
+    ],
+)
+def test_what_cannot_be_told_apart_is_refused(events: list[Event], says: str) -> None:
+    with pytest.raises(RackgateError, match=says):
+        latencies(events, "t")
+
+
+def test_losses_are_counted() -> None:
+    events = outage().finish()
+    (whole,) = losses(events).values()
+    assert (whole.acked, whole.lost) == (10, ())
+    assert whole.first_ns < whole.last_ns
+    (one,) = losses(drop(events, key(2), is_("read"))).values()
+    assert (one.acked, one.lost) == (10, (key(2),))
+    # nobody has read
+    (unread,) = losses([event for event in events if event.op != "read"]).values()
+    assert unread.lost == ()

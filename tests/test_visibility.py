@@ -1,0 +1,266 @@
+"""Records with acks=1 while racks are missing: what the checker accepts, refuses and calls unknown; and the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from histories import REFUSED, S, chunks, event, without
+
+from pyhooks.checker.delivery import check_delivery
+from pyhooks.checker.judging import CHECKERS
+from pyhooks.checker.offsets import check_offsets
+from pyhooks.checker.progress import check_progress
+from pyhooks.checker.promise import check_promise
+from pyhooks.checker.records import Records
+from pyhooks.checker.recovery import check_recovery
+from pyhooks.checker.settling import attempts_of
+from pyhooks.checker.visibility import check_visibility, sights
+from pyhooks.history import Event, History
+from pyhooks.workload.records import key_of
+from pyhooks.workload.visible import Viewer
+
+RUN = "producer-1"
+AWAY_S, BACK_S, END_S = 10.0, 25.0, 40.0
+BOUND_S = 5.0
+FIRST_HIDDEN = 24
+
+
+@dataclass
+class Told:
+    """A run of 40 s in which rack b is away from 10 s to 25 s; a record, a look and a round each 0.5 s.
+
+    Attributes:
+        leads: who leads at a moment.
+        refused: seconds at which a record was refused.
+        shown: how far could be read at a moment, by the offset of the record sent then; None if the leader is silent.
+        looked: whether somebody looked at a moment.
+        lost: offsets that are not in the final read.
+        back_s: when the ISR is whole again.
+        acks: as announced.
+        until_s: when the reader ended.
+    """
+
+    leads: Callable[[float], int] = lambda _: 1
+    refused: tuple[float, ...] = ()
+    shown: Callable[[float, int], int | None] = lambda at_s, sent: 20 if AWAY_S <= at_s < BACK_S + 1 else sent
+    looked: Callable[[float], bool] = lambda _: True
+    lost: tuple[int, ...] = ()
+    back_s: float = BACK_S
+    acks: str | None = "1"
+    until_s: float = END_S
+    events: list[Event] = field(default_factory=list)
+
+    def all(self) -> list[Event]:
+        told: dict[str, Any] = {"min.insync.replicas": 2, "min.insync.racks": 2, "step": "seen", "topic": "t"}
+        self._note(0, "isr-watch", "settings", **told)
+        about = {"run": RUN, "topic": "t", "client": "patched", "first_only": True, "idempotent": False}
+        self._note(
+            0, "producer", "intend", "info", **about, to={"0": 1000}, **({"acks": self.acks} if self.acks else {})
+        )
+        keys: list[str] = []
+        for step in range(int(2 * END_S)):
+            self._step(step, step / 2, keys)
+        self._note(END_S, "producer", "end", "info", **about, to={"0": int(2 * END_S)})
+        held = [(at, key) for at, key in enumerate(keys) if at not in self.lost]
+        place: dict[str, Any] = {"pass": "p", "topic": "t", "partition": 0, "partitions": 1}
+        for part in chunks(held, 100, len(keys)):
+            self._note(END_S + 1, "reader", "read", **place, isolation="read_uncommitted", low=0, end=len(keys), **part)
+        return self.events
+
+    def _step(self, seq: int, at_s: float, keys: list[str]) -> None:
+        isr = [1, 2] if AWAY_S <= at_s < self.back_s else [1, 2, 3]
+        state = {"leader": self.leads(at_s), "isr": isr, "replicas": [1, 2, 3]}
+        racks = {"1": "a", "2": "a", "3": "b"}
+        if self.looked(at_s):
+            self._note(at_s, "isr-watch", "look", racks=racks, partitions={"t-0": state})
+        key = key_of(RUN, "t", 0, seq)
+        sent: dict[str, Any] = {"run": RUN, "topic": "t", "key": key, "seq": seq, "partition": 0}
+        sent["sent_ns"] = round((at_s + 0.1) * S)
+        if at_s in self.refused:
+            self._note(at_s + 0.2, "producer", "produce", "fail", exception=REFUSED, **sent)
+        else:
+            self._note(at_s + 0.2, "producer", "produce", offset=len(keys), **sent)
+            keys.append(key)
+        if at_s < self.until_s:
+            offset = self.shown(at_s, len(keys))
+            # what is read comes up to the high watermark in the end
+            read = {"t-0": offset or 0}
+            high = {} if offset is None else {"t-0": offset}
+            asked_ns = round((at_s + 0.3) * S)
+            outcome = "unknown" if offset is None else "ok"
+            self._note(at_s + 0.4, "viewer", "visible", outcome, run="v", asked_ns=asked_ns, next=read, high=high)
+
+    def _note(self, at_s: float, process: str, op: str, outcome: Any = "ok", **data: Any) -> None:
+        self.events.append(event(round(at_s * S), process, op, outcome, **data))
+
+
+def silent(at_s: float, sent: int) -> int | None:
+    return None if AWAY_S <= at_s < BACK_S + 1 else sent
+
+
+def leak(at_s: float, sent: int) -> int | None:
+    return 30 if 16 <= at_s < BACK_S else 20 if AWAY_S <= at_s < BACK_S else sent
+
+
+def for_ever(at_s: float, sent: int) -> int | None:
+    return 20 if at_s >= AWAY_S else sent
+
+
+def other(from_s: float) -> Callable[[float], int]:
+    return lambda at_s: 2 if at_s >= from_s else 1
+
+
+@pytest.mark.parametrize(
+    ("told", "valid", "says"),
+    [
+        (Told(), "true", ""),
+        (Told(refused=(15.0,)), "false", "seq"),
+        (Told(refused=(2.0,)), "false", "refused with"),
+        (Told(shown=leak), "false", "could be read"),
+        (Told(shown=for_ever), "false", "within 5 s"),
+        (Told(shown=for_ever, until_s=27), "unknown", "nobody read for 5 s"),
+        (Told(shown=silent), "unknown", "no reader was told"),
+        (Told(until_s=5), "unknown", "no reader was told"),
+        (Told(back_s=END_S, shown=for_ever), "unknown", "never seen in sync again"),
+        (Told(lost=(30,)), "false", "its leader stayed"),
+        (Told(lost=(3,)), "false", "its leader stayed"),
+        # another that leads need not have it
+        (Told(lost=(30,), leads=other(28)), "true", ""),
+        (Told(lost=(70,), leads=other(28)), "false", "its leader stayed"),
+        (Told(shown=for_ever, leads=other(26)), "true", ""),
+        # nobody knows who led
+        (Told(lost=(30,), looked=lambda at_s: not 27 <= at_s < 32), "true", ""),
+        (Told(looked=lambda at_s: not AWAY_S <= at_s < BACK_S), "unknown", "no record with acks=1 was looked for"),
+        (Told(acks="all"), "unknown", "no record with acks=1"),
+        (Told(acks=None), "unknown", "no record with acks=1"),
+    ],
+)
+def test_visibility(told: Told, valid: str, says: str) -> None:
+    found = check_visibility(told.all(), shown_s=BOUND_S)
+    assert found.valid == valid, found
+    if says != "seq":
+        assert any(says in why for why in found.because) or not says, found.because
+
+
+def test_what_is_gone_with_another_leader_is_told() -> None:
+    found = check_visibility(Told(lost=(30, 31), leads=other(28)).all(), shown_s=BOUND_S)
+    assert any("2 records with acks=1 are gone" in note for note in found.notes), found.notes
+
+
+def test_how_long_it_took_is_told() -> None:
+    found = check_visibility(Told().all())
+    assert any("none readable for up to" in note for note in found.notes)
+    assert any("all of them read 1.4 s after" in note for note in found.notes), found.notes
+
+
+@pytest.mark.parametrize("op", ["visible", "look", "settings", "intend", "produce", "read"])
+def test_without_any_evidence_of_a_kind_it_is_unknown(op: str) -> None:
+    assert check_visibility([one for one in Told().all() if one.op != op]).valid == "unknown"
+
+
+def test_others_leave_acks_1_to_it() -> None:
+    """Refused, late, lost: none of that is against a promise that acks=1 does not make."""
+    events = Told(lost=(3,), back_s=END_S).all()
+    assert not attempts_of(Records(events))
+    for check in (check_delivery, check_offsets, check_promise, check_progress, check_recovery):
+        assert check(events).valid == "unknown", check
+    both = [replace(one, data={**one.data, "acks": "all"}) if one.op == "intend" else one for one in events]
+    assert check_delivery(both).valid == check_offsets(both).valid == "false"
+
+
+def test_it_is_asked_where_somebody_reads_along() -> None:
+    events = Told().all()
+    assert any(map(CHECKERS["visibility"].applies, events))
+    assert not any(map(CHECKERS["visibility"].applies, [one for one in events if one.op != "visible"]))
+
+
+def test_a_round_less_is_no_matter() -> None:
+    events = Told().all()
+    assert check_visibility(without(events, lambda one: one.op == "visible", 30)).valid == "true"
+
+
+# -- the reader -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Message:
+    at: int
+    code: int | None = None
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.at
+
+    def error(self) -> KafkaError | None:
+        return None if self.code is None else KafkaError(self.code)
+
+
+class Fake:
+    """A consumer that gives what it is told to."""
+
+    def __init__(self, *given: list[Message] | KafkaException, high: int | None = 7) -> None:
+        self.given, self.high = list(given), high
+
+    def assign(self, where: list[Any]) -> None:
+        assert [(one.topic, one.partition) for one in where] == [("t", 0)]
+
+    def consume(self, _most: int, _seconds: float) -> list[Message]:
+        found = self.given.pop(0) if self.given else []
+        if isinstance(found, KafkaException):
+            raise found
+        return found
+
+    def get_watermark_offsets(self, _place: object, *, timeout: float) -> tuple[int, int]:
+        assert timeout > 0
+        if self.high is None:
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        return 0, self.high
+
+
+def viewed(consumer: Fake, path: Path) -> Event:
+    history = History(path / "h.jsonl")
+    Viewer(cast(Consumer, consumer), [("t", 0)], history, "v").once(0.05)
+    (one,) = history.events()
+    return one
+
+
+def test_a_round_tells_what_was_read_and_what_can_be(tmp_path: Path) -> None:
+    one = viewed(Fake([Message(0), Message(1)], [Message(4), Message(5, KafkaError._PARTITION_EOF)]), tmp_path)
+    assert (one.process, one.op, one.outcome) == ("viewer", "visible", "ok")
+    assert {name: one.data[name] for name in ("run", "next", "high")} == {
+        "run": "v",
+        "next": {"t-0": 5},
+        "high": {"t-0": 7},
+    }
+    assert "errors" not in one.data
+    (sight,) = sights([one])["t", 0]
+    assert (sight.next, sight.high, sight.shown, sight.asked_ns <= sight.at_ns) == (5, 7, 7, True)
+
+
+def test_a_leader_that_does_not_tell_is_unknown(tmp_path: Path) -> None:
+    one = viewed(Fake([Message(0)], high=None), tmp_path)
+    assert (one.outcome, one.data["high"], one.data["errors"]) == ("unknown", {}, {"t-0": "LEADER_NOT_AVAILABLE"})
+    assert sights([one])["t", 0][0].high is None
+
+
+@pytest.mark.parametrize(
+    ("given", "where"),
+    [
+        ([Message(0, KafkaError.OFFSET_OUT_OF_RANGE)], "t-0"),
+        (KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN)), ""),
+    ],
+)
+def test_whatever_a_fetch_gets_is_noted(given: Any, where: str, tmp_path: Path) -> None:
+    one = viewed(Fake(given), tmp_path)
+    assert list(one.data["errors"]) == [where]
+    assert one.outcome == "ok", "its leader has told"
