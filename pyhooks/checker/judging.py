@@ -17,6 +17,7 @@ from pyhooks.checker.recovery import check_recovery
 from pyhooks.checker.refusals import check_refusals
 from pyhooks.checker.settling import SETTLE_S, Settling
 from pyhooks.checker.transactions import check_transactions
+from pyhooks.checker.unstuck import check_unstuck
 from pyhooks.checker.verdict import Verdict
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event
@@ -68,6 +69,7 @@ CHECKERS: Mapping[str, Checker] = {
         lambda one: one.data.get("exception") in TOO_FEW,
         settles=True,
     ),
+    "unstuck": Checker(check_unstuck, "what is committed is read on after a heal", _op("follow")),
     "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
 }
 
