@@ -145,6 +145,17 @@ def test_a_killed_process_runs_until_its_last_thread_has_let_go_of_its_sockets(h
         wait_for(lambda: hosts.kafka_pid(BROKER) is None, what="the end of its last thread", timeout_s=5)
 
 
+def test_an_archive_of_classes_is_used_where_the_host_has_it(hosts: Hosts, tmp_path: Path) -> None:
+    archive = tmp_path / "overlay.jsa"
+    option = f"-XX:SharedArchiveFile={archive}"
+    hosts.archives = {hosts.classpath: str(archive), "other": str(tmp_path)}
+    assert option not in hosts.format_command(BROKER)
+    archive.touch()
+    assert option in hosts.format_command(BROKER)
+    hosts.classpath = "a third"
+    assert "SharedArchiveFile" not in hosts.format_command(BROKER)
+
+
 def test_a_disk_is_deleted_and_replaced(hosts: Hosts) -> None:
     hosts.launch(BROKER, hosts.format_command(BROKER))
     wait_for(lambda: hosts.formatted(BROKER), what="the disk", timeout_s=5)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyhooks import process
@@ -47,6 +48,8 @@ class Hosts:
     Attributes:
         topology: what it consists of, with the addresses of the hosts.
         classpath: of Kafka, as the hosts see it.
+        archives: files of loaded classes by class path, used by the hosts that have them; see
+            ``pyhooks.cluster.sharedclasses``.
         accounts: what runs commands on a node, by the node's name.
         cluster_id: Kafka's.
         directory_ids: controller id to directory id, of a new cluster.
@@ -55,6 +58,7 @@ class Hosts:
 
     topology: Topology
     classpath: str
+    archives: Mapping[str, str] = MappingProxyType({})
     accounts: Mapping[str, Any]
     cluster_id: str
     directory_ids: Mapping[int, str]
@@ -166,10 +170,16 @@ class Hosts:
             heap_mb=self.topology.heap_mb_of(node),
             properties=f"{self.home}/server.properties",
             log4j=f"{self.home}/log4j2.properties",
+            options=self._shared(node),
         )
         script = f"echo $$ > {self.home}/pid && {before} && exec {shlex.join(command)}"
         self.run_on(node, f"setsid sh -c {shlex.quote(script)} >> {self.log} 2>&1 < /dev/null &")
         wait_for(lambda: self.kafka_pid(node) is not None, what=f"a process on {node.name}", timeout_s=20)
+
+    def _shared(self, node: Node) -> list[str]:
+        """Java's option for the archive of the classes that it would load, where the host has it."""
+        archive = self.archives.get(self.classpath)
+        return [f"-XX:SharedArchiveFile={archive}"] if archive and self._holds(node, f"-e {archive}") else []
 
     def all_run(self, nodes: Sequence[Node]) -> None:
         """Does nothing while all of them run.
@@ -207,7 +217,7 @@ class Hosts:
             controllers=self.topology.controllers,
             joins=joins,
         )
-        command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+        command = ["java", *self._shared(node), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
         command += [f"-Dlog4j2.configurationFile={self.home}/log4j2.properties", "-cp", self.classpath]
         return shlex.join([*command, "kafka.tools.StorageTool", *arguments])
 

@@ -10,6 +10,7 @@ from typing import Any
 from ducktape.services.service import Service
 
 from ducktape_tests.services.hosts import HOME, Hosts
+from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import kafka, tools
 from pyhooks.cluster.lab import ACTIVE_CONTROLLER, BOOT_TIMEOUT_S
 from pyhooks.cluster.topology import Node, Topology
@@ -33,6 +34,8 @@ class RackKafka(Hosts, Service):
     def __init__(self, context: Any, topology: Topology, classpath: str) -> None:
         super().__init__(context, num_nodes=len(topology.nodes))
         self.classpath = classpath
+        built = Distribution.load()
+        self.archives = {built.classpath(overlay=one): str(built.classes(overlay=one)) for one in (True, False)}
         self.cluster_id = kafka.new_id()
         self.directory_ids = {node.node_id: kafka.new_id() for node in topology.controllers}
         self._machines = self._deal(topology)

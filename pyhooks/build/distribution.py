@@ -48,6 +48,10 @@ class Distribution:
         stock = f"{self.root}/libs/*"
         return f"{self.root}/overlay/*:{stock}" if overlay else stock
 
+    def classes(self, overlay: bool = True) -> Path:
+        """Where the archive of the loaded classes of that class path is kept, see ``pyhooks.cluster.sharedclasses``."""
+        return self.root / "classes" / ("overlay.jsa" if overlay else "stock.jsa")
+
     @property
     def overlay_classpath(self) -> str:
         """What a person puts into CLASSPATH for Kafka's own start scripts."""

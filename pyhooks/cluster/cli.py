@@ -91,7 +91,7 @@ def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, st
 
 def _archive(built: Distribution, classpath: str, *, stock: bool) -> str:
     """The archive of the build's classes, made if need be, which is told since it takes a while."""
-    file = built.root / "classes" / ("stock.jsa" if stock else "overlay.jsa")
+    file = built.classes(overlay=not stock)
     if file.exists():
         return str(file)
     with Console(stderr=True).status("once for this build: Kafka's classes are archived, about 15 s …"):
