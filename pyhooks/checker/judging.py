@@ -9,6 +9,7 @@ from functools import partial
 from pyhooks.checker import settling
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import check_faults
+from pyhooks.checker.groups import check_groups
 from pyhooks.checker.offsets import check_offsets
 from pyhooks.checker.phases import check_phases
 from pyhooks.checker.progress import check_progress
@@ -70,6 +71,12 @@ CHECKERS: Mapping[str, Checker] = {
         settles=True,
     ),
     "unstuck": Checker(check_unstuck, "what is committed is read on after a heal", _op("follow")),
+    "groups": Checker(
+        check_groups,
+        "groups commit and rebalance exactly while their coordinator's partition is enough",
+        lambda event: event.process == "member",
+        settles=True,
+    ),
     "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
 }
 
