@@ -10,9 +10,9 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ducktape.tests.test import Test
 from ducktape.tests.test_context import TestContext
@@ -86,6 +86,7 @@ class Drill(Test):
     Attributes:
         TOPOLOGY: its name.
         OVERLAY: whether brokers run the patched Kafka; else stock.
+        PROPERTIES: further lines for the configuration of all brokers.
         SECONDS: how long load is driven at most.
         STAY: racks that no fault takes, whose brokers tell how things are; none if there are no such.
         seed: of the run.
@@ -94,6 +95,7 @@ class Drill(Test):
 
     TOPOLOGY = "az3-outside"
     OVERLAY = True
+    PROPERTIES: ClassVar[Mapping[str, str]] = {}
     SECONDS = 600.0
     STAY: tuple[str, ...] = ()
 
@@ -103,6 +105,7 @@ class Drill(Test):
         self.seed = int(test_context.globals.get("seed", 1))
         self.rng = random.Random(f"{self.seed} {type(self).__name__} {test_context.test_name}")  # noqa: S311 - no secret
         wanted = topology.load(topology.find(self.TOPOLOGY))
+        wanted = replace(wanted, broker_properties={**wanted.broker_properties, **self.PROPERTIES})
         self.kafka = RackKafka(test_context, wanted, Distribution.load().classpath(overlay=self.OVERLAY))
         self.clients = Clients(test_context)
         self.producers: list[Program] = []
@@ -124,12 +127,13 @@ class Drill(Test):
         return {node.node_id: node.site for node in self.kafka.brokers()}
 
     @contextmanager
-    def driven(self, specs: Sequence[TopicSpec], loads: Sequence[Load]) -> Iterator[None]:
+    def driven(self, specs: Sequence[TopicSpec], loads: Sequence[Load], *, also: Sequence[str] = ()) -> Iterator[None]:
         """Drives topics and looks at them within the block; after it all is in sync and the load has ended.
 
         Args:
             specs: the topics; those that were not driven before are made.
             loads: who produces to them.
+            also: further topics that are looked at, Kafka's own for instance.
         """
         new = [one for one in specs if one not in self.specs]
         if new:
@@ -140,7 +144,8 @@ class Drill(Test):
         bootstrap = self.kafka.topology.bootstrap
         programs = [load.arguments(bootstrap, self.SECONDS) for load in loads]
         stay = ",".join(node.address for node in self.kafka.brokers() if node.site in self.STAY) or bootstrap
-        with watched(stay, [one.name for one in specs], self.racks, self.history, interval_s=LOOK_S):
+        names = [*(one.name for one in specs), *also]
+        with watched(stay, names, self.racks, self.history, interval_s=LOOK_S):
             with self.clients.running("produce", programs, self.history) as self.producers:
                 self.go_on(STEADY_S, START_S)
                 yield

@@ -9,6 +9,7 @@ from functools import partial
 from pyhooks.checker import settling
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import check_faults
+from pyhooks.checker.groups import check_groups
 from pyhooks.checker.offsets import check_offsets
 from pyhooks.checker.phases import check_phases
 from pyhooks.checker.progress import check_progress
@@ -18,6 +19,7 @@ from pyhooks.checker.refusals import check_refusals
 from pyhooks.checker.seen import check_defaults
 from pyhooks.checker.settling import SETTLE_S, Settling
 from pyhooks.checker.transactions import check_transactions
+from pyhooks.checker.unstuck import check_unstuck
 from pyhooks.checker.verdict import Verdict
 from pyhooks.checker.visibility import check_visibility
 from pyhooks.errors import RackgateError
@@ -79,6 +81,13 @@ CHECKERS: Mapping[str, Checker] = {
         check_visibility,
         "what the leader alone acknowledged is hidden until enough are in sync",
         _op("visible"),
+        settles=True,
+    ),
+    "unstuck": Checker(check_unstuck, "what is committed is read on after a heal", _op("follow")),
+    "groups": Checker(
+        check_groups,
+        "groups commit and rebalance exactly while their coordinator's partition is enough",
+        lambda event: event.process == "member",
         settles=True,
     ),
     "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),

@@ -58,7 +58,7 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
         if fault.heal_ns is None:
             missing.append(f"{name}: never healed")
             continue
-        heal_ns = _last_heal(fault.heal_ns, faults)
+        heal_ns = last_heal(fault.heal_ns, faults)
         if heal_ns is None or heal_ns in judged:
             continue  # told with the other fault
         judged.add(heal_ns)
@@ -95,7 +95,7 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
     return Verdict.of("recovery", wrong=wrong, missing=missing)
 
 
-def _last_heal(heal_ns: int, faults: Sequence[Fault]) -> int | None:
+def last_heal(heal_ns: int, faults: Sequence[Fault]) -> int | None:
     """When the last of the faults that overlap was healed, from a heal on; None if one of them never was."""
     while True:
         active = [one for one in faults if one.inject_ns <= heal_ns and (one.heal_ns is None or one.heal_ns > heal_ns)]

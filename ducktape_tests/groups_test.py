@@ -1,0 +1,127 @@
+"""Consumer groups through the outage of a rack, where the cluster requires two racks and where it requires one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import ClassVar
+
+from ducktape.mark import matrix
+from ducktape.mark.resource import cluster
+
+from ducktape_tests.drill import NEEDS, Drill, Load, must_hold, spec
+from ducktape_tests.internal import OFFSETS, SINGLE_PARTITIONS, offsets_topic, require_racks
+from ducktape_tests.services.clients import Program
+from pyhooks.checker.groupfigures import figures
+from pyhooks.checker.groups import BOUND_S
+from pyhooks.cluster import topics
+from pyhooks.jvm.member import PROTOCOLS
+from pyhooks.wait import wait_for
+
+LOST = "b"
+# all in more than one rack without rack b, so that there is always something to read
+DATA = {"d1": (1, 2, 5), "d2": (2, 5, 3), "d3": (5, 1, 4), "d4": (1, 5, 3)}
+# of the group coordinators' topic: one copy in rack a, or three in racks a, a, b
+PLACES = {1: (1,), 3: (1, 2, 3)}
+STEADY_S = 8.0
+OUTAGE_S = 12.0
+
+
+class GroupsTest(Drill):
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b goes and comes back."""
+
+    PROPERTIES: ClassVar[Mapping[str, str]] = SINGLE_PARTITIONS
+
+    @cluster(num_nodes=9)
+    @matrix(replicas=[1, 3])
+    def test_groups_in_an_outage(self, replicas: int) -> None:
+        """Commits and rebalances wait for the racks that their topic requires, and nothing else does.
+
+        setup: ``__consumer_offsets`` with one replica, or with three in racks a, a, b; topics to read that stay
+            writable; R=2 for the cluster; groups of two members of each protocol.
+        drive: kill rack b; a member joins each group, and one leaves; heal; another one joins. The same with R=1.
+        validate: what M, R and placement of that topic demand of commits, joins and leaves; reading goes on; known
+            errors alone; all checkers. Kept: how long commits and rebalances took.
+        """
+        topics.create(self.kafka.admin, [offsets_topic(PLACES[replicas])])
+        self.kafka.wait_log(OFFSETS, PLACES[replicas])
+        specs = [spec(name, placed, 2) for name, placed in DATA.items()]
+        load = Load(",".join(DATA), "idempotent", "confluent", rate_per_s=5, more=("--timeout-ms", "120000"))
+        with self.driven(specs, [load], also=[OFFSETS]):
+            for racks in (2, 1):
+                require_racks(self.kafka, racks)
+                self._outage(racks, PLACES[replicas])
+        self.drain()
+        found = self.verdicts((*NEEDS, "groups"))
+        self.figures(replicas=replicas, groups=figures(list(self.history.events())))
+        must_hold(found)
+
+    def _outage(self, racks: int, placed: Sequence[int]) -> None:
+        names = [f"{protocol}-r{racks}" for protocol in PROTOCOLS]
+        with ExitStack() as stack, ExitStack() as first:
+            here = [stack.enter_context(self._member(names)), first.enter_context(self._member(names))]
+            self._commit(here, names, STEADY_S)
+            with self.fault("kill", rack=LOST):
+                left = frozenset(one for one in placed if self.racks[one] != LOST)
+                topics.wait_isr(self.kafka.admin, OFFSETS, left)
+                self._tried(here, names, OUTAGE_S)
+                here.append(stack.enter_context(self._member(names)))
+                self._lasts(OUTAGE_S, here[2:], names)
+                first.close()
+                del here[1]
+                self._lasts(OUTAGE_S, here, names)
+            self._commit(here, names, STEADY_S, BOUND_S)
+            here.append(stack.enter_context(self._member(names)))
+            self._commit(here, names, STEADY_S, BOUND_S)
+
+    @contextmanager
+    def _member(self, names: Sequence[str]) -> Iterator[Program]:
+        """A process with a member in each group, which leave at the end of the block."""
+        words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", ",".join(DATA)]
+        words += ["--groups", ",".join(f"{name}:{name.partition('-')[0]}" for name in names)]
+        with self.clients.running("member", [words], self.history) as (one,):
+            yield one
+
+    def _commit(self, members: Sequence[Program], names: Sequence[str], seconds: float, more_s: float = 90.0) -> None:
+        """Waits until each member has committed something that it began to commit so much later."""
+        self._ended(members, names, seconds, more_s, ok=True)
+
+    def _tried(self, members: Sequence[Program], names: Sequence[str], seconds: float) -> None:
+        """Waits until a commit of each member has ended, in any way, that it began so much later."""
+        self._ended(members, names, seconds, 60.0, ok=False)
+
+    def _ended(
+        self, members: Sequence[Program], names: Sequence[str], seconds: float, more_s: float, *, ok: bool
+    ) -> None:
+        since_ns = time.monotonic_ns() + round(seconds * 1e9)
+        waits = {(one.run_id, name) for one in members for name in names}
+
+        def ended() -> bool:
+            for one in members:
+                for event in one.fetch():
+                    if (
+                        event.op == "commit"
+                        and event.data["begun_ns"] >= since_ns
+                        and (event.outcome == "ok" or not ok)
+                    ):
+                        waits.discard((one.run_id, str(event.data["group"])))
+            return not waits
+
+        what = f"{len(waits)} members to {'commit' if ok else 'try to commit'} after {seconds:g} s"
+        wait_for(ended, what=what, timeout_s=seconds + more_s, interval_s=0.5)
+
+    def _lasts(self, seconds: float, members: Sequence[Program], names: Sequence[str]) -> None:
+        """Waits until members have asked to join, and then so many seconds of what there is to be seen."""
+        waits = {(one.run_id, name) for one in members for name in names}
+        until_s = 0.0
+
+        def over() -> bool:
+            nonlocal until_s
+            for one in members:
+                for event in one.fetch():
+                    waits.discard((one.run_id, str(event.data["group"])))
+            until_s = until_s or (0.0 if waits else time.monotonic() + seconds)
+            return bool(until_s) and time.monotonic() >= until_s
+
+        wait_for(over, what=f"{seconds:g} s with {len(members)} members", timeout_s=seconds + 60, interval_s=0.5)

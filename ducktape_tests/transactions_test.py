@@ -1,0 +1,157 @@
+"""Idempotent and transactional producers, and who reads what is committed, through the outage of a rack."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from ducktape.mark.resource import cluster
+
+from ducktape_tests.drill import NEEDS, Drill, Load, must_hold, spec
+from ducktape_tests.internal import SINGLE_PARTITIONS, TRANSACTIONS, require_racks, transactions_topic
+from pyhooks.checker import cluster as told
+from pyhooks.checker.settling import NS
+from pyhooks.checker.unstuck import BOUND_S, followed, held_up_s
+from pyhooks.cluster import topics
+from pyhooks.history import Event
+from pyhooks.wait import wait_for
+
+LOST = "b"
+# Without rack b the first is in rack a alone, the second in a and c.
+AAB, ABC = (1, 2, 3), (1, 3, 5)
+OUTAGE_S = 40.0
+# librdkafka's own, and Java's: who has it rides the outage out
+PATIENT_MS = 120_000
+# Who has this gives up records, and with them transactions, in the outage.
+SHORT_MS = 8_000
+BOTH = "aab,abc"
+
+
+def _loads() -> list[Load]:
+    patient = ("--timeout-ms", str(PATIENT_MS))
+    aborting = ("--abort-share", "0.1")
+    return [
+        Load(BOTH, "idempotent", more=patient),
+        Load(BOTH, "idempotent", "confluent", more=patient),
+        Load(BOTH, "transactional", more=(*patient, *aborting)),
+        Load(BOTH, "transactional", "confluent", more=(*patient, *aborting)),
+        # To the topic that is refused alone: what it has in the other one would fail with the transaction.
+        Load("aab", "transactional", more=("--timeout-ms", str(SHORT_MS), *aborting)),
+    ]
+
+
+class TransactionsTest(Drill):
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b goes and comes back."""
+
+    PROPERTIES: ClassVar[Mapping[str, str]] = SINGLE_PARTITIONS
+
+    @cluster(num_nodes=9)
+    def test_producers_ride_out_an_outage(self) -> None:
+        """No record is doubled or out of order, and transactions go on, as do those who read what is committed.
+
+        setup: topics on replicas in racks a, a, b and a, b, c with M=2, R=2; the transactions' own topic in a, b, c
+            with M=2 and no R; idempotent and transactional producers, Java's and librdkafka, with timeouts of 120 s,
+            and one of Java with 8 s; a reader of what is committed.
+        drive: kill rack b for 40 s, in which the last producer gives up a transaction; heal; until each commits one.
+        validate: delivery, order, all or nothing; readers and producers go on within a bound; all checkers.
+        """
+        self._outage(ABC)
+
+    @cluster(num_nodes=9)
+    def test_the_transactions_topic_is_refused_too(self) -> None:
+        """The same where no transaction can even be decided during the outage.
+
+        setup: as above, but R=2 is the cluster's, and the transactions' own topic is on replicas in racks a, a, b.
+        drive: as above.
+        validate: as above.
+        """
+        require_racks(self.kafka, 2)
+        self._outage(AAB)
+
+    def _outage(self, transactions: Sequence[int]) -> None:
+        topics.create(self.kafka.admin, [transactions_topic(transactions, 2)])
+        self.kafka.wait_log(TRANSACTIONS, transactions)
+        specs = [spec("aab", AAB, 2, 2), spec("abc", ABC, 2, 2)]
+        reader = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", BOTH]
+        with (
+            self.driven(specs, _loads(), also=[TRANSACTIONS]),
+            self.clients.running("follow", [reader], self.history),
+        ):
+            with self.fault("kill", rack=LOST):
+                topics.wait_isr(self.kafka.admin, "aab", frozenset({1, 2}))
+                self._last(OUTAGE_S)
+            self._commit_again()
+        self.drain()
+        found = self.verdicts((*NEEDS, "transactions", "unstuck"))
+        events = list(self.history.events())
+        self.figures(producers=_producers(events), readers=_readers(events))
+        must_hold(found)
+
+    def _last(self, seconds: float) -> None:
+        """Waits until an outage has lasted so long, and the producer that is not patient has given a transaction up."""
+        until_s, given_up = time.monotonic() + seconds, 0
+
+        def enough() -> bool:
+            nonlocal given_up
+            given_up += sum(one.op == "txn" and one.outcome != "ok" for one in self.producers[-1].fetch())
+            return given_up > 0 and time.monotonic() >= until_s
+
+        what = f"{seconds:g} s of outage and a transaction that was given up"
+        wait_for(enough, what=what, timeout_s=seconds + 2 * SHORT_MS / 1000 + 15, interval_s=1.0)
+
+    def _commit_again(self) -> None:
+        """Waits until each transactional producer has committed what it began from now on."""
+        now_ns = time.monotonic_ns()
+        waits = [one for one, load in zip(self.producers, _loads(), strict=True) if load.mode == "transactional"]
+
+        def committed() -> bool:
+            for one in list(waits):
+                if any(event.op == "txn" and event.outcome == "ok" and event.data["begun_ns"] > now_ns
+                       for event in one.fetch()):  # fmt: skip
+                    waits.remove(one)
+            return not waits
+
+        wait_for(committed, what="a transaction of each producer after the heal", timeout_s=BOUND_S, interval_s=0.5)
+
+
+def _producers(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """What became of each producer's records and transactions."""
+    faults = told.faults(events)
+    found: dict[str, dict[str, Any]] = {}
+    for event in events:
+        if event.op == "intend":
+            about = {name: event.data[name] for name in ("run", "mode", "client")}
+            found.setdefault(
+                event.data["run"], {**about, "records": {}, "slowest_s": 0.0, "transactions": {}, "longest_s": 0.0}
+            )
+        elif event.op == "produce":
+            one = found[event.data["run"]]
+            one["records"][event.outcome] = one["records"].get(event.outcome, 0) + 1
+            one["slowest_s"] = max(one["slowest_s"], round(float(event.data["latency_ms"]) / 1000, 1))
+        elif event.op == "txn":
+            one = found[event.data["run"]]
+            kind = f"{event.data['asked']} {event.outcome}"
+            one["transactions"][kind] = one["transactions"].get(kind, 0) + 1
+            began_ns = int(event.data["begun_ns"])
+            one["longest_s"] = max(one["longest_s"], round((event.mono_ns - began_ns) / NS, 1))
+            if any(fault.proved_ns and fault.heal_ns and fault.proved_ns < began_ns and event.mono_ns < fault.heal_ns
+                   for fault in faults):  # fmt: skip
+                within = one.setdefault("within_the_outage", {})
+                within[kind] = within.get(kind, 0) + 1
+    return list(found.values())
+
+
+def _readers(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """How long readers of what is committed were held up, from a fault to its heal and afterwards."""
+    (fault,) = told.faults(events)
+    assert fault.heal_ns is not None
+    readers = followed(events)
+    return [
+        {
+            "topic": place[0],
+            "held_up_in_the_outage_s": round(held_up_s(steps, fault.inject_ns, fault.heal_ns), 1),
+            "held_up_at_all_s": round(held_up_s(steps, fault.inject_ns, steps[-1].at_ns), 1),
+        }
+        for (_, place), steps in readers.items()
+    ]

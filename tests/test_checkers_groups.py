@@ -1,0 +1,202 @@
+"""Consumer groups through an outage: what the checker refuses, calls unknown and accepts, on written histories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from histories import S, event
+
+from pyhooks.checker.groupfigures import figures
+from pyhooks.checker.groups import REBALANCING, TOPIC, WAITING, check_groups, groups, java_hash, partition_of
+from pyhooks.checker.judging import CHECKERS
+from pyhooks.history import Event, Outcome
+
+RACKS = {"1": "a", "2": "a", "3": "b"}
+INJECT, HEAL, HEALED, END = 30, 60, 65, 140
+BOUND = 30.0
+RETRIABLE = "org.apache.kafka.clients.consumer.RetriableCommitFailedException"
+OVERTAKEN = "org.apache.kafka.clients.consumer.CommitFailedException"
+UNKNOWN = "org.apache.kafka.common.errors.UnknownServerException"
+
+
+def at(moment_s: float) -> int:
+    return round(moment_s * S)
+
+
+def cluster(racks: int = 2, replicas: Sequence[int] = (1, 2, 3), end_s: float = END) -> list[Event]:
+    """Rack b is away from INJECT to HEALED, and somebody looks twice a second."""
+    told: dict[str, Any] = {"topic": TOPIC, "step": "seen", "min.insync.replicas": 1, "min.insync.racks": racks}
+    found = [event(0, "isr-watch", "settings", **told)]
+    steps: list[tuple[float, str, Outcome]] = [
+        (INJECT, "inject", "info"), (INJECT + 1, "proved", "ok"), (HEAL, "heal", "info"), (HEALED, "healed", "ok")
+    ]  # fmt: skip
+    found += [event(at(moment), "fault", "kill-rack", how, "b", step=step) for moment, step, how in steps]
+    for half in range(round(end_s * 2)):
+        moment = half / 2
+        isr = [one for one in replicas if one != 3 or not INJECT + 1 <= moment < HEALED - 1]
+        state = {"leader": replicas[0], "isr": isr, "replicas": list(replicas)}
+        found.append(event(at(moment), "isr-watch", "look", racks=RACKS, partitions={f"{TOPIC}-0": state}))
+    return found
+
+
+def member(moment_s: float, op: str, run: str, outcome: Outcome = "info", **more: Any) -> Event:
+    return event(at(moment_s), "member", op, outcome, run=run, group="g", protocol="classic", **more)
+
+
+def has(moment_s: float, run: str, *now: str, op: str = "assigned") -> Event:
+    return member(moment_s, op, run, partitions=list(now), now=list(now))
+
+
+def commits(run: str, from_s: float, to_s: float, why: str | None = None, took_s: float = 0.5) -> list[Event]:
+    outcome: Outcome = "ok" if why is None else "fail" if why in REBALANCING else "unknown"
+    more = {} if why is None else {"exception": why, "message": "", "retriable": True}
+    found, moment = [], from_s
+    while moment + took_s <= to_s:
+        told = {"begun_ns": at(moment), "latency_ms": took_s * 1000, "offsets": {}, **more}
+        found.append(member(moment + took_s, "commit", run, outcome, **told))
+        moment += took_s + 1
+    return found
+
+
+def fetches(run: str, from_s: float, to_s: float, place: str) -> list[Event]:
+    return [
+        member(moment, "fetch", run, count=1, next={place: moment + 1}, from_ns=at(moment - 1))
+        for moment in range(round(from_s), round(to_s))
+    ]
+
+
+def acked(place: str, end_s: int = END) -> list[Event]:
+    topic, _, number = place.rpartition("-")
+    return [
+        event(at(moment - 0.5), "producer", "produce", "ok", topic=topic, partition=int(number), offset=moment, key="k")
+        for moment in range(1, end_s)
+    ]
+
+
+def left(run: str, moment_s: float, took_s: float = 0.5) -> Event:
+    return member(moment_s + took_s, "leave", run, "ok", begun_ns=at(moment_s), latency_ms=took_s * 1000)
+
+
+def two() -> list[Event]:
+    """Two members that share three partitions."""
+    return [member(1, "join", "r1"), member(1, "join", "r2"), has(3, "r1", "d-0", "d-2"), has(3, "r2", "d-1")]
+
+
+def waited() -> list[Event]:
+    """Commits that succeed before the outage and after it, and are not answered in it."""
+    found = []
+    for run in ("r1", "r2"):
+        found += [
+            *commits(run, 4, INJECT - 1),
+            *commits(run, INJECT + 4, HEAL, RETRIABLE, 5),
+            *commits(run, 70, END - 1),
+        ]
+    return found
+
+
+def went_on() -> list[Event]:
+    """Commits that succeed all the time."""
+    return [*commits("r1", 4, END - 1), *commits("r2", 4, END - 1)]
+
+
+R2 = [*cluster(), *two(), *waited()]
+BEFORE_HEAL = [one for one in waited() if one.mono_ns < at(66)]
+GIVEN_UP = [*cluster(), *two(), *BEFORE_HEAL]
+R1 = [*cluster(racks=1), *two(), *went_on()]
+# somebody joins in the outage, and the rebalance is over after it
+JOINED = [
+    member(40, "join", "r3"), has(75, "r1", "d-0"), has(75, "r2", "d-1"), has(76, "r3", "d-2"),
+    *commits("r3", 77, END - 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("events", "valid", "says"),
+    [
+        (R2, "true", ""),
+        (R1, "true", ""),
+        # a single replica is as many as it has
+        ([*cluster(replicas=(1,)), *two(), *went_on()], "true", ""),
+        ([*cluster(), *two(), *went_on()], "false", "a commit succeeded after 0.5 s"),
+        ([*cluster(racks=1), *two(), *waited()], "false", f"a commit failed with {RETRIABLE}"),
+        ([*R2, *commits("r1", 40, 42, UNKNOWN)], "false", f"a commit failed with {UNKNOWN}"),
+        ([*R1, *commits("r1", 40, 41, OVERTAKEN)], "true", ""),
+        ([*R2, member(50, "poll", "r1", "unknown", exception=UNKNOWN, message="")], "false", "a poll failed"),
+        ([*R2, *commits("r1", 100, 139, None, 35)], "false", "a commit took 35.0 s"),
+        # after the heal a coordinator that was silent may be silent for the bound
+        ([*R2, *commits("r1", 68, 74, RETRIABLE, 5)], "true", ""),
+        ([*R2, *commits("r1", 110, 116, RETRIABLE, 5)], "false", f"a commit failed with {RETRIABLE}"),
+        ([*GIVEN_UP, *commits("r1", 70, 90, RETRIABLE, 5)], "false", "r1: no commit succeeded within"),
+        ([*GIVEN_UP, *commits("r1", 70, 90, RETRIABLE, 5)], "false", "r2: no commit succeeded within"),
+        (GIVEN_UP, "unknown", "none was tried"),
+        ([*cluster(end_s=80), *two(), *BEFORE_HEAL, *commits("r1", 70, 79, RETRIABLE, 5)], "unknown", "for 1"),
+        ([*R2, *JOINED], "true", ""),
+        ([*R1, *JOINED], "false", "join of r3: not over within 30 s"),
+        ([*R1, member(40, "join", "r3"), has(41, "r1", "d-0"), has(42, "r3", "d-2")], "true", ""),
+        ([*R2, member(40, "join", "r3"), has(41, "r1", "d-0"), has(42, "r3", "d-2")], "false", "was over after 2.0 s"),
+        ([*R2, member(40, "join", "r3")], "false", "join of r3: not over within 30 s"),
+        ([*R2, member(120, "join", "r3")], "unknown", "known for 19.5 s only"),
+        ([*R1, member(50, "join", "r3"), left("r3", 52)], "false", "leave of r3: not over"),
+        ([*R1, member(50, "join", "r3"), left("r3", 52), has(60, "r1", "d-0", "d-2")], "true", ""),
+        # one has nothing, and then a partition has no owner, or two
+        ([*R1, member(90, "join", "r3"), has(91, "r1", "d-0", "d-2")], "false", "join of r3"),
+        ([*R1, member(90, "join", "r3"), has(91, "r1", "d-0"), has(92, "r3", "d-0")], "false", "join of r3"),
+        ([*R1, member(90, "join", "r3"), has(92, "r3", "d-0")], "false", "join of r3"),
+        ([*R2, *fetches("r1", 4, END, "d-0"), *acked("d-0"), left("r1", 138), left("r2", 139)], "true", ""),
+        ([*R2, *fetches("r1", 4, 40, "d-0"), *fetches("r1", 60, END, "d-0"), *acked("d-0")], "false", "nothing of d-0"),
+        ([*R2, *fetches("r1", 4, 40, "d-0"), *fetches("r1", 60, END, "d-0"), *acked("d-0", 30)], "true", ""),
+        # nobody reads what nobody has
+        ([*R2, *fetches("r1", 4, 40, "d-0"), has(41, "r1", op="revoked"), *acked("d-0")], "true", ""),
+        ([*cluster()], "unknown", "no member"),
+        ([*two(), *waited()], "unknown", "nobody looked"),
+        ([*cluster(), *two()], "unknown", "no commit could be judged"),
+    ],
+)  # fmt: skip
+def test_groups(events: Sequence[Event], valid: str, says: str) -> None:
+    found = check_groups(sorted(events, key=lambda one: one.mono_ns), bound_s=BOUND)
+    assert (found.valid, says in "; ".join(found.because)) == (valid, True), found
+
+
+def test_what_a_rebalance_has_overtaken_is_told() -> None:
+    found = check_groups(sorted([*R1, *commits("r1", 40, 41, OVERTAKEN)], key=lambda one: one.mono_ns), bound_s=BOUND)
+    assert found.notes == ("g: r1: 1 commits were overtaken by a rebalance",)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(1 << 31))]
+)
+def test_groups_have_the_partition_that_java_says(text: str, value: int) -> None:
+    assert java_hash(text) == value
+    assert 0 <= partition_of(text, 3) < 3
+
+
+def test_a_group_is_balanced_when_each_has_something_and_each_partition_one_owner() -> None:
+    (group,) = groups([*two(), *JOINED])
+    assert [group.balanced(at(moment)) for moment in (2, 10, 50, 80)] == [False, True, False, True]
+    assert group.balanced_ns(at(40)) == at(76)
+
+
+def test_waiting_is_not_rebalancing() -> None:
+    assert not WAITING & REBALANCING
+
+
+def test_figures_tell_of_before_during_and_after() -> None:
+    (found,) = figures(sorted([*R2, *JOINED], key=lambda one: one.mono_ns))
+    assert found["commits"]["during the outage"]["ok"] == 0
+    assert found["commits"]["during the outage"]["failed"] == {"RetriableCommitFailedException": 8}
+    assert found["commits"]["before"]["ok"] > 20
+    assert found["changes"][-1] == {
+        "what": "join", "when": "during the outage", "over_after_s": 36.0, "over_after_the_heal_s": 16.0,
+    }  # fmt: skip
+    assert found["first_commit_after_the_heal_s"] == [10.5, 10.5, 17.5]
+
+
+def test_of_a_group_without_an_outage_there_are_no_figures() -> None:
+    assert figures([*two()]) == []
+
+
+def test_it_applies_to_members() -> None:
+    assert CHECKERS["groups"].applies(member(1, "join", "r1"))
+    assert not CHECKERS["groups"].applies(acked("d-0")[0])

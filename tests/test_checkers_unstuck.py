@@ -1,0 +1,111 @@
+"""Readers of what is committed, and transactions, after a heal: what the checker refuses, calls unknown and accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from histories import S, event
+
+from pyhooks.checker.judging import CHECKERS
+from pyhooks.checker.unstuck import check_unstuck, followed, held_up_s
+from pyhooks.history import Event, Outcome
+
+HEAL = 50
+BOUND = 20.0
+
+
+def at(moment_s: float) -> int:
+    return round(moment_s * S)
+
+
+def fault(inject_s: float = 10, heal_s: float | None = HEAL, rack: str = "b") -> list[Event]:
+    steps: list[tuple[float, str, Outcome]] = [(inject_s, "inject", "info"), (inject_s + 1, "proved", "ok")]
+    if heal_s is not None:
+        steps += [(heal_s, "heal", "info"), (heal_s + 5, "healed", "ok")]
+    return [event(at(moment), "fault", "kill-rack", outcome, rack, step=step) for moment, step, outcome in steps]
+
+
+def step(moment_s: float, position: int, end: int | None, topic: str = "t") -> Event:
+    told: dict[str, Any] = {
+        "run": "r1",
+        "topic": topic,
+        "partition": 0,
+        "isolation": "read_committed",
+        "position": position,
+    }
+    told |= {"records": position, "asked_ns": at(moment_s - 0.1)}
+    if end is None:
+        return event(at(moment_s), "follower", "follow", "unknown", **told, error="_TIMED_OUT")
+    return event(at(moment_s), "follower", "follow", "ok", **told, stable=position, end=end)
+
+
+def txn(begun_s: float, ended_s: float, outcome: Outcome = "ok", run: str = "p1") -> Event:
+    told: dict[str, Any] = {"run": run, "txn": round(begun_s), "asked": "commit", "records": 1, "begun_ns": at(begun_s)}
+    return event(at(ended_s), "producer", "txn", outcome, **told)
+
+
+def reader(*, there_s: float | None, last_s: float = 80) -> list[Event]:
+    """A reader that stands at 10 from the fault on; the log's end is 40 at the heal."""
+    stands = [step(moment, 10, 10 + min(moment, 30)) for moment in range(5, int(last_s) + 1, 5)]
+    if there_s is None:
+        return stands
+    return [one for one in stands if one.mono_ns < at(there_s)] + [step(there_s, 42, 42)]
+
+
+GOOD = [txn(5, 6), txn(20, 58), txn(59, 60)]
+
+
+@pytest.mark.parametrize(
+    ("events", "valid", "says"),
+    [
+        ([*fault(), *reader(there_s=62), *GOOD], "true", ""),
+        # the end at the heal counts, not what came later
+        ([*fault(), *reader(there_s=62), step(80, 42, 99), *GOOD], "true", ""),
+        ([*fault(), *reader(there_s=None), *GOOD], "false", "30.0 s after the heal at offset 10, the end was 40"),
+        ([*fault(), *reader(there_s=79), *GOOD], "false", "the end was 40 then"),
+        # seen late, and not seen before: it may have come in time
+        ([*fault(), step(51, 10, 40), step(79, 40, 40), *GOOD], "unknown", "not seen at 40"),
+        ([*fault(), *reader(there_s=None, last_s=60), *GOOD], "unknown", "nobody looked later than 10.0 s"),
+        ([*fault(), *reader(there_s=None, last_s=45), *GOOD], "unknown", "did not tell the log's end"),
+        ([*fault(), step(55, 10, None), step(80, 10, None), *GOOD], "unknown", "did not tell the log's end"),
+        ([*fault(), *fault(60, 100, "c"), *reader(there_s=62), *GOOD], "unknown", "nobody looked later than 5.0 s"),
+        ([*fault(heal_s=None), *reader(there_s=62), *GOOD], "unknown", "never healed"),
+        ([*reader(there_s=62), *GOOD], "unknown", "no heal"),
+        ([*fault(), *GOOD], "unknown", "nobody followed"),
+        ([*fault(), *reader(there_s=62)], "unknown", "no transaction in the history"),
+        # one that was open at the heal does not tell that another can be begun
+        ([*fault(), *reader(there_s=62), txn(5, 6), txn(20, 58)], "unknown", "tells nothing after 8.0 s"),
+        ([*fault(), *reader(there_s=62), txn(5, 6), txn(55, 75, "unknown")], "false", "within 20 s"),
+        ([*fault(), *reader(there_s=62), txn(5, 6), txn(55, 75)], "false", "within 20 s"),
+        ([*fault(), *reader(there_s=62), txn(5, 6), txn(55, 60, "fail")], "unknown", "tells nothing after 10.0 s"),
+        # a producer that came later owes nothing
+        ([*fault(), *reader(there_s=62), *GOOD, txn(55, 75, "unknown", "p2")], "true", ""),
+        ([*fault(), *reader(there_s=62), *GOOD, txn(8, 9, run="p2")], "unknown", "p2: no transaction"),
+    ],
+)  # fmt: skip
+def test_unstuck(events: Sequence[Event], valid: str, says: str) -> None:
+    found = check_unstuck(events, bound_s=BOUND)
+    assert (found.valid, says in "; ".join(found.because)) == (valid, True), found
+
+
+def test_it_tells_how_long_readers_were_held_up_and_when_they_went_on() -> None:
+    found = check_unstuck([*fault(), *reader(there_s=62), *GOOD], bound_s=BOUND)
+    assert found.notes == (
+        "kill-rack b: r1 on t-0 was held up for 40.0 s",
+        "kill-rack b: r1 on t-0 reached 40, the end at the heal, after 12.0 s",
+        "kill-rack b: p1 committed a transaction of after the heal after 10.0 s",
+    )
+
+
+def test_a_reader_at_the_end_is_not_held_up() -> None:
+    ((_, steps),) = followed(
+        [step(1, 10, 10), step(2, 10, 10), step(3, 10, 12), step(5, 10, 12), step(6, 12, 12)]
+    ).items()
+    assert held_up_s(steps, 0, at(9)) == pytest.approx(2.0)
+
+
+def test_it_applies_to_who_follows() -> None:
+    assert CHECKERS["unstuck"].applies(step(1, 1, 1))
+    assert not CHECKERS["unstuck"].applies(txn(1, 2))
