@@ -9,6 +9,7 @@ from functools import partial
 from pyhooks.checker import settling
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import check_faults
+from pyhooks.checker.known import check_known_errors
 from pyhooks.checker.offsets import check_offsets
 from pyhooks.checker.phases import check_phases
 from pyhooks.checker.progress import check_progress
@@ -68,6 +69,7 @@ CHECKERS: Mapping[str, Checker] = {
         lambda one: one.data.get("exception") in TOO_FEW,
         settles=True,
     ),
+    "known": Checker(check_known_errors, "clients meet errors that they know", _op("known-errors")),
     "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
 }
 
