@@ -130,7 +130,7 @@ class RollingTest(Drill):
     # -- what a mixed cluster does ------------------------------------------------------------------------------------
 
     def _refuses_racks(self, stage: str) -> None:
-        """Asks for the feature, if a node lacks the overlay, and for R=2; keeps the words with which both are refused."""
+        """Asks for the feature, if a node lacks the overlay, and for R=2; keeps the words that refuse them."""
         row: dict[str, Any] = {"stage": stage, "software": self._counted()}
         row["the feature"] = self._feature("upgrade", 1) if "stock" in self._software.values() else "not asked for"
         row["level"] = self._level()
