@@ -113,6 +113,22 @@ def test_processes(hosts: Hosts) -> None:
         hosts.all_run([BROKER])
 
 
+def test_a_process_that_ends_in_good_order(hosts: Hosts) -> None:
+    hosts.stop_kafka(BROKER)
+    hosts.start_kafka(BROKER)
+    hosts.start_kafka(OTHER)
+    hosts.stop_kafka(BROKER)
+    assert (hosts.process_state(BROKER), hosts.process_state(OTHER)) == ("down", "up")
+
+
+def test_a_process_that_does_not_end_in_good_order(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ducktape_tests.services.hosts.STOP_TIMEOUT_S", 0.5)
+    hosts.start_kafka(BROKER)
+    hosts.pause_kafka(BROKER)
+    with pytest.raises(RackgateError, match="to end in good order"):
+        hosts.stop_kafka(BROKER)
+
+
 def test_a_host_that_cannot_be_asked_leaves_it_unknown(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(*_: object, **__: object) -> None:
         raise EOFError("ssh is gone")

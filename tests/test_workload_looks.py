@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 from pyhooks.checker import cluster
 from pyhooks.cluster import topics
+from pyhooks.cluster.metadata import Metadata, Partition
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
 from pyhooks.wait import wait_for
@@ -21,22 +21,22 @@ from pyhooks.workload import looks
 from pyhooks.workload.looks import watched
 
 RACKS = {1: "a", 2: "b"}
-STATE = SimpleNamespace(leader=1, isrs=[2, 1], replicas=[1, 2])
-TOPIC = SimpleNamespace(error=None, partitions={0: STATE})
+STATE = Partition(1, (2, 1), (1, 2))
 
 
 class Client:
-    """An admin client that answers well, but for the looks of which something else is said."""
+    """Brokers that answer well, but for the looks of which something else is said: other racks, or nothing."""
 
     def __init__(self, otherwise: dict[int, Callable[[], object]]) -> None:
         self.otherwise = otherwise
         self.looks = 0
 
-    def list_topics(self, timeout: float) -> Any:
-        assert timeout == looks.LOOK_S
+    def ask(self, names: Sequence[str], timeout_s: float) -> Metadata:
+        assert (names, timeout_s) == (("t",), looks.LOOK_S)
         self.looks += 1
-        self.otherwise.get(self.looks, lambda: None)()
-        return SimpleNamespace(topics={"t": TOPIC})
+        racks = self.otherwise.get(self.looks, lambda: RACKS)()
+        assert isinstance(racks, dict)
+        return Metadata(racks, 1, {("t", 0): STATE})
 
     def describe_configs(self, resources: list[Any], request_timeout: float) -> dict[Any, Future[Any]]:
         assert request_timeout == topics.LOOK_S
@@ -53,11 +53,17 @@ def raises(error: BaseException) -> Callable[[], object]:
     return fail
 
 
+def beside(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the client stand for the brokers, in looks and in questions for settings."""
+    monkeypatch.setattr(topics, "admin", lambda _: client)
+    monkeypatch.setattr(looks, "Asker", lambda _: client)
+
+
 def look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, otherwise: dict[int, Callable[[], object]], until: int
 ) -> list[Event]:
     client, history = Client(otherwise), History(tmp_path / "h")
-    monkeypatch.setattr(topics, "admin", lambda _: client)
+    beside(client, monkeypatch)
     try:
         with watched("x:1", ["t"], RACKS, history, interval_s=0.01):
             wait_for(lambda: client.looks >= until, what="looks", timeout_s=5, interval_s=0.01)
@@ -81,7 +87,7 @@ def test_a_question_for_settings_without_an_answer_holds_up_no_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, history = Client({}), History(tmp_path / "h")
-    monkeypatch.setattr(topics, "admin", lambda _: client)
+    beside(client, monkeypatch)
     with watched("x:1", ["t"], RACKS, history, interval_s=0.01):
         monkeypatch.setattr(topics, "LOOK_S", 1.0)
         monkeypatch.setattr(client, "describe_configs", lambda resources, **_: dict.fromkeys(resources, Future()))
@@ -94,10 +100,18 @@ def test_a_question_for_settings_without_an_answer_holds_up_no_look(
 
 
 def test_no_answer_is_unknown_and_looks_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = raises(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    silent = raises(RackgateError("nobody"))
     events = look(tmp_path, monkeypatch, {2: silent}, until=4)
     assert len(cluster.unanswered(events)) == 1
     assert len(cluster.looks(events)["t", 0]) >= 4
+
+
+def test_racks_are_those_of_the_moment_and_who_is_away_keeps_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[int, Callable[[], object]] = {1: lambda: {1: "a"}, 2: lambda: {1: "c"}, 3: lambda: {2: "d"}}
+    seen = cluster.looks(look(tmp_path, monkeypatch, told, until=4))["t", 0]
+    assert [one.racks for one in seen[:4]] == [{1: "a", 2: "b"}, {1: "c", 2: "b"}, {1: "c", 2: "d"}, RACKS]
 
 
 @pytest.mark.parametrize("which", [1, 3])
@@ -115,7 +129,7 @@ def test_what_else_ends_the_looks_is_an_event_and_is_raised(
 
 def test_the_last_look_is_no_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, history = Client({}), History(tmp_path / "h")
-    monkeypatch.setattr(topics, "admin", lambda _: client)
+    beside(client, monkeypatch)
     with pytest.raises(OverflowError, match="odd"), watched("x:1", ["t"], RACKS, history, interval_s=60):
         client.otherwise = {2: raises(OverflowError("odd"))}
     assert len(cluster.unanswered(history.events())) == 1
@@ -134,7 +148,7 @@ def test_a_look_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pytes
 
 def test_an_error_of_the_run_is_the_one_that_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, history = Client({2: raises(OverflowError("odd"))}), History(tmp_path / "h")
-    monkeypatch.setattr(topics, "admin", lambda _: client)
+    beside(client, monkeypatch)
 
     def run() -> None:
         with watched("x:1", ["t"], RACKS, history, interval_s=0.01):

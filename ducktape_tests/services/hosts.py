@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 HOME = "/mnt/kafka"
 TOOL_TIMEOUT_S = 60.0
+# a broker hands over what it leads, and writes down what it has
+STOP_TIMEOUT_S = 90.0
 
 
 @contextmanager
@@ -144,6 +146,13 @@ class Hosts:
         """Ends the node's Kafka process at once and waits until it is gone; does nothing if it does not run."""
         if self._signal(node, signal.SIGKILL):
             wait_for(lambda: self.kafka_pid(node) is None, what=f"{node.name} to end", timeout_s=20)
+
+    def stop_kafka(self, node: Node) -> None:
+        """Ends the node's Kafka process in good order and waits until it is gone; does nothing if it does not run."""
+        if self._signal(node, signal.SIGTERM):
+            wait_for(
+                lambda: self.kafka_pid(node) is None, what=f"{node.name} to end in good order", timeout_s=STOP_TIMEOUT_S
+            )
 
     def pause_kafka(self, node: Node) -> None:
         """Stops the node's Kafka process where it is and waits until it stands.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from ducktape.services.service import Service
 
 from ducktape_tests.services.hosts import HOME, Hosts
 from pyhooks.build.distribution import Distribution
-from pyhooks.cluster import kafka, tools
+from pyhooks.cluster import kafka, moving, tools
 from pyhooks.cluster.lab import ACTIVE_CONTROLLER, BOOT_TIMEOUT_S
 from pyhooks.cluster.topology import Node, Topology
 from pyhooks.wait import wait_for
@@ -104,6 +104,22 @@ class RackKafka(Hosts, Service):
         words = ("--election-type", "PREFERRED", "--all-topic-partitions")
         self.run_on(node, shlex.join(tools.command(self.classpath, "leader-election", words, node.address)))
 
+    def reassign(self, moves: Mapping[str, Sequence[int]]) -> None:
+        """Has partition 0 of topics moved to other brokers; does not wait until they are there.
+
+        Args:
+            moves: topic to its brokers, of which the first is preferred to lead.
+
+        Raises:
+            RackgateError: the tool failed.
+        """
+        living = [node for node in self.brokers() if self.kafka_pid(node) is not None]
+        file = f"{self.home}/moves.json"
+        self.accounts[living[0].name].create_file(file, moving.document(moves))
+        words = ("--execute", "--reassignment-json-file", file)
+        bootstrap = ",".join(node.address for node in living)
+        self.run_on(living[0], shlex.join(tools.command(self.classpath, moving.TOOL, words, bootstrap)))
+
     def log_bytes(self, node: Node, topic: str) -> int:
         """Size of the log of partition 0 of ``topic`` on the node's disk, all segments, in bytes."""
         sizes = self.accounts[node.name].ssh_output(f"stat -c %s {self.data}/{topic}-0/*.log").decode().split()
@@ -112,17 +128,25 @@ class RackKafka(Hosts, Service):
     # -- files and processes ----------------------------------------------------------------------------------------
 
     def _write_files(self, machine: Any) -> None:
-        node = self._node(machine)
+        self.configure(self._node(machine))
+        machine.account.copy_to(str(kafka.LOG4J), f"{self.home}/log4j2.properties")
+
+    def configure(self, node: Node, other: Mapping[str, str] | None = None) -> None:
+        """Writes the properties of a node, with which it starts the next time.
+
+        Args:
+            node: whose.
+            other: what is to differ from what the topology says.
+        """
         quorum = [controller.quorum_address for controller in self.topology.controllers]
         properties = kafka.server_properties(
             node,
             quorum=quorum,
             data=self.data,
             brokers=len(self.topology.brokers),
-            extra=self.topology.properties_of(node),
+            extra={**self.topology.properties_of(node), **(other or {})},
         )
-        machine.account.create_file(f"{self.home}/server.properties", kafka.render(properties))
-        machine.account.copy_to(str(kafka.LOG4J), f"{self.home}/log4j2.properties")
+        self.accounts[node.name].create_file(f"{self.home}/server.properties", kafka.render(properties))
 
     def _controller_is_active(self) -> bool:
         return any(

@@ -62,7 +62,7 @@ class Look:
     @property
     def state(self) -> tuple[Any, ...]:
         """What must stay the same for a state to be the same."""
-        return (self.leader, self.isr, self.replicas)
+        return (self.leader, self.isr, self.replicas, tuple(self.racks.get(member) for member in self.isr))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pyhooks.checker import settling
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import check_faults
 from pyhooks.checker.groups import check_groups
+from pyhooks.checker.known import check_known_errors
 from pyhooks.checker.offsets import check_offsets
 from pyhooks.checker.phases import check_phases
 from pyhooks.checker.progress import check_progress
@@ -90,6 +91,7 @@ CHECKERS: Mapping[str, Checker] = {
         lambda event: event.process == "member",
         settles=True,
     ),
+    "known": Checker(check_known_errors, "clients meet errors that they know", _op("known-errors")),
     "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
 }
 

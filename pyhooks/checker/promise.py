@@ -7,7 +7,7 @@ Reads ``produce`` events, the events of ``pyhooks.cluster.disks`` (``disk``, ``d
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -80,7 +80,9 @@ def disks_of(events: Sequence[Event]) -> Disks | None:
 def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
     """Each record that was acknowledged before the stop lies in the logs of replicas in at least min(R, RF) racks.
 
-    R is what the topic required when the record was acknowledged. Where that changed meanwhile, the record must satisfy
+    Racks are those of the brokers when the record was acknowledged, as looks around that tell: a broker that starts in
+    another rack takes away what it had of the rack that it was in, which is the doing of who moves it. R is what the
+    topic required when the record was acknowledged. Where that changed meanwhile, the record must satisfy
     the lowest value, and whether it satisfies the highest decides between true and unknown. RF is the lower of those at
     the acknowledgement and at the stop; where replicas were moved in between, a record in too few racks is unknown, and
     one that no replica has is wrong. The same holds of a record that was sent before the first look. The last look
@@ -130,6 +132,10 @@ def _moment(look: Look) -> int:
     return look.at_ns
 
 
+def _since(look: Look) -> int:
+    return look.since_ns
+
+
 def _moves(seen: Sequence[Look]) -> list[Look]:
     """The first look at each placement, one after the other."""
     told = [look for look in seen if look.replicas]
@@ -157,7 +163,7 @@ class _Judge:
         wanted = self.settings.possible(attempt.topic, attempt.sent_ns - self.settle_ns, attempt.done_ns)
         if not wanted:
             return f"{attempt.topic}: nothing tells what it required", False
-        racks = {**self.looks[place][-1].racks, **self.disks.racks}
+        racks = self._racks(place, attempt)
         sure: set[str] = set()
         perhaps: set[str] = set()
         # What lies on a broker that is no replica any more protects nothing.
@@ -174,8 +180,9 @@ class _Judge:
             needed.append(1)
         for broker in sorted({broker for look in placed for broker in look.replicas}):
             had = self._had(broker, place, attempt) if broker in last else False
+            own_racks = frozenset[str]().union(*(gate.racks_of([broker], {broker: one}) for one in racks(broker)))
             if had is not False:
-                (sure if had else perhaps).update(gate.racks_of([broker], racks))
+                (sure if had and len(own_racks) == 1 else perhaps).update(own_racks)
         where = f"{name}: record {attempt.key}, acknowledged at offset {attempt.offset}, lies in"
         said = f"{where} {len(sure)} rack(s) ({', '.join(sorted(sure)) or 'none'}), {max(needed)} are required"
         if len(sure) >= max(needed):
@@ -185,6 +192,24 @@ class _Judge:
         if self.looks[place][-1].at_ns < attempt.done_ns:
             return f"{said}; nobody looked afterwards where its replicas are", False
         return said, True
+
+    def _racks(self, place: Place, attempt: Attempt) -> Callable[[int], frozenset[str]]:
+        """In which rack a broker was when a record was acknowledged; in one of them, if looks differ.
+
+        A broker leaves the ISR before it is in another rack, so what counts is where it was while it was in sync.
+        """
+        seen = self.looks[place]
+        first = max(0, bisect_right(seen, attempt.sent_ns, key=_moment) - 1)
+        after = bisect_left(seen, attempt.done_ns + LAG_NS, key=_since)
+        near = seen[first : after + 1]
+
+        def racks(broker: int) -> frozenset[str]:
+            in_sync = [look for look in near if broker in look.isr]
+            found = {look.racks[broker] for look in in_sync or near if broker in look.racks}
+            others = {**seen[-1].racks, **self.disks.racks}
+            return frozenset(found or ({others[broker]} if broker in others else ()))
+
+        return racks
 
     def _placed(self, place: Place, attempt: Attempt) -> tuple[list[Look], int]:
         """Looks, one for each placement, from that at which a record was sent; and how many are of its own time."""

@@ -210,6 +210,9 @@ def _joined(one: Look, two: Look, faults: Sequence[Fault], enough: bool, wanted:
     if one.replicas != two.replicas or one.leader != two.leader or _disturbed(one, two, faults):
         return False
     ways = set(one.isr) & set(two.isr) if enough else set(one.isr) | set(two.isr)
+    # who is in another rack was away in between: a broker says where it stands when it starts
+    if any(one.racks.get(member) != two.racks.get(member) for member in set(one.isr) & set(two.isr)):
+        return False
     between = replace(two, isr=tuple(sorted(ways)), racks={**one.racks, **two.racks})
     return all(requirement.met_by(between) is enough for requirement in wanted)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyhooks.checker.cluster import LOOK_PROCESS, RACKS, REPLICAS
 from pyhooks.cluster import topics
+from pyhooks.cluster.metadata import Asker
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
 
@@ -40,20 +41,21 @@ def watched(
     the block; if the block fails, its own error is raised, and that of the looks is a note of it.
 
     Args:
-        bootstrap: brokers that stay.
+        bootstrap: brokers; a look asks one after the other until one answers.
         names: topics.
-        racks: broker id to rack; ``""`` for a broker without one.
+        racks: broker id to rack, ``""`` for a broker without one, as they are until a look tells otherwise.
         history: where the events go.
         interval_s: pause between two looks in seconds.
 
     Raises:
         RackgateError: looking failed, or does not come to an end.
     """
-    # Two clients, since a question to a broker that is just lost would hold up the looks.
-    see, ask = (Watch(topics.admin(bootstrap), names, racks, history) for _ in range(2))
+    see = Watch(Asker(bootstrap), names, racks, history)
+    # a client of its own: a question to a broker that is just lost would hold up the looks
+    rules = SettingsWatch(topics.admin(bootstrap), names, history)
     loops = (
         _Loop(partial(_noted, see.look, history, "look"), interval_s),
-        _Loop(partial(_noted, ask.ask, history, SETTINGS_LOOK), interval_s * SETTINGS_EVERY),
+        _Loop(partial(_noted, rules.ask, history, SETTINGS_LOOK), interval_s * SETTINGS_EVERY),
     )
     for loop in loops:
         loop.once()
@@ -143,39 +145,52 @@ class Watch:
     """Looks at topics and notes what it sees.
 
     Args:
-        client: an admin client.
+        asker: who asks for metadata.
         names: topics.
-        racks: broker id to rack.
+        racks: broker id to rack, of brokers that no look has told of yet.
         history: where the events go.
     """
 
-    def __init__(self, client: AdminClient, names: Sequence[str], racks: Mapping[int, str], history: History) -> None:
-        self._client = client
+    def __init__(self, asker: Asker, names: Sequence[str], racks: Mapping[int, str], history: History) -> None:
+        self._asker = asker
         self._names = tuple(names)
-        self._racks = {str(broker): rack for broker, rack in sorted(racks.items())}
+        self._racks = dict(racks)
         self._history = history
 
     def look(self) -> None:
-        """Looks once at leaders, ISRs and placement."""
-        from confluent_kafka import KafkaException
-
+        """Looks once at leaders, ISRs, placement and racks; a broker that is away has the rack that it had."""
         asked_ns = time.monotonic_ns()
         try:
-            found = self._client.list_topics(timeout=LOOK_S).topics
-        except KafkaException as error:
-            self._history.note(LOOK_PROCESS, "look", "unknown", error=str(error.args[0].name()))
+            found = self._asker.ask(self._names, LOOK_S)
+        except RackgateError as error:
+            self._history.note(LOOK_PROCESS, "look", "unknown", error=str(error))
             return
-        partitions: dict[str, dict[str, Any]] = {}
-        for name in self._names:
-            if name not in found or found[name].error is not None:
-                continue
-            for number, state in sorted(found[name].partitions.items()):
-                partitions[f"{name}-{number}"] = {
-                    "leader": int(state.leader),
-                    "isr": sorted(map(int, state.isrs)),
-                    "replicas": [int(broker) for broker in state.replicas],
-                }
-        self._history.note(LOOK_PROCESS, "look", "ok", racks=self._racks, partitions=partitions, asked_ns=asked_ns)
+        self._racks |= found.racks
+        racks = {str(broker): rack for broker, rack in sorted(self._racks.items())}
+        partitions: dict[str, dict[str, Any]] = {
+            f"{topic}-{number}": {
+                "leader": state.leader,
+                "isr": sorted(state.isr),
+                "replicas": list(state.replicas),
+            }
+            for (topic, number), state in sorted(found.partitions.items())
+        }
+        self._history.note(LOOK_PROCESS, "look", "ok", racks=racks, partitions=partitions, asked_ns=asked_ns)
+
+
+class SettingsWatch:
+    """Asks what topics require and notes what it is told.
+
+    Args:
+        client: an admin client.
+        names: topics.
+        history: where the events go.
+    """
+
+    def __init__(self, client: AdminClient, names: Sequence[str], history: History) -> None:
+        self._client = client
+        self._names = tuple(names)
+        self._history = history
 
     def ask(self) -> None:
         """Asks once what the topics require."""

@@ -1,0 +1,158 @@
+"""What moves while a workload runs: replicas, brokers from rack to rack, leadership."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ducktape.mark.resource import cluster
+
+from ducktape_tests.drill import NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, Drill, Load, spec
+from pyhooks import gate
+from pyhooks.checker.phases import OK
+from pyhooks.cluster import moving, topics
+from pyhooks.cluster.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
+
+# Two of three replicas in rack a.
+AAB = (1, 2, 3)
+LOST = "b"
+# out of rack b, into it again, out of it, to one more rack, to a single replica, and back
+MOVES = ((1, 2), (1, 3), (1, 2), (1, 2, 5), (5,), AAB)
+WARNING = re.compile(r"reassignment\(s\) of (\w+) (?:are to|end with in-sync) replicas in too few racks")
+LOAD = (Load("plain"), Load("idem", "idempotent"))
+
+
+class MovesTest(Drill):
+    """Five brokers in racks a, a, b, b, c and three controllers outside."""
+
+    # -- brokers ------------------------------------------------------------------------------------------------------
+
+    @cluster(num_nodes=9)
+    def test_a_broker_restarts_in_another_rack(self) -> None:
+        """What counts is the rack that a broker is in now, not the one that it was in, or its disk.
+
+        setup: topics on replicas in racks a, a, b with M=2, R=2; one without retries, one idempotent.
+        drive: produce; restart the broker of rack b in rack a, then the leader in rack c, then both where they were,
+            each in good order.
+        validate: with all replicas in sync, acknowledged or refused as M, R and the racks of the moment demand, with
+            each attempt of a probe; all checkers.
+        """
+        with self.driven([spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2)], LOAD):
+            now = dict(self.racks)
+            self._phase("all where they belong", "plain", AAB, AAB)
+            for broker, rack in ((3, "a"), (1, "c"), (3, self.racks[3]), (1, self.racks[1])):
+                self._restart(broker, rack)
+                now[broker] = rack
+                where = ", ".join(now[one] for one in AAB)
+                self._phase(f"broker {broker} in rack {rack}, replicas in racks {where}", "plain", AAB, AAB, now)
+                self.go_on()
+            self.kafka.elect_preferred()
+        self.judge(("delivery", "offsets", "promise", "progress", "refusals"))
+
+    def _restart(self, broker: int, rack: str) -> None:
+        """Restarts a broker in a rack, and waits until it is in sync again."""
+        (node,) = [node for node in self.kafka.brokers() if node.node_id == broker]
+        self.kafka.stop_kafka(node)
+        for one in self.specs:
+            topics.wait_isr(self.kafka.admin, one.name, frozenset(one.replicas) - {broker})
+        self.kafka.configure(node, {"broker.rack": rack})
+        self.kafka.start_kafka(node)
+        for one in self.specs:
+            topics.wait_isr(self.kafka.admin, one.name, frozenset(one.replicas))
+
+    # -- replicas -----------------------------------------------------------------------------------------------------
+
+    @cluster(num_nodes=9)
+    def test_replicas_are_moved_out_of_a_rack(self) -> None:
+        """A reassignment into too few racks is carried out, told of, and refused to be written to; into one more, not.
+
+        setup: topics on replicas in racks a, a, b with M=2, R=2; one without retries, one idempotent.
+        drive: produce; move the replica of rack b away, a rack back, all but one replica away, and all back; kill rack
+            b, and move its replica to rack c while it is away; heal, and move it back.
+        validate: after each move, acknowledged or refused as M and R, bounded by the number of replicas, and the racks
+            of the ISR demand; the controller has warned of each move into too few racks; all checkers.
+        """
+        with self.driven([spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2)], LOAD):
+            self._phase("before", "plain", AAB, AAB)
+            for turn, placed in enumerate(MOVES, 1):
+                self._move(placed)
+                self._phase(f"move {turn}, to {list(placed)}", "plain", placed, placed)
+                self.go_on()
+            with self.fault("kill", rack=LOST):
+                topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
+                topics.wait_isr(self.kafka.admin, "idem", frozenset({1, 2}))
+                self._phase("without rack b", "plain", AAB, (1, 2))
+                self._move((1, 2, 5))
+                self._phase("out of rack b while it is away", "plain", (1, 2, 5), (1, 2, 5))
+                self.go_on()
+            self._move(AAB)
+            self.kafka.elect_preferred()
+            self._phase("back in rack b", "plain", AAB, AAB)
+        self._check_warnings([*MOVES, (1, 2, 5), AAB])
+        self.judge(("delivery", "offsets", "promise", "progress", "refusals"))
+
+    def _move(self, brokers: Sequence[int], *, in_sync: bool = True) -> None:
+        """Moves all topics, in their order, and waits until that is over."""
+        moves = {one.name: tuple(brokers) for one in self.specs}
+        self.kafka.reassign(moves)
+        moving.wait_placed(self.kafka.topology.bootstrap, moves, in_sync=in_sync)
+
+    def _check_warnings(self, moved: Sequence[Sequence[int]]) -> None:
+        """The controllers must have warned of each move into too few racks, of each topic once, and of no other."""
+        logs = [self.kafka.run_on(node, f"cat {self.kafka.log}") for node in self.kafka.topology.controllers]
+        told = Counter(WARNING.findall("".join(logs)))
+        short = sum(not self._said(one, placed, placed).passes for one in self.specs[:1] for placed in moved)
+        assert told == dict.fromkeys((one.name for one in self.specs), short), f"{told}, {short} of each are expected"
+
+    # -- leadership ---------------------------------------------------------------------------------------------------
+
+    @cluster(num_nodes=9)
+    def test_leadership_moves_during_the_outage(self) -> None:
+        """Whoever of a single rack leads, and however late it learns of it, acknowledges nothing.
+
+        setup: topics on replicas in racks a, a, b with M=2: two with R=2, one of them idempotent, and one with R=1.
+        drive: kill rack b; produce while the two replicas of rack a lead by turns, four times; heal; produce.
+        validate: with R=2 refused under each leader, with R=1 acknowledged, as a control; acknowledged in the end; all
+            checkers.
+        """
+        specs = [spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2), spec("free", AAB, 2, 1)]
+        names = [one.name for one in specs]
+        with self.driven(specs, [*LOAD, Load("free", "idempotent")]):
+            with self.fault("kill", rack=LOST):
+                for name in names:
+                    topics.wait_isr(self.kafka.admin, name, frozenset({1, 2}))
+                for turn, order in enumerate([(2, 1, 3), AAB] * 2, 1):
+                    self._move(order, in_sync=False)
+                    self.kafka.elect_preferred()
+                    moving.wait_led(self.kafka.topology.bootstrap, names, order[0])
+                    for name in ("plain", "free"):
+                        self._phase(f"{name}, broker {order[0]} leads in turn {turn}", name, AAB, (1, 2))
+                self.go_on()
+            topics.wait_settled(self.kafka.admin, specs)
+            self._phase("rack back", "plain", AAB, AAB)
+        self.judge(("delivery", "offsets", "promise", "progress", "refusals"))
+
+    # -- what is expected ---------------------------------------------------------------------------------------------
+
+    def _phase(
+        self, name: str, topic: str, replicas: Sequence[int], isr: Sequence[int], racks: Mapping[int, str] | None = None
+    ) -> None:
+        """Single attempts that are all to end as the topic's thresholds demand of an ISR."""
+        (one,) = [one for one in self.specs if one.name == topic]
+        said = self._said(one, replicas, isr, racks)
+        expect = OK if said.passes else NOT_ENOUGH_RACKS if said.enough_replicas else NOT_ENOUGH_REPLICAS
+        self.phase(name, topic, expect)
+
+    def _said(
+        self, one: TopicSpec, replicas: Sequence[int], isr: Sequence[int], racks: Mapping[int, str] | None = None
+    ) -> gate.Answer:
+        """What a topic's thresholds say of an ISR, in the racks of the topology or in others."""
+        need = {name: int(one.config[name]) for name in (MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS)}
+        return gate.ask(
+            isr,
+            racks or self.racks,
+            min_replicas=need[MIN_INSYNC_REPLICAS],
+            min_racks=need[MIN_INSYNC_RACKS],
+            replicas=len(replicas),
+        )

@@ -1,0 +1,223 @@
+"""A rolling upgrade from stock Kafka to the overlay and back, node by node, under the load of several clients."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from typing import Any
+
+from ducktape.mark.resource import cluster
+
+from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, spec
+from pyhooks.build.distribution import Distribution
+from pyhooks.cluster import handshake, moving, tools, topics
+from pyhooks.cluster.topology import Node
+from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.wait import wait_for
+from pyhooks.workload.known import note_known
+from pyhooks.workload.settings import change
+
+AAB = (1, 2, 3)
+# the broker whose absence leaves replicas in one rack; by the order of the roll it goes before those of rack a
+THIRD = 3
+STOCK_CLIENT = "4.3.1"
+LONG = ("--timeout-ms", "60000")
+# of librdkafka: with less it writes records again that were refused for long
+LONGER = ("--timeout-ms", "120000")
+STARTED = "Kafka Server started"
+# a stock broker at level 1, and a stock controller that reads of it
+NOT_LET_IN = "returned error UNSUPPORTED_VERSION"
+# an hour by default, which is the longest time that the way back would take
+SNAPSHOTS = {"metadata.log.max.snapshot.interval.ms": "5000"}
+START_S = 120.0
+# a voter that is gone falls behind by two records a second
+LAG = 4
+EPOCH = re.compile(rf"{re.escape(RACKS_FEATURE)}\s.*FinalizedVersionLevel: 0\s.*Epoch: (\d+)")
+CHECKPOINT = re.compile(r"(\d+)-\d+\.checkpoint")
+
+
+class RollingTest(Drill):
+    """Five brokers in racks a, a, b, b, c and three controllers outside, formatted and started by stock Kafka."""
+
+    OVERLAY = False
+    SECONDS = 1200.0
+
+    @cluster(num_nodes=9)
+    def test_stock_to_overlay_and_back(self) -> None:
+        """Nobody loses a record or meets an error that it does not know, whatever runs side by side.
+
+        setup: stock Kafka; topics on replicas in racks a, a, b with M=2, driven by a stock client, a patched one and
+            librdkafka, all idempotent.
+        drive: restart each broker, then each controller, in good order with the overlay; enable the feature and set
+            R=2; let a broker start without the overlay; set R=1, downgrade the feature, wait for metadata snapshots,
+            and restart each broker and controller without the overlay. At each stage ask for R=2 and for the feature,
+            and have single attempts while the replicas of rack a are alone.
+        validate: R=2 is refused as long as one node lacks the overlay or the feature is off; single attempts are
+            acknowledged with R=1 by stock leaders and patched ones, and refused with R=2; a broker without the overlay
+            is not let in at R=2; all checkers.
+        """
+        self._rows: list[dict[str, Any]] = []
+        self._took_s: dict[str, float] = {}
+        self._software = {node.name: "stock" for node in self.kafka.topology.nodes}
+        specs = [spec(name, AAB, 2) for name in ("stock", "patched", "rdkafka")]
+        loads = [
+            Load("stock", "idempotent", STOCK_CLIENT, 10, LONG),
+            Load("patched", "idempotent", "patched", 10, LONG),
+            Load("rdkafka", "idempotent", "confluent", 10, LONGER),
+        ]
+        note_known(self.history, [STOCK_CLIENT, "confluent"])
+        with self.driven(specs, loads):
+            self._refuses_racks("all stock")
+            self._roll_all("overlay")
+            self._racks_required()
+            self._way_back()
+            self._roll_all("stock")
+            self.kafka.elect_preferred()
+        self.figures(restart_s=self._took_s, mixed=self._rows)
+        self.judge((*NEEDS, "known", "refusals"))
+
+    # -- the roll -----------------------------------------------------------------------------------------------------
+
+    def _roll_all(self, software: str) -> None:
+        """Restarts all nodes with other software, brokers first, the leader last of them."""
+        self.kafka.elect_preferred()
+        moving.wait_led(self.kafka.topology.bootstrap, [one.name for one in self.specs], AAB[0])
+        for kind, nodes in (("broker", self.kafka.brokers()[::-1]), ("controller", self.kafka.topology.controllers)):
+            for number, node in enumerate(nodes, 1):
+                self._roll(node, software)
+                if number in (1, len(nodes)):
+                    self._refuses_racks(f"{number} of {len(nodes)} {kind}s to {software}")
+            self.go_on()
+
+    def _roll(self, node: Node, software: str) -> None:
+        """Restarts a node in good order with other software and waits until it does its work again."""
+        begun = time.monotonic()
+        self.kafka.stop_kafka(node)
+        if node.node_id == THIRD:
+            self._alone(f"on the way to {software}, led by {self._leader()}")
+        started = self._count(node, STARTED)
+        self._start(node, software)
+        wait_for(lambda: self._count(node, STARTED) > started, what=f"{node.name} to start", timeout_s=START_S)
+        if node.is_broker:
+            self.kafka.wait_unfenced([node])
+            self._all_in_sync()
+        else:
+            wait_for(lambda: self._follows(node), what=f"{node.name} to follow the quorum", timeout_s=START_S)
+        self._took_s[f"{node.name} to {software}"] = round(time.monotonic() - begun, 1)
+
+    def _start(self, node: Node, software: str) -> None:
+        self.kafka.classpath = Distribution.load().classpath(overlay=software == "overlay")
+        self.kafka.configure(node, SNAPSHOTS)
+        self.kafka.start_kafka(node)
+        self._software[node.name] = software
+        self.history.note("test", "roll", "info", node=node.name, software=software)
+
+    def _all_in_sync(self) -> None:
+        moving.wait_placed(self.kafka.topology.bootstrap, {one.name: one.replicas for one in self.specs})
+
+    def _follows(self, controller: Node) -> bool:
+        """Whether the leader of the quorum has heard of a controller just now."""
+        told = self.kafka.ask_quorum(["describe", "--replication"], self.kafka.brokers())
+        # node id, directory id, log end offset, lag, …
+        rows = [line.split() for line in told.splitlines()]
+        return any(row[0] == str(controller.node_id) and int(row[3]) in range(LAG + 1) for row in rows[1:] if row)
+
+    def _count(self, node: Node, text: str) -> int:
+        """How many lines of a node's log have a text in them."""
+        return int(self.kafka.run_on(node, f"grep -c {shlex.quote(text)} {self.kafka.log} || true").strip() or 0)
+
+    # -- what a mixed cluster does ------------------------------------------------------------------------------------
+
+    def _refuses_racks(self, stage: str) -> None:
+        """Asks for the feature, if a node lacks the overlay, and for R=2; keeps the words that refuse them."""
+        row: dict[str, Any] = {"stage": stage, "software": self._counted()}
+        row["the feature"] = self._feature("upgrade", 1) if "stock" in self._software.values() else "not asked for"
+        row["level"] = self._level()
+        assert not row["level"], f"{stage}: the feature is on: {row['the feature']}"
+        try:
+            change(self.kafka.admin, "patched", self.history, min_racks=2)
+        except topics.RefusedError as error:
+            row["R=2"] = str(error)
+        self._rows.append(row)
+        assert "R=2" in row, f"{stage}: R=2 was taken"
+
+    def _alone(self, stage: str, expect: str = "ok") -> None:
+        """Single attempts while the replicas of rack a are alone."""
+        for one in self.specs:
+            topics.wait_isr(self.kafka.admin, one.name, frozenset(AAB) - {THIRD})
+        self.phase(f"rack a alone, {stage}", "patched", expect)
+        self._rows.append({"stage": stage, "software": self._counted(), "single attempts of rack a alone": expect})
+
+    def _counted(self) -> dict[str, int]:
+        """How many brokers and controllers have the overlay."""
+        nodes = {"brokers": self.kafka.brokers(), "controllers": self.kafka.topology.controllers}
+        return {kind: sum(self._software[node.name] == "overlay" for node in own) for kind, own in nodes.items()}
+
+    def _leader(self) -> str:
+        """The software of the broker that leads."""
+        state = topics.states(self.kafka.admin, ["patched"], timeout_s=topics.LOOK_S)["patched"]
+        (node,) = [node for node in self.kafka.brokers() if node.node_id == state.leader]
+        return self._software[node.name]
+
+    # -- the feature --------------------------------------------------------------------------------------------------
+
+    def _racks_required(self) -> None:
+        """All have the overlay: R=2 is taken, and nobody without it is let in."""
+        said = self._feature("upgrade", 1)
+        wait_for(lambda: self._level() == 1, what=f"the feature ({said})", timeout_s=30)
+        change(self.kafka.admin, "patched", self.history, min_racks=2)
+        node = next(node for node in self.kafka.brokers() if node.node_id == THIRD)
+        self.kafka.stop_kafka(node)
+        self._alone("R=2", NOT_ENOUGH_RACKS)
+        refused = self._count(node, NOT_LET_IN)
+        self._start(node, "stock")
+        wait_for(lambda: self._count(node, NOT_LET_IN) > refused, what=f"{node.name} to be refused", timeout_s=START_S)
+        self._alone("R=2, and broker 3 starts without the overlay", NOT_ENOUGH_RACKS)
+        self.kafka.kill_kafka(node)
+        self._start(node, "overlay")
+        self._all_in_sync()
+        self.phase("R=2, broker 3 with the overlay", "patched")
+
+    def _way_back(self) -> None:
+        """The feature goes, and its level from all that a stock node would read."""
+        row = {"stage": "R=2, asked for the way back", "software": self._counted(), "the feature": ""}
+        row["the feature"] = self._feature("downgrade", 0)
+        self._rows.append(row)
+        assert self._level() == 1, f"the feature went while R=2: {row['the feature']}"
+        change(self.kafka.admin, "patched", self.history, min_racks=1)
+        said = self._feature("downgrade", 0)
+        wait_for(lambda: self._level() == 0, what=f"the downgrade ({said})", timeout_s=30)
+        (epoch,) = EPOCH.findall(self._tool("features", "describe"))
+        for node in self.kafka.topology.nodes:
+            wait_for(
+                lambda node=node: self._snapshot(node) > int(epoch),  # type: ignore[misc]
+                what=f"a snapshot of {node.name} behind metadata offset {epoch}",
+                timeout_s=60,
+                interval_s=0.5,
+            )
+
+    def _snapshot(self, node: Node) -> int:
+        """The metadata offset at which the last snapshot of a node ends."""
+        names = self.kafka.run_on(node, f"ls {self.kafka.data}/__cluster_metadata-0")
+        return max(map(int, CHECKPOINT.findall(names)), default=-1)
+
+    def _feature(self, how: str, level: int) -> str:
+        """What the tool says when it is asked for a level of the feature."""
+        words = [how, "--feature", f"{RACKS_FEATURE}={level}"]
+        # what the first depends on; it stays on, as a stock Kafka has it
+        words[1:1] = ["--feature", f"{ELR_FEATURE}=1"] if level else []
+        told = self._tool("features", *words)
+        about = [line for line in told.splitlines() if RACKS_FEATURE in line]
+        return (about or told.splitlines() or [""])[0].strip()
+
+    def _tool(self, name: str, *words: str) -> str:
+        """What a tool of the overlay writes, however it ends."""
+        node = self.kafka.brokers()[0]
+        command = tools.command(Distribution.load().classpath(), name, words, node.address)
+        return self.kafka.run_on(node, f"{shlex.join(command)} 2>&1 || true")
+
+    def _level(self) -> int:
+        """The level of the feature as a broker tells it."""
+        node = self.kafka.brokers()[0]
+        return handshake.finalized(node.ip, int(node.address.rpartition(":")[2]), 5.0).get(RACKS_FEATURE, 0)

@@ -1,0 +1,83 @@
+"""Clients that nobody has patched meet errors that they know, and others are found."""
+
+from __future__ import annotations
+
+import pytest
+from histories import REFUSED, TIMEOUT, TOO_FEW, Simulated, changed, event, is_, without
+
+from pyhooks.checker.judging import judge
+from pyhooks.checker.known import check_known_errors
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event
+from pyhooks.workload.known import names_of
+
+KNOWN = [TOO_FEW, TIMEOUT]
+
+
+def outage(client: str | None, exception: str | None) -> list[Event]:
+    """Records of a client: one acknowledged, one that got an error."""
+    made = Simulated(need_replicas=2)
+    made.note("test", "known-errors", "info", client="4.3.1", names=KNOWN)
+    made.produce()
+    made.lose("b")
+    made.produce()
+    made.end()
+    return changed(changed(made.events, is_("intend"), client=client), is_("produce", "fail"), exception=exception)
+
+
+@pytest.mark.parametrize(
+    ("client", "exception", "valid"),
+    [
+        ("4.3.1", TOO_FEW, "true"),
+        ("4.3.1", TIMEOUT, "true"),
+        ("4.3.1", REFUSED, "false"),
+        ("4.3.1", "org.apache.kafka.common.errors.UnknownServerException", "false"),
+        ("4.3.1", "not-reported", "unknown"),
+        # nobody told what it knows
+        ("confluent", "NOT_ENOUGH_REPLICAS", "unknown"),
+        (None, TOO_FEW, "unknown"),
+        # it is about nobody
+        ("patched", REFUSED, "unknown"),
+    ],
+)
+def test_errors_that_a_client_knows(client: str | None, exception: str, valid: str) -> None:
+    assert check_known_errors(outage(client, exception)).valid == valid
+
+
+def test_a_client_of_which_something_is_told_must_have_tried() -> None:
+    events = outage("4.3.1", TOO_FEW)
+    told = event(events[-1].mono_ns, "test", "known-errors", "info", client="confluent", names=["_TIMED_OUT"])
+    assert check_known_errors([*events, told]).because == ("no attempt of a client confluent",)
+
+
+def test_it_is_asked_where_a_history_tells_what_clients_know() -> None:
+    events = outage("4.3.1", TOO_FEW)
+    assert "known" in {one.checker for one in judge(events)[0]}
+    assert "known" in judge(without(events, is_("known-errors")))[1]
+
+
+def test_transactions_tell_of_errors_too() -> None:
+    events = outage("4.3.1", TOO_FEW)
+    failed = event(
+        events[-1].mono_ns, "producer", "txn", "fail", run="producer-1", txn=0, records=1, asked="commit",
+        exception=REFUSED,
+    )  # fmt: skip
+    assert check_known_errors([*events, failed]).valid == "false"
+
+
+def test_what_librdkafka_knows() -> None:
+    names = names_of("confluent")
+    assert {"NOT_ENOUGH_REPLICAS", "_MSG_TIMED_OUT", "NOT_LEADER_FOR_PARTITION"} <= names
+    assert not names & {"UNKNOWN", "ERR_137?", "NOT_ENOUGH_RACKS"}
+
+
+@pytest.mark.build
+def test_what_stock_java_knows() -> None:
+    names = names_of("4.3.1")
+    assert {TOO_FEW, TIMEOUT} <= names
+    assert not names & {REFUSED, "org.apache.kafka.common.errors.UnknownServerException"}
+
+
+def test_the_patched_client_is_not_asked() -> None:
+    with pytest.raises(RackgateError, match="patched"):
+        names_of("patched")

@@ -1,0 +1,105 @@
+"""What is read from a broker's metadata, and who is asked. The answers were written by Kafka's own classes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyhooks.cluster.metadata import Asker, Metadata, Partition, parse, request
+from pyhooks.errors import RackgateError
+
+ANSWER = bytes.fromhex(
+    "000000010000000000000003000000010002683100002384000161000000020002683200002384ffff00000003000268330000238400016200"
+    "0263310000000200000002000000017400000000020000000000000000000300000004000000030000000100000003000000040000000200"
+    "000003000000010000000100000004000500000001ffffffffffffffff00000001000000040000000100000004000000010000000400030004"
+    "676f6e650000000000"
+)
+EMPTY = bytes.fromhex("000000010000000000000000ffffffffffff00000000")
+REQUEST = bytes.fromhex("000300070000000100087261636b67617465000000020001740004676f6e6500")
+TOLD = Metadata(
+    {1: "a", 2: "", 3: "b"},
+    2,
+    {("t", 0): Partition(3, (3, 1), (1, 3, 4)), ("t", 1): Partition(-1, (4,), (4,))},
+)
+
+
+def framed(answer: bytes) -> bytes:
+    return len(answer).to_bytes(4) + answer
+
+
+def test_the_question_is_kafka_s() -> None:
+    assert request(["t", "gone"]) == framed(REQUEST)
+
+
+def test_an_answer() -> None:
+    assert parse(ANSWER) == TOLD
+    assert parse(EMPTY) == Metadata({}, -1, {})
+
+
+@given(st.integers(0, len(ANSWER) - 1))
+def test_an_answer_that_ends_early_is_none(size: int) -> None:
+    with pytest.raises(IndexError):
+        parse(ANSWER[:size])
+
+
+@contextmanager
+def broker(answer: bytes | None) -> Iterator[str]:
+    """Answers every question with these bytes, or takes it and is silent; yields its address."""
+    with ExitStack() as kept:
+        listener = kept.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+        def serve() -> None:
+            while True:
+                try:
+                    client = kept.enter_context(listener.accept()[0])
+                except OSError:
+                    return
+                if answer is not None:
+                    with client:
+                        client.recv(65536)
+                        client.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        # closing alone does not wake who waits
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+@contextmanager
+def dead() -> Iterator[str]:
+    """The address of a port that refuses."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+def test_who_is_silent_dead_or_no_broker_is_left_for_the_next() -> None:
+    with broker(None) as silent, dead() as gone, broker(b"HTTP/1.1 400") as other, broker(framed(ANSWER)) as sound:
+        asker = Asker(f"{silent},{gone},{other},{sound}", each_s=0.3)
+        assert asker.ask(["t"], 5) == TOLD
+        begun = time.monotonic()
+        assert asker.ask(["t"], 5) == TOLD
+        assert time.monotonic() - begun < 0.3, "the one that answered is asked first"
+
+
+def test_nobody_answers_in_time() -> None:
+    with broker(None) as one, broker(None) as two, broker(None) as three:
+        begun = time.monotonic()
+        with pytest.raises(RackgateError, match=r"timed out.*; .*timed out") as found:
+            Asker(f"{one},{two},{three}", each_s=0.2).ask(["t"], 0.3)
+        assert time.monotonic() - begun < 1
+        assert three not in str(found.value), "there was no time left"
+
+
+def test_what_can_t_be_read_is_told() -> None:
+    with broker(framed(ANSWER[:50])) as one, pytest.raises(RackgateError, match="can't read its answer to Metadata"):
+        Asker(one).ask(["t"], 2)

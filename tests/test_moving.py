@@ -1,0 +1,63 @@
+"""Moves of replicas: what the tool is told, and when one is over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from pyhooks.cluster import moving
+from pyhooks.cluster.metadata import Metadata, Partition
+from pyhooks.errors import RackgateError
+
+UNDER_WAY = Metadata({}, 1, {("t", 0): Partition(1, (1, 2), (1, 5, 2))})
+LATE = Metadata({}, 1, {("t", 0): Partition(1, (1,), (1, 5))})
+OVER = Metadata({}, 1, {("t", 0): Partition(1, (5, 1), (1, 5))})
+
+
+def test_the_document_of_the_tool() -> None:
+    assert json.loads(moving.document({"t": (1, 5)})) == {
+        "version": 1,
+        "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 5]}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("told", "brokers", "in_sync", "placed"),
+    [
+        (UNDER_WAY, (1, 5), False, False),
+        (LATE, (1, 5), False, True),
+        (LATE, (1, 5), True, False),
+        (OVER, (1, 5), True, True),
+        (OVER, (5, 1), True, False),
+        (Metadata({}, 1, {}), (1, 5), False, False),
+    ],
+)
+def test_when_a_move_is_over(told: Metadata, brokers: tuple[int, ...], *, in_sync: bool, placed: bool) -> None:
+    assert moving.is_placed(told, "t", brokers, in_sync=in_sync) is placed
+
+
+def test_a_move_is_waited_for_though_nobody_answers_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Metadata | None] = [None, UNDER_WAY, OVER]
+
+    class Asked:
+        def __init__(self, _bootstrap: str) -> None:
+            self.asked = 0
+
+        def ask(self, topics: Sequence[str], _timeout_s: float) -> Metadata:
+            assert list(topics) == ["t"]
+            answer = answers[min(self.asked, len(answers) - 1)]
+            self.asked += 1
+            if answer is None:
+                raise RackgateError("nobody")
+            return answer
+
+    monkeypatch.setattr(moving, "Asker", Asked)
+    moving.wait_placed("x:1", {"t": (1, 5)}, timeout_s=5)
+    answers[:] = [UNDER_WAY]
+    with pytest.raises(RackgateError, match=r"t on \[1, 5\]"):
+        moving.wait_placed("x:1", {"t": (1, 5)}, timeout_s=0.5)
+    moving.wait_led("x:1", ["t"], 1, timeout_s=5)
+    with pytest.raises(RackgateError, match="broker 5 to lead t"):
+        moving.wait_led("x:1", ["t"], 5, timeout_s=0.5)
