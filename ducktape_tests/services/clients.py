@@ -38,8 +38,8 @@ class Program:
         self.workload = workload
         self.run_id = f"run-{uuid.uuid4().hex[:8]}"
         self._clients, self._history = clients, history
-        self._file = f"{clients.SCRATCH}/{self.run_id}.jsonl"
-        self._log = f"{clients.SCRATCH}/{self.run_id}.log"
+        self._file = f"{clients.scratch}/{self.run_id}.jsonl"
+        self._log = f"{clients.scratch}/{self.run_id}.log"
         self._read, self._half = 0, b""
         words = [clients.python, "-m", f"pyhooks.workload.{workload}", *arguments]
         words += ["--history", self._file, "--run", self.run_id]
@@ -100,11 +100,11 @@ class Clients(Service):
         python: the interpreter on the node that has the project installed; the driver's own by default.
     """
 
-    SCRATCH = "/tmp/rackgate-clients"  # noqa: S108 - a folder of the client's node, removed at the end
-
     def __init__(self, context: Any, python: str = sys.executable) -> None:
         super().__init__(context, num_nodes=1)
         self.python = python
+        # The clients' place of a lab has the machine's own /tmp: labs beside each other must not remove each other's.
+        self.scratch = f"/tmp/rackgate-clients-{uuid.uuid4().hex[:8]}"  # noqa: S108 - on the node, removed at the end
         self._begun: list[Program] = []
 
     @property
@@ -120,7 +120,7 @@ class Clients(Service):
 
     def start_node(self, node: Any, **_: Any) -> None:
         """Makes the scratch folder."""
-        node.account.ssh(f"mkdir -p {self.SCRATCH}")
+        node.account.ssh(f"mkdir -p {self.scratch}")
 
     def stop_node(self, node: Any, **_: Any) -> None:  # noqa: ARG002 - there is one
         """Ends what a failed test has left running."""
@@ -130,7 +130,7 @@ class Clients(Service):
 
     def clean_node(self, node: Any, **_: Any) -> None:
         """Removes the scratch folder."""
-        node.account.ssh(f"rm -rf {self.SCRATCH}")
+        node.account.ssh(f"rm -rf {self.scratch}")
 
     def run(self, workload: str, history: History, *arguments: str) -> tuple[Event, ...]:
         """Runs ``python -m pyhooks.workload.<workload>`` to its end and appends its events to ``history``.
@@ -138,7 +138,7 @@ class Clients(Service):
         Returns:
             The events that it wrote.
         """
-        remote = f"{self.SCRATCH}/{workload}.jsonl"
+        remote = f"{self.scratch}/{workload}.jsonl"
         words = [self.python, "-m", f"pyhooks.workload.{workload}", "--history", remote, *arguments]
         self.account.ssh(f"rm -f {remote}")
         self.account.ssh(shlex.join(words))
