@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pyhooks.checker import settling
+from pyhooks.checker import rides, settling
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import check_faults
 from pyhooks.checker.offsets import check_offsets
@@ -15,6 +15,7 @@ from pyhooks.checker.progress import check_progress
 from pyhooks.checker.promise import check_promise
 from pyhooks.checker.recovery import check_recovery
 from pyhooks.checker.refusals import check_refusals
+from pyhooks.checker.rides import check_rides
 from pyhooks.checker.settling import SETTLE_S, Settling
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.verdict import Verdict
@@ -68,6 +69,7 @@ CHECKERS: Mapping[str, Checker] = {
         lambda one: one.data.get("exception") in TOO_FEW,
         settles=True,
     ),
+    "rides": Checker(check_rides, "clients ride an outage out by their own retries", _op(rides.OP)),
     "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
 }
 
