@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pyhooks.checker import rides, settling
+from pyhooks.checker import rides, settling, truth
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import check_faults
+from pyhooks.checker.gauges import check_meter, check_metrics
 from pyhooks.checker.offsets import check_offsets
 from pyhooks.checker.phases import check_phases
 from pyhooks.checker.progress import check_progress
@@ -70,6 +71,8 @@ CHECKERS: Mapping[str, Checker] = {
         settles=True,
     ),
     "rides": Checker(check_rides, "clients ride an outage out by their own retries", _op(rides.OP)),
+    "metrics": Checker(check_metrics, "gauges of the gate are true, at most 2 s late", _op(truth.END)),
+    "meter": Checker(check_meter, "the meter counts what clients were refused", _op(truth.END)),
     "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
 }
 
