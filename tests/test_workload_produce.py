@@ -40,6 +40,10 @@ class Fake:
     seen_at_send: list[int] = field(default_factory=list)
     history: Path | None = None
 
+    def learn(self, topics: Sequence[str]) -> str:
+        self.steps += [f"learn {topic}" for topic in topics]
+        return self.fails("learn") or ""
+
     def send(self, records: Sequence[Record]) -> None:
         if self.history is not None:
             text = self.history.read_text(encoding="utf-8") if self.history.exists() else ""
@@ -111,7 +115,20 @@ def test_every_record_is_announced_sent_and_told_of(tmp_path: Path) -> None:
     assert min(client.seen_at_send) >= 1, "announced before the first is sent"
     assert [event.data["to"] for event in of(events, "end")] == [{"0": 100, "1": 100, "2": 100}] * 2
     assert Records(events).unnoted() == []
-    assert client.steps == ["close", "release"]
+    assert client.steps == ["learn t", "learn u", "close", "release"]
+
+
+def test_a_client_that_cannot_learn_where_to_send_says_so_and_sends_all_the_same(tmp_path: Path) -> None:
+    left = ["org.apache.kafka.common.errors.TimeoutException"] * 2
+    client = Fake(fails=lambda step: left.pop() if step == "learn" and left else None)
+    events = drive(replace(PLAN, topics=("t",)), tmp_path / "slow.jsonl", client)
+    assert client.steps.count("learn t") == 3
+    assert not of(events, "learn"), "the third try told"
+    client = Fake(fails=lambda step: "TIMED_OUT" if step == "learn" else None)
+    events = drive(replace(PLAN, topics=("t",)), tmp_path / "never.jsonl", client)
+    (told,) = of(events, "learn")
+    assert (told.outcome, told.data["exception"]) == ("unknown", "TIMED_OUT")
+    assert len(of(events, "produce")) == 300
 
 
 def test_no_record_is_sent_before_it_was_announced(tmp_path: Path) -> None:
@@ -325,7 +342,7 @@ def test_a_client_that_cannot_be_closed_ends_the_process_all_the_same(tmp_path: 
     plan = replace(PLAN, topics=("t",), count=3, seconds=None)
     with pytest.raises(RackgateError, match="the JVM does not answer"):
         drive(plan, path, client, 1)
-    assert client.steps == ["release"]
+    assert client.steps == ["learn t", "release"]
     events = list(History(path).events())
     assert [one.data["exception"] for one in of(events, "produce")] == ["not-reported"] * 3
     assert not of(events, "end")

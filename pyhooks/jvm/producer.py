@@ -192,6 +192,15 @@ class Producer(Client):
             raise
         return future
 
+    def learn(self, topic: str) -> None:
+        """Waits until the producer knows the topic's partitions, for at most ``max.block.ms``.
+
+        Raises:
+            JavaError: nobody told in time.
+        """
+        with java_errors():
+            self._java.learn(topic)
+
     def init_transactions(self) -> None:
         """Makes the producer ready for transactions; once, before the first.
 

@@ -172,6 +172,9 @@ CLOSE_GRACE_S = 2.0
 class Client(Protocol):
     """A producer that answers for every record that it was given."""
 
+    def learn(self, topics: Sequence[str]) -> str:
+        """Asks for the topics' leaders, for at most the settings' timeout each; returns what went wrong, or ``""``."""
+
     def send(self, records: Sequence[Record]) -> None:
         """Hands records over; it may wait for the topic's leader to be known, at most the settings' timeout."""
 
@@ -223,6 +226,17 @@ class Java:
         self._producer = Producer(
             settings.bootstrap, settings.java(), home=home, close_timeout_s=settings.close_timeout_s
         )
+
+    def learn(self, topics: Sequence[str]) -> str:
+        """See ``Client``."""
+        from pyhooks.jvm.failure import JavaError
+
+        try:
+            for topic in topics:
+                self._producer.learn(topic)
+        except JavaError as error:
+            return error.java_class
+        return ""
 
     def send(self, records: Sequence[Record]) -> None:
         """See ``Client``."""
@@ -324,6 +338,15 @@ class Confluent:
         self._broken = threading.Event()
         self._timeout_s = settings.timeout_ms / 1000
         self._close_timeout_s = settings.close_timeout_s
+
+    def learn(self, topics: Sequence[str]) -> str:
+        """See ``Client``."""
+        try:
+            for topic in topics:
+                self._producer.list_topics(topic, self._timeout_s)
+        except self._kafka.KafkaException as error:
+            return str(error.args[0].name())
+        return ""
 
     def send(self, records: Sequence[Record]) -> None:
         """See ``Client``."""

@@ -6,6 +6,8 @@ Events, of the process that ``--name`` gives (``probe`` or ``producer``):
   idempotent, record_bytes, to}``. Of each partition of ``to``, numbers below its value may have been sent from now
   on. So a producer that is killed leaves word of every record that can be in a log, and any other record of its run is
   an invention.
+* ``learn``, ``unknown``, if the client could not learn where the topics' partitions are before its first record, which
+  is sent all the same: ``data`` ``{run, exception}``.
 * ``produce``, when the outcome of one record is known, ``data`` ``{run, topic, key, seq, partition, intended_ns,
   sent_ns, latency_ms, mode}`` and, as far as there are any, ``offset``, ``exception``, ``message``, ``retriable``,
   ``defaults``, ``txn``; ``mono_ns`` is when the client had its answer:
@@ -53,6 +55,7 @@ AHEAD = 100
 BURST = 500
 # Events go to the disk in pieces: often enough to be read along, seldom enough to cost little.
 WRITE_S = 0.2
+LEARN_TRIES = 3
 NOT_REPORTED = Refused("not-reported", "the client ended without an answer", False)
 
 
@@ -166,6 +169,7 @@ class Producing:
         threads = [threading.Thread(target=self._guarded, args=(target, lane)) for lane in self._lanes]
         collector = threading.Thread(target=self._guarded, args=(self._collect, None))
         collector.start()
+        self._guarded(self._learn, None)
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -189,6 +193,14 @@ class Producing:
         except Exception as error:  # noqa: BLE001 - raised by run()
             self._errors.append(error)
             self.stop.set()
+
+    def _learn(self, _nothing: None) -> None:
+        """Else the first records would wait for that, and time out where a machine is slow to start a client."""
+        for _ in range(LEARN_TRIES):
+            error = self._client.learn(self.plan.topics)
+            if not error or self.stop.is_set():
+                return
+        self.history.note(self.plan.name, "learn", "unknown", run=self.run_id, exception=error)
 
     # -- sending --------------------------------------------------------------------------------------------------
 

@@ -123,6 +123,11 @@ public final class Sender {
         return all.array();
     }
 
+    /** Waits until the producer knows a topic's partitions, for at most {@code max.block.ms}. */
+    public void learn(String topic) {
+        producer.partitionsFor(topic);
+    }
+
     public void initTransactions() {
         producer.initTransactions();
     }
