@@ -17,14 +17,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ducktape_tests.services.clock import compare
 from pyhooks import process
-from pyhooks.cluster import echo, kafka, network, quorum, slowness, tools, topics
+from pyhooks.cluster import echo, kafka, metadatalog, network, quorum, slowness, tools, topics
 from pyhooks.cluster.disks import DATA, Disk
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.lab import BOOT_TIMEOUT_S, Lab, in_lab
 from pyhooks.cluster.running import ProcessState, RunningCluster, state_of
 from pyhooks.cluster.topology import Link, Node, Quality, Topology
 from pyhooks.errors import RackgateError
+from pyhooks.history import History
 from pyhooks.wait import wait_for
 
 if TYPE_CHECKING:
@@ -45,6 +47,14 @@ def _asked(node: Node) -> Iterator[None]:
         raise RackgateError(f"{node.name}: its host can't be asked: {type(error).__name__}: {error}") from error
 
 
+def jmx_options(ip: str, port: int) -> list[str]:
+    """What lets a JVM tell its metrics at a port of an address, to anybody who asks."""
+    told = {"port": port, "rmi.port": port, "host": ip, "authenticate": "false", "ssl": "false"}
+    options = [f"-Dcom.sun.management.jmxremote.{key}={value}" for key, value in told.items()]
+    # the address that clients are sent to
+    return [f"-Djava.rmi.server.hostname={ip}", *options]
+
+
 class Hosts:
     """A cluster whose nodes are hosts.
 
@@ -57,6 +67,7 @@ class Hosts:
         cluster_id: Kafka's.
         directory_ids: controller id to directory id, of a new cluster.
         home: folder on each host for all of Kafka's files.
+        jmx_port: the port at which each Kafka process tells its metrics to whoever asks, or None.
     """
 
     topology: Topology
@@ -66,6 +77,7 @@ class Hosts:
     cluster_id: str
     directory_ids: Mapping[int, str]
     home: str = HOME
+    jmx_port: int | None = None
 
     @property
     def log(self) -> str:
@@ -180,7 +192,7 @@ class Hosts:
             heap_mb=self.topology.heap_mb_of(node),
             properties=f"{self.home}/server.properties",
             log4j=f"{self.home}/log4j2.properties",
-            options=self._shared(node),
+            options=[*self._shared(node), *(() if self.jmx_port is None else jmx_options(node.ip, self.jmx_port))],
         )
         script = f"echo $$ > {self.home}/pid && {before} && exec {shlex.join(command)}"
         self.run_on(node, f"setsid sh -c {shlex.quote(script)} >> {self.log} 2>&1 < /dev/null &")
@@ -289,6 +301,18 @@ class Hosts:
             tar.extractall(into, filter="data")
         local.unlink()
         return disk
+
+    def metadata_log(self, node: Node, history: History) -> None:
+        """Writes the metadata log of a controller whose Kafka does not run into a history.
+
+        Raises:
+            RackgateError: it can't be read, or the controller's clock can't be compared with ours.
+        """
+        segments = self.run_on(node, f"ls {self.data}/{metadatalog.TOPIC}/*.log").split()
+        command = tools.command(self.classpath, "dump-log", metadatalog.words(segments), "")
+        clock = compare(lambda: int(self.run_on(node, "date +%s%N")))
+        records = metadatalog.parse(self.run_on(node, shlex.join(command)))
+        metadatalog.note(records, history, controller=node.node_id, ahead_ns=clock.ahead_ns)
 
     def clear_disk(self, node: Node) -> None:
         """Deletes what is left of a disk that is not formatted."""

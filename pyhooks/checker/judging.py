@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pyhooks.checker import settling
+from pyhooks.checker import rides, settling, truth
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import check_faults
 from pyhooks.checker.groups import check_groups
 from pyhooks.checker.known import check_known_errors
+from pyhooks.checker.gauges import check_meter, check_metrics
 from pyhooks.checker.offsets import check_offsets
 from pyhooks.checker.phases import check_phases
 from pyhooks.checker.progress import check_progress
@@ -18,6 +19,7 @@ from pyhooks.checker.promise import check_promise
 from pyhooks.checker.recovery import check_recovery
 from pyhooks.checker.refusals import check_refusals
 from pyhooks.checker.seen import check_defaults
+from pyhooks.checker.rides import check_rides
 from pyhooks.checker.settling import SETTLE_S, Settling
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.unstuck import check_unstuck
@@ -92,6 +94,9 @@ CHECKERS: Mapping[str, Checker] = {
         settles=True,
     ),
     "known": Checker(check_known_errors, "clients meet errors that they know", _op("known-errors")),
+    "rides": Checker(check_rides, "clients ride an outage out by their own retries", _op(rides.OP)),
+    "metrics": Checker(check_metrics, "gauges of the gate are true, at most 2 s late", _op(truth.END)),
+    "meter": Checker(check_meter, "the meter counts what clients were refused", _op(truth.END)),
     "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
 }
 

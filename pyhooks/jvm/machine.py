@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import jpype
@@ -12,6 +13,7 @@ from pyhooks.errors import RackgateError
 LOG4J = Path(__file__).with_name("log4j2.properties")
 HEAP_MB = 128
 _running: list[str] = []
+_starting = threading.Lock()
 
 
 def ensure_started(classpath: str, *, heap_mb: int = HEAP_MB, log_level: str = "WARN") -> None:
@@ -27,6 +29,12 @@ def ensure_started(classpath: str, *, heap_mb: int = HEAP_MB, log_level: str = "
     Raises:
         RackgateError: there is no Java, or the machine runs with another class path (it can't be changed or restarted).
     """
+    # threads that come at the same time: one starts it, and the others find it running
+    with _starting:
+        _start(classpath, heap_mb, log_level)
+
+
+def _start(classpath: str, heap_mb: int, log_level: str) -> None:
     if jpype.isJVMStarted():
         if _running != [classpath]:
             raise RackgateError(

@@ -1,0 +1,217 @@
+"""Do the metrics of the gate tell the truth, soon enough, and does the meter count what clients were refused?
+
+Reads the polls of brokers (``pyhooks.cluster.metrics``, op ``metric``), the metadata log (``pyhooks.checker.truth``),
+faults, and the events of producers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pyhooks.checker import cluster
+from pyhooks.checker.cluster import Fault
+from pyhooks.checker.records import Records
+from pyhooks.checker.refusals import KNOWS_RACKS
+from pyhooks.checker.truth import COUNTS, GAUGES, Key, Truth
+from pyhooks.checker.verdict import Verdict
+from pyhooks.history import Event
+from pyhooks.workload.certainty import ERRORS
+
+NS = 1_000_000_000
+# how late a gauge may be
+BEHIND_S = 2.0
+# A poll a second, and half a second for one that is late: a longer silence leaves a second of the outage out.
+SILENT_S = 2.5
+METER = "RackCheckFailureRate.Count"
+RACK_GAUGES = tuple(name for name in (*GAUGES, *COUNTS.values()) if "Rack" in name)
+REFUSED = frozenset({f"{ERRORS}.NotEnoughRacksException", f"{ERRORS}.NotEnoughRacksAfterAppendException"})
+SHOWN_MAX = 12
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one broker told at some moment of a stretch of time.
+
+    Attributes:
+        broker: node id.
+        from_ns: when it was asked.
+        to_ns: when the answer was there.
+        values: by topic and partition, or None for both, and the metric's name.
+    """
+
+    broker: int
+    from_ns: int
+    to_ns: int
+    values: Mapping[tuple[str | None, int | None, str], float]
+
+
+def samples(events: Sequence[Event]) -> dict[int, list[Sample]]:
+    """The polls of brokers that were answered, by broker and in the order of time."""
+    found: defaultdict[int, list[Sample]] = defaultdict(list)
+    for event in events:
+        if (event.process, event.op, event.outcome) == ("metrics", "metric", "ok"):
+            broker = int(event.data["broker"])
+            to_ns = event.mono_ns + round(float(event.data["took_ms"]) * 1e6)
+            found[broker].append(Sample(broker, event.mono_ns, to_ns, dict(_values(event))))
+    return {broker: sorted(own, key=lambda one: one.from_ns) for broker, own in found.items()}
+
+
+def _values(event: Event) -> Iterator[tuple[tuple[str | None, int | None, str], float]]:
+    for name, value in event.data["values"].items():
+        if value is not None:
+            yield (None, None, str(name)), float(value)
+    for key, cells in event.data["partitions"].items():
+        topic, _, number = str(key).rpartition("-")
+        for name, value in zip(event.data["columns"], cells, strict=True):
+            if value is not None:
+                yield (topic, int(number), str(name)), float(value)
+
+
+def check_metrics(events: Sequence[Event]) -> Verdict:
+    """Each gauge of each broker that answers shows a value that was true at most two seconds before.
+
+    Wrong is another value, and a gauge that a broker ought to have and does not show. Unknown: a metadata log that is
+    not there, or not whole; a broker that is neither fenced nor under a fault and does not answer for more than
+    ``SILENT_S`` of a fault; no fault; a gauge of racks that showed nothing but 0 in all faults, since one that does
+    nothing at all would show that too.
+
+    Args:
+        events: a whole history.
+    """
+    truth = Truth(events)
+    faults = [one for one in cluster.faults(events) if one.heal_ns is not None]
+    polled = samples(events)
+    missing = list(truth.missing)
+    if not faults:
+        missing.append("no fault in the history that was healed")
+    if truth.from_ns is None:
+        return Verdict.of("metrics", missing=missing or ["nothing tells what is true"])
+    wrong: list[str] = []
+    shown: Counter[str] = Counter()
+    latest: dict[str, float] = {}
+    judged = 0
+    keys: defaultdict[int, list[Key]] = defaultdict(list)
+    for key in truth.keys:
+        keys[key[0]].append(key)
+    for broker, own in sorted(polled.items()):
+        for one in own:
+            # what held up to two seconds before must be known, and until the answer
+            if one.from_ns - BEHIND_S * NS < truth.from_ns or one.to_ns > truth.to_ns:
+                continue
+            judged += 1
+            for key in keys[broker]:
+                wrong += _untrue(truth, one, key, latest)
+            if any(fault.inject_ns <= one.from_ns <= (fault.heal_ns or 0) for fault in faults):
+                shown.update({name for (_, _, name), value in one.values.items() if value})
+    missing += [] if judged else ["no poll of a broker within the time of which the truth is known"]
+    for fault in faults:
+        missing += _silences(truth, fault, faults, polled)
+    missing += [f"{name} showed nothing but 0 in all faults" for name in RACK_GAUGES if not shown[name]]
+    notes = [f"{judged} polls judged"]
+    notes += [f"{name} was up to {late:.2f} s late" for name, late in sorted(latest.items()) if late]
+    if len(wrong) > SHOWN_MAX:
+        wrong = [*wrong[:SHOWN_MAX], f"and {len(wrong) - SHOWN_MAX} more"]
+    return Verdict.of("metrics", wrong=wrong, missing=missing, notes=notes)
+
+
+def _untrue(truth: Truth, sample: Sample, key: Key, latest: dict[str, float]) -> Iterator[str]:
+    """What is wrong with a gauge in a sample; how late it was goes into ``latest``."""
+    broker, topic, number, name = key
+    true = truth.within(key, round(sample.from_ns - BEHIND_S * NS), sample.to_ns)
+    value = sample.values.get((topic, number, name))
+    about = f"broker {broker}: {name}{f' of {topic}-{number}' if topic else ''}"
+    if value is None:
+        # one that comes or goes just then need not be there
+        if None not in true:
+            yield f"{about} is not there, {min(map(str, true))} is true"
+        return
+    if None in true and true == {None}:
+        # what a broker has just been rid of, or is about to get, is nobody's leader's
+        if value:
+            yield f"{about} is {value:g} on a broker that has no replica of it"
+        return
+    if value not in true and not (None in true and value == 0):
+        at_s = (sample.from_ns - (truth.from_ns or 0)) / NS
+        told = ", ".join(sorted(map(str, true)))
+        yield f"{about} is {value:g} at {at_s:.1f} s, true within {BEHIND_S:g} s was {told}"
+    else:
+        late_s = truth.behind_ns(key, value, sample.from_ns, sample.to_ns) / NS
+        latest[name] = max(late_s, latest.get(name, 0.0))
+
+
+def _silences(
+    truth: Truth, fault: Fault, faults: Sequence[Fault], polled: Mapping[int, Sequence[Sample]]
+) -> Iterator[str]:
+    """Stretches of a fault in which a broker that lives and is under no fault does not answer."""
+    from_ns, to_ns = fault.inject_ns, fault.heal_ns or fault.inject_ns
+    for broker in truth.brokers:
+        spared = truth.unfenced(broker, from_ns, to_ns) and not _under(broker, from_ns, to_ns, faults, truth)
+        if not spared:
+            continue
+        inside = [one.from_ns for one in polled.get(broker, ()) if from_ns < one.from_ns < to_ns]
+        longest_s = max(later - one for one, later in pairwise([from_ns, *inside, to_ns])) / NS
+        if longest_s > SILENT_S:
+            yield f"broker {broker} did not answer for {longest_s:.1f} s of {fault.op} {fault.rack or fault.broker}"
+
+
+def _under(broker: int, from_ns: int, to_ns: int, faults: Sequence[Fault], truth: Truth) -> bool:
+    racks = truth.racks
+    return any(
+        one.hits(broker, racks) and one.inject_ns < to_ns and (one.healed_ns or to_ns) > from_ns for one in faults
+    )
+
+
+def check_meter(events: Sequence[Event]) -> Verdict:
+    """The meters of all brokers together count as many refusals as producers were told that try everything once.
+
+    The meter counts each partition of each request that is refused for want of racks (``ReplicaManager`` of
+    ``patch/4.3.1/0013-…``): so every producer must send one record a request, once, and know the error's name. Unknown
+    if one does not, if records were refused by nobody, if a broker's first poll is later than the first record, or its
+    last one earlier than the last answer; and where the counts differ by no more than answers that were lost, or
+    by what a broker may have counted before it ended.
+
+    Args:
+        events: a whole history.
+    """
+    records = Records(events)
+    missing = [
+        f"run {run} does not count refusals: not one record a request, once, by name"
+        for run in sorted({str(event.data["run"]) for event in events if event.op == "intend" and not _counts(event)})
+    ]
+    told = sum(attempt.exception in REFUSED for attempt in records.attempts)
+    lost = sum(attempt.outcome == "unknown" and attempt.exception not in REFUSED for attempt in records.attempts)
+    if not told:
+        missing.append("no record was refused for want of racks")
+    counted, resets = 0, 0
+    begun_ns = min((attempt.sent_ns for attempt in records.attempts), default=0)
+    ended_ns = max((attempt.done_ns for attempt in records.attempts), default=0)
+    polled = samples(events)
+    missing += [] if polled else ["no poll of a broker"]
+    for broker, own in sorted(polled.items()):
+        if own[0].to_ns > begun_ns or own[-1].from_ns < ended_ns:
+            missing.append(f"broker {broker} was not asked before the first record and after the last one")
+        counts = [one.values[None, None, METER] for one in own if (None, None, METER) in one.values]
+        if len(counts) < len(own):
+            missing.append(f"broker {broker}: {METER} is not in {len(own) - len(counts)} of {len(own)} polls")
+        for one, later in pairwise(counts):
+            # a broker that was started again begins anew
+            resets += later < one
+            counted += round(later - one if later >= one else later)
+    said = f"the meters counted {counted} refusals, producers were told {told}"
+    notes = [said, f"{lost} answers were lost", f"{resets} brokers began anew"]
+    if missing:
+        return Verdict.of("meter", missing=missing, notes=notes)
+    if counted == told:
+        return Verdict.of("meter", notes=notes)
+    if told < counted <= told + lost or (counted < told and resets):
+        return Verdict.of("meter", missing=[f"{said}: {lost} answers were lost, {resets} brokers began anew"])
+    return Verdict.of("meter", wrong=[said], notes=notes)
+
+
+def _counts(intend: Event) -> bool:
+    """Whether each refusal of a run is one request of one record, and is told by the name that the meter stands for."""
+    data = intend.data
+    return bool(data["first_only"]) and data["mode"] == "probe" and data["client"] in KNOWS_RACKS

@@ -1,0 +1,236 @@
+"""What the gauges of the gate ought to show, at every moment, by the metadata log alone.
+
+Reads the events of ``pyhooks.cluster.metadatalog``. The rules are those of the patch series: a leader tells of the
+committed ISR, and everybody else 0; both minima are capped by the number of replicas; a topic for which one rack is
+enough is neither under nor at its minimum of racks, however few there are (``Partition.isUnderMinRackIsr`` and
+``isAtMinRackIsr`` of ``patch/4.3.1/0013-…``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyhooks import gate
+from pyhooks.checker.cluster import RACKS, REPLICAS
+from pyhooks.history import Event
+
+PROCESS, OP, END = "metadata-log", "metadata", "metadata-end"
+FEATURE = "min.insync.racks.version"
+# Kafka's code of topics among the kinds of things that have a config
+_TOPIC = 2
+COUNTS = {
+    "UnderMinRackIsr": "UnderMinRackIsrPartitionCount",
+    "AtMinRackIsr": "AtMinRackIsrPartitionCount",
+    "UnderMinIsr": "UnderMinIsrPartitionCount",
+    "AtMinIsr": "AtMinIsrPartitionCount",
+}
+GAUGES = ("IsrRackCount", *COUNTS)
+
+# broker, topic and partition or None, name
+Key = tuple[int, str | None, int | None, str]
+
+
+@dataclass
+class _Partition:
+    leader: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+
+
+@dataclass
+class _Image:
+    """The cluster as the records up to some moment have it."""
+
+    racks: dict[int, str | None] = field(default_factory=dict)
+    fenced: set[int] = field(default_factory=set)
+    topics: dict[str, str] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], _Partition] = field(default_factory=dict)
+    configs: dict[tuple[str, str], int] = field(default_factory=dict)
+    in_force: bool = False
+
+    def replay(self, kind: str, data: Mapping[str, Any]) -> None:
+        """One more record."""
+        if kind == "TOPIC_RECORD":
+            self.topics[str(data["topicId"])] = str(data["name"])
+        elif kind == "REMOVE_TOPIC_RECORD":
+            gone = str(data["topicId"])
+            self.topics.pop(gone, None)
+            self.partitions = {place: one for place, one in self.partitions.items() if place[0] != gone}
+        elif kind in ("PARTITION_RECORD", "PARTITION_CHANGE_RECORD"):
+            self._partition(data)
+        elif kind == "CONFIG_RECORD":
+            self._config(data)
+        elif kind == "FEATURE_LEVEL_RECORD" and data["name"] == FEATURE:
+            self.in_force = int(data["featureLevel"]) > 0
+        elif kind == "REGISTER_BROKER_RECORD":
+            self.racks[int(data["brokerId"])] = data.get("rack")
+            self._fence(int(data["brokerId"]), yes=bool(data.get("fenced", True)))
+        elif kind == "BROKER_REGISTRATION_CHANGE_RECORD" and int(data.get("fenced", 0)):
+            self._fence(int(data["brokerId"]), yes=int(data["fenced"]) > 0)
+        elif kind == "UNREGISTER_BROKER_RECORD":
+            self.racks.pop(int(data["brokerId"]), None)
+            self.fenced.discard(int(data["brokerId"]))
+
+    def _fence(self, broker: int, *, yes: bool) -> None:
+        (self.fenced.add if yes else self.fenced.discard)(broker)
+
+    def _partition(self, data: Mapping[str, Any]) -> None:
+        place = str(data["topicId"]), int(data["partitionId"])
+        before = self.partitions.get(place, _Partition(-1, (), ()))
+        # a change leaves out what stays; -2 is Kafka's word for a leader that stays
+        leader = int(data.get("leader", -2))
+        isr, replicas = data.get("isr"), data.get("replicas")
+        self.partitions[place] = _Partition(
+            before.leader if leader == -2 else leader,
+            before.isr if isr is None else tuple(map(int, isr)),
+            before.replicas if replicas is None else tuple(map(int, replicas)),
+        )
+
+    def _config(self, data: Mapping[str, Any]) -> None:
+        if data["name"] not in (REPLICAS, RACKS):
+            return
+        # of the brokers' own values only the cluster's count: a single one's is refused
+        owner = str(data["resourceName"]) if int(data["resourceType"]) == _TOPIC else ""
+        if data.get("value") is None:
+            self.configs.pop((owner, str(data["name"])), None)
+        else:
+            self.configs[owner, str(data["name"])] = int(data["value"])
+
+    def _wanted(self, topic: str, name: str) -> int:
+        return self.configs.get((topic, name), self.configs.get(("", name), 1))
+
+    def gauges(self) -> dict[Key, int]:
+        """All gauges of all brokers that are registered."""
+        found: dict[Key, int] = {(broker, None, None, name): 0 for broker in self.racks for name in COUNTS.values()}
+        for (topic_id, number), one in self.partitions.items():
+            topic = self.topics[topic_id]
+            shown = self._shown(topic, one)
+            for broker in one.replicas:
+                for name, value in shown.items():
+                    found[broker, topic, number, name] = value if broker == one.leader else 0
+            for name, count in COUNTS.items():
+                if (one.leader, None, None, count) in found:
+                    found[one.leader, None, None, count] += shown[name]
+        return found
+
+    def _shown(self, topic: str, one: _Partition) -> dict[str, int]:
+        """What the leader of a partition tells of it."""
+        racks = self._wanted(topic, RACKS) if self.in_force else 1
+        said = gate.ask(
+            one.isr,
+            self.racks,
+            min_replicas=self._wanted(topic, REPLICAS),
+            min_racks=racks,
+            replicas=len(one.replicas),
+        )
+        spanned = len(said.racks)
+        return {
+            "IsrRackCount": spanned,
+            "UnderMinRackIsr": int(not said.enough_racks),
+            "AtMinRackIsr": int(said.need_racks > 1 and spanned == said.need_racks),
+            "UnderMinIsr": int(not said.enough_replicas),
+            "AtMinIsr": int(said.replicas == said.need_replicas),
+        }
+
+
+@dataclass
+class _Line:
+    """A value over time; from each moment on until the next one."""
+
+    moments: list[int] = field(default_factory=list)
+    values: list[int | None] = field(default_factory=list)
+
+    def set(self, at_ns: int, value: int | None) -> None:
+        if not self.values or self.values[-1] != value:
+            self.moments.append(at_ns)
+            self.values.append(value)
+
+    def within(self, from_ns: int, to_ns: int) -> Sequence[int | None]:
+        first = bisect_right(self.moments, from_ns) - 1
+        last = bisect_right(self.moments, to_ns)
+        held = self.values[max(first, 0) : last]
+        return held if first >= 0 else [None, *held]
+
+
+class Truth:
+    """The gauges of the gate over time.
+
+    Args:
+        events: a whole history.
+
+    Attributes:
+        from_ns: since when they are known, monotonic; None if they are not.
+        to_ns: until when.
+        missing: what is not known, in words.
+        racks: of all brokers that were registered at some time, as they were the last time.
+    """
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        own = sorted((event for event in events if event.process == PROCESS), key=lambda event: event.mono_ns)
+        ends = [event for event in own if event.op == END]
+        batches = [event for event in own if event.op == OP]
+        self.missing = [f"the metadata log: {event.data.get('error')}" for event in ends if event.outcome != "ok"]
+        if len(ends) != 1:
+            self.missing.append(f"the metadata log was read {len(ends)} times, once is needed")
+        self.from_ns = batches[0].mono_ns if batches and not self.missing else None
+        self.to_ns = ends[0].mono_ns if ends else 0
+        self._lines: dict[Key, _Line] = {}
+        self._registered: dict[int, _Line] = {}
+        self.racks: dict[int, str] = {}
+        image = _Image()
+        for event in batches:
+            for kind, data in event.data["records"]:
+                image.replay(str(kind), data)
+            self._add(event.mono_ns, image)
+
+    def _add(self, at_ns: int, image: _Image) -> None:
+        now = image.gauges()
+        self.racks |= {broker: rack or "" for broker, rack in image.racks.items()}
+        for key in now.keys() | self._lines.keys():
+            self._lines.setdefault(key, _Line()).set(at_ns, now.get(key))
+        for broker in image.racks.keys() | self._registered.keys():
+            up = int(broker in image.racks and broker not in image.fenced)
+            self._registered.setdefault(broker, _Line()).set(at_ns, up)
+
+    @property
+    def keys(self) -> Iterable[Key]:
+        """All gauges that there were at some time."""
+        return self._lines.keys()
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """All brokers that were registered at some time, sorted."""
+        return tuple(sorted(self._registered))
+
+    def within(self, key: Key, from_ns: int, to_ns: int) -> frozenset[int | None]:
+        """The values that a gauge had within a stretch of time; None where there is no such gauge."""
+        line = self._lines.get(key)
+        return frozenset(line.within(from_ns, to_ns)) if line else frozenset({None})
+
+    def unfenced(self, broker: int, from_ns: int, to_ns: int) -> bool:
+        """Whether a broker was registered and not fenced, all the time."""
+        line = self._registered.get(broker)
+        return line is not None and set(line.within(from_ns, to_ns)) == {1}
+
+    def behind_ns(self, key: Key, value: float, from_ns: int, to_ns: int) -> int:
+        """By how much a value is late that was shown at some moment of a stretch of time; 0 if it was true then.
+
+        Args:
+            key: the gauge.
+            value: what it showed.
+            from_ns: the stretch's beginning.
+            to_ns: its end.
+        """
+        line = self._lines[key]
+        if value in line.within(from_ns, to_ns):
+            return 0
+        # what held at the beginning holds since then; what held before that ended then
+        at = bisect_left(line.moments, from_ns)
+        while at > 0:
+            at -= 1
+            if line.values[at] == value:
+                return from_ns - line.moments[at + 1]
+        return from_ns - line.moments[0]

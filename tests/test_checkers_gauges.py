@@ -1,0 +1,262 @@
+"""The metrics of the gate against a metadata log, and the meter against refusals, on histories written for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from histories import REFUSED, TIMEOUT, S, changed, event, is_
+
+from pyhooks.checker.gauges import METER, check_meter, check_metrics
+from pyhooks.checker.truth import Truth
+from pyhooks.cluster import metadatalog
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event, History
+from pyhooks.workload.records import key_of
+
+RACKS = {1: "a", 2: "a", 3: "b", 4: "c"}
+LOST_NS, BACK_NS = 20 * S, 30 * S
+COLUMNS = ["AtMinIsr", "AtMinRackIsr", "IsrRackCount", "UnderMinIsr", "UnderMinRackIsr"]
+# of topic t on 1, 2, 3 with M=2, R=2, and of u on 1, 3, 4 with M=1, R=2, led by broker 1: all columns
+WHOLE = {"t-0": [0, 1, 2, 0, 0], "u-0": [0, 0, 3, 0, 0]}
+WITHOUT = {"t-0": [1, 0, 1, 0, 1], "u-0": [0, 1, 2, 0, 0]}
+
+
+def record(at_ns: int, *records: tuple[str, dict[str, Any]]) -> Event:
+    return event(at_ns, "metadata-log", "metadata", offset=at_ns // S, records=[list(one) for one in records])
+
+
+def log() -> list[Event]:
+    """What the controller wrote: broker 3, all of rack b, leaves the ISRs and comes back."""
+    brokers = [("REGISTER_BROKER_RECORD", {"brokerId": one, "rack": rack}) for one, rack in RACKS.items()]
+    up = [("BROKER_REGISTRATION_CHANGE_RECORD", {"brokerId": one, "fenced": -1}) for one in RACKS]
+    feature = ("FEATURE_LEVEL_RECORD", {"name": "min.insync.racks.version", "featureLevel": 1})
+    made: list[tuple[str, dict[str, Any]]] = []
+    for name, isr, wanted in (("t", [1, 2, 3], 2), ("u", [1, 3, 4], 1)):
+        made.append(("TOPIC_RECORD", {"name": name, "topicId": f"id-{name}"}))
+        for config, value in (("min.insync.replicas", wanted), ("min.insync.racks", 2)):
+            told = {"resourceType": 2, "resourceName": name, "name": config, "value": str(value)}
+            made.append(("CONFIG_RECORD", told))
+        state = {"partitionId": 0, "topicId": f"id-{name}", "replicas": isr, "isr": isr, "leader": 1}
+        made.append(("PARTITION_RECORD", state))
+
+    def isrs(t: Sequence[int], u: Sequence[int], fenced: int) -> list[tuple[str, dict[str, Any]]]:
+        return [
+            ("BROKER_REGISTRATION_CHANGE_RECORD", {"brokerId": 3, "fenced": fenced}),
+            ("PARTITION_CHANGE_RECORD", {"partitionId": 0, "topicId": "id-t", "isr": list(t)}),
+            ("PARTITION_CHANGE_RECORD", {"partitionId": 0, "topicId": "id-u", "isr": list(u)}),
+        ]
+
+    return [
+        record(1 * S, *brokers, feature),
+        record(2 * S, *up, *made),
+        record(LOST_NS, *isrs([1, 2], [1, 4], 1)),
+        record(BACK_NS, *isrs([1, 2, 3], [1, 3, 4], -1)),
+        event(50 * S, "metadata-log", "metadata-end", controller=101, low=0, next=99),
+    ]
+
+
+def poll(broker: int, at_ns: int, shown: dict[str, list[int]], count: int = 0, **more: int) -> Event:
+    values: dict[str, Any] = {METER: count}
+    for column, gauge in zip(COLUMNS, zip(*shown.values(), strict=True), strict=True):
+        values |= {} if column == "IsrRackCount" else {f"{column}PartitionCount": sum(gauge)}
+    about: dict[str, Any] = {
+        "broker": broker,
+        "took_ms": 10.0,
+        "columns": COLUMNS,
+        "partitions": shown,
+        "values": values | more,
+    }
+    return event(at_ns, "metrics", "metric", **about)
+
+
+def polls(late_ns: int = S // 2) -> list[Event]:
+    """What brokers told every second, so much later than it was so."""
+    found = []
+    for second in range(5, 45):
+        at_ns = second * S
+        away = LOST_NS + late_ns <= at_ns < BACK_NS + late_ns
+        zero = [0, 0, 0, 0, 0]
+        found.append(poll(1, at_ns, WITHOUT if away else WHOLE, count=2 if at_ns > 22 * S else 0))
+        found.append(poll(2, at_ns, {"t-0": zero}))
+        found.append(poll(4, at_ns, {"u-0": zero}))
+        if not LOST_NS - S < at_ns < BACK_NS:
+            found.append(poll(3, at_ns, {"t-0": zero, "u-0": zero}))
+    return found
+
+
+def fault() -> list[Event]:
+    moments = {"before": -3, "inject": -2, "proved": -1, "held": 7, "heal": 8, "healed": 12}
+    return [event(LOST_NS + at * S, "fault", "kill", rack="b", step=step) for step, at in moments.items()]
+
+
+def run(refused: int = 2, lost: int = 0) -> list[Event]:
+    """A client that sends one record a request, once."""
+    about: dict[str, Any] = {"run": "r", "topic": "t", "mode": "probe"}
+    made = [event(6 * S, "probe", "intend", **about, client="patched", first_only=True, idempotent=False, to={"0": 9})]
+    answers: list[tuple[int, dict[str, Any]]] = [(7 * S, {})]
+    answers += [(23 * S + at, {"exception": REFUSED}) for at in range(refused)]
+    answers += [(24 * S + at, {"exception": TIMEOUT}) for at in range(lost)]
+    for seq, (at_ns, told) in enumerate(answers):
+        outcome: Any = "ok" if not told else "fail" if told["exception"] == REFUSED else "unknown"
+        key = key_of("r", "t", 0, seq)
+        made.append(event(at_ns, "probe", "produce", outcome, **about, key=key, seq=seq, partition=0, **told))
+    return made
+
+
+def whole(**more: Any) -> list[Event]:
+    return [*log(), *fault(), *polls(**more), *run()]
+
+
+def test_gauges_that_are_true_soon_enough() -> None:
+    for late_ns in (0, S // 2, 3 * S // 2):
+        found = check_metrics(whole(late_ns=late_ns))
+        assert (found.valid, found.because) == ("true", ())
+    assert any("IsrRackCount was up to 1.00 s late" in note for note in found.notes), found.notes
+
+
+def test_a_gauge_that_is_later_than_two_seconds_is_wrong() -> None:
+    found = check_metrics(whole(late_ns=4 * S))
+    assert found.valid == "false"
+    assert any("UnderMinRackIsr of t-0 is 0" in reason for reason in found.because)
+
+
+@pytest.mark.parametrize("column", range(5))
+def test_each_gauge_is_judged(column: int) -> None:
+    shown = {place: list(row) for place, row in WITHOUT.items()}
+    shown["t-0"][column] += 1
+    bad = [poll(1, 25 * S, shown) if one.op == "metric" and one.mono_ns == 25 * S else one for one in polls()]
+    found = check_metrics([*log(), *fault(), *bad])
+    assert found.valid == "false"
+    assert any(f"{COLUMNS[column]} of t-0" in reason for reason in found.because), found.because
+
+
+@pytest.mark.parametrize(
+    "name", ["UnderMinRackIsrPartitionCount", "AtMinRackIsrPartitionCount", "AtMinIsrPartitionCount"]
+)
+def test_each_count_is_judged(name: str) -> None:
+    bad = [
+        poll(1, 25 * S, WITHOUT, **{name: 7}) if one.data.get("broker") == 1 and one.mono_ns == 25 * S else one
+        for one in polls()
+    ]
+    found = check_metrics([*log(), *fault(), *bad])
+    assert found.valid == "false"
+    assert any(f"{name} is 7" in reason for reason in found.because)
+
+
+def test_a_gauge_that_is_not_there_is_wrong() -> None:
+    bad = [
+        poll(1, 25 * S, {"u-0": WITHOUT["u-0"]}) if one.data.get("broker") == 1 and one.mono_ns == 25 * S else one
+        for one in polls()
+    ]
+    found = check_metrics([*log(), *fault(), *bad])
+    assert found.valid == "false"
+    assert any("IsrRackCount of t-0 is not there" in reason for reason in found.because)
+
+
+def test_a_requirement_that_changes_and_one_that_is_not_in_force() -> None:
+    told = {"resourceType": 2, "resourceName": "t", "name": "min.insync.racks", "value": "1"}
+    events = [*log(), record(25 * S, ("CONFIG_RECORD", told))]
+    truth = Truth(events)
+    assert truth.within((1, "t", 0, "UnderMinRackIsr"), 24 * S, 24 * S) == {1}
+    assert truth.within((1, "t", 0, "UnderMinRackIsr"), 24 * S, 26 * S) == {1, 0}
+    assert truth.within((1, "t", 0, "UnderMinRackIsr"), 26 * S, 27 * S) == {0}
+    assert truth.within((1, "t", 0, "IsrRackCount"), 26 * S, 27 * S) == {1}
+    off = {"name": "min.insync.racks.version", "featureLevel": 0}
+    truth = Truth([*log(), record(24 * S, ("FEATURE_LEVEL_RECORD", off))])
+    assert truth.within((1, "t", 0, "UnderMinRackIsr"), 25 * S, 26 * S) == {0}
+    cluster = {**told, "resourceType": 4, "resourceName": "", "value": "3"}
+    gone = {key: value for key, value in told.items() if key != "value"}
+    truth = Truth([*log(), record(24 * S, ("CONFIG_RECORD", cluster), ("CONFIG_RECORD", gone))])
+    assert truth.within((1, "t", 0, "UnderMinRackIsr"), 35 * S, 36 * S) == {1}
+    assert truth.within((1, "t", 0, "AtMinRackIsr"), 15 * S, 16 * S) == {1}
+
+
+def test_a_topic_that_is_deleted_and_a_broker_that_leaves_have_no_gauges() -> None:
+    gone = record(35 * S, ("REMOVE_TOPIC_RECORD", {"topicId": "id-t"}), ("UNREGISTER_BROKER_RECORD", {"brokerId": 3}))
+    truth = Truth([*log(), gone])
+    assert truth.within((1, "t", 0, "IsrRackCount"), 36 * S, 36 * S) == {None}
+    assert truth.within((1, None, None, "UnderMinRackIsrPartitionCount"), 36 * S, 36 * S) == {0}
+    assert truth.within((3, None, None, "AtMinIsrPartitionCount"), 36 * S, 36 * S) == {None}
+    assert not truth.unfenced(3, 36 * S, 37 * S)
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [
+        (polls() + fault(), "the metadata log was read 0 times"),
+        (changed(whole(), is_("metadata-end"), outcome="unknown", error="gone"), "the metadata log: gone"),
+        ([*log(), *polls()], "no fault"),
+        ([*log(), *fault()], "no poll of a broker"),
+        ([one for one in whole() if not (one.op == "metric" and 22 * S < one.mono_ns < 26 * S)], "did not answer"),
+        ([*log()[:2], log()[-1], *fault(), *[poll(1, s * S, WHOLE) for s in range(5, 45)],
+          *[one for one in polls() if one.data["broker"] in (2, 4)]], "UnderMinRackIsr showed nothing but 0"),
+    ],
+)  # fmt: skip
+def test_what_was_not_seen_is_unknown(events: list[Event], reason: str) -> None:
+    found = check_metrics(events)
+    assert found.valid == "unknown", found.because
+    assert any(reason in because for because in found.because), found.because
+
+
+def test_the_meter_counts_refusals() -> None:
+    found = check_meter(whole())
+    assert (found.valid, found.notes[0]) == ("true", "the meters counted 2 refusals, producers were told 2")
+    assert check_meter([*log(), *polls(), *run(refused=1)]).valid == "false"
+    assert check_meter([*log(), *polls(), *run(refused=3)]).valid == "false"
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [
+        ([*polls(), *run(refused=1, lost=1)], "1 answers were lost"),
+        ([*polls(), *run(refused=0)], "no record was refused"),
+        (changed([*polls(), *run()], is_("intend"), client="2.8"), "does not count refusals"),
+        (changed([*polls(), *run()], is_("intend"), mode="plain"), "does not count refusals"),
+        (run(), "no poll of a broker"),
+        ([one for one in [*polls(), *run()] if one.mono_ns > 8 * S or one.op != "metric"], "not asked before"),
+        ([*polls(), *run(refused=3), poll(1, 46 * S, WHOLE, count=0)], "1 brokers began anew"),
+    ],
+)  # fmt: skip
+def test_what_the_meter_can_t_tell_is_unknown(events: list[Event], reason: str) -> None:
+    found = check_meter(events)
+    assert found.valid == "unknown", found.because
+    assert any(reason in because for because in found.because), found.because
+
+
+DUMP = """Dumping /mnt/kafka/data/__cluster_metadata-0/00000000000000000000.log
+Log starting offset: 0
+baseOffset: 0 lastOffset: 0 count: 1 baseSequence: -1 CreateTime: 1000 size: 91 magic: 2 isvalid: true
+| offset: 0 CreateTime: 1000 keySize: 4 valueSize: 19 sequence: -1 headerKeys: [] LeaderChange: {"version":0}
+| offset: 1 CreateTime: 1500 keySize: -1 valueSize: 4 sequence: -1 headerKeys: [] payload: {"type":"NO_OP_RECORD","version":0,"data":{}}
+| offset: 2 CreateTime: 2000 keySize: -1 valueSize: 4 sequence: -1 headerKeys: [] payload: {"type":"TOPIC_RECORD","version":0,"data":{"name":"t","topicId":"x"}}
+"""  # noqa: E501 - as the tool writes it
+
+
+def test_the_metadata_log_as_events(tmp_path: Any) -> None:
+    history = History(tmp_path / "h.jsonl")
+    metadatalog.note(metadatalog.parse(DUMP), history, controller=101, ahead_ns=500_000_000)
+    batch, end = history.events()
+    assert (batch.mono_ns, batch.wall_ms) == (1_500_000_000, 2000)
+    assert batch.data == {"offset": 2, "records": [["TOPIC_RECORD", {"name": "t", "topicId": "x"}]]}
+    assert (end.op, end.outcome, end.mono_ns) == ("metadata-end", "ok", 1_500_000_000)
+    assert end.data == {"controller": 101, "low": 0, "next": 3}
+
+
+@pytest.mark.parametrize("line", ["| offset: 0 ", "| offset: 1 CreateTime: 1500 "])
+def test_a_log_that_is_not_whole_is_unknown(tmp_path: Any, line: str) -> None:
+    history = History(tmp_path / "h.jsonl")
+    text = "\n".join(one for one in DUMP.splitlines() if not one.startswith(line))
+    metadatalog.note(metadatalog.parse(text), history, controller=101, ahead_ns=0)
+    *_, end = history.events()
+    assert end.outcome == "unknown"
+    assert "records are missing" in end.data["error"]
+
+
+def test_nothing_at_all_and_nonsense(tmp_path: Any) -> None:
+    history = History(tmp_path / "h.jsonl")
+    metadatalog.note([], history, controller=101, ahead_ns=0)
+    assert [one.outcome for one in history.events()] == ["unknown"]
+    with pytest.raises(RackgateError, match="can't read a line"):
+        list(metadatalog.parse('| offset: 2 CreateTime: 2000 payload: {"type":}'))
