@@ -9,17 +9,17 @@ from functools import partial
 from pyhooks.checker import rides, settling, truth
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import check_faults
+from pyhooks.checker.gauges import check_meter, check_metrics
 from pyhooks.checker.groups import check_groups
 from pyhooks.checker.known import check_known_errors
-from pyhooks.checker.gauges import check_meter, check_metrics
 from pyhooks.checker.offsets import check_offsets
 from pyhooks.checker.phases import check_phases
 from pyhooks.checker.progress import check_progress
 from pyhooks.checker.promise import check_promise
 from pyhooks.checker.recovery import check_recovery
 from pyhooks.checker.refusals import check_refusals
-from pyhooks.checker.seen import check_defaults
 from pyhooks.checker.rides import check_rides
+from pyhooks.checker.seen import check_defaults
 from pyhooks.checker.settling import SETTLE_S, Settling
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.unstuck import check_unstuck
