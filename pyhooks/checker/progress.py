@@ -6,6 +6,7 @@ M, R, placement and ISR at every moment, not written down by who made the histor
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pyhooks.history import Event
 from pyhooks.workload.certainty import TOO_FEW
 
 PATIENCE_S = 5.0
+ALWAYS = ((-math.inf, math.inf),)
 
 
 @dataclass(frozen=True)
@@ -132,10 +134,10 @@ def check_progress(
     change up to ``LAG_S`` before looks show it; if no look shows what they may have gone by, they are unknown. What the
     settling took is measured (see ``pyhooks.checker.settling``) and is a note, too. A change that attempts contradict
     and that none follows is unknown. Unknown, too: no stretch at all, stretches in which fewer than ``attempts_min``
-    attempts began, unless they are too short for that, attempts while nobody looked (see ``blind``), or that contradict
-    the looks under a fault for which nothing is judged, or that are not judged for the sake of a heal that is not
-    proved or of settings that never settled, and a partition of which no attempt could be judged while all was enough,
-    or while it was too few, though it was seen like that.
+    attempts began though a producer ran for ``patience_s`` of them, attempts while nobody looked (see ``blind``), or
+    that contradict the looks under a fault for which nothing is judged, or that are not judged for the sake of a heal
+    that is not proved or of settings that never settled, and a partition of which no attempt could be judged while all
+    was enough, or while it was too few, though it was seen like that.
 
     Args:
         events: a whole history. Its clients must have been able to reach all leaders that are not under a fault.
@@ -152,6 +154,7 @@ def check_progress(
     changes: list[Change] = []
     settle_ns = round(settle_s * NS)
     attempts = settling.attempts_of(records)
+    runs = _runs(events)
     if not attempts:
         missing.append("no attempt in the history")
     for place, own in sorted(attempts.items()):
@@ -192,8 +195,9 @@ def check_progress(
                 f" judged, the first is {after[0].key}"
             )
         judged: defaultdict[bool, int] = defaultdict(int)
+        ran = runs.get(place[0], ALWAYS)
         for window in found:
-            bad, gaps, count = _judged(name, window, own, round(patience_s * NS), attempts_min)
+            bad, gaps, count = _judged(name, window, own, ran, round(patience_s * NS), attempts_min)
             wrong += bad
             missing += gaps
             judged[window.enough] += count
@@ -210,6 +214,22 @@ def check_progress(
             missing += gaps
     notes.append(settling.settling(changes, settings, sorted({topic for topic, _ in attempts}), settle_s).text)
     return Verdict.of("progress", wrong=wrong, missing=missing, notes=notes)
+
+
+def _runs(events: Iterable[Event]) -> dict[str, list[tuple[float, float]]]:
+    """From when to when each producer of a topic ran, in nanoseconds; one that was killed has no end."""
+    begun: dict[tuple[str, str], int] = {}
+    ended: dict[tuple[str, str], int] = {}
+    for event in events:
+        if event.op in ("intend", "end") and "run" in event.data:
+            run = str(event.data["topic"]), str(event.data["run"])
+            begun.setdefault(run, event.mono_ns)
+            if event.op == "end":
+                ended[run] = event.mono_ns
+    found: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for run, from_ns in begun.items():
+        found[run[0]].append((from_ns, ended.get(run, math.inf)))
+    return found
 
 
 def _unproved(name: str, seen: Sequence[Look], faults: Sequence[Fault], attempts: Sequence[Attempt]) -> Iterator[str]:
@@ -266,13 +286,19 @@ def _ending(attempt: Attempt) -> str:
 
 
 def _judged(
-    name: str, window: Window, attempts: Sequence[Attempt], patience_ns: int, attempts_min: int
+    name: str,
+    window: Window,
+    attempts: Sequence[Attempt],
+    runs: Sequence[tuple[float, float]],
+    patience_ns: int,
+    attempts_min: int,
 ) -> tuple[list[str], list[str], int]:
     """What is wrong in a window, what is unknown, and how many attempts could be judged."""
     wrong: list[str] = []
     missing: list[str] = []
     began = [one for one in attempts if window.from_ns <= one.sent_ns < window.to_ns]
-    long = window.to_ns - window.from_ns >= patience_ns
+    # nobody is missed where nobody produces
+    long = any(min(window.to_ns, to_ns) - max(window.from_ns, from_ns) >= patience_ns for from_ns, to_ns in runs)
     isr, racks = list(window.look.isr), ", ".join(window.look.isr_racks)
     state = f"{name}: ISR {isr} in rack(s) {racks}, leader {window.look.leader}"
     if len(began) < attempts_min and long:
