@@ -76,8 +76,14 @@ class TransactionsTest(Drill):
         reader = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", BOTH]
         with (
             self.driven(specs, _loads(), also=[TRANSACTIONS]),
-            self.clients.running("follow", [reader], self.history),
+            self.clients.running("follow", [reader], self.history) as (follower,),
         ):
+            # a client that starts in an outage may wait for a broker that is dead
+            wait_for(
+                lambda: _reads(follower.fetch()),
+                what="records that a reader of what is committed has got",
+                timeout_s=60,
+            )
             with self.fault("kill", rack=LOST):
                 topics.wait_isr(self.kafka.admin, "aab", frozenset({1, 2}))
                 self._last(OUTAGE_S)
@@ -113,6 +119,12 @@ class TransactionsTest(Drill):
             return not waits
 
         wait_for(committed, what="a transaction of each producer after the heal", timeout_s=BOUND_S, interval_s=0.5)
+
+
+def _reads(events: Sequence[Event]) -> bool:
+    """Whether a reader told that it had got records of each topic."""
+    near = {event.data["topic"] for event in events if event.outcome == "ok" and event.data["records"] > 0}
+    return near == set(BOTH.split(","))
 
 
 def _producers(events: Sequence[Event]) -> list[dict[str, Any]]:
