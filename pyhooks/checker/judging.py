@@ -70,6 +70,7 @@ CHECKERS: Mapping[str, Checker] = {
         lambda one: one.data.get("exception") in TOO_FEW,
         settles=True,
     ),
+    "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
     "unstuck": Checker(check_unstuck, "what is committed is read on after a heal", _op("follow")),
     "groups": Checker(
         check_groups,
@@ -77,7 +78,6 @@ CHECKERS: Mapping[str, Checker] = {
         lambda event: event.process == "member",
         settles=True,
     ),
-    "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
 }
 
 
