@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import NEEDS, Drill, Load, must_hold, spec
+from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, must_hold, spec
 from ducktape_tests.internal import SINGLE_PARTITIONS, TRANSACTIONS, require_racks, transactions_topic
 from pyhooks.checker import cluster as told
 from pyhooks.checker.settling import NS
@@ -53,7 +53,8 @@ class TransactionsTest(Drill):
         setup: topics on replicas in racks a, a, b and a, b, c with M=2, R=2; the transactions' own topic in a, b, c
             with M=2 and no R; idempotent and transactional producers, Java's and librdkafka, with timeouts of 120 s,
             and one of Java with 8 s; a reader of what is committed.
-        drive: kill rack b for 40 s, in which the last producer gives up a transaction; heal; until each commits one.
+        drive: kill rack b for 40 s, in which a client without retries is refused and the last producer gives up a
+            transaction; heal; until each commits one.
         validate: delivery, order, all or nothing; readers and producers go on within a bound; all checkers.
         """
         self._outage(ABC)
@@ -86,6 +87,8 @@ class TransactionsTest(Drill):
             )
             with self.fault("kill", rack=LOST):
                 topics.wait_isr(self.kafka.admin, "aab", frozenset({1, 2}))
+                # those who are patient get no answer now, which tells nothing
+                self.phase("one rack left", "aab", NOT_ENOUGH_RACKS)
                 self._last(OUTAGE_S)
             self._commit_again()
         self.drain()
