@@ -10,6 +10,7 @@ from ducktape.mark.resource import cluster
 
 from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, must_hold, spec
 from ducktape_tests.internal import SINGLE_PARTITIONS, TRANSACTIONS, require_racks, transactions_topic
+from ducktape_tests.services.clients import Program
 from pyhooks.checker import cluster as told
 from pyhooks.checker.settling import NS
 from pyhooks.checker.unstuck import BOUND_S, followed, held_up_s
@@ -91,6 +92,7 @@ class TransactionsTest(Drill):
                 self.phase("one rack left", "aab", NOT_ENOUGH_RACKS)
                 self._last(OUTAGE_S)
             self._commit_again()
+            _read_on(follower)
         self.drain()
         found = self.verdicts((*NEEDS, "transactions", "unstuck"))
         events = list(self.history.events())
@@ -122,6 +124,26 @@ class TransactionsTest(Drill):
             return not waits
 
         wait_for(committed, what="a transaction of each producer after the heal", timeout_s=BOUND_S, interval_s=0.5)
+
+
+def _read_on(follower: Program) -> None:
+    """Waits until a reader has got to where the high watermarks are now."""
+    now_ns = time.monotonic_ns()
+    ends: dict[str, int] = {}
+    waits = set(BOTH.split(","))
+
+    def there() -> bool:
+        for event in follower.fetch():
+            topic = str(event.data["topic"])
+            if event.outcome == "ok" and event.data["asked_ns"] > now_ns:
+                ends.setdefault(topic, int(event.data["end"]))
+            if topic in ends and event.data["position"] >= ends[topic]:
+                waits.discard(topic)
+        return not waits
+
+    wait_for(
+        there, what="a reader of what is committed at the end that is there now", timeout_s=BOUND_S, interval_s=0.5
+    )
 
 
 def _reads(events: Sequence[Event]) -> bool:
