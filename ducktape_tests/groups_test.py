@@ -70,7 +70,7 @@ class GroupsTest(Drill):
                 self._lasts(OUTAGE_S, here[2:], names)
                 first.close()
                 del here[1]
-                self._lasts(OUTAGE_S, here, names)
+                self._lasts(OUTAGE_S)
             self._commit(here, names, STEADY_S, BOUND_S)
             here.append(stack.enter_context(self._member(names)))
             self._commit(here, names, STEADY_S, BOUND_S)
@@ -111,17 +111,19 @@ class GroupsTest(Drill):
         what = f"{len(waits)} members to {'commit' if ok else 'try to commit'} after {seconds:g} s"
         wait_for(ended, what=what, timeout_s=seconds + more_s, interval_s=0.5)
 
-    def _lasts(self, seconds: float, members: Sequence[Program], names: Sequence[str]) -> None:
+    def _lasts(self, seconds: float, members: Sequence[Program] = (), names: Sequence[str] = ()) -> None:
         """Waits until members have asked to join, and then so many seconds of what there is to be seen."""
         waits = {(one.run_id, name) for one in members for name in names}
-        until_s = 0.0
+        until_s: float | None = None
 
         def over() -> bool:
             nonlocal until_s
             for one in members:
                 for event in one.fetch():
                     waits.discard((one.run_id, str(event.data["group"])))
-            until_s = until_s or (0.0 if waits else time.monotonic() + seconds)
-            return bool(until_s) and time.monotonic() >= until_s
+            if until_s is None and not waits:
+                until_s = time.monotonic() + seconds
+            return until_s is not None and time.monotonic() >= until_s
 
-        wait_for(over, what=f"{seconds:g} s with {len(members)} members", timeout_s=seconds + 60, interval_s=0.5)
+        what = f"{seconds:g} s of outage" + (f" since {len(waits)} members asked to join" if waits else "")
+        wait_for(over, what=what, timeout_s=seconds + 60, interval_s=0.5)

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import NEEDS, Drill, Load, must_hold, spec
+from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, must_hold, spec
 from ducktape_tests.internal import SINGLE_PARTITIONS, TRANSACTIONS, require_racks, transactions_topic
+from ducktape_tests.services.clients import Program
 from pyhooks.checker import cluster as told
 from pyhooks.checker.settling import NS
 from pyhooks.checker.unstuck import BOUND_S, followed, held_up_s
@@ -53,7 +54,8 @@ class TransactionsTest(Drill):
         setup: topics on replicas in racks a, a, b and a, b, c with M=2, R=2; the transactions' own topic in a, b, c
             with M=2 and no R; idempotent and transactional producers, Java's and librdkafka, with timeouts of 120 s,
             and one of Java with 8 s; a reader of what is committed.
-        drive: kill rack b for 40 s, in which the last producer gives up a transaction; heal; until each commits one.
+        drive: kill rack b for 40 s, in which a client without retries is refused and the last producer gives up a
+            transaction; heal; until each commits one.
         validate: delivery, order, all or nothing; readers and producers go on within a bound; all checkers.
         """
         self._outage(ABC)
@@ -76,12 +78,21 @@ class TransactionsTest(Drill):
         reader = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", BOTH]
         with (
             self.driven(specs, _loads(), also=[TRANSACTIONS]),
-            self.clients.running("follow", [reader], self.history),
+            self.clients.running("follow", [reader], self.history) as (follower,),
         ):
+            # a client that starts in an outage may wait for a broker that is dead
+            wait_for(
+                lambda: _reads(follower.fetch()),
+                what="records that a reader of what is committed has got",
+                timeout_s=60,
+            )
             with self.fault("kill", rack=LOST):
                 topics.wait_isr(self.kafka.admin, "aab", frozenset({1, 2}))
+                # those who are patient get no answer now, which tells nothing
+                self.phase("one rack left", "aab", NOT_ENOUGH_RACKS)
                 self._last(OUTAGE_S)
             self._commit_again()
+            _read_on(follower)
         self.drain()
         found = self.verdicts((*NEEDS, "transactions", "unstuck"))
         events = list(self.history.events())
@@ -113,6 +124,32 @@ class TransactionsTest(Drill):
             return not waits
 
         wait_for(committed, what="a transaction of each producer after the heal", timeout_s=BOUND_S, interval_s=0.5)
+
+
+def _read_on(follower: Program) -> None:
+    """Waits until a reader has got to where the high watermarks are now."""
+    now_ns = time.monotonic_ns()
+    ends: dict[str, int] = {}
+    waits = set(BOTH.split(","))
+
+    def there() -> bool:
+        for event in follower.fetch():
+            topic = str(event.data["topic"])
+            if event.outcome == "ok" and event.data["asked_ns"] > now_ns:
+                ends.setdefault(topic, int(event.data["end"]))
+            if topic in ends and event.data["position"] >= ends[topic]:
+                waits.discard(topic)
+        return not waits
+
+    wait_for(
+        there, what="a reader of what is committed at the end that is there now", timeout_s=BOUND_S, interval_s=0.5
+    )
+
+
+def _reads(events: Sequence[Event]) -> bool:
+    """Whether a reader told that it had got records of each topic."""
+    near = {event.data["topic"] for event in events if event.outcome == "ok" and event.data["records"] > 0}
+    return near == set(BOTH.split(","))
 
 
 def _producers(events: Sequence[Event]) -> list[dict[str, Any]]:

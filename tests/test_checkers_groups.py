@@ -10,7 +10,7 @@ from histories import S, event
 
 from pyhooks.checker.groupfigures import figures
 from pyhooks.checker.groups import REBALANCING, TOPIC, WAITING, check_groups, groups, java_hash, partition_of
-from pyhooks.checker.judging import CHECKERS
+from pyhooks.checker.registry import CHECKERS
 from pyhooks.history import Event, Outcome
 
 RACKS = {"1": "a", "2": "a", "3": "b"}
@@ -145,8 +145,8 @@ JOINED = [
         ([*R1, member(90, "join", "r3"), has(91, "r1", "d-0"), has(92, "r3", "d-0")], "false", "join of r3"),
         ([*R1, member(90, "join", "r3"), has(92, "r3", "d-0")], "false", "join of r3"),
         ([*R2, *fetches("r1", 4, END, "d-0"), *acked("d-0"), left("r1", 138), left("r2", 139)], "true", ""),
-        ([*R2, *fetches("r1", 4, 40, "d-0"), *fetches("r1", 60, END, "d-0"), *acked("d-0")], "false", "nothing of d-0"),
-        ([*R2, *fetches("r1", 4, 40, "d-0"), *fetches("r1", 60, END, "d-0"), *acked("d-0", 30)], "true", ""),
+        ([*R2, *fetches("r1", 4, 40, "d-0"), *fetches("r1", 75, END, "d-0"), *acked("d-0")], "false", "nothing of d-0"),
+        ([*R2, *fetches("r1", 4, 40, "d-0"), *fetches("r1", 75, END, "d-0"), *acked("d-0", 40)], "true", ""),
         # nobody reads what nobody has
         ([*R2, *fetches("r1", 4, 40, "d-0"), has(41, "r1", op="revoked"), *acked("d-0")], "true", ""),
         ([*cluster()], "unknown", "no member"),

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhooks.checker.delivery import check_delivery
-from pyhooks.checker.judging import CHECKERS, judge
+from pyhooks.checker.judging import judge
 from pyhooks.checker.offsets import check_offsets
+from pyhooks.checker.registry import CHECKERS
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event

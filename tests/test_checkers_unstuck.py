@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from histories import S, event
 
-from pyhooks.checker.judging import CHECKERS
+from pyhooks.checker.registry import CHECKERS
 from pyhooks.checker.unstuck import check_unstuck, followed, held_up_s
 from pyhooks.history import Event, Outcome
 

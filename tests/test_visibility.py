@@ -12,12 +12,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from histories import REFUSED, S, chunks, event, without
 
 from pyhooks.checker.delivery import check_delivery
-from pyhooks.checker.judging import CHECKERS
 from pyhooks.checker.offsets import check_offsets
 from pyhooks.checker.progress import check_progress
 from pyhooks.checker.promise import check_promise
 from pyhooks.checker.records import Records
 from pyhooks.checker.recovery import check_recovery
+from pyhooks.checker.registry import CHECKERS
 from pyhooks.checker.settling import attempts_of
 from pyhooks.checker.visibility import check_visibility, sights
 from pyhooks.history import Event, History

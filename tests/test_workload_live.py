@@ -14,8 +14,9 @@ import pytest
 from loopback import Brokers
 
 from pyhooks.build.distribution import Distribution
-from pyhooks.checker.judging import CHECKERS, judge
+from pyhooks.checker.judging import judge
 from pyhooks.checker.records import Records
+from pyhooks.checker.registry import CHECKERS
 from pyhooks.cluster.disks import Disk, read_disks
 from pyhooks.fault.injection import PROCESS
 from pyhooks.history import Event, History, Outcome

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pyhooks.checker import verdict
-from pyhooks.checker.judging import CHECKERS, judge, measured
+from pyhooks.checker.judging import judge, measured
+from pyhooks.checker.registry import CHECKERS
 from pyhooks.checker.settling import SETTLE_S, Settling
 from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError

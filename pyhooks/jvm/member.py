@@ -92,7 +92,7 @@ class GroupMember(Client):
             JavaError: refused.
         """
         with java_errors():
-            self._java.subscribe(jpype.java.util.List.of(*topics), _listener_class()(heard))
+            self._java.subscribe(jpype.java.util.ArrayList(list(topics)), _listener_class()(heard))
 
     def poll(self, timeout_s: float) -> dict[Partition, tuple[int, int]]:
         """Of each partition how many records came, and the offset that comes next.

@@ -1,0 +1,102 @@
+"""All checkers that need nothing but a history, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from pyhooks.checker import rides, truth
+from pyhooks.checker.delivery import check_delivery
+from pyhooks.checker.faults import check_faults
+from pyhooks.checker.gauges import check_meter, check_metrics
+from pyhooks.checker.groups import check_groups
+from pyhooks.checker.known import check_known_errors
+from pyhooks.checker.offsets import check_offsets
+from pyhooks.checker.phases import check_phases
+from pyhooks.checker.progress import check_progress
+from pyhooks.checker.promise import check_promise
+from pyhooks.checker.recovery import check_recovery
+from pyhooks.checker.refusals import check_refusals
+from pyhooks.checker.rides import check_rides
+from pyhooks.checker.seen import check_defaults
+from pyhooks.checker.transactions import check_transactions
+from pyhooks.checker.unstuck import check_unstuck
+from pyhooks.checker.verdict import Verdict
+from pyhooks.checker.visibility import check_visibility
+from pyhooks.history import Event
+from pyhooks.workload.certainty import TOO_FEW
+
+Check = Callable[..., Verdict]
+
+
+@dataclass(frozen=True)
+class Checker:
+    """A checker by its name.
+
+    Attributes:
+        check: the function; it takes events.
+        subject: what it is about, for people.
+        applies: whether a history is about that at all; if not, its verdict could only be unknown.
+        settles: it takes ``settle_s``, see ``pyhooks.checker.settling``.
+    """
+
+    check: Check
+    subject: str
+    applies: Callable[[Event], bool]
+    settles: bool = False
+
+
+def _op(*names: str) -> Callable[[Event], bool]:
+    return lambda event: event.op in names
+
+
+def _fault(event: Event) -> bool:
+    return event.process == "fault"
+
+
+# Of any history of a cluster under load.
+GENERAL: Mapping[str, Checker] = {
+    "faults": Checker(check_faults, "every fault took hold, lasted and was healed", _fault),
+    "phases": Checker(partial(check_phases, attempts_min=1), "phases of a test went as expected", _op("phase")),
+    "delivery": Checker(check_delivery, "what was acknowledged is read, what was refused is not", _op("produce")),
+    "offsets": Checker(check_offsets, "one record an offset, in order", _op("produce")),
+    "transactions": Checker(check_transactions, "all or nothing", lambda event: "txn" in event.data),
+    "promise": Checker(
+        check_promise, "acknowledged records lie in enough racks", _op("disk", "disk-end"), settles=True
+    ),
+    "progress": Checker(check_progress, "acknowledged exactly while enough are in sync", _op("settings"), settles=True),
+    "refusals": Checker(
+        check_refusals,
+        "each refusal names what is missing",
+        lambda one: one.data.get("exception") in TOO_FEW,
+        settles=True,
+    ),
+    "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
+}
+# Of what only some tests do: a history without that lacks nothing.
+OF_TESTS: Mapping[str, Checker] = {
+    "defaults": Checker(
+        check_defaults,
+        "with a producer's default settings a refusal is a timeout",
+        lambda event: bool(event.data.get("defaults")),
+    ),
+    "visibility": Checker(
+        check_visibility,
+        "what the leader alone acknowledged is hidden until enough are in sync",
+        _op("visible"),
+        settles=True,
+    ),
+    "unstuck": Checker(check_unstuck, "what is committed is read on after a heal", _op("follow")),
+    "groups": Checker(
+        check_groups,
+        "groups commit and rebalance exactly while their coordinator's partition is enough",
+        lambda event: event.process == "member",
+        settles=True,
+    ),
+    "known": Checker(check_known_errors, "clients meet errors that they know", _op("known-errors")),
+    "rides": Checker(check_rides, "clients ride an outage out by their own retries", _op(rides.OP)),
+    "metrics": Checker(check_metrics, "gauges of the gate are true, at most 2 s late", _op(truth.END)),
+    "meter": Checker(check_meter, "the meter counts what clients were refused", _op(truth.END)),
+}
+CHECKERS: Mapping[str, Checker] = {**GENERAL, **OF_TESTS}

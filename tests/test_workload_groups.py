@@ -1,0 +1,233 @@
+"""What members of groups and followers write down, with consumers that do as they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from pyhooks.checker.groups import groups
+from pyhooks.checker.unstuck import followed
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event, History
+from pyhooks.jvm.consumer import Partition
+from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.member import Heard
+from pyhooks.workload import member
+from pyhooks.workload.follow import Following
+from pyhooks.workload.member import Member, Seat, seats
+
+D0, D1 = Partition("d", 0), Partition("d", 1)
+TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
+OVERTAKEN = "org.apache.kafka.common.errors.RebalanceInProgressException"
+Done = Callable[[JavaError | None], None]
+
+
+class Scripted:
+    """A GroupMember whose polls are steps of a script; the last one stops the member."""
+
+    steps: Sequence[Callable[[Scripted], Mapping[Partition, tuple[int, int]]]] = ()
+    close_fails: JavaError | None = None
+
+    def __init__(self, *_: object) -> None:
+        self.at = 0
+        self.done: list[Done] = []
+        self.offsets: list[Mapping[Partition, int]] = []
+        self.stop: Callable[[], None] = lambda: None
+
+    def subscribe(self, _topics: Sequence[str], heard: Heard) -> None:
+        self.heard = heard
+
+    def poll(self, _timeout_s: float) -> Mapping[Partition, tuple[int, int]]:
+        step = self.steps[self.at]
+        self.at += 1
+        if self.at == len(self.steps):
+            self.stop()
+        return step(self)
+
+    def commit(self, offsets: Mapping[Partition, int], done: Done) -> None:
+        self.offsets.append(dict(offsets))
+        self.done.append(done)
+
+    def close(self) -> None:
+        if self.close_fails is not None:
+            raise self.close_fails
+
+
+def driven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: Sequence[Callable[[Any], Any]], **more: Any
+) -> tuple[Scripted, list[Event]]:
+    made: list[Scripted] = []
+
+    def make(*given: object) -> Scripted:
+        made.append(type("Its", (Scripted,), {"steps": steps, **more})(*given))
+        return made[-1]
+
+    monkeypatch.setattr(member, "GroupMember", make)
+    for name in ("COMMIT_S", "FETCH_S", "PAUSE_S"):
+        monkeypatch.setattr(member, name, 0.0)
+    history = History(tmp_path / "history.jsonl")
+    one = Member(Seat("g", "classic"), "b:1", ["d"], history, "r1")
+    made[-1].stop = one.stop.set
+    one.run()
+    return made[-1], list(history.events())
+
+
+def assigned(*partitions: Partition, got: Mapping[Partition, tuple[int, int]] | None = None) -> Callable[[Any], Any]:
+    def step(one: Any) -> Mapping[Partition, tuple[int, int]]:
+        one.heard.assigned(frozenset(partitions))
+        return got or {}
+
+    return step
+
+
+def ends(error: JavaError | None) -> Callable[[Any], Any]:
+    def step(one: Any) -> Mapping[Partition, tuple[int, int]]:
+        one.done[-1](error)
+        return {}
+
+    return step
+
+
+def revoked(*partitions: Partition) -> Callable[[Any], Any]:
+    def step(one: Any) -> Mapping[Partition, tuple[int, int]]:
+        one.heard.revoked(frozenset(partitions))
+        return {}
+
+    return step
+
+
+def nothing(_: Any) -> Mapping[Partition, tuple[int, int]]:
+    return {}
+
+
+def test_a_member_tells_all_that_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [assigned(D0, D1, got={D0: (2, 7)}), ends(None), revoked(D1), nothing]
+    java, events = driven(tmp_path, monkeypatch, steps)
+    assert [one.op for one in events if one.op != "commit"] == ["join", "assigned", "fetch", "revoked", "leave"]
+    assert [one.data["now"] for one in events if "now" in one.data] == [["d-0", "d-1"], ["d-0"]]
+    assert {one.data["run"] for one in events} == {"r1"}
+    (fetch,) = [one for one in events if one.op == "fetch"]
+    assert (fetch.data["count"], fetch.data["next"]) == (2, {"d-0": 7})
+    assert java.offsets[0] == {D0: 7}
+    (group,) = groups(events)
+    assert next(one.outcome for one in group.members[0].commits) == "ok"
+    assert group.members[0].leave_ns is not None
+
+
+@pytest.mark.parametrize(("name", "outcome"), [(TIMEOUT, "unknown"), (OVERTAKEN, "fail")])
+def test_a_commit_that_failed_is_as_certain_as_what_it_failed_with(
+    name: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = JavaError(name, "why", retriable=True)
+    _, events = driven(tmp_path, monkeypatch, [assigned(D0, got={D0: (1, 1)}), ends(error), nothing])
+    first = next(one for one in events if one.op == "commit")
+    assert (first.outcome, first.data["exception"], first.data["retriable"]) == (outcome, name, True)
+
+
+def test_a_commit_without_an_answer_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java, events = driven(tmp_path, monkeypatch, [assigned(D0, got={D0: (1, 1)}), nothing, nothing])
+    assert len(java.offsets) == 1  # the next one waits for it
+    assert [(one.outcome, one.data["exception"]) for one in events if one.op == "commit"] == [
+        ("unknown", "not-reported")
+    ]
+
+
+def test_what_is_not_its_own_any_more_is_not_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [assigned(D0, D1, got={D0: (1, 1), D1: (1, 4)}), ends(None), revoked(D1), ends(None), nothing]
+    java, _ = driven(tmp_path, monkeypatch, steps)
+    assert java.offsets[0] == {D0: 1, D1: 4}
+    assert java.offsets[-1] == {D0: 1}
+
+
+def test_a_poll_that_fails_is_told_and_the_member_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Any) -> Mapping[Partition, tuple[int, int]]:
+        raise JavaError(TIMEOUT, "why", retriable=True)
+
+    _, events = driven(tmp_path, monkeypatch, [fails, assigned(D0), nothing])
+    assert [one.op for one in events] == ["join", "poll", "assigned", "leave"]
+    assert events[1].data["exception"] == TIMEOUT
+
+
+def test_a_member_that_cannot_leave_in_order_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, events = driven(tmp_path, monkeypatch, [nothing], close_fails=JavaError(TIMEOUT, "why", retriable=True))
+    assert (events[-1].op, events[-1].outcome, events[-1].data["exception"]) == ("leave", "unknown", TIMEOUT)
+
+
+def test_seats() -> None:
+    assert seats("a:classic,b:consumer") == [Seat("a", "classic"), Seat("b", "consumer")]
+    for wrong in ("a", "a:share", ":classic", "a:classic,a:consumer"):
+        with pytest.raises(RackgateError, match="--groups"):
+            seats(wrong)
+
+
+class Message:
+    """A record, or what ends a partition for now."""
+
+    def __init__(self, offset: int, error: int | None = None) -> None:
+        self._offset, self._error = offset, error
+
+    def error(self) -> KafkaError | None:
+        return None if self._error is None else KafkaError(self._error)
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+
+class Reader:
+    """A consumer that gives what it was given; the last gift stops who follows."""
+
+    def __init__(self, gifts: Sequence[Sequence[Message]], end: int | None) -> None:
+        self.gifts, self.end = list(gifts), end
+        self.following: Following | None = None
+
+    def list_topics(self, _topic: str, timeout: float) -> Any:  # noqa: ARG002 - as the real one has it
+        return SimpleNamespace(topics={"t": SimpleNamespace(error=None, partitions={0: None})})
+
+    def assign(self, _places: object) -> None:
+        pass
+
+    def consume(self, _most: int, _timeout_s: float) -> Sequence[Message]:
+        found = self.gifts.pop(0)
+        if not self.gifts and self.following is not None:
+            self.following.stop.set()
+        return found
+
+    def get_watermark_offsets(self, _place: object, timeout: float) -> tuple[int, int]:  # noqa: ARG002 - the same
+        if self.end is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return 0, self.end
+
+
+def following(tmp_path: Path, gifts: Sequence[Sequence[Message]], stable: int | None, end: int) -> list[Event]:
+    history = History(tmp_path / "history.jsonl")
+    committed = Reader(gifts, stable)
+    committed.following = Following(committed, Reader([], end), history, "r1")
+    committed.following.follow(["t"])
+    return list(history.events())
+
+
+def test_a_follower_tells_how_far_it_has_come(tmp_path: Path) -> None:
+    gifts = [[Message(0), Message(1)], [Message(5, KafkaError._PARTITION_EOF)]]
+    events = following(tmp_path, gifts, 5, 9)
+    last = events[-1]
+    assert (last.outcome, last.data["position"], last.data["records"]) == ("ok", 5, 2)
+    assert (last.data["stable"], last.data["end"]) == (5, 9)
+    ((_, place),) = followed(events)
+    assert place == ("t", 0)
+
+
+def test_a_leader_that_does_not_tell_is_unknown(tmp_path: Path) -> None:
+    last = following(tmp_path, [[Message(0)], []], None, 9)[-1]
+    assert (last.outcome, last.data["error"], last.data["position"]) == ("unknown", "_TIMED_OUT", 1)
+    assert "end" not in last.data
