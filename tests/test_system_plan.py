@@ -145,6 +145,8 @@ def test_words_name_tests() -> None:
     assert plan.select(suite, ["y_test.py", "x_test.py::A", "x_test.py::A.test_one"]) == (first, other)
     (narrow,) = plan.select(suite, ['x_test.py::A.test_one@{"k": 1}'])
     assert narrow == replace(first, id='x_test.py::A.test_one@{"k": 1}')
+    with pytest.raises(RackgateError, match="no test belongs to it"):
+        plan.select(suite, ["load"])
     for word in ("z_test.py", "x_test.py::A.test_none", "nothing", "x_test.py::AB"):
         with pytest.raises(RackgateError, match="neither a selection"):
             plan.select(suite, [word])
