@@ -129,12 +129,16 @@ def test_kinds_of_answers_have_short_names(exception: str | None, kind: str) -> 
 
 def test_a_picture_tells_of_faults_refusals_and_racks() -> None:
     events = outage()
-    events += [look(30 + number, t_1=(-1 if number == 2 else 2, [2]), t_2=(3, [1, 2, 3])) for number in range(4)]
+    events += [
+        look(30 + number, **{f"t_{place}": (-1 if number == place else 2, [2]) for place in range(1, 9)})
+        for number in range(4)
+    ]
     drawn = drawing.svg(timeline.read(events), "x_test.py::A.test_one")
     for text in (
         "kill rack b",
         "NotEnoughRacks (10)",
         "no leader",
+        "least of 3",
         "racks of",
         "t (M=2, R=2): 40 acknowledged, 10 not",
     ):
@@ -144,7 +148,10 @@ def test_a_picture_tells_of_faults_refusals_and_racks() -> None:
 
 def test_names_of_faults_do_not_lie_over_each_other() -> None:
     flapping = [Shaded("pause rack b", 3.0 * number, 3.0 * number + 1) for number in range(60)]
-    placed, lanes = drawing._names(flapping, 180)
+    often, lanes = drawing._names([*flapping[:15], Shaded("cut broker 3", 50, 60)], 180)
+    assert (often, lanes) == ([(0.0, 0, "pause rack b \N{MULTIPLICATION SIGN}15"), (50, 0, "cut broker 3")], 1)
+    many = [Shaded(f"pause rack {number % 30}", 3.0 * number, 3.0 * number + 1) for number in range(60)]
+    placed, lanes = drawing._names(many, 180)
     assert lanes == drawing.LINES
     for line in range(lanes):
         own = [at for at, lane, _ in placed if lane == line]
