@@ -103,8 +103,8 @@ class Clients(Service):
     def __init__(self, context: Any, python: str = sys.executable) -> None:
         super().__init__(context, num_nodes=1)
         self.python = python
-        # of each test its own, since labs that run at the same time share /tmp; removed at the end
-        self.scratch = f"/tmp/rackgate-clients-{uuid.uuid4().hex[:8]}"  # noqa: S108 - see above
+        # of its own: tests in labs beside each other have their clients on the same machine
+        self.scratch = f"/tmp/rackgate-clients-{uuid.uuid4().hex[:8]}"  # noqa: S108 - removed at the end
         self._begun: list[Program] = []
 
     @property
