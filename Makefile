@@ -4,7 +4,7 @@
 SHELL := $(CURDIR)/setup/contained.sh
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help bench test check pytest upstream-smoke ducktape-smoke build lock clean upstream upstream-all series-check archive jmh jmh-full
+.PHONY: help bench test check pytest upstream-smoke system-smoke system system-long system-load build lock clean upstream upstream-all series-check archive jmh jmh-full
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -13,7 +13,9 @@ BIN := $(VENV)/bin
 
 help:
 	@echo "make bench   build the patched Kafka, run the benchmark with a rack outage, write out/bench/index.html"
-	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest on the overlay, a rack outage and all faults under ducktape"
+	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest on the overlay, a few system tests"
+	@echo "make system  all system tests, two labs at a time (40 minutes), and out/system/index.html"
+	@echo "make system-smoke  three of them (8 minutes); system-long: many seeds (hours); system-load: 10,000 partitions"
 	@echo "make check   ruff, mypy --strict, the patch series"
 	@echo "make build   the patched Kafka alone"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
@@ -32,8 +34,8 @@ bench: $(VENV)/ready
 build: $(VENV)/ready
 	@exec $(BIN)/rackgate build
 
-test: check pytest upstream-smoke ducktape-smoke
-	@echo "make test: check, pytest, Kafka's PartitionTest and the ducktape tests passed"
+test: check pytest upstream-smoke system-smoke
+	@echo "make test: check, pytest, Kafka's PartitionTest and the system tests passed"
 
 check: $(VENV)/ready
 	@$(BIN)/ruff check .
@@ -47,11 +49,17 @@ pytest: $(VENV)/ready build
 upstream-smoke: build
 	@exec $(BIN)/rackgate patch test kafka.cluster.PartitionTest
 
-ducktape-smoke: build $(DUCKTAPE_VENV)/ready
-	@$(BIN)/rackgate lab run --bare --topology az3-outside --run-dir out/ducktape -- \
-	    $(DUCKTAPE_VENV)/bin/python -m ducktape_tests.run ducktape_tests/rack_outage_test.py
-	$(BIN)/rackgate lab run --bare --topology az3 --run-dir out/ducktape-faults -- \
-	    $(DUCKTAPE_VENV)/bin/python -m ducktape_tests.run ducktape_tests/faults_test.py
+system-smoke: build $(DUCKTAPE_VENV)/ready
+	@exec $(BIN)/rackgate system run smoke --run-dir out/system-smoke
+
+system: build $(DUCKTAPE_VENV)/ready
+	@exec $(BIN)/rackgate system run system
+
+system-long: build $(DUCKTAPE_VENV)/ready
+	@exec $(BIN)/rackgate system run long --run-dir out/system-long
+
+system-load: build $(DUCKTAPE_VENV)/ready
+	@exec $(BIN)/rackgate system run load --jobs 1 --run-dir out/system-load
 
 # Set-up: a virtual environment for the project, one for ducktape with its own strict pins, both by hash.
 define make-venv

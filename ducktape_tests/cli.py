@@ -194,12 +194,12 @@ def _settings(told: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in told:
         name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise RackgateError(f"--set {text}: must be NAME=JSON")
         try:
             found[name] = json.loads(value)
         except ValueError as error:
             raise RackgateError(f"--set {text}: what follows = is not JSON: {error}") from error
-        if not equals or not name:
-            raise RackgateError(f"--set {text}: must be NAME=JSON")
     return found
 
 

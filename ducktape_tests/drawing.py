@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from ducktape_tests.timeline import Shaded, State, Timeline, Topic
+from ducktape_tests.timeline import Shaded, State, Timeline, Topic, fewest
 from pyhooks.pictures import LIGHT, RC, Span, axes_style, rows, shade, spans
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WIDTH, LEFT, RIGHT = 11.0, 1.15, 0.15
 ACKS, ROW, GAP, HEAD, FOOT = 1.15, 0.17, 0.34, 0.75, 0.2
-# Rows of partitions under a topic; the others are summed in one.
+# Rows of partitions under a topic; the others share one.
 PARTITIONS = 6
 PAPER = "#ffffff"
 MARKERS = "xv^sDP*1"
@@ -33,6 +33,8 @@ BURST = 4.0
 # How wide a letter of a fault's name is, in inches.
 LETTER = 0.068
 LINES = 3
+# A fault that comes more often is named where it came first.
+OFTEN = 5
 
 
 def svg(timeline: Timeline, title: str) -> str:
@@ -146,11 +148,12 @@ def _acks(axes: Axes, topic: Topic, kinds: dict[str, tuple[str, str, int]], time
     axes.set_ylim(0, top * (1 + 0.14 * len(own)))
     axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     axes.set_ylabel("acks/s", fontsize=8.5)
-    for at_s, text in topic.changes:
-        axes.axvline(at_s, color=LIGHT.series[3], linewidth=1.2, linestyle=(0, (4, 2)))
+    for number, (at_s, text) in enumerate(topic.changes):
+        axes.axvline(at_s, color=LIGHT.ink, linewidth=1.2, linestyle=(0, (4, 2)))
         axes.annotate(
-            text, (at_s, 0.62), xycoords=("data", "axes fraction"), xytext=(3, 0), textcoords="offset points",
-            fontsize=8, color=LIGHT.series[3], va="top",
+            text, (at_s, 0.7 - 0.22 * (number % 3)), xycoords=("data", "axes fraction"), xytext=(4, 0),
+            textcoords="offset points", fontsize=7.5, color=LIGHT.ink, va="top",
+            bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 1},
         )  # fmt: skip
     refused = sum(seconds.total() for seconds in topic.refused.values())
     axes.set_title(
@@ -170,7 +173,16 @@ def _rows(topic: Topic, timeline: Timeline) -> dict[str, list[Span]]:
         (states,) = topic.partitions.values()
         seen = [(state.at_s, state.racks) for state in states]
         return {rack: spans(seen, rack, end_s) for rack in sorted({rack for _, racks in seen for rack in racks})}
-    return {str(number): [] for number in sorted(topic.partitions)[:PARTITIONS]}
+    return {name: [] for name in _places(topic)}
+
+
+def _places(topic: Topic) -> dict[str, list[State]]:
+    """The first partitions of a topic by their numbers, and all others as one: the one in the fewest racks."""
+    ordered = sorted(topic.partitions)
+    shown = {str(number): topic.partitions[number] for number in ordered[:PARTITIONS]}
+    if others := [topic.partitions[number] for number in ordered[PARTITIONS:]]:
+        shown[f"least of {len(others)}"] = fewest(others)
+    return shown
 
 
 def _isr(axes: Axes, topic: Topic, own: dict[str, list[Span]], timeline: Timeline) -> None:
@@ -187,8 +199,7 @@ def _isr(axes: Axes, topic: Topic, own: dict[str, list[Span]], timeline: Timelin
         return
     # of several partitions: the darker, the more racks
     most = max(len(state.racks) for states in topic.partitions.values() for state in states) or 1
-    for row, number in enumerate(own):
-        states = topic.partitions[int(number)]
+    for row, states in enumerate(_places(topic).values()):
         low = len(own) - 1 - row + 0.15
         for count in range(most + 1):
             seen = [(state.at_s, ("x",) if len(state.racks) == count and state.leader else ()) for state in states]
@@ -197,9 +208,7 @@ def _isr(axes: Axes, topic: Topic, own: dict[str, list[Span]], timeline: Timelin
                 linewidth=0,
             )  # fmt: skip
         axes.broken_barh(_leaderless(states, end_s), (low, 0.7), facecolors=LIGHT.refusal, alpha=0.8, linewidth=0)
-    more = len(topic.partitions) - len(own)
-    text = f"racks of\npartition\n(of {most})" + (f"\n+{more} more" if more else "")
-    axes.set_ylabel(text, fontsize=7.5, rotation=0, ha="right", va="center", labelpad=6)
+    axes.set_ylabel(f"racks of\npartition\n(of {most})", fontsize=7.5, rotation=0, ha="right", va="center", labelpad=6)
 
 
 def _leaderless(states: Sequence[State], end_s: float) -> list[Span]:
@@ -207,16 +216,22 @@ def _leaderless(states: Sequence[State], end_s: float) -> list[Span]:
 
 
 def _names(faults: Sequence[Shaded], length_s: float) -> tuple[list[tuple[float, int, str]], int]:
-    """Where the names of faults go, and in how many lines: none over another; of many that are near, the first."""
+    """Where the names of faults go, and in how many lines: none over another; what comes often is named once."""
     per_s = (WIDTH - LEFT - RIGHT) / max(1.0, length_s)
     free = [0.0] * LINES
     placed: list[tuple[float, int, str]] = []
+    counts = Counter(one.name for one in faults)
+    named: set[str] = set()
     for one in faults:
+        name = one.name if counts[one.name] <= OFTEN else f"{one.name} \N{MULTIPLICATION SIGN}{counts[one.name]}"
+        if counts[one.name] > OFTEN and one.name in named:
+            continue
+        named.add(one.name)
         at = one.from_s * per_s
         line = next((number for number, until in enumerate(free) if at >= until), None)
         if line is not None:
-            placed.append((one.from_s, line, one.name))
-            free[line] = at + LETTER * (len(one.name) + 2)
+            placed.append((one.from_s, line, name))
+            free[line] = at + LETTER * (len(name) + 2)
     return placed, 1 + max((line for _, line, _ in placed), default=0)
 
 

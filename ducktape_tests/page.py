@@ -67,7 +67,7 @@ def draw(run_dir: Path, result: Result) -> tuple[str, str]:
         except ValueError as error:
             return "", f"its history can't be read: {error}"
         picture.parent.mkdir(exist_ok=True)
-        picture.write_text(drawing.svg(seen, f"{result.id}: {result.outcome}"), encoding="utf-8")
+        picture.write_text(drawing.svg(seen, result.id), encoding="utf-8")
     return picture.relative_to(run_dir).as_posix(), ""
 
 

@@ -183,6 +183,8 @@ def select(suite: Sequence[Listed], words: Sequence[str]) -> tuple[Listed, ...]:
     chosen: dict[str, Listed] = {}
     for word in words:
         meant = {one.id: one for one in reversed(list(_meant(suite, word)))}
+        if not meant and word in SELECTIONS:
+            raise RackgateError(f"selection {word!r}: no test belongs to it")
         if not meant:
             raise RackgateError(
                 f"{word!r}: neither a selection ({', '.join(SELECTIONS)}) nor a test; 'rackgate system list' shows all"

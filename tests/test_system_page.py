@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from histories import REFUSED, TIMEOUT, Simulated, event
+
+from ducktape_tests import drawing, page, results, timeline
+from ducktape_tests.results import Planned, Result
+from ducktape_tests.timeline import Shaded, State
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event, History
+
+S = 1_000_000_000
+
+
+def outage() -> list[Event]:
+    """Rack b goes and comes back; the topic needs both racks."""
+    cluster = Simulated()
+    cluster.rest(2)
+    cluster.send(20)
+    cluster.lose("b")
+    cluster.send(10)
+    cluster.heal("b")
+    cluster.send(20)
+    cluster.end()
+    return cluster.events
+
+
+def look(at_s: float, **partitions: tuple[int, list[int]]) -> Event:
+    states = {
+        f"{name.replace('_', '-')}": {"leader": leader, "isr": isr, "replicas": [1, 2, 3]}
+        for name, (leader, isr) in partitions.items()
+    }
+    return event(round(at_s * S), "isr-watch", "look", racks={"1": "a", "2": "b", "3": "c"}, partitions=states)
+
+
+def attempt(at_s: float, topic: str, exception: str = "") -> Event:
+    more = {"exception": exception} if exception else {}
+    return event(round(at_s * S), "producer", "produce", "fail" if exception else "ok", topic=topic, **more)
+
+
+def test_a_history_becomes_a_timeline() -> None:
+    found = timeline.read(outage())
+    (fault,) = found.faults
+    assert fault.name == "kill rack b"
+    assert 2 < fault.from_s < fault.to_s < found.length_s
+    (topic,) = found.topics
+    assert (topic.name, topic.asks) == ("t", "M=2, R=2")
+    assert topic.acked.total() == 40
+    assert {kind: seconds.total() for kind, seconds in topic.refused.items()} == {"NotEnoughRacks": 10}
+    assert [(one.racks, one.leader) for one in topic.partitions[0]] == [
+        (("a", "b"), "a"),
+        (("a",), "a"),
+        (("a", "b"), "a"),
+    ]
+
+
+def test_what_is_not_known_or_broken_is_passed_over() -> None:
+    good = outage()
+    odd = [
+        event(1, "history", "torn", "unknown"),
+        Event(0, 0, "history", "torn", "unknown", None, {"line": 1, "text": "{"}),
+        event(900 * S, "somebody", "something", topic="t", level=3),
+        event(5 * S, "isr-watch", "look", racks={"1": "a"}, partitions={"t-0": {"leader": None}}),
+        event(5 * S, "isr-watch", "look", racks={"x": "a"}, partitions=[]),
+        event(5 * S, "isr-watch", "look", "unknown", error="nobody"),
+        event(5 * S, "fault", "kill-rack", "info", "b"),
+        event(5 * S, "somebody", "produce"),
+    ]
+    with_odd = timeline.read([*good, *odd])
+    without = timeline.read(good)
+    assert with_odd.faults == without.faults
+    assert with_odd.length_s == without.length_s
+    assert [one.acked for one in with_odd.topics] == [one.acked for one in without.topics]
+    nothing = timeline.read([])
+    assert (nothing.topics, nothing.faults, nothing.length_s) == ((), (), 0.0)
+    assert "no topic was driven" in drawing.svg(nothing, "nothing")
+
+
+def test_a_fault_that_was_not_healed_lasts_to_the_end() -> None:
+    events = [
+        event(1 * S, "producer", "produce", topic="t"),
+        event(2 * S, "fault", "cut-broker", "info", "b", step="inject", broker=3),
+        event(9 * S, "producer", "produce", topic="t"),
+    ]
+    assert timeline.read(events).faults == (Shaded("cut broker 3", 1.0, 8.0),)
+
+
+def test_of_many_topics_the_busiest_are_shown_and_the_rest_is_summed() -> None:
+    events = [attempt(1, f"t{number:02}") for number in range(12) for _ in range(number + 1)]
+    events += [attempt(3, "t00", TIMEOUT), look(1, t00_0=(1, [1, 2, 3]), t01_0=(2, [1, 2]), t11_0=(1, [1, 2, 3]))]
+    events.append(look(4, t00_0=(-1, []), t01_0=(2, [1, 2])))
+    found = timeline.read(events, topics=8)
+    assert [one.name for one in found.topics] == [
+        *(f"t{number:02}" for number in range(4, 12)),
+        "4 other topics together",
+    ]
+    rest = found.topics[-1]
+    assert rest.acked.total() == 1 + 2 + 3 + 4
+    assert rest.refused["Timeout"].total() == 1
+    # the one in the fewest racks of all, and without a leader as soon as one is
+    assert rest.partitions[0] == [State(0.0, ("a", "b"), "b"), State(3.0, (), "")]
+    assert "4 other topics together" in drawing.svg(found, "many")
+
+
+def test_a_change_of_settings_is_marked() -> None:
+    def settings(at_s: float, step: str, racks: int) -> Event:
+        told: dict[str, Any] = {"min.insync.replicas": 2, "min.insync.racks": racks, "topic": "t", "step": step}
+        return event(round(at_s * S), "test", "settings", **told)
+
+    found = timeline.read([settings(1, "seen", 2), settings(5, "begin", 1), settings(6, "settled", 1)])
+    assert found.topics[0].changes == [(4.0, "M=2, R=1")]
+    assert "M=2, R=1" in drawing.svg(found, "x")
+
+
+@pytest.mark.parametrize(
+    ("exception", "kind"),
+    [(REFUSED, "NotEnoughRacks"), ("NOT_ENOUGH_REPLICAS", "NotEnoughReplicas"), ("_MSG_TIMED_OUT", "MsgTimedOut"),
+     (None, "no answer"), ("not-reported", "not-reported")],
+)  # fmt: skip
+def test_kinds_of_answers_have_short_names(exception: str | None, kind: str) -> None:
+    assert timeline.kind_of(exception) == kind
+
+
+def test_a_picture_tells_of_faults_refusals_and_racks() -> None:
+    events = outage()
+    events += [
+        look(30 + number, **{f"t_{place}": (-1 if number == place else 2, [2]) for place in range(1, 9)})
+        for number in range(4)
+    ]
+    drawn = drawing.svg(timeline.read(events), "x_test.py::A.test_one")
+    for text in (
+        "kill rack b",
+        "NotEnoughRacks (10)",
+        "no leader",
+        "least of 3",
+        "racks of",
+        "t (M=2, R=2): 40 acknowledged, 10 not",
+    ):
+        assert text in drawn
+    assert drawn == drawing.svg(timeline.read(events), "x_test.py::A.test_one")
+
+
+def test_names_of_faults_do_not_lie_over_each_other() -> None:
+    flapping = [Shaded("pause rack b", 3.0 * number, 3.0 * number + 1) for number in range(60)]
+    often, lanes = drawing._names([*flapping[:15], Shaded("cut broker 3", 50, 60)], 180)
+    assert (often, lanes) == ([(0.0, 0, "pause rack b \N{MULTIPLICATION SIGN}15"), (50, 0, "cut broker 3")], 1)
+    many = [Shaded(f"pause rack {number % 30}", 3.0 * number, 3.0 * number + 1) for number in range(60)]
+    placed, lanes = drawing._names(many, 180)
+    assert lanes == drawing.LINES
+    for line in range(lanes):
+        own = [at for at, lane, _ in placed if lane == line]
+        assert all(later - earlier > 10 for earlier, later in itertools.pairwise(own))
+    one, lanes = drawing._names([Shaded("kill rack b", 3, 5)], 60)
+    assert (one, lanes) == ([(3, 0, "kill rack b")], 1)
+
+
+def run_of(run_dir: Path) -> dict[str, Any]:
+    tests = [
+        Planned("x_test.py::A.test_a_rack_goes", "az3", 2, "x.A.test_a_rack_goes"),
+        Planned("x_test.py::B.test_a_rack_goes", "stretch2", 2, "x.B.test_a_rack_goes"),
+        Planned("y_test.py::C.test_other", "az3", 2, "y.C.test_other", "it changes links"),
+    ]
+    session = run_dir / "tests" / tests[0].folder / "results" / "1"
+    own = session / "A" / "1"
+    own.mkdir(parents=True)
+    History(own / "history.jsonl").extend(outage())
+    verdicts = [{"checker": "progress", "valid": "unknown", "because": ["<nobody> looked"], "notes": []}]
+    results.write_json(own / "verdicts.json", verdicts)
+    results.write_json(own / "figures.json", {"p99_ms": 7.25, "by": {"racks": [1, 2]}})
+    results.write_json(session / "expected.json", [{"test_id": "n", "injected_args": None}])
+    row = {
+        "test_id": "n",
+        "test_status": "FAIL",
+        "summary": "",
+        "run_time_seconds": 90.0,
+        "relative_results_dir": "A/1",
+    }
+    results.write_json(session / "report.json", {"results": [row]})
+    results.write_json(session.parent.parent / "ended.json", {"status": 1, "seconds": 91.0, "why": ""})
+    run = {
+        "schema": 1, "started": "2026-01-01T00:00:00+0000", "words": ["system"], "seed": 1290, "jobs": 2,
+        "settings": {}, "command": "rackgate system run system --seed 1290 --jobs 2", "options": "--seed 1290",
+        "cluster_file": "", "versions": {"kafka": "4.3.1"}, "machine": {"kernel": "6.1", "cpus": 2}, "took_s": 95.0,
+        "tests": [asdict(one) for one in tests],
+    }  # fmt: skip
+    results.write_json(run_dir / "run.json", run)
+    return run
+
+
+def test_a_page_is_made_from_what_a_run_left(tmp_path: Path) -> None:
+    run_of(tmp_path)
+    document = page.make(tmp_path)
+    assert document["counts"] == {"pass": 0, "fail": 0, "unknown": 1, "not run": 2}
+    assert document["exit_status"] == 1
+    assert json.loads(json.dumps(document)) == json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    first = document["results"][0]
+    for needed in (
+        "1290", "kafka 4.3.1", "7.25", "by.racks", "it changes links", "progress is unknown: &lt;nobody&gt; looked",
+        f'href="{first["picture"]}"', f'href="{first["folder"]}/history.jsonl"', "a rack goes",
+        "rackgate system run x_test.py::A.test_a_rack_goes --seed 1290",
+    ):  # fmt: skip
+        assert needed in text
+    assert "http" not in text
+    picture = tmp_path / first["picture"]
+    assert picture.read_text(encoding="utf-8").count("kill rack b") == 1
+    drawn = picture.stat().st_mtime_ns
+    page.make(tmp_path)
+    assert picture.stat().st_mtime_ns == drawn
+
+
+def test_a_history_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    run_of(tmp_path)
+    (history,) = tmp_path.rglob("history.jsonl")
+    history.write_text('{"mono_ns":1}\n', encoding="utf-8")
+    first = page.make(tmp_path)["results"][0]
+    assert first["picture"] == ""
+    assert "history can't be read" in first["picture_problem"]
+
+
+def test_without_a_run_there_is_no_page(tmp_path: Path) -> None:
+    with pytest.raises(RackgateError, match="no run of system tests"):
+        page.make(tmp_path)
+
+
+def test_what_is_alike_on_several_topologies_is_one_row() -> None:
+    found = [
+        asdict(Result(f'm_test.py::{cls}.test_goes@{{"fault": "{fault}"}}', place, "pass"))
+        for cls, place in (("Az3", "az3"), ("Stretch", "stretch2"))
+        for fault in ("kill", "cut")
+    ]
+    rows, topologies = page.grid(found)
+    assert topologies == ["az3", "stretch2"]
+    assert [(row["file"], row["name"], row["cells"]) for row in rows] == [
+        ("m", "goes fault=kill", {"az3": [0], "stretch2": [2]}),
+        ("", "goes fault=cut", {"az3": [1], "stretch2": [3]}),
+    ]
+
+
+def test_figures_are_flat_and_short() -> None:
+    figures = {"a": 1234.5678, "b": {"c": True, "d": [{"e": None}, 2]}, "n": 12345, "w": "x"}
+    assert page.figure_rows(figures) == [
+        ("a", "1,235"), ("b.c", "yes"), ("b.d[0].e", "\N{EN DASH}"), ("b.d[1]", "2"), ("n", "12,345"), ("w", "x"),
+    ]  # fmt: skip
+    many = page.figure_rows({str(number): number for number in range(100)})
+    assert len(many) == page.FIGURES + 1
+    assert many[-1] == ("…", "60 more in results.json")

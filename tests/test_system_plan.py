@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ducktape_tests import plan
+from ducktape_tests.finding import Found, find
+from ducktape_tests.plan import Listed
+from pyhooks.errors import RackgateError
+
+TEST = """
+[[test]]
+id = "x_test.py::A.test_one"
+topology = "az3"
+minutes = 2
+selections = ["smoke", "system"]
+"""
+SOURCE = """
+from ducktape_tests.drill import Drill
+from ducktape_tests.base import Base as Foundation
+
+
+class Common(Drill):
+    TOPOLOGY = "az3"
+
+    def test_shared(self):
+        pass
+
+    def helper(self):
+        pass
+
+
+class One(Common):
+    TOPOLOGY: str = "stretch2"
+
+
+class Two(Common):
+    def test_own(self):
+        pass
+
+
+class Three(Foundation):
+    TOPOLOGY = "az" + "3"
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "suite.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def listed(name: str, minutes: float = 1, **more: Any) -> Listed:
+    return Listed(f"x_test.py::A.test_{name}", "az3", minutes, ("system",), **more)
+
+
+def test_the_shipped_list_is_that_of_the_tests_that_there_are() -> None:
+    suite = plan.load()
+    smoke, system = (plan.select(suite, [selection]) for selection in ("smoke", "system"))
+    assert {one.id for one in smoke} <= {one.id for one in system}
+    assert 0 < plan.estimate(smoke, 2) <= 8
+    assert plan.estimate(system, 2) <= 40
+    assert len({one.folder for one in system}) == len(system)
+
+
+def test_a_list_becomes_tests(tmp_path: Path) -> None:
+    more = 'alone = true\nlinks = true\nsettings = {seeds = 20}\n[[test]]\nid = "y_test.py::B.test_m@{\\"k\\": 1}"\n'
+    more += 'topology = "single"\nminutes = 0.5\nselections = ["long"]\n'
+    first, second = plan.read(write(tmp_path, TEST + more))
+    assert first == Listed(
+        "x_test.py::A.test_one", "az3", 2.0, ("smoke", "system"), alone=True, links=True, settings={"seeds": 20}
+    )
+    assert second.name == "y_test.py::B.test_m"
+    assert second.folder == "y.B.test_m.k.1"
+    assert not second.alone
+
+
+def test_a_long_id_has_a_short_folder_of_its_own() -> None:
+    one, other = (replace(listed("m"), id=f'x_test.py::A.test_m@{{"k": "{"v" * 300}{end}"}}') for end in "ab")
+    assert len(one.folder) < 200
+    assert one.folder != other.folder
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (('topology = "az3"\n', ""), "topology is missing"),
+        (('"az3"', '"nowhere"'), "topology: "),
+        (("minutes = 2", "minutes = 0"), "minutes: must be a number above 0"),
+        (("minutes = 2", "minutes = true"), "minutes: must be a number above 0"),
+        (("minutes = 2", "minutes = 2\nhours = 1"), "hours: no such key"),
+        (('"smoke"', '"some"'), "selections: some of smoke, system, long, load"),
+        (("A.test_one", "A"), "id: must be"),
+        (("A.test_one", "A.test_one@{x}"), "not JSON"),
+        (("minutes = 2", "minutes = 2\nalone = 1"), "alone: must be true or false"),
+        (("minutes = 2", "minutes = 2\nsettings = 1"), "settings: must be a table"),
+        (("minutes", "[test"), "not TOML"),
+        ((TEST, TEST + TEST), "listed twice in smoke"),
+        ((TEST, ""), "no [[test]]"),
+        ((TEST, "[other]\n" + TEST), "other: only [[test]]"),
+        ((TEST, "test = [1]"), "not a table"),
+    ],
+)
+def test_a_wrong_list_says_where(tmp_path: Path, change: tuple[str, str], says: str) -> None:
+    text = TEST.replace(*change) if change[0] in TEST else TEST
+    with pytest.raises(RackgateError) as caught:
+        plan.read(write(tmp_path, text))
+    assert says in str(caught.value)
+    assert "suite.toml" in str(caught.value) or "not JSON" in says
+
+
+def test_what_is_listed_exists_and_what_exists_is_listed() -> None:
+    there = [Found("x_test.py::A.test_one", "az3"), Found("x_test.py::A.test_two", None)]
+    plan.check([listed("one"), listed("two")], there)
+    with pytest.raises(RackgateError, match=r"A\.test_three: there is no such test"):
+        plan.check([listed("one"), listed("two"), listed("three")], there)
+    with pytest.raises(RackgateError, match=r"A\.test_two is not listed"):
+        plan.check([listed("one")], there)
+    with pytest.raises(RackgateError, match="runs on az3, and not on single"):
+        plan.check([replace(listed("one"), topology="single"), listed("two")], there)
+
+
+def test_tests_are_found_by_their_source(tmp_path: Path) -> None:
+    (tmp_path / "x_test.py").write_text(SOURCE, encoding="utf-8")
+    (tmp_path / "base.py").write_text("class Base(Drill):\n    def test_far(self): ...\n", encoding="utf-8")
+    assert find(tmp_path) == (
+        Found("x_test.py::One.test_shared", "stretch2"),
+        Found("x_test.py::Three.test_far", None),
+        Found("x_test.py::Two.test_own", "az3"),
+        Found("x_test.py::Two.test_shared", "az3"),
+    )
+
+
+def test_words_name_tests() -> None:
+    first = Listed("x_test.py::A.test_one", "az3", 1, ("smoke", "system"), settings={"seeds": 3})
+    again = replace(first, selections=("long",), settings={"seeds": 20})
+    other = Listed("y_test.py::B.test_one", "az3", 1, ("system",))
+    suite = [first, again, other]
+    assert plan.select(suite, ["smoke"]) == (first,)
+    assert plan.select(suite, ["system"]) == (first, other)
+    assert plan.select(suite, ["long"]) == (again,)
+    assert plan.select(suite, ["y_test.py", "x_test.py::A", "x_test.py::A.test_one"]) == (first, other)
+    (narrow,) = plan.select(suite, ['x_test.py::A.test_one@{"k": 1}'])
+    assert narrow == replace(first, id='x_test.py::A.test_one@{"k": 1}')
+    with pytest.raises(RackgateError, match="no test belongs to it"):
+        plan.select(suite, ["load"])
+    for word in ("z_test.py", "x_test.py::A.test_none", "nothing", "x_test.py::AB"):
+        with pytest.raises(RackgateError, match="neither a selection"):
+            plan.select(suite, [word])
+
+
+def test_the_longest_begins_first_and_who_must_be_alone_is() -> None:
+    long, short, alone = listed("long", 5), listed("short", 1), listed("alone", 9, alone=True)
+    waiting = [short, alone, long]
+    assert plan.next_up(waiting, [], 2) is long
+    assert plan.next_up([short, alone], [long], 2) is short
+    assert plan.next_up([alone], [long], 2) is None
+    assert plan.next_up([alone], [], 2) is alone
+    assert plan.next_up([short], [alone], 2) is None
+    assert plan.next_up([short], [long], 1) is None
+
+
+def test_an_estimate_goes_by_what_runs_at_a_time() -> None:
+    tests = [listed("a", 4), listed("b", 3), listed("c", 2), listed("d", 1, alone=True)]
+    assert plan.estimate(tests, 1) == 10
+    # a for 4; b, then c beside it until 5; then d
+    assert plan.estimate(tests, 2) == 6
+    assert plan.estimate([listed("a", 4)], 2, {listed("b"): 0.5, listed("c"): 1.5}) == 4.5
+    assert plan.estimate([], 2) == 0

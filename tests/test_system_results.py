@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ducktape_tests import results
+from ducktape_tests.results import Planned, Result
+
+TEST = Planned("x_test.py::A.test_one", "az3", 2, "x.A.test_one")
+NAME = "ducktape_tests.x_test.A.test_one"
+
+
+class Left:
+    """What a test leaves, as ducktape and the runner write it."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.own = run_dir / "tests" / TEST.folder
+        self.session = self.own / "results" / "2026-01-01--001"
+        self.session.mkdir(parents=True)
+        (self.own / "results" / "latest").symlink_to(self.session)
+        (self.own / "session.log").write_text("one\n\nthe last line\n", encoding="utf-8")
+        (self.session / "report.html").touch()
+        self.rows: list[dict[str, Any]] = []
+        self.expected: list[dict[str, Any]] = []
+        self.ended()
+
+    def ended(self, status: int = 0, why: str = "") -> None:
+        results.write_json(self.own / "ended.json", {"status": status, "seconds": 61.0, "why": why})
+
+    def expects(self, name: str = NAME, **parameters: Any) -> None:
+        self.expected.append({"test_id": name, "injected_args": parameters or None})
+        results.write_json(self.session / "expected.json", self.expected)
+
+    def reports(self, status: str = "PASS", valid: str | None = "true", name: str = NAME, summary: str = "") -> Path:
+        folder = self.session / f"{len(self.rows)}"
+        folder.mkdir()
+        row = {"test_id": name, "test_status": status, "summary": summary, "run_time_seconds": 60.0}
+        self.rows.append(row | {"relative_results_dir": f"{folder.name}/", "description": "\n  It is so.\n  setup: x"})
+        results.write_json(self.session / "report.json", {"results": self.rows})
+        if valid is not None:
+            because = [] if valid == "true" else ["it was not"]
+            told = [{"checker": "faults", "valid": "true", "because": [], "notes": []}]
+            told.append({"checker": "delivery", "valid": valid, "because": because, "notes": []})
+            (folder / "verdicts.json").write_text(json.dumps(told), encoding="utf-8")
+        return folder
+
+    def judged(self) -> tuple[Result, ...]:
+        return results.judge(self.run_dir, [TEST])
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Left:
+    return Left(tmp_path)
+
+
+def test_a_test_has_passed_if_ducktape_and_all_checkers_say_so(left: Left) -> None:
+    left.expects()
+    folder = left.reports()
+    (folder / "figures.json").write_text('{"p99_ms": 7.5, "none": NaN}', encoding="utf-8")
+    (found,) = left.judged()
+    assert found == Result(
+        TEST.id,
+        "az3",
+        "pass",
+        60.0,
+        about="It is so.",
+        verdicts={"faults": "true", "delivery": "true"},
+        figures={"p99_ms": 7.5, "none": "NaN"},
+        folder="tests/x.A.test_one/results/2026-01-01--001/0",
+        report="tests/x.A.test_one/results/2026-01-01--001/report.html",
+        log="tests/x.A.test_one/session.log",
+    )
+    assert results.exit_status([found]) == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "valid", "outcome", "says"),
+    [
+        ("PASS", "false", "fail", "delivery is false: it was not"),
+        ("PASS", "unknown", "unknown", "delivery is unknown: it was not"),
+        ("PASS", None, "unknown", "no checker has said anything"),
+        ("FAIL", "true", "fail", "AssertionError('odd')"),
+        ("FAIL", None, "fail", "AssertionError('odd')"),
+        ("FAIL", "unknown", "unknown", "delivery is unknown"),
+        ("FAIL", "false", "fail", "delivery is false"),
+        ("IGNORE", None, "unknown", "ducktape says ignore"),
+        ("FLAKY", "true", "unknown", "ducktape says flaky"),
+    ],
+)
+def test_whatever_else_is_no_pass(left: Left, status: str, valid: str | None, outcome: str, says: str) -> None:
+    left.expects()
+    left.reports(status, valid, summary="AssertionError('odd')\nTraceback")
+    (found,) = left.judged()
+    assert found.outcome == outcome
+    assert says in "; ".join(found.reasons)
+    assert results.exit_status([found]) == 1
+
+
+def test_each_set_of_parameters_has_its_own_result(left: Left) -> None:
+    for fault in ("kill", "cut"):
+        left.expects(f"{NAME}.{fault}", fault=fault)
+        left.reports("PASS" if fault == "kill" else "FAIL", name=f"{NAME}.{fault}", summary="no")
+    found = left.judged()
+    assert {one.id: one.outcome for one in found} == {
+        'x_test.py::A.test_one@{"fault": "kill"}': "pass",
+        'x_test.py::A.test_one@{"fault": "cut"}': "fail",
+    }
+
+
+def test_a_test_without_its_one_result_is_unknown(left: Left) -> None:
+    left.expects()
+    left.expects(f"{NAME}.2", k=2)
+    left.reports(name=f"{NAME}.2")
+    left.reports(name=f"{NAME}.2")
+    left.ended(137, "given up after 11 minutes, 2 were expected")
+    first, second = left.judged()
+    assert (first.outcome, second.outcome) == ("unknown", "unknown")
+    assert first.reasons == ("0 results of it, and there must be one: given up after 11 minutes, 2 were expected",)
+    assert second.reasons[0].startswith("2 results of it")
+
+
+def test_what_ran_without_being_asked_for_is_told(left: Left) -> None:
+    left.expects()
+    left.reports()
+    left.reports(name="ducktape_tests.x_test.A.test_other")
+    passed, stranger = left.judged()
+    assert passed.outcome == "pass"
+    assert stranger.outcome == "unknown"
+    assert "nobody asked for it" in stranger.reasons[0]
+    assert results.exit_status([passed, stranger]) == 1
+
+
+def test_nothing_ran(left: Left) -> None:
+    (found,) = left.judged()
+    assert found.outcome == "unknown"
+    assert found.reasons == ("ducktape found no test", "one", "the last line")
+    assert results.exit_status([]) == 1
+
+
+def test_no_report_at_all(left: Left) -> None:
+    left.expects()
+    left.ended(1)
+    (found,) = left.judged()
+    assert (found.outcome, found.seconds) == ("unknown", 61.0)
+    assert "ducktape ended with status 1" in found.reasons[0]
+
+
+def test_a_lab_that_did_not_come_up(tmp_path: Path) -> None:
+    own = tmp_path / "tests" / TEST.folder
+    own.mkdir(parents=True)
+    (own / "session.log").write_text("error: no\n", encoding="utf-8")
+    (found,) = results.judge(tmp_path, [TEST])
+    assert (found.outcome, found.reasons) == ("unknown", ("it was begun, and nothing tells how it ended",))
+    results.write_json(own / "ended.json", {"status": 2, "seconds": 1.0, "why": ""})
+    (found,) = results.judge(tmp_path, [TEST])
+    assert found.reasons == ("the lab ended with status 2; there are 0 sessions of ducktape", "error: no")
+
+
+def test_broken_files_are_unknown(left: Left) -> None:
+    left.expects()
+    left.reports()
+    (left.session / "report.json").write_text("{", encoding="utf-8")
+    (found,) = left.judged()
+    assert found.outcome == "unknown"
+    assert "report.json: not JSON" in found.reasons[0]
+    results.write_json(left.session / "report.json", {"results": [{"test_id": NAME}]})
+    (found,) = left.judged()
+    assert "KeyError: 'relative_results_dir'" in found.reasons[0]
+
+
+def test_what_was_not_begun_has_not_run_and_what_is_left_out_says_why(tmp_path: Path) -> None:
+    out = Planned("y_test.py::B.test_m", "az3", 1, "y", "it changes links")
+    missed, told = results.judge(tmp_path, [TEST, out])
+    assert (missed.outcome, missed.reasons) == ("not run", ("it was not begun",))
+    assert (told.outcome, told.reasons) == ("not run", ("it changes links",))
+    passed = Result("a", "az3", "pass")
+    assert results.exit_status([passed, told], left_out=1) == 0
+    assert results.exit_status([passed, told, missed], left_out=1) == 1
+    # a run in which nothing ran has proved nothing
+    assert results.exit_status([told], left_out=1) == 1
