@@ -37,7 +37,11 @@ def test_the_status_is_the_verdict(tmp_path: Path, events: list[Event], status: 
     told = CliRunner().invoke(app, ["judge", path, "--json"])
     assert told.exit_code == status
     found = json.loads(told.output)
-    assert (found["valid"], found["events"], found["left_out"]) == (valid, len(events), ["phases", "transactions", "known"])
+    assert (found["valid"], found["events"], found["left_out"]) == (
+        valid,
+        len(events),
+        ["phases", "transactions", "known"],
+    )
     assert {one["checker"] for one in found["verdicts"]} == set(CHECKERS) - set(found["left_out"])
 
 
