@@ -17,8 +17,9 @@ from pyhooks.cluster.protocol import Reader
 from pyhooks.errors import RackgateError
 
 _NAME = "Metadata"
-# What a broker may take; on a busy machine a sound one has answered by then.
-EACH_S = 0.5
+# What a broker may take. Of a look's 1.5 s that leaves time for a third one, if it is quick; and on a busy machine even
+# a sound one needs some.
+EACH_S = 0.7
 
 
 @dataclass(frozen=True)
