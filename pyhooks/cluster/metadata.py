@@ -17,9 +17,9 @@ from pyhooks.cluster.protocol import Reader
 from pyhooks.errors import RackgateError
 
 _NAME = "Metadata"
-# What a broker may take. Of a look's 1.5 s that leaves time for a third one, if it is quick; and on a busy machine even
-# a sound one needs some.
-EACH_S = 0.7
+# What a broker may take. On a busy machine even a sound one needs some, and so every one gets a little.
+EACH_S = 0.6
+LEAST_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -108,21 +108,18 @@ class Asker:
 
         Args:
             topics: names.
-            timeout_s: bound for all brokers together, in seconds.
+            timeout_s: bound for all brokers together, in seconds, but for ``LEAST_S`` of each that is asked later.
 
         Raises:
-            RackgateError: none answers in time, with what became of each that was asked.
+            RackgateError: none answers in time, with what became of each.
         """
         deadline = time.monotonic() + timeout_s
         said: list[str] = []
         for _ in range(len(self._addresses)):
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                break
+            left_s = max(LEAST_S, min(deadline - time.monotonic(), self._each_s))
             address = self._addresses[0]
             try:
-                answer = protocol.ask(address, request(topics), _NAME, min(left_s, self._each_s))
-                return parse(answer)
+                return parse(protocol.ask(address, request(topics), _NAME, left_s))
             except RackgateError as error:
                 said.append(str(error))
             except protocol.BROKEN:
