@@ -183,7 +183,7 @@ class RollingTest(Drill):
         wait_for(lambda: self._count(node, NOT_LET_IN) > refused, what=f"{node.name} to be refused", timeout_s=START_S)
         self._alone("R=2, and broker 3 starts without the overlay", NOT_ENOUGH_RACKS)
         self.kafka.kill_kafka(node)
-        # A stock broker leaves out of its metadata snapshots what it does not know, R=2 among it, and here it writes one
+        # A stock broker leaves out of its metadata snapshots what it does not know, R=2 among it, and here writes one
         # every few seconds. With the overlay it would go by that, and lead without the gate: it must fetch them anew.
         self.kafka.run_on(node, f"rm -rf {self.kafka.data}/__cluster_metadata-0")
         self._start(node, "overlay")
