@@ -105,10 +105,10 @@ class RackKafka(Hosts, Service):
         self.run_on(node, shlex.join(tools.command(self.classpath, "leader-election", words, node.address)))
 
     def reassign(self, moves: Mapping[str, Sequence[int]]) -> None:
-        """Has partition 0 of topics moved to other brokers; does not wait until they are there.
+        """Has Kafka's tool move partition 0 of topics to other brokers; does not wait until they are there.
 
         Args:
-            moves: topic to its brokers, of which the first is preferred to lead.
+            moves: topic to its brokers, all of them living, of which the first is preferred to lead.
 
         Raises:
             RackgateError: the tool failed.
@@ -118,7 +118,8 @@ class RackKafka(Hosts, Service):
         self.accounts[living[0].name].create_file(file, moving.document(moves))
         words = ("--execute", "--reassignment-json-file", file)
         bootstrap = ",".join(node.address for node in living)
-        self.run_on(living[0], shlex.join(tools.command(self.classpath, moving.TOOL, words, bootstrap)))
+        # what it has to say of a failure goes to both
+        self.run_on(living[0], shlex.join(tools.command(self.classpath, moving.TOOL, words, bootstrap)) + " 2>&1")
 
     def log_bytes(self, node: Node, topic: str) -> int:
         """Size of the log of partition 0 of ``topic`` on the node's disk, all segments, in bytes."""

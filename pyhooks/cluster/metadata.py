@@ -17,8 +17,9 @@ from pyhooks.cluster.protocol import Reader
 from pyhooks.errors import RackgateError
 
 _NAME = "Metadata"
-# What a broker may take; on a busy machine a sound one has answered by then.
-EACH_S = 0.5
+# What a broker may take. On a busy machine even a sound one needs some, and so every one gets a little.
+EACH_S = 0.6
+LEAST_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -107,21 +108,18 @@ class Asker:
 
         Args:
             topics: names.
-            timeout_s: bound for all brokers together, in seconds.
+            timeout_s: bound for all brokers together, in seconds, but for ``LEAST_S`` of each that is asked later.
 
         Raises:
-            RackgateError: none answers in time, with what became of each that was asked.
+            RackgateError: none answers in time, with what became of each.
         """
         deadline = time.monotonic() + timeout_s
         said: list[str] = []
         for _ in range(len(self._addresses)):
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                break
+            left_s = max(LEAST_S, min(deadline - time.monotonic(), self._each_s))
             address = self._addresses[0]
             try:
-                answer = protocol.ask(address, request(topics), _NAME, min(left_s, self._each_s))
-                return parse(answer)
+                return parse(protocol.ask(address, request(topics), _NAME, left_s))
             except RackgateError as error:
                 said.append(str(error))
             except protocol.BROKEN:

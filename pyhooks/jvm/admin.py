@@ -197,6 +197,25 @@ class Admin(Client):
             for entry in answer.entrySet()
         }
 
+    def reassign(self, moves: Mapping[str, Sequence[int]]) -> None:
+        """Has partition 0 of topics placed otherwise, and does not wait until its replicas are there.
+
+        Kafka's own tool refuses brokers that are away, though they keep their places; the controller does not.
+
+        Args:
+            moves: topic to its brokers, of which the first is preferred to lead.
+
+        Raises:
+            JavaError: refused, or not answered in time.
+        """
+        partition = jpype.JClass("org.apache.kafka.common.TopicPartition")
+        placed = jpype.JClass("org.apache.kafka.clients.admin.NewPartitionReassignment")
+        wanted = jpype.java.util.HashMap()
+        for topic, brokers in moves.items():
+            replicas = jpype.java.util.ArrayList([jpype.JInt(broker) for broker in brokers])
+            wanted.put(partition(topic, 0), jpype.java.util.Optional.of(placed(replicas)))
+        self._get(self._java.alterPartitionReassignments(wanted).all())
+
     def in_sync(self, topic: str, replicas: Sequence[int], partition: int = 0) -> bool:
         """Whether exactly these replicas are in sync, as the broker that is asked knows.
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 # Settings change seldom, and asking for them costs the brokers more than a look.
 SETTINGS_EVERY = 10
-# One look that gets no answer must not be a blind stretch by itself, see pyhooks.checker.settling.
-LOOK_S = 1.5
+# One look that gets no answer must not be a blind stretch by itself, see pyhooks.checker.settling: of five brokers it
+# takes 1.5 s at most.
+LOOK_S = 1.3
 # A question for settings is bounded by twice topics.LOOK_S, of all topics at the same time.
 JOIN_S = 4 * topics.LOOK_S
 SETTINGS_LOOK = "settings-look"
