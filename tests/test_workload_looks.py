@@ -57,7 +57,7 @@ def look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, otherwise: dict[int, Callable[[], object]], until: int
 ) -> list[Event]:
     client, history = Client(otherwise), History(tmp_path / "h")
-    monkeypatch.setattr(topics, "admin", lambda _: client)
+    monkeypatch.setattr(topics, "admin", lambda *_: client)
     try:
         with watched("x:1", ["t"], RACKS, history, interval_s=0.01):
             wait_for(lambda: client.looks >= until, what="looks", timeout_s=5, interval_s=0.01)
@@ -81,7 +81,7 @@ def test_a_question_for_settings_without_an_answer_holds_up_no_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, history = Client({}), History(tmp_path / "h")
-    monkeypatch.setattr(topics, "admin", lambda _: client)
+    monkeypatch.setattr(topics, "admin", lambda *_: client)
     with watched("x:1", ["t"], RACKS, history, interval_s=0.01):
         monkeypatch.setattr(topics, "LOOK_S", 1.0)
         monkeypatch.setattr(client, "describe_configs", lambda resources, **_: dict.fromkeys(resources, Future()))
@@ -115,7 +115,7 @@ def test_what_else_ends_the_looks_is_an_event_and_is_raised(
 
 def test_the_last_look_is_no_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, history = Client({}), History(tmp_path / "h")
-    monkeypatch.setattr(topics, "admin", lambda _: client)
+    monkeypatch.setattr(topics, "admin", lambda *_: client)
     with pytest.raises(OverflowError, match="odd"), watched("x:1", ["t"], RACKS, history, interval_s=60):
         client.otherwise = {2: raises(OverflowError("odd"))}
     assert len(cluster.unanswered(history.events())) == 1
@@ -134,7 +134,7 @@ def test_a_look_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pytes
 
 def test_an_error_of_the_run_is_the_one_that_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, history = Client({2: raises(OverflowError("odd"))}), History(tmp_path / "h")
-    monkeypatch.setattr(topics, "admin", lambda _: client)
+    monkeypatch.setattr(topics, "admin", lambda *_: client)
 
     def run() -> None:
         with watched("x:1", ["t"], RACKS, history, interval_s=0.01):

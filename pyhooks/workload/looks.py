@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SETTINGS_EVERY = 10
 # One look that gets no answer must not be a blind stretch by itself, see pyhooks.checker.settling.
 LOOK_S = 1.5
+# Less than that: else the look after one that a cut has silenced would be put to the same broker, and two are blind.
+SILENCE_MS = 1000
 # A question for settings is bounded by twice topics.LOOK_S, of all topics at the same time.
 JOIN_S = 4 * topics.LOOK_S
 SETTINGS_LOOK = "settings-look"
@@ -50,7 +52,8 @@ def watched(
         RackgateError: looking failed, or does not come to an end.
     """
     # Two clients, since a question to a broker that is just lost would hold up the looks.
-    see, ask = (Watch(topics.admin(bootstrap), names, racks, history) for _ in range(2))
+    see = Watch(topics.admin(bootstrap, SILENCE_MS), names, racks, history)
+    ask = Watch(topics.admin(bootstrap), names, racks, history)
     loops = (
         _Loop(partial(_noted, see.look, history, "look"), interval_s),
         _Loop(partial(_noted, ask.ask, history, SETTINGS_LOOK), interval_s * SETTINGS_EVERY),
