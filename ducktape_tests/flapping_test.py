@@ -41,6 +41,8 @@ class FlappingTest(Drill):
     """Five brokers in racks a, a, b, b, c and three controllers outside."""
 
     STAY = ("a", "c")
+    # on a busy machine the proofs of a dozen cuts take their time
+    SECONDS = 1500.0
 
     def _isr(self, one: TopicSpec, without: str) -> frozenset[int]:
         return frozenset(broker for broker in one.replicas if self.racks[broker] != without)
