@@ -17,10 +17,16 @@ NEED = (2, 2)
 AAB, ABC = (1, 2, 3), (1, 3, 5)
 LOST = "b"
 FLAP_S = 180.0
-# On both sides of the session of 9 s: what is proved about a cut takes some seconds more.
-AWAY_S = (2.0, 8.0)
-# What a cut has silenced comes back when TCP tries again, which may be after as long as it was silent. A stretch that
-# has settled would be judged by attempts that begin and run out of their time in it; so it is shorter than that time.
+# Not a cut: what that has silenced comes back only when TCP tries again, after as long as it was silent. Meanwhile the
+# rack's brokers are unfenced, and a leader waits with its high watermark for a replica that was in sync within
+# replica.lag.time.max.ms and may join the ISR (Partition.maybeIncrementLeaderHW of Kafka 4.3.1): seen after a cut of
+# 15 s, what was sent in the next 12 s ran out of its 6 s at an ISR that was enough. The connections of one that is
+# paused stay, and it goes on fetching at once.
+FLAP = "pause"
+# Beside the two proofs, which take 3 s and more each, since they wait for answers that do not come: so some outages are
+# about as long as the session of 9 s, and some longer.
+AWAY_S = (0.0, 6.0)
+# A stretch that has settled would be judged by attempts that begin and run out of their time in it; so it is shorter.
 BACK_S = (2.0, 4.5)
 PATIENT = ("--timeout-ms", "6000")
 # Of so many outages one lasts until the rack has left the ISR.
@@ -40,6 +46,8 @@ class FlappingTest(Drill):
     """Five brokers in racks a, a, b, b, c and three controllers outside."""
 
     STAY = ("a", "c")
+    # on a busy machine the proofs of a dozen cuts take their time
+    SECONDS = 1500.0
 
     def _isr(self, one: TopicSpec, without: str) -> frozenset[int]:
         return frozenset(broker for broker in one.replicas if self.racks[broker] != without)
@@ -61,18 +69,17 @@ class FlappingTest(Drill):
             idempotent. A broker without replicas is slow all the while: so the outages overlap with something that
             is healed after the last one, and the recovery is judged from there; after the others the next one comes
             too soon.
-        drive: for 3 minutes cut rack b off and join it again, a few seconds each, as the seed draws; each third time
-            until it has left the ISR, and so it is in the end: a rack that stays in sync all through a cut comes back
-            as late as TCP tries again.
-        validate: single attempts before, in the last outage and after it end as computed; each cut proves itself; all
-            checkers.
+        drive: for 3 minutes pause rack b and let it go on, a few seconds each, as the seed draws; each third time, and
+            the last time, until it has left the ISR.
+        validate: single attempts before, in the last outage and after it end as computed; each pause proves itself;
+            all checkers.
         """
         specs = [spec(name, AAB if name.startswith("aab") else ABC, *NEED) for name in ("aab", "aab-i", "abc", "abc-i")]
-        loads = [Load("aab,abc", rate_per_s=10, more=PATIENT)]
-        loads += [Load("aab-i,abc-i", "idempotent", rate_per_s=10, more=PATIENT)]
+        # a producer each: one topic that is stuck would hold up others of its producer
+        loads = [Load(one.name, "idempotent" if one.name.endswith("-i") else "plain", more=PATIENT) for one in specs]
         whole = {one.name: frozenset(one.replicas) for one in specs}
         left = {one.name: self._isr(one, LOST) for one in specs}
-        cuts: list[dict[str, float | bool]] = []
+        outages: list[dict[str, float | bool]] = []
         with self.driven(specs, loads):
             self._phases("before", whole)
             with self.fault("slow", broker=BYSTANDER, rtt_ms=40.0):
@@ -80,21 +87,21 @@ class FlappingTest(Drill):
                 last = False
                 while not last:
                     last = time.monotonic() >= until
-                    long = last or len(cuts) % LONG == LONG - 1
+                    long = last or len(outages) % LONG == LONG - 1
                     away_s = self.rng.uniform(*AWAY_S)
                     since = time.monotonic()
-                    with self.fault("cut", rack=LOST):
+                    with self.fault(FLAP, rack=LOST):
                         if long:
                             topics.wait_isrs(self.kafka.admin, left)
                         pause(away_s, f"rack {LOST} to be away")
                         if last:
                             self._phases("away", left)
-                    cuts.append({"long": long, "seconds": round(time.monotonic() - since, 1)})
+                    outages.append({"long": long, "seconds": round(time.monotonic() - since, 1)})
                     if not last:
                         pause(self.rng.uniform(*BACK_S), f"rack {LOST} to be back")
             topics.wait_settled(self.kafka.admin, specs)
             self._phases("after", whole)
-        self.figures(cuts=cuts)
+        self.figures(outages=outages)
         self.judge(CHECKED)
 
     @cluster(num_nodes=9)
@@ -119,7 +126,9 @@ class FlappingTest(Drill):
         left = {one.name: self._isr(one, parted.get(self.racks[one.replicas[0]], "")) for one in specs}
         whole = {one.name: frozenset(one.replicas) for one in specs}
         led = {one.name: one.replicas[0] for one in specs}
-        with self.driven(specs, [Load(",".join(whole), rate_per_s=10, more=PATIENT)]):
+        # one that is stuck would hold up others of its producer
+        loads = [Load("aab,bba,ab", rate_per_s=10, more=PATIENT), Load("abc,cab", rate_per_s=10, more=PATIENT)]
+        with self.driven(specs, loads):
             self._phases("before", whole)
             with self.fault("cut", rack=LOST, peers=["a"]):
                 topics.wait_isrs(self.kafka.admin, left, timeout_s=90)

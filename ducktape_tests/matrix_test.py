@@ -34,7 +34,8 @@ class _Matrix(Drill):
         specs = [spec(one.name, one.replicas, *one.need) for one in made.values()]
         whole = {one.name: frozenset(one.replicas) for one in made.values()}
         took: dict[str, float] = {}
-        with self.driven(specs, [Load(",".join(made), rate_per_s=RATE_PER_S, more=NIMBLE)]):
+        groups = [",".join(one.name for one in group) for group in matrix.together(self.kafka.topology)]
+        with self.driven(specs, [Load(names, rate_per_s=RATE_PER_S, more=NIMBLE) for names in groups]):
             self._phases("at first", made, whole)
             for run in [run for run in matrix.listed() if run.topology == self.TOPOLOGY]:
                 since = time.monotonic()

@@ -183,6 +183,19 @@ def test_topics_are_all_led_from_one_rack_and_share_another() -> None:
         assert len(set.intersection(*({racks[broker] for broker in one.replicas} for one in made))) == 2
 
 
+def test_topics_that_share_a_producer_stop_and_go_on_together() -> None:
+    for name in TOPOLOGIES:
+        groups = matrix.together(on(name))
+        assert sorted(one.name for group in groups for one in group) == sorted(
+            o.name for o in matrix.topics_of(on(name))
+        )
+    named = [{one.name for one in group} for group in matrix.together(on("az3"))]
+    assert {"abc-m2-r1", "abc-m2-r2", "aabb-m2-r1"} in named
+    assert {"aab-m2-r1"} in named
+    assert len(named) == 4
+    assert len(matrix.together(on("stretch2"))) == 3
+
+
 def test_a_list_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="it lists the outages of the matrix"):
         matrix.listed(tmp_path / "matrix.toml")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 MIN_INSYNC_RACKS = "min.insync.racks"
 REQUEST_S = 10.0
+SILENCE_MS = 2000
 READY_S = 60.0
 # A look may ask a broker that a fault took away: better ask again soon than wait long.
 LOOK_S = 3.0
@@ -53,11 +54,15 @@ class State:
     isr: tuple[int, ...]
 
 
-def admin(bootstrap: str) -> AdminClient:
+def admin(bootstrap: str, silence_ms: int = SILENCE_MS) -> AdminClient:
     """An admin client that is quiet about brokers that a fault took away, and soon gives up on them.
 
     A connection that a cut has silenced looks sound; without a short ``socket.timeout.ms`` the client would ask the
     same dead broker again and again.
+
+    Args:
+        bootstrap: brokers.
+        silence_ms: after how long without an answer it turns to another broker.
     """
     from confluent_kafka.admin import AdminClient
 
@@ -66,7 +71,7 @@ def admin(bootstrap: str) -> AdminClient:
             "bootstrap.servers": bootstrap,
             "client.id": "rackgate-admin",
             "log_level": 2,
-            "socket.timeout.ms": 2000,
+            "socket.timeout.ms": silence_ms,
             "socket.connection.setup.timeout.ms": 2000,
             "socket.max.fails": 1,
         }
