@@ -34,7 +34,7 @@ def test_the_status_is_the_verdict(tmp_path: Path, events: list[Event], status: 
     shown = CliRunner().invoke(app, ["judge", path])
     assert shown.exit_code == status
     assert valid in shown.output
-    assert "nothing in them for: phases, transactions" in shown.output
+    assert "nothing in them for: phases, transactions, visibility" in shown.output
     told = CliRunner().invoke(app, ["judge", path, "--json"])
     assert told.exit_code == status
     found = json.loads(told.output)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -20,9 +22,11 @@ from pyhooks.checker.recovery import check_recovery
 from pyhooks.checker.registry import CHECKERS
 from pyhooks.checker.settling import attempts_of
 from pyhooks.checker.visibility import check_visibility, sights
+from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
+from pyhooks.workload import visible
 from pyhooks.workload.records import key_of
-from pyhooks.workload.visible import Viewer
+from pyhooks.workload.visible import Viewer, view
 
 RUN = "producer-1"
 AWAY_S, BACK_S, END_S = 10.0, 25.0, 40.0
@@ -220,6 +224,11 @@ class Fake:
             raise found
         return found
 
+    def list_topics(self, topic: str, *, timeout: float) -> Any:
+        assert timeout > 0
+        error = None if topic == "t" else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions={0: None})})
+
     def get_watermark_offsets(self, _place: object, *, timeout: float) -> tuple[int, int]:
         assert timeout > 0
         if self.high is None:
@@ -264,3 +273,13 @@ def test_whatever_a_fetch_gets_is_noted(given: Any, where: str, tmp_path: Path) 
     one = viewed(Fake(given), tmp_path)
     assert list(one.data["errors"]) == [where]
     assert one.outcome == "ok", "its leader has told"
+
+
+def test_who_is_told_to_end_looks_once_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(visible, "INTERVAL_S", 0.01)
+    stop, history = threading.Event(), History(tmp_path / "h.jsonl")
+    stop.set()
+    view(cast(Consumer, Fake([Message(3)])), ["t"], history, "v", stop)
+    assert [one.data["next"] for one in history.events()] == [{"t-0": 4}]
+    with pytest.raises(RackgateError, match="read u"):
+        view(cast(Consumer, Fake()), ["u"], history, "v", stop)

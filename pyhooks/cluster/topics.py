@@ -54,7 +54,7 @@ class State:
     isr: tuple[int, ...]
 
 
-def admin(bootstrap: str, silence_ms: int = SILENCE_MS) -> AdminClient:
+def admin(bootstrap: str) -> AdminClient:
     """An admin client that is quiet about brokers that a fault took away, and soon gives up on them.
 
     A connection that a cut has silenced looks sound; without a short ``socket.timeout.ms`` the client would ask the
@@ -62,7 +62,6 @@ def admin(bootstrap: str, silence_ms: int = SILENCE_MS) -> AdminClient:
 
     Args:
         bootstrap: brokers.
-        silence_ms: after how long without an answer it turns to another broker.
     """
     from confluent_kafka.admin import AdminClient
 
@@ -71,7 +70,7 @@ def admin(bootstrap: str, silence_ms: int = SILENCE_MS) -> AdminClient:
             "bootstrap.servers": bootstrap,
             "client.id": "rackgate-admin",
             "log_level": 2,
-            "socket.timeout.ms": silence_ms,
+            "socket.timeout.ms": SILENCE_MS,
             "socket.connection.setup.timeout.ms": 2000,
             "socket.max.fails": 1,
         }
