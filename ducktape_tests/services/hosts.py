@@ -87,6 +87,10 @@ class Hosts:
         """A client for metadata, made at first use."""
         return topics.admin(self.topology.bootstrap)
 
+    def forget_admin(self) -> None:
+        """Lets a new client be made at the next use, for a cluster that is begun anew."""
+        self.__dict__.pop("admin", None)
+
     def run_on(self, node: Node, command: str, timeout_s: float = TOOL_TIMEOUT_S) -> str:
         """Runs a shell command on a host to its end and returns its standard output.
 

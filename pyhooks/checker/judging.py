@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pyhooks.checker import rides, settling, truth
+from pyhooks.checker import rides, settling, slowdown, truth
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import check_faults
 from pyhooks.checker.gauges import check_meter, check_metrics
@@ -73,6 +73,9 @@ CHECKERS: Mapping[str, Checker] = {
     "rides": Checker(check_rides, "clients ride an outage out by their own retries", _op(rides.OP)),
     "metrics": Checker(check_metrics, "gauges of the gate are true, at most 2 s late", _op(truth.END)),
     "meter": Checker(check_meter, "the meter counts what clients were refused", _op(truth.END)),
+    "slowdown": Checker(
+        slowdown.check_slowdown, "an outage slows others no more with the gate than without it", _op(slowdown.BLOCK)
+    ),
     "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
 }
 
