@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ducktape.mark.resource import cluster
 
 from ducktape_tests.drill import NOT_ENOUGH_RACKS, START_S, Drill, Load, must_hold, spec
+from ducktape_tests.services.clients import Program
 from pyhooks.cluster import topics
 from pyhooks.wait import wait_for
 from pyhooks.workload.settings import change
@@ -77,18 +79,22 @@ class MetricsTest(Drill):
         for node in self.kafka.brokers():
             words += ["--broker", f"{node.node_id},{node.name},{node.site},{node.ip},{JMX_PORT}"]
         with self.clients.running("meter", [words], self.history) as (meter,):
-            waits = {node.node_id for node in self.kafka.brokers()}
-
-            def answered() -> bool:
-                for event in meter.fetch():
-                    if event.outcome == "ok":
-                        waits.discard(int(event.data["broker"]))
-                return not waits
-
-            wait_for(answered, what="the metrics of all brokers", timeout_s=START_S, interval_s=0.5)
+            self._answered(meter)
             yield
-            waits.update(node.node_id for node in self.kafka.brokers())
-            wait_for(answered, what="the metrics of all brokers once more", timeout_s=START_S, interval_s=0.5)
+            self._answered(meter)
+
+    def _answered(self, meter: Program) -> None:
+        """Waits until each broker has answered a question that was asked from now on."""
+        since_ns = time.monotonic_ns()
+        waits = {node.node_id for node in self.kafka.brokers()}
+
+        def all_have() -> bool:
+            for event in meter.fetch():
+                if event.outcome == "ok" and event.mono_ns > since_ns:
+                    waits.discard(int(event.data["broker"]))
+            return not waits
+
+        wait_for(all_have, what=f"metrics of brokers {sorted(waits)}", timeout_s=START_S, interval_s=0.5)
 
 
 def _replicas(name: str) -> tuple[int, ...]:
