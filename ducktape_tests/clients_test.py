@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, spec
+from ducktape_tests.drill import GO_ON_S, NEEDS, NOT_ENOUGH_RACKS, STEADY_S, Drill, Load, spec
 from ducktape_tests.services.clients import Program
 from pyhooks.checker import rides
 from pyhooks.cluster import topics
@@ -20,6 +20,7 @@ CLIENTS = (PATCHED, "4.3.1", "3.9", "2.8", CONFLUENT)
 PATIENCE_MS = 240_000
 # for the first record, before which a client learns where its topic is; a refusal needs none of it
 FIRST_MS = 30_000
+CROWDED_S = 300.0
 # longer than a request may take by default, so that none of them is still waiting for its first answer
 OUTAGE_S = 40.0
 
@@ -53,6 +54,10 @@ class ClientsTest(Drill):
             topics.wait_settled(self.kafka.admin, specs)
             self.phase("rack back", specs[0].name)
         self.judge((*NEEDS, "refusals", "rides"))
+
+    def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S) -> None:
+        """As of any test, with more patience: ten clients, most of them in JVMs of their own, share a machine."""
+        super().go_on(seconds, max(timeout_s, CROWDED_S))
 
     @contextmanager
     def _waiting_for(self, some: Sequence[Program]) -> Iterator[None]:
