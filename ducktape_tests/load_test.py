@@ -40,6 +40,8 @@ SETTLED_S = 900.0
 # the same client for both arms, so that nothing but the brokers differs
 CLIENT = "4.3.1"
 PATIENCE_MS = 600_000
+# for the first record, before which a client learns where its topic is; a refusal needs none of it
+FIRST_MS = "20000"
 # of the kernel's fields from the state letter on: time in the program, and in the kernel for it
 UTIME, STIME = 11, 12
 
@@ -104,8 +106,8 @@ class LoadTest(Drill):
     def _go_through(self, arm: str) -> None:
         bootstrap = self.kafka.topology.bootstrap
         loads = [
-            Load(",".join(self.others), "plain", CLIENT, 20, ("--partitions", str(OTHER_PARTITIONS))),
-            Load(",".join(self.gated[:PROBED]), "probe", CLIENT, 2, ("--name", "producer")),
+            Load(",".join(self.others), "plain", CLIENT, 20, ("--timeout-ms", FIRST_MS)),
+            Load(",".join(self.gated[:PROBED]), "probe", CLIENT, 2, ("--name", "producer", "--timeout-ms", FIRST_MS)),
             Load(",".join(self.gated[-DRIVEN:]), "idempotent", CLIENT, 20, ("--timeout-ms", str(PATIENCE_MS))),
         ]
         words = [load.arguments(bootstrap, self.SECONDS) for load in loads]

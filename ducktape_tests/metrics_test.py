@@ -17,6 +17,8 @@ from pyhooks.workload.settings import change
 LOST = "b"
 JMX_PORT = 9999
 OUTAGE_S = 20.0
+# for the first record, before which a client learns where its topic is; a refusal needs none of it
+FIRST_MS = "20000"
 SPECS = (
     # under its minimum of racks without rack b
     spec("under", (1, 2, 3), 2, 2),
@@ -52,7 +54,7 @@ class MetricsTest(Drill):
         validate: each answer against what the metadata log says of the two seconds before; the meters of all brokers
             against the refusals; all checkers.
         """
-        driven = Load(",".join(DRIVEN), "probe", rate_per_s=3, more=("--name", "producer"))
+        driven = Load(",".join(DRIVEN), "probe", rate_per_s=3, more=("--name", "producer", "--timeout-ms", FIRST_MS))
         with self._metered(), self.driven(SPECS, [driven]):
             self.phase("all racks", "under")
             with self.fault("kill", rack=LOST):
