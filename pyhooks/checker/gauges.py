@@ -120,7 +120,9 @@ def check_metrics(events: Sequence[Event]) -> Verdict:
 def _untrue(truth: Truth, sample: Sample, key: Key, latest: dict[str, float]) -> Iterator[str]:
     """What is wrong with a gauge in a sample; how late it was goes into ``latest``."""
     broker, topic, number, name = key
-    true = truth.within(key, round(sample.from_ns - BEHIND_S * NS), sample.to_ns)
+    # what is true a moment later by a clock that is behind may be shown already
+    to_ns = sample.to_ns + truth.error_ns
+    true = truth.within(key, round(sample.from_ns - BEHIND_S * NS), to_ns)
     value = sample.values.get((topic, number, name))
     about = f"broker {broker}: {name}{f' of {topic}-{number}' if topic else ''}"
     if value is None:
@@ -138,7 +140,7 @@ def _untrue(truth: Truth, sample: Sample, key: Key, latest: dict[str, float]) ->
         told = ", ".join(sorted(map(str, true)))
         yield f"{about} is {value:g} at {at_s:.1f} s, true within {BEHIND_S:g} s was {told}"
     else:
-        late_s = truth.behind_ns(key, value, sample.from_ns, sample.to_ns) / NS
+        late_s = truth.behind_ns(key, value, sample.from_ns, to_ns) / NS
         latest[name] = max(late_s, latest.get(name, 0.0))
 
 
