@@ -162,6 +162,16 @@ def test_a_gauge_that_is_not_there_is_wrong() -> None:
     assert any("IsrRackCount of t-0 is not there" in reason for reason in found.because)
 
 
+def test_a_broker_that_starts_answers_before_it_has_gauges() -> None:
+    nothing = event(BACK_NS - S // 2, "metrics", "metric", broker=3, took_ms=1.0, columns=[], partitions={}, values={})
+    assert check_metrics([*whole(), nothing]).valid == "true"
+    assert check_meter([*whole(), nothing]).valid == "true"
+    later = event(BACK_NS + 5 * S, "metrics", "metric", **nothing.data)
+    found = check_metrics([*whole(), later])
+    assert found.valid == "false"
+    assert any("broker 3: UnderMinRackIsrPartitionCount is not there" in reason for reason in found.because)
+
+
 def test_a_requirement_that_changes_and_one_that_is_not_in_force() -> None:
     told = {"resourceType": 2, "resourceName": "t", "name": "min.insync.racks", "value": "1"}
     events = [*log(), record(25 * S, ("CONFIG_RECORD", told))]

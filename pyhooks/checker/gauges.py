@@ -73,10 +73,10 @@ def _values(event: Event) -> Iterator[tuple[tuple[str | None, int | None, str], 
 def check_metrics(events: Sequence[Event]) -> Verdict:
     """Each gauge of each broker that answers shows a value that was true at most two seconds before.
 
-    Wrong is another value, and a gauge that a broker ought to have and does not show. Unknown: a metadata log that is
-    not there, or not whole; a broker that is neither fenced nor under a fault and does not answer for more than
-    ``SILENT_S`` of a fault; no fault; a gauge of racks that showed nothing but 0 in all faults, since one that does
-    nothing at all would show that too.
+    Wrong is another value, and a gauge that a broker that is not fenced ought to have and does not show. Unknown: a
+    metadata log that is not there, or not whole; a broker that is neither fenced nor under a fault and does not answer
+    for more than ``SILENT_S`` of a fault; no fault; a gauge of racks that showed nothing but 0 in all faults, since one
+    that does nothing at all would show that too.
 
     Args:
         events: a whole history.
@@ -126,8 +126,8 @@ def _untrue(truth: Truth, sample: Sample, key: Key, latest: dict[str, float]) ->
     value = sample.values.get((topic, number, name))
     about = f"broker {broker}: {name}{f' of {topic}-{number}' if topic else ''}"
     if value is None:
-        # one that comes or goes just then need not be there
-        if None not in true:
+        # one that comes or goes just then need not be there, and a broker that starts answers before it has any
+        if None not in true and truth.unfenced(broker, round(sample.from_ns - BEHIND_S * NS), to_ns):
             yield f"{about} is not there, {min(map(str, true))} is true"
         return
     if None in true and true == {None}:
@@ -193,11 +193,11 @@ def check_meter(events: Sequence[Event]) -> Verdict:
     polled = samples(events)
     missing += [] if polled else ["no poll of a broker"]
     for broker, own in sorted(polled.items()):
-        if own[0].to_ns > begun_ns or own[-1].from_ns < ended_ns:
+        # a broker that starts answers before it has a meter
+        held = [one for one in own if (None, None, METER) in one.values]
+        if not held or held[0].to_ns > begun_ns or held[-1].from_ns < ended_ns:
             missing.append(f"broker {broker} was not asked before the first record and after the last one")
-        counts = [one.values[None, None, METER] for one in own if (None, None, METER) in one.values]
-        if len(counts) < len(own):
-            missing.append(f"broker {broker}: {METER} is not in {len(own) - len(counts)} of {len(own)} polls")
+        counts = [one.values[None, None, METER] for one in held]
         for one, later in pairwise(counts):
             # a broker that was started again begins anew
             resets += later < one
