@@ -30,6 +30,10 @@ _CONTROLLER = {
     "controller.quorum.fetch.timeout.ms": "6000",
 }
 _BROKER = {
+    # How long a broker that hears nothing from the quorum may sleep, and nothing else: once it is over, the raft thread of
+    # 4.3.1 polls without a pause (KafkaRaftClient.maybeSendFetchToBestNode waits for what is left of it), and a rack
+    # that was cut off takes a core a broker from all others of the machine.
+    "controller.quorum.fetch.timeout.ms": "600000",
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
@@ -85,6 +89,7 @@ def server_properties(
             "transaction.state.log.min.isr": str(min(2, brokers)),
             **_BROKER,
         }
+    # of a combined node the controller's hold
     if node.is_controller:
         properties |= _CONTROLLER
     return properties | dict(extra)
