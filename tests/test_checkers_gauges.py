@@ -122,6 +122,13 @@ def test_a_gauge_that_is_later_than_two_seconds_is_wrong() -> None:
     assert any("UnderMinRackIsr of t-0 is 0" in reason for reason in found.because)
 
 
+def test_a_controller_s_clock_may_be_wrong_by_what_was_measured() -> None:
+    moved = [poll(1, 10 * S, WHOLE), poll(1, LOST_NS - S // 20, WITHOUT)]
+    assert check_metrics([*log(), *fault(), *moved]).valid == "false"
+    late = changed([*log(), *fault(), *moved], is_("metadata-end"), error_ns=S // 10)
+    assert check_metrics(late).valid == "unknown"
+
+
 @pytest.mark.parametrize("column", range(5))
 def test_each_gauge_is_judged(column: int) -> None:
     shown = {place: list(row) for place, row in WITHOUT.items()}
@@ -153,6 +160,16 @@ def test_a_gauge_that_is_not_there_is_wrong() -> None:
     found = check_metrics([*log(), *fault(), *bad])
     assert found.valid == "false"
     assert any("IsrRackCount of t-0 is not there" in reason for reason in found.because)
+
+
+def test_a_broker_that_starts_answers_before_it_has_gauges() -> None:
+    nothing = event(BACK_NS - S // 2, "metrics", "metric", broker=3, took_ms=1.0, columns=[], partitions={}, values={})
+    assert check_metrics([*whole(), nothing]).valid == "true"
+    assert check_meter([*whole(), nothing]).valid == "true"
+    later = event(BACK_NS + 5 * S, "metrics", "metric", **nothing.data)
+    found = check_metrics([*whole(), later])
+    assert found.valid == "false"
+    assert any("broker 3: UnderMinRackIsrPartitionCount is not there" in reason for reason in found.because)
 
 
 def test_a_requirement_that_changes_and_one_that_is_not_in_force() -> None:
@@ -236,19 +253,19 @@ baseOffset: 0 lastOffset: 0 count: 1 baseSequence: -1 CreateTime: 1000 size: 91 
 
 def test_the_metadata_log_as_events(tmp_path: Any) -> None:
     history = History(tmp_path / "h.jsonl")
-    metadatalog.note(metadatalog.parse(DUMP), history, controller=101, ahead_ns=500_000_000)
+    metadatalog.note(metadatalog.parse(DUMP), history, controller=101, ahead_ns=500_000_000, error_ns=7)
     batch, end = history.events()
     assert (batch.mono_ns, batch.wall_ms) == (1_500_000_000, 2000)
     assert batch.data == {"offset": 2, "records": [["TOPIC_RECORD", {"name": "t", "topicId": "x"}]]}
     assert (end.op, end.outcome, end.mono_ns) == ("metadata-end", "ok", 1_500_000_000)
-    assert end.data == {"controller": 101, "low": 0, "next": 3}
+    assert end.data == {"controller": 101, "low": 0, "next": 3, "error_ns": 7}
 
 
 @pytest.mark.parametrize("line", ["| offset: 0 ", "| offset: 1 CreateTime: 1500 "])
 def test_a_log_that_is_not_whole_is_unknown(tmp_path: Any, line: str) -> None:
     history = History(tmp_path / "h.jsonl")
     text = "\n".join(one for one in DUMP.splitlines() if not one.startswith(line))
-    metadatalog.note(metadatalog.parse(text), history, controller=101, ahead_ns=0)
+    metadatalog.note(metadatalog.parse(text), history, controller=101, ahead_ns=0, error_ns=0)
     *_, end = history.events()
     assert end.outcome == "unknown"
     assert "records are missing" in end.data["error"]
@@ -256,7 +273,7 @@ def test_a_log_that_is_not_whole_is_unknown(tmp_path: Any, line: str) -> None:
 
 def test_nothing_at_all_and_nonsense(tmp_path: Any) -> None:
     history = History(tmp_path / "h.jsonl")
-    metadatalog.note([], history, controller=101, ahead_ns=0)
+    metadatalog.note([], history, controller=101, ahead_ns=0, error_ns=0)
     assert [one.outcome for one in history.events()] == ["unknown"]
     with pytest.raises(RackgateError, match="can't read a line"):
         list(metadatalog.parse('| offset: 2 CreateTime: 2000 payload: {"type":}'))

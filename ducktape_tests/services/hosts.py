@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import signal
 import tarfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -96,6 +97,10 @@ class Hosts:
     def admin(self) -> AdminClient:
         """A client for metadata, made at first use."""
         return topics.admin(self.topology.bootstrap)
+
+    def forget_admin(self) -> None:
+        """Lets a new client be made at the next use, for a cluster that is begun anew."""
+        self.__dict__.pop("admin", None)
 
     def run_on(self, node: Node, command: str, timeout_s: float = TOOL_TIMEOUT_S) -> str:
         """Runs a shell command on a host to its end and returns its standard output.
@@ -317,9 +322,12 @@ class Hosts:
         """
         segments = self.run_on(node, f"ls {self.data}/{metadatalog.TOPIC}/*.log").split()
         command = tools.command(self.classpath, "dump-log", metadatalog.words(segments), "")
-        clock = compare(lambda: int(self.run_on(node, "date +%s%N")))
+        # by how much our wall clock is ahead of our monotonic one; the controller's may share it
+        wall_ns = time.time_ns() - time.monotonic_ns()
+        clock = compare(lambda: int(self.run_on(node, "date +%s%N")) - wall_ns)
         records = metadatalog.parse(self.run_on(node, shlex.join(command)))
-        metadatalog.note(records, history, controller=node.node_id, ahead_ns=clock.ahead_ns)
+        ahead_ns = clock.ahead_ns + wall_ns
+        metadatalog.note(records, history, controller=node.node_id, ahead_ns=ahead_ns, error_ns=clock.error_ns)
 
     def clear_disk(self, node: Node) -> None:
         """Deletes what is left of a disk that is not formatted."""

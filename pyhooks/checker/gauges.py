@@ -73,10 +73,10 @@ def _values(event: Event) -> Iterator[tuple[tuple[str | None, int | None, str], 
 def check_metrics(events: Sequence[Event]) -> Verdict:
     """Each gauge of each broker that answers shows a value that was true at most two seconds before.
 
-    Wrong is another value, and a gauge that a broker ought to have and does not show. Unknown: a metadata log that is
-    not there, or not whole; a broker that is neither fenced nor under a fault and does not answer for more than
-    ``SILENT_S`` of a fault; no fault; a gauge of racks that showed nothing but 0 in all faults, since one that does
-    nothing at all would show that too.
+    Wrong is another value, and a gauge that a broker that is not fenced ought to have and does not show. Unknown: a
+    metadata log that is not there, or not whole; a broker that is neither fenced nor under a fault and does not answer
+    for more than ``SILENT_S`` of a fault; no fault; a gauge of racks that showed nothing but 0 in all faults, since one
+    that does nothing at all would show that too.
 
     Args:
         events: a whole history.
@@ -120,12 +120,14 @@ def check_metrics(events: Sequence[Event]) -> Verdict:
 def _untrue(truth: Truth, sample: Sample, key: Key, latest: dict[str, float]) -> Iterator[str]:
     """What is wrong with a gauge in a sample; how late it was goes into ``latest``."""
     broker, topic, number, name = key
-    true = truth.within(key, round(sample.from_ns - BEHIND_S * NS), sample.to_ns)
+    # what is true a moment later by a clock that is behind may be shown already
+    to_ns = sample.to_ns + truth.error_ns
+    true = truth.within(key, round(sample.from_ns - BEHIND_S * NS), to_ns)
     value = sample.values.get((topic, number, name))
     about = f"broker {broker}: {name}{f' of {topic}-{number}' if topic else ''}"
     if value is None:
-        # one that comes or goes just then need not be there
-        if None not in true:
+        # one that comes or goes just then need not be there, and a broker that starts answers before it has any
+        if None not in true and truth.unfenced(broker, round(sample.from_ns - BEHIND_S * NS), to_ns):
             yield f"{about} is not there, {min(map(str, true))} is true"
         return
     if None in true and true == {None}:
@@ -138,7 +140,7 @@ def _untrue(truth: Truth, sample: Sample, key: Key, latest: dict[str, float]) ->
         told = ", ".join(sorted(map(str, true)))
         yield f"{about} is {value:g} at {at_s:.1f} s, true within {BEHIND_S:g} s was {told}"
     else:
-        late_s = truth.behind_ns(key, value, sample.from_ns, sample.to_ns) / NS
+        late_s = truth.behind_ns(key, value, sample.from_ns, to_ns) / NS
         latest[name] = max(late_s, latest.get(name, 0.0))
 
 
@@ -191,11 +193,11 @@ def check_meter(events: Sequence[Event]) -> Verdict:
     polled = samples(events)
     missing += [] if polled else ["no poll of a broker"]
     for broker, own in sorted(polled.items()):
-        if own[0].to_ns > begun_ns or own[-1].from_ns < ended_ns:
+        # a broker that starts answers before it has a meter
+        held = [one for one in own if (None, None, METER) in one.values]
+        if not held or held[0].to_ns > begun_ns or held[-1].from_ns < ended_ns:
             missing.append(f"broker {broker} was not asked before the first record and after the last one")
-        counts = [one.values[None, None, METER] for one in own if (None, None, METER) in one.values]
-        if len(counts) < len(own):
-            missing.append(f"broker {broker}: {METER} is not in {len(own) - len(counts)} of {len(own)} polls")
+        counts = [one.values[None, None, METER] for one in held]
         for one, later in pairwise(counts):
             # a broker that was started again begins anew
             resets += later < one

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from pyhooks.checker import rides, truth
+from pyhooks.checker import rides, slowdown, truth
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import check_faults
 from pyhooks.checker.gauges import check_meter, check_metrics
@@ -98,5 +98,8 @@ OF_TESTS: Mapping[str, Checker] = {
     "rides": Checker(check_rides, "clients ride an outage out by their own retries", _op(rides.OP)),
     "metrics": Checker(check_metrics, "gauges of the gate are true, at most 2 s late", _op(truth.END)),
     "meter": Checker(check_meter, "the meter counts what clients were refused", _op(truth.END)),
+    "slowdown": Checker(
+        slowdown.check_slowdown, "an outage slows others no more with the gate than without it", _op(slowdown.BLOCK)
+    ),
 }
 CHECKERS: Mapping[str, Checker] = {**GENERAL, **OF_TESTS}

@@ -164,6 +164,7 @@ class Truth:
     Attributes:
         from_ns: since when they are known, monotonic; None if they are not.
         to_ns: until when.
+        error_ns: by how much all its moments may be wrong.
         missing: what is not known, in words.
         racks: of all brokers that were registered at some time, as they were the last time.
     """
@@ -177,6 +178,7 @@ class Truth:
             self.missing.append(f"the metadata log was read {len(ends)} times, once is needed")
         self.from_ns = batches[0].mono_ns if batches and not self.missing else None
         self.to_ns = ends[0].mono_ns if ends else 0
+        self.error_ns = int(ends[0].data.get("error_ns", 0)) if ends else 0
         self._lines: dict[Key, _Line] = {}
         self._registered: dict[int, _Line] = {}
         self.racks: dict[int, str] = {}

@@ -3,8 +3,8 @@
 Events of process ``metadata-log``, each at the moment at which the controller appended, by the clock of who asks: op
 ``metadata``, ``data`` ``{offset, records}`` with ``[type, data]`` of the records that tell of brokers, partitions and
 what topics require, for all that was appended at that moment; at the end op ``metadata-end``, ``data`` ``{controller,
-low, next}``, at the moment of the last batch. It is ``unknown``, with ``error``, if the log is not there from its
-first record on, or not to be read.
+low, next, error_ns}``, at the moment of the last batch, where all moments may be wrong by ``error_ns``. It is
+``unknown``, with ``error``, if the log is not there from its first record on, or not to be read.
 
 An idle controller appends a record twice a second (``metadata.max.idle.interval.ms``), so that the end of the log tells
 until when it is known.
@@ -86,7 +86,7 @@ def parse(text: str) -> Iterator[Record]:
             raise RackgateError(f"can't read a line of the metadata log: {line[:120]!r}: {error}") from error
 
 
-def note(records: Iterable[Record], history: History, *, controller: int, ahead_ns: int) -> None:
+def note(records: Iterable[Record], history: History, *, controller: int, ahead_ns: int, error_ns: int) -> None:
     """Writes a log into a history.
 
     Args:
@@ -94,6 +94,7 @@ def note(records: Iterable[Record], history: History, *, controller: int, ahead_
         history: where the events go.
         controller: on whose disk they were.
         ahead_ns: how much the controller's wall clock is ahead of our monotonic clock.
+        error_ns: by how much that may be wrong.
     """
     found = list(records)
     events: list[Event] = []
@@ -106,6 +107,7 @@ def note(records: Iterable[Record], history: History, *, controller: int, ahead_
         history.note(PROCESS, END, "unknown", controller=controller, error="the log holds nothing")
         return
     last: dict[str, Any] = {"controller": controller, "low": found[0].offset, "next": found[-1].offset + 1}
+    last["error_ns"] = error_ns
     gaps = [later.offset for one, later in pairwise(found) if later.offset != one.offset + 1]
     if found[0].offset or gaps:
         last["error"] = f"records are missing before offset {found[0].offset or gaps[0]}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from pyhooks.cluster.beans import Reading
-from pyhooks.cluster.metrics import recorded
+from pyhooks.cluster.metrics import Poller
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
 from pyhooks.jvm.failure import JavaError
@@ -32,6 +32,8 @@ PATTERNS = (
     "kafka.server:type=ReplicaManager,name=RackCheckFailureRate",
 )
 ATTRIBUTES = ("Value", "Count")
+# how many intervals an answer may take
+PATIENCE = 2
 
 
 @dataclass
@@ -116,7 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, end)
     try:
         sources = [source(text) for text in found.broker]
-        with recorded(sources, History(found.history), found.interval):
+        history = History(found.history)
+        # an answer that is late is one: the next question is left out then
+        with Poller(sources, lambda one: history.append(one.event()), found.interval, PATIENCE * found.interval):
             ended.wait()
     except RackgateError as error:
         sys.stderr.write(f"error: {error}\n")

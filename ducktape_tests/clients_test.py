@@ -1,0 +1,73 @@
+"""Clients of several releases and makers through the same outage of a rack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ducktape.mark.resource import cluster
+
+from ducktape_tests.drill import GO_ON_S, NEEDS, NOT_ENOUGH_RACKS, STEADY_S, Drill, Load, spec
+from ducktape_tests.services.clients import Program
+from pyhooks.checker import rides
+from pyhooks.cluster import topics
+from pyhooks.workload.clients import CONFLUENT, PATCHED
+
+AAB = (1, 2, 3)
+LOST = "b"
+CLIENTS = (PATCHED, "4.3.1", "3.9", "2.8", CONFLUENT)
+# longer than the outage, so that whoever keeps trying need not give up
+PATIENCE_MS = 240_000
+# for the first record, before which a client learns where its topic is; a refusal needs none of it
+FIRST_MS = 30_000
+CROWDED_S = 300.0
+# longer than a request may take by default, so that none of them is still waiting for its first answer
+OUTAGE_S = 40.0
+
+
+class ClientsTest(Drill):
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b goes and comes back."""
+
+    @cluster(num_nodes=9)
+    def test_each_rides_it_out(self) -> None:
+        """Each client rides an outage out by its own retries, and none meets an error that it does not know.
+
+        setup: for each client (the patched one, Java 4.3.1, 3.9 and 2.8, librdkafka) a topic on replicas in racks
+            a, a, b with M=2, R=2, an idempotent producer, and one that tries once.
+        drive: produce with all; kill rack b; go on for longer than a request may take; heal; go on.
+        validate: idempotent producers have every record acknowledged, once, some after a wait; those that try once
+            are refused by the name that they know; no error is unknown to any; all checkers.
+        """
+        riding = [Load(f"client-{at}", "idempotent", one, 5, _within(PATIENCE_MS)) for at, one in enumerate(CLIENTS)]
+        trying = [Load(f"client-{at}", "plain", one, 2, _within(FIRST_MS)) for at, one in enumerate(CLIENTS)]
+        specs = [spec(load.topic, AAB, 2, 2) for load in riding]
+        with self.driven(specs, [*riding, *trying]):
+            self.history.note("test", rides.OP, "info", clients=list(CLIENTS))
+            self.phase("all racks", specs[0].name)
+            with self.fault("kill", rack=LOST):
+                for one in specs:
+                    topics.wait_isr(self.kafka.admin, one.name, frozenset({1, 2}))
+                self.phase("one rack left", specs[0].name, NOT_ENOUGH_RACKS)
+                # the others have no answer until the heal
+                with self._waiting_for(self.producers[len(riding) :]):
+                    self.go_on(OUTAGE_S)
+            topics.wait_settled(self.kafka.admin, specs)
+            self.phase("rack back", specs[0].name)
+        self.judge((*NEEDS, "refusals", "rides"))
+
+    def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S) -> None:
+        """As of any test, with more patience: ten clients, most of them in JVMs of their own, share a machine."""
+        super().go_on(seconds, max(timeout_s, CROWDED_S))
+
+    @contextmanager
+    def _waiting_for(self, some: Sequence[Program]) -> Iterator[None]:
+        """``go_on`` waits for these producers alone within the block."""
+        kept, self.producers = self.producers, list(some)
+        try:
+            yield
+        finally:
+            self.producers = kept
+
+
+def _within(timeout_ms: int) -> tuple[str, ...]:
+    return ("--timeout-ms", str(timeout_ms))

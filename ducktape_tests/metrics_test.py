@@ -1,0 +1,103 @@
+"""The metrics of the gate through an outage, against the metadata log, and against what clients were refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ducktape.mark.resource import cluster
+
+from ducktape_tests.drill import NOT_ENOUGH_RACKS, START_S, Drill, Load, must_hold, spec
+from ducktape_tests.services.clients import Program
+from pyhooks.cluster import topics
+from pyhooks.wait import wait_for
+from pyhooks.workload.settings import change
+
+LOST = "b"
+JMX_PORT = 9999
+OUTAGE_S = 20.0
+# for the first record, before which a client learns where its topic is; a refusal needs none of it
+FIRST_MS = "20000"
+SPECS = (
+    # under its minimum of racks without rack b
+    spec("under", (1, 2, 3), 2, 2),
+    # at its minimum then, and above it before
+    spec("at", (2, 3, 5), 2, 2),
+    # at its minimum before, and under it then, by a leader in another rack
+    spec("all", (5, 1, 3), 1, 3),
+    # led by rack b, so that another broker tells of it meanwhile
+    spec("moved", (3, 1, 5), 2, 2),
+    # for which racks do not matter
+    spec("free", (4, 3, 1), 2),
+    # whose requirement changes meanwhile
+    spec("changed", (2, 1, 4), 2, 2),
+)
+DRIVEN = ("under", "at", "all")
+
+
+class MetricsTest(Drill):
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b goes and comes back."""
+
+    def setUp(self) -> None:
+        """Starts the cluster with its metrics to be asked for."""
+        self.kafka.jmx_port = JMX_PORT
+        super().setUp()
+
+    @cluster(num_nodes=9)
+    def test_metrics_tell_the_truth(self) -> None:
+        """The gauges of the gate are true, at most 2 s late, and the meter counts the refusals that clients saw.
+
+        setup: topics on several replicas, led by several racks, with R from 1 to 3; a question for the metrics of
+            each broker every second.
+        drive: produce one record a request, each once; kill rack b; lower R of one topic; heal; restore it.
+        validate: each answer against what the metadata log says of the two seconds before; the meters of all brokers
+            against the refusals; all checkers.
+        """
+        driven = Load(",".join(DRIVEN), "probe", rate_per_s=3, more=("--name", "producer", "--timeout-ms", FIRST_MS))
+        with self._metered(), self.driven(SPECS, [driven]):
+            self.phase("all racks", "under")
+            with self.fault("kill", rack=LOST):
+                topics.wait_isr(self.kafka.admin, "under", frozenset({1, 2}))
+                for name in ("at", "all", "moved"):
+                    topics.wait_isr(self.kafka.admin, name, frozenset({1, 2, 5} & set(_replicas(name))))
+                self.phase("without rack b", "under", NOT_ENOUGH_RACKS)
+                change(self.kafka.admin, "changed", self.history, min_racks=1)
+                self.go_on(OUTAGE_S)
+            for one in SPECS:
+                topics.wait_isr(self.kafka.admin, one.name, frozenset(one.replicas))
+            self.kafka.elect_preferred()
+            topics.wait_settled(self.kafka.admin, SPECS)
+            change(self.kafka.admin, "changed", self.history, min_racks=2)
+            self.phase("rack b back", "under")
+        self.drain()
+        self.kafka.metadata_log(self.kafka.topology.controllers[0], self.history)
+        must_hold(self.verdicts(("delivery", "offsets", "promise", "progress", "refusals", "metrics", "meter")))
+
+    @contextmanager
+    def _metered(self) -> Iterator[None]:
+        """Asks all brokers for their metrics within the block, which begins when each has answered."""
+        words: list[str] = []
+        for node in self.kafka.brokers():
+            words += ["--broker", f"{node.node_id},{node.name},{node.site},{node.ip},{JMX_PORT}"]
+        with self.clients.running("meter", [words], self.history) as (meter,):
+            self._answered(meter)
+            yield
+            self._answered(meter)
+
+    def _answered(self, meter: Program) -> None:
+        """Waits until each broker has answered a question that was asked from now on."""
+        since_ns = time.monotonic_ns()
+        waits = {node.node_id for node in self.kafka.brokers()}
+
+        def all_have() -> bool:
+            for event in meter.fetch():
+                if event.outcome == "ok" and event.mono_ns > since_ns:
+                    waits.discard(int(event.data["broker"]))
+            return not waits
+
+        wait_for(all_have, what=f"metrics of brokers {sorted(waits)}", timeout_s=START_S, interval_s=0.5)
+
+
+def _replicas(name: str) -> tuple[int, ...]:
+    return next(one.replicas for one in SPECS if one.name == name)

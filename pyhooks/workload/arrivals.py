@@ -1,0 +1,113 @@
+"""A consumer that follows topics from their ends on and tells when each record came, as a process beside a test.
+
+Events of process ``follower`` and op ``fetched``, one a second and topic: ``data`` ``{topic, keys, ago_ms}``, the keys
+of records in the order in which they came and how long before the event each of them did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
+
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event, History
+from pyhooks.workload.records import text_of
+
+PROCESS, OP = "follower", "fetched"
+POLL_S = 0.2
+WRITE_S = 1.0
+REQUEST_S = 20.0
+BATCH = 500
+
+
+def follow(bootstrap: str, topics: Sequence[str], history: History, ended: threading.Event) -> None:
+    """Follows topics until ``ended`` is set.
+
+    Raises:
+        RackgateError: a topic is not there, or nobody answers.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "rackgate-follower",
+            "enable.auto.commit": False,
+            "log_level": 2,
+        }
+    )
+    try:
+        consumer.assign(_places(consumer, topics))
+        came: defaultdict[str, list[tuple[str | None, int]]] = defaultdict(list)
+        written_ns = time.monotonic_ns()
+        while not ended.is_set():
+            for message in consumer.consume(BATCH, timeout=POLL_S):
+                # what is no record tells of a broker that is away, and is tried again
+                if message.error() is None:
+                    came[message.topic()].append((text_of(message.key()), time.monotonic_ns()))
+            if time.monotonic_ns() - written_ns > WRITE_S * 1e9:
+                history.extend(_events(came))
+                came.clear()
+                written_ns = time.monotonic_ns()
+        history.extend(_events(came))
+    finally:
+        consumer.close()
+
+
+def _places(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
+    try:
+        found = consumer.list_topics(timeout=REQUEST_S).topics
+    except KafkaException as error:
+        raise RackgateError(f"nobody tells of the topics: {error.args[0].str()}") from error
+    if absent := [topic for topic in topics if topic not in found]:
+        raise RackgateError(f"--topics: the cluster has no {', '.join(absent)}")
+    return [TopicPartition(topic, number, OFFSET_END) for topic in topics for number in found[topic].partitions]
+
+
+def _events(came: dict[str, list[tuple[str | None, int]]]) -> list[Event]:
+    made = []
+    for topic, records in came.items():
+        now = Event.now(PROCESS, OP, "ok")
+        told: dict[str, Any] = {"topic": topic, "keys": [key for key, _ in records]}
+        told["ago_ms"] = [round((now.mono_ns - at_ns) / 1e6, 3) for _, at_ns in records]
+        made.append(Event(now.mono_ns, now.wall_ms, PROCESS, OP, "ok", None, told))
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Follows until a SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pyhooks.workload.arrivals",
+        description="Follows topics from their ends on and writes when each record came, until it is ended.",
+        epilog="Example: python -m pyhooks.workload.arrivals --bootstrap 10.77.1.10:9092 --topics t --history h.jsonl",
+    )
+    parser.add_argument("--bootstrap", required=True, help="brokers, host:port,…")
+    parser.add_argument("--topics", required=True, help="names, separated by commas")
+    parser.add_argument("--history", required=True, type=Path, help="the file to which events are appended")
+    parser.add_argument("--run", help="of no effect: it sends nothing")
+    found = parser.parse_args(arguments)
+    ended = threading.Event()
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        ended.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    try:
+        follow(found.bootstrap, found.topics.split(","), History(found.history), ended)
+    except RackgateError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
