@@ -182,4 +182,5 @@ class WithoutTest(Drill):
 
 
 def _plain_and_idempotent() -> list[Load]:
-    return [Load("plain"), Load("idem", "idempotent")]
+    # Longer than the other: when its time is over, an idempotent producer first begins anew.
+    return [Load("plain"), Load("idem", "idempotent", more=("--timeout-ms", "10000"))]

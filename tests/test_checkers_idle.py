@@ -1,16 +1,16 @@
-"""Where nobody produces, no attempt is missed; where somebody should have, it is."""
+"""Where nobody produces, no attempt is missed; what waits for a replica that comes back is not wrong for a while."""
 
 from __future__ import annotations
 
 import pytest
-from histories import Simulated
+from histories import S, Simulated
 
 from pyhooks.checker.progress import check_progress
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["nobody produces", "a producer that sends nothing"])
 def test_attempts_are_missed_where_a_producer_runs(*, ended: bool) -> None:
-    made = Simulated()
+    made = Simulated(racks={1: "a", 2: "b", 3: "c"})
     made.rest(4)
     made.send(5)
     # with two of three racks it is enough all the time
@@ -28,3 +28,29 @@ def test_attempts_are_missed_where_a_producer_runs(*, ended: bool) -> None:
     found = check_progress(made.finish(), attempts_min=6)
     assert any("attempts in" in reason for reason in found.because) is not ended, found
     assert found.valid == ("true" if ended else "unknown"), found
+
+
+@pytest.mark.parametrize(("away_s", "valid"), [(10, "true"), (40, "false")])
+def test_a_replica_that_comes_back_may_hold_up_what_waits_for_it(away_s: int, valid: str) -> None:
+    made = Simulated(racks={1: "a", 2: "b", 3: "c"})
+    made.rest(4)
+    made.send(5)
+    made.end()
+    begun = made.now
+    made.lose("b", "cut-rack")
+    made.rest(away_s - (made.now - begun) / S)
+    made.run, made.seq, made.announced = "producer-2", 0, 0
+    for step in ("held", "heal", "healed"):
+        made.step("cut-rack", "b", step, "info" if step == "heal" else "ok")
+    # unfenced, and its fetches do not come yet; looks see no change, but those of other partitions would
+    made.rest(3)
+    for _ in range(3):
+        made.produce(lost_answer=True)
+        made.rest(0.5)
+    made.away.clear()
+    made.rest(4)
+    made.send(5)
+    made.rest(3)
+    found = check_progress(made.finish())
+    assert found.valid == valid, found
+    assert any("waited for a replica" in note for note in found.notes) is (valid == "true")

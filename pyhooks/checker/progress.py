@@ -21,6 +21,8 @@ from pyhooks.history import Event
 from pyhooks.workload.certainty import TOO_FEW
 
 PATIENCE_S = 5.0
+# replica.lag.time.max.ms, whose default all clusters here have, and a second for what was under way
+LAG_MAX_S = 31.0
 ALWAYS = ((-math.inf, math.inf),)
 
 
@@ -125,10 +127,11 @@ def check_progress(
     """In every settled stretch, attempts end as M, R, placement and ISR demand.
 
     Where they are enough: a refusal for want of replicas or racks is wrong, and so is a stretch in which no attempt is
-    acknowledged though one was finished, or was waited for longer than ``patience_s``. A single attempt without an
-    acknowledgement is unknown. Where they are not enough: an acknowledgement of an attempt that was sent in the stretch
-    is wrong; of one sent before, unknown. So it is where the state changes too often for a stretch to settle, but what
-    is expected stays the same: after ``settle_s`` nothing else may happen.
+    acknowledged though one was finished, or was waited for longer than ``patience_s``, unless a replica that comes back
+    may hold it up (see ``_held_up``). A single attempt without an acknowledgement is unknown. Where they are not enough:
+    an acknowledgement of an attempt that was sent in the stretch is wrong; of one sent before, unknown. So it is where
+    the state changes too often for a stretch to settle, but what is expected stays the same: after ``settle_s`` nothing
+    else may happen.
 
     In between, while a change settles, attempts count for nothing, and are told as a note. So are those that go by a
     change up to ``LAG_S`` before looks show it; if no look shows what they may have gone by, they are unknown. What the
@@ -197,9 +200,11 @@ def check_progress(
         judged: defaultdict[bool, int] = defaultdict(int)
         ran = runs.get(place[0], ALWAYS)
         for window in found:
-            bad, gaps, count = _judged(name, window, own, ran, round(patience_s * NS), attempts_min)
+            held = _held_up(window.look, faults)
+            bad, gaps, told, count = _judged(name, window, own, ran, held, round(patience_s * NS), attempts_min)
             wrong += bad
             missing += gaps
+            notes += told
             judged[window.enough] += count
         missing += [
             f"{name}: no attempt could be judged while its ISR was {'enough' if enough else 'too few'}"
@@ -230,6 +235,21 @@ def _runs(events: Iterable[Event]) -> dict[str, list[tuple[float, float]]]:
     for run, from_ns in begun.items():
         found[run[0]].append((from_ns, ended.get(run, math.inf)))
     return found
+
+
+def _held_up(look: Look, faults: Sequence[Fault]) -> list[tuple[int, int]]:
+    """When the high watermark may wait for a replica that comes back, though all in the ISR have the record.
+
+    Kafka's leader counts a replica outside of the ISR that had caught up within replica.lag.time.max.ms and whose
+    broker is unfenced (Partition.maybeIncrementLeaderHW, 4.3.1). After a short cut the broker is unfenced before TCP has
+    tried again to carry its fetches.
+    """
+    return [
+        (fault.heal_ns, fault.inject_ns + round(LAG_MAX_S * NS))
+        for fault in faults
+        if fault.heal_ns is not None
+        and any(fault.hits(broker, look.racks) for broker in look.replicas if broker not in look.isr)
+    ]
 
 
 def _unproved(name: str, seen: Sequence[Look], faults: Sequence[Fault], attempts: Sequence[Attempt]) -> Iterator[str]:
@@ -290,10 +310,11 @@ def _judged(
     window: Window,
     attempts: Sequence[Attempt],
     runs: Sequence[tuple[float, float]],
+    held: Sequence[tuple[int, int]],
     patience_ns: int,
     attempts_min: int,
-) -> tuple[list[str], list[str], int]:
-    """What is wrong in a window, what is unknown, and how many attempts could be judged."""
+) -> tuple[list[str], list[str], list[str], int]:
+    """What is wrong in a window, what is unknown, what is worth telling, and how many attempts could be judged."""
     wrong: list[str] = []
     missing: list[str] = []
     began = [one for one in attempts if window.from_ns <= one.sent_ns < window.to_ns]
@@ -311,7 +332,7 @@ def _judged(
                 early = one.sent_ns < window.from_ns
                 said = f"{state}: too few, and record {one.key} was {_ending(one)}"
                 (missing if early or excuse else wrong).append(said)
-        return wrong, missing, len(inside)
+        return wrong, missing, [], len(inside)
     stuck = [one for one in began if one.done_ns > window.to_ns and window.to_ns - one.sent_ns > patience_ns]
     acked = sum(one.outcome == "ok" for one in inside)
     for one in inside:
@@ -319,6 +340,11 @@ def _judged(
             said = f"{state}: enough, and record {one.key} was {_ending(one)}"
             (missing if window.excuse(one) else wrong).append(said)
     open_ended = [one for one in inside if one.outcome != "ok" and one.exception not in TOO_FEW] + stuck
+    waiting = [
+        one for one in open_ended if any(one.done_ns > from_ns and one.sent_ns < to_ns for from_ns, to_ns in held)
+    ]
+    open_ended = [one for one in open_ended if one not in waiting]
+    notes = [f"{state}: {len(waiting)} attempts waited for a replica that comes back"] if waiting else []
     sure_ns = window.ahead.from_ns
     if not acked and any(one.done_ns <= sure_ns or sure_ns - one.sent_ns > patience_ns for one in open_ended):
         wrong.append(f"{state}: enough, and none of {len(inside) + len(stuck)} attempts was acknowledged")
@@ -326,4 +352,4 @@ def _judged(
         # others may have met the change that is seen next
         why = open_ended[0].exception or "no answer in time"
         missing.append(f"{state}: enough, and {len(open_ended)} attempts were not acknowledged, the first: {why}")
-    return wrong, missing, len(inside) + len(stuck)
+    return wrong, missing, notes, len(inside) + len(stuck) - len(waiting)
