@@ -54,8 +54,8 @@ class MetricsTest(Drill):
         validate: each answer against what the metadata log says of the two seconds before; the meters of all brokers
             against the refusals; all checkers.
         """
-        # Nobody waits for an answer while rack b leaves: a broker reads on after a client has given up a connection, and
-        # counts what that had sent on it, which nobody is told.
+        # Nobody waits for an answer while rack b leaves: a broker reads on after a client has given up a connection,
+        # and counts what that had sent on it, which nobody is told.
         with self._metered(), self.driven(SPECS, []):
             for name in PROBED:
                 self.phase(f"all racks, {name}", name)
