@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import NOT_ENOUGH_RACKS, START_S, Drill, must_hold, spec
+from ducktape_tests.drill import NOT_ENOUGH_RACKS, START_S, Drill, Load, must_hold, spec
 from ducktape_tests.services.clients import Program
 from pyhooks.checker.phases import OK
 from pyhooks.cluster import topics
@@ -18,6 +18,8 @@ from pyhooks.workload.settings import change
 LOST = "b"
 JMX_PORT = 9999
 TURNS = 2
+# for the first record, before which a client learns where its topic is; a refusal needs none of it
+FIRST_MS = "20000"
 SPECS = (
     # under its minimum of racks without rack b
     spec("under", (1, 2, 3), 2, 2),
@@ -59,25 +61,32 @@ class MetricsTest(Drill):
         with self._metered(), self.driven(SPECS, []):
             for name in PROBED:
                 self.phase(f"all racks, {name}", name)
-            with self.fault("kill", rack=LOST):
-                topics.wait_isr(self.kafka.admin, "under", frozenset({1, 2}))
-                for name in ("at", "all", "moved"):
-                    topics.wait_isr(self.kafka.admin, name, frozenset({1, 2, 5} & set(_replicas(name))))
-                for turn in range(TURNS):
-                    for name, expect in PROBED.items():
-                        self.phase(f"without rack b, {name}, {turn}", name, expect)
-                    if turn == 0:
-                        change(self.kafka.admin, "changed", self.history, min_racks=1)
-            for one in SPECS:
-                topics.wait_isr(self.kafka.admin, one.name, frozenset(one.replicas))
-            self.kafka.elect_preferred()
-            topics.wait_settled(self.kafka.admin, SPECS)
-            change(self.kafka.admin, "changed", self.history, min_racks=2)
-            for name in PROBED:
-                self.phase(f"rack b back, {name}", name)
+            with ExitStack() as until_the_end:
+                with self.fault("kill", rack=LOST):
+                    topics.wait_isr(self.kafka.admin, "under", frozenset({1, 2}))
+                    for name in ("at", "all", "moved"):
+                        topics.wait_isr(self.kafka.admin, name, frozenset({1, 2, 5} & set(_replicas(name))))
+                    until_the_end.enter_context(self.clients.running("produce", [self._load()], self.history))
+                    for turn in range(TURNS):
+                        for name, expect in PROBED.items():
+                            self.phase(f"without rack b, {name}, {turn}", name, expect)
+                        if turn == 0:
+                            change(self.kafka.admin, "changed", self.history, min_racks=1)
+                for one in SPECS:
+                    topics.wait_isr(self.kafka.admin, one.name, frozenset(one.replicas))
+                self.kafka.elect_preferred()
+                topics.wait_settled(self.kafka.admin, SPECS)
+                change(self.kafka.admin, "changed", self.history, min_racks=2)
+                for name in PROBED:
+                    self.phase(f"rack b back, {name}", name)
         self.drain()
         self.kafka.metadata_log(self.kafka.topology.controllers[0], self.history)
         must_hold(self.verdicts(("delivery", "offsets", "promise", "progress", "refusals", "metrics", "meter")))
+
+    def _load(self) -> list[str]:
+        """Of a producer of one record a request, each once."""
+        load = Load(",".join(PROBED), "probe", rate_per_s=3, more=("--name", "producer", "--timeout-ms", FIRST_MS))
+        return load.arguments(self.kafka.topology.bootstrap, self.SECONDS)
 
     @contextmanager
     def _metered(self) -> Iterator[None]:
