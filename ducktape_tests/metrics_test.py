@@ -59,8 +59,9 @@ class MetricsTest(Drill):
         # Nobody waits for an answer while rack b leaves: a broker reads on after a client has given up a connection,
         # and counts what that had sent on it, which nobody is told.
         with self._metered(), self.driven(SPECS, []):
-            for name in PROBED:
-                self.phase(f"all racks, {name}", name)
+            with self.clients.running("produce", [self._load()], self.history):
+                for name in PROBED:
+                    self.phase(f"all racks, {name}", name)
             with ExitStack() as until_the_end:
                 with self.fault("kill", rack=LOST):
                     topics.wait_isr(self.kafka.admin, "under", frozenset({1, 2}))
