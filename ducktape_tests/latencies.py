@@ -15,7 +15,9 @@ from pyhooks.history import Event
 MS = 1_000_000
 NS = 1_000 * MS
 Span = tuple[int, int]
-BEFORE, OUTAGE, CATCHING_UP, AFTER = "before", "outage", "catching up", "after"
+BEFORE, OUTAGE, RETURNING, CATCHING_UP, AFTER = "before", "outage", "returning", "catching up", "after"
+# Before the outage only the last seconds count: at first clients warm up.
+WARM_S = 15
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,9 @@ def only(events: Sequence[Event]) -> Fault:
 
 
 def latencies(events: Sequence[Event], topic: str) -> Mapping[str, Latency]:
-    """Latencies with acks=all before the only fault, under it, until its backlog was readable, and after that.
+    """Latencies with acks=all before the only fault, under it, and after its heal.
+
+    That is first until one is taken again, then until the backlog was readable, and then to the end.
 
     Args:
         events: a whole history.
@@ -115,6 +119,7 @@ def latencies(events: Sequence[Event], topic: str) -> Mapping[str, Latency]:
         RackgateError: one of these is not to be told from the others.
     """
     fault, shown_ns = only(events), backlog(events, topic).shown_ns
+    heal_ns = fault.heal_ns or 0
     records = Records(events)
     sent = {
         str(one.data["key"]): int(one.data["intended_ns"])
@@ -122,13 +127,18 @@ def latencies(events: Sequence[Event], topic: str) -> Mapping[str, Latency]:
         if one.op == "produce" and "intended_ns" in one.data
     }
     own = [one for one in records.attempts if one.topic == topic and one.key in sent and records.shared(one)]
-    if not own or fault.heal_ns is None:
+    if not own:
         raise RackgateError(f"{topic}: nobody produced to it with acks=all")
+    taken_ns = [sent[one.key] for one in own if one.outcome == "ok" and sent[one.key] >= heal_ns]
+    if not taken_ns:
+        raise RackgateError(f"{topic}: nothing was acknowledged with acks=all after the heal")
+    open_ns = min(*taken_ns, shown_ns)
     first_ns, last_ns = min(sent[one.key] for one in own), max(sent[one.key] for one in own)
     spans: dict[str, Span] = {
-        BEFORE: (first_ns, fault.inject_ns),
-        OUTAGE: (fault.inject_ns, fault.heal_ns),
-        CATCHING_UP: (fault.heal_ns, shown_ns),
+        BEFORE: (max(first_ns, fault.inject_ns - WARM_S * NS), fault.inject_ns),
+        OUTAGE: (fault.inject_ns, heal_ns),
+        RETURNING: (heal_ns, open_ns),
+        CATCHING_UP: (open_ns, shown_ns),
         AFTER: (shown_ns, last_ns + 1),
     }
     return {name: _within(own, sent, span) for name, span in spans.items()}

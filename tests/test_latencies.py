@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from histories import S, drop, event, is_, key, outage
 
-from ducktape_tests.latencies import AFTER, BEFORE, CATCHING_UP, OUTAGE, Latency, backlog, latencies, of
+from ducktape_tests.latencies import AFTER, BEFORE, CATCHING_UP, OUTAGE, RETURNING, Latency, backlog, latencies, of
 from pyhooks.checker.delivery import losses
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event
 from pyhooks.workload.records import key_of
 
-INJECT_S, HEAL_S, SHOWN_S, END_S = 10.0, 30.0, 34.0, 44.0
+INJECT_S, HEAL_S, WHOLE_S, SHOWN_S, END_S = 20.0, 40.0, 42.0, 46.0, 56.0
 
 
-def told(*, shown: bool = True) -> list[Event]:
+def told(*, shown: bool = True, taken: bool = True) -> list[Event]:
     """A record with acks=1 and one with acks=all each second; the second waits until the backlog is read."""
     found: list[Event] = []
 
@@ -34,10 +34,10 @@ def told(*, shown: bool = True) -> list[Event]:
             sent |= {"run": run, "key": key_of(run, "t", 0, second)}
             if run == "one":
                 note(second + 0.6, "producer", "produce", offset=second, **sent)
-            elif INJECT_S <= second < HEAL_S:
+            elif INJECT_S <= second < (WHOLE_S if taken else END_S):
                 note(second + 0.6, "producer", "produce", "fail", exception="X", **sent)
             else:
-                late = HEAL_S <= second < SHOWN_S
+                late = WHOLE_S <= second < SHOWN_S
                 note(SHOWN_S if late else second + 0.75, "producer", "produce", offset=100 + second, **sent)
         read = second if shown and not INJECT_S <= second < SHOWN_S else 0
         note(second, "viewer", "visible", run="v", asked_ns=second * S, next={"t-0": read}, high={"t-0": read})
@@ -47,8 +47,9 @@ def told(*, shown: bool = True) -> list[Event]:
 def test_each_part_of_an_outage_has_its_figures() -> None:
     assert backlog(told(), "t").records == 20
     found = latencies(told(), "t")
-    assert found[BEFORE] == Latency(10.0, 10, 0, 750.0, 750.0, 750.0)
+    assert found[BEFORE] == Latency(15.0, 15, 0, 750.0, 750.0, 750.0)
     assert found[OUTAGE] == Latency(20.0, 0, 20, None, None, None)
+    assert found[RETURNING] == Latency(2.0, 0, 2, None, None, None)
     assert found[CATCHING_UP] == Latency(4.0, 4, 0, 2000.0, 4000.0, 4000.0)
     assert found[AFTER] == Latency(9.0, 10, 0, 750.0, 750.0, 750.0)
 
@@ -65,6 +66,7 @@ def test_percentiles_are_values_that_came() -> None:
         ([one for one in told() if one.data.get("step") != "heal"], "one fault"),
         ([*told(), *(one for one in told() if one.process == "fault")], "there are 2"),
         (told(shown=False), "nobody read it"),
+        (told(taken=False), "nothing was acknowledged with acks=all"),
         ([one for one in told() if one.data.get("run") != "one"], "nothing was taken"),
         ([one for one in told() if one.data.get("run") != "all"], "nobody produced"),
     ],
