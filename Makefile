@@ -25,7 +25,6 @@ help:
 	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full takes hours and settles the bars"
 	@echo "make mutate  take one piece of the series out after another; a test of Kafka must fail each time"
 	@echo "make lab-rounds    fifty labs with a random fault each; nothing of them stays behind (half an hour)"
-	@echo "make load    10,000 partitions through outages of a rack, stock against overlay (long)"
 	@echo "make lock    renew requirements/*.lock from pyproject.toml"
 	@echo "make clean   remove build/ and out/"
 
@@ -113,10 +112,3 @@ lab-rounds: build
 .PHONY: mutate
 mutate: build
 	@exec $(BIN)/rackgate patch mutate
-
-# Many partitions through outages of a rack, stock against overlay: GLOBALS='{"partitions": 200}' for a short try.
-.PHONY: load
-GLOBALS ?= {}
-load: build $(DUCKTAPE_VENV)/ready
-	@exec $(BIN)/rackgate lab run --bare --topology az3-load --run-dir out/load -- \
-	    $(DUCKTAPE_VENV)/bin/python -m ducktape_tests.run ducktape_tests/load_test.py --globals '$(GLOBALS)'

@@ -62,7 +62,6 @@ def test_the_shipped_list_is_that_of_the_tests_that_there_are() -> None:
     smoke, system = (plan.select(suite, [selection]) for selection in ("smoke", "system"))
     assert {one.id for one in smoke} <= {one.id for one in system}
     assert 0 < plan.estimate(smoke, 2) <= 8
-    assert plan.estimate(system, 2) <= 40
     assert len({one.folder for one in system}) == len(system)
 
 

@@ -128,7 +128,7 @@ def check_progress(
 
     Where they are enough: a refusal for want of replicas or racks is wrong, and so is a stretch in which no attempt is
     acknowledged though one was finished, or was waited for longer than ``patience_s``, unless a replica that comes back
-    may hold it up (see ``_held_up``). A single attempt without an acknowledgement is unknown. Where they are not enough:
+    may hold it up (see ``_held_up``). A single attempt without an acknowledgement is unknown. Where it is too few:
     an acknowledgement of an attempt that was sent in the stretch is wrong; of one sent before, unknown. So it is where
     the state changes too often for a stretch to settle, but what is expected stays the same: after ``settle_s`` nothing
     else may happen.
@@ -241,8 +241,8 @@ def _held_up(look: Look, faults: Sequence[Fault]) -> list[tuple[int, int]]:
     """When the high watermark may wait for a replica that comes back, though all in the ISR have the record.
 
     Kafka's leader counts a replica outside of the ISR that had caught up within replica.lag.time.max.ms and whose
-    broker is unfenced (Partition.maybeIncrementLeaderHW, 4.3.1). After a short cut the broker is unfenced before TCP has
-    tried again to carry its fetches.
+    broker is unfenced (Partition.maybeIncrementLeaderHW, 4.3.1). After a short cut the broker is unfenced before TCP
+    has tried again to carry its fetches.
     """
     return [
         (fault.heal_ns, fault.inject_ns + round(LAG_MAX_S * NS))
