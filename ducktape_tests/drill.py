@@ -32,7 +32,6 @@ from pyhooks.fault.injection import Target, applied
 from pyhooks.history import History
 from pyhooks.wait import wait_for
 from pyhooks.workload.certainty import ERRORS
-from pyhooks.workload.looks import watched
 from pyhooks.workload.reader import ISOLATIONS, read_all
 
 NOT_ENOUGH_RACKS = f"{ERRORS}.NotEnoughRacksException"
@@ -145,7 +144,12 @@ class Drill(Test):
         programs = [load.arguments(bootstrap, self.SECONDS) for load in loads]
         stay = ",".join(node.address for node in self.kafka.brokers() if node.site in self.STAY) or bootstrap
         names = [*(one.name for one in specs), *also]
-        with watched(stay, names, self.racks, self.history, interval_s=LOOK_S):
+        racks = ",".join(f"{broker}={rack}" for broker, rack in self.racks.items())
+        looks = ["--bootstrap", stay, "--topics", ",".join(names), "--racks", racks, "--interval", str(LOOK_S)]
+        # a process of its own, since this one is busy with what producers tell
+        with self.clients.running("looks", [looks], self.history) as (looking,):
+            what = "a first look at the topics"
+            wait_for(lambda: any(event.op == "look" for event in looking.fetch()), what=what, timeout_s=START_S)
             with self.clients.running("produce", programs, self.history) as self.producers:
                 self.go_on(STEADY_S, START_S)
                 yield

@@ -43,7 +43,7 @@ class Program:
         self._read, self._half = 0, b""
         words = [clients.python, "-m", f"pyhooks.workload.{workload}", *arguments]
         words += ["--history", self._file, "--run", self.run_id]
-        command = f"touch {self._file}; nohup {shlex.join(words)} > {self._log} 2>&1 < /dev/null & echo $!"
+        command = f"touch {self._file}; setsid nohup {shlex.join(words)} > {self._log} 2>&1 < /dev/null & echo $!"
         self.pid = int(clients.account.ssh_output(command).decode().strip())
 
     @property

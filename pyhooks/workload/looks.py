@@ -1,15 +1,21 @@
 """Looks at leaders, ISRs and settings of topics while a workload runs, as events of a history.
 
-The events are described in ``pyhooks.checker.cluster``.
+The events are described in ``pyhooks.checker.cluster``. Run it as a process, ``python -m pyhooks.workload.looks``,
+beside what keeps a process busy: looks that come late leave a history blind. A SIGTERM ends it in good order.
 """
 
 from __future__ import annotations
 
+import argparse
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from pyhooks.checker.cluster import LOOK_PROCESS, RACKS, REPLICAS
@@ -210,3 +216,55 @@ class SettingsWatch:
             told: dict[str, Any] = {name: int(found[name].value) if name in found else 1 for name in (REPLICAS, RACKS)}
             told |= {"topic": resource.name, "step": "seen", "asked_ns": asked_ns}
             self._history.note(LOOK_PROCESS, "settings", "ok", **told)
+
+
+def racks_of(text: str) -> dict[int, str]:
+    """Broker id to rack, of ``1=a,2=a,3=b``.
+
+    Raises:
+        RackgateError: it is not like that.
+    """
+    found: dict[int, str] = {}
+    for word in filter(None, text.split(",")):
+        broker, equals, rack = word.partition("=")
+        if not equals or not broker.isdecimal():
+            raise RackgateError(f"--racks {text}: {word!r} is no broker=rack")
+        found[int(broker)] = rack
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Looks until a SIGTERM or SIGINT comes."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pyhooks.workload.looks",
+        description="Notes leaders, ISRs, placement and settings of topics again and again.",
+        epilog="Example: python -m pyhooks.workload.looks --bootstrap $RACKGATE_BOOTSTRAP --topics aab,abc"
+        " --racks 1=a,2=a,3=b --history history.jsonl",
+    )
+    add = parser.add_argument
+    add("--bootstrap", required=True, help="brokers, host:port,…")
+    add("--topics", required=True, help="names, separated by commas")
+    add("--racks", default="", help="broker=rack,… of brokers that no look has told of yet")
+    add("--interval", type=float, default=0.5, help="pause between two looks in seconds (default 0.5)")
+    add("--history", required=True, type=Path, help="the file to which events are appended")
+    add("--run", help="of no effect: looks have no records of their own")
+    found = parser.parse_args(arguments)
+    ended = threading.Event()
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        ended.set()
+
+    try:
+        racks, names, history = racks_of(found.racks), found.topics.split(","), History(found.history)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, end)
+        with watched(found.bootstrap, names, racks, history, interval_s=found.interval):
+            ended.wait()
+    except RackgateError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
