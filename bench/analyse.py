@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench import stats
 from bench.load import outcome_counts
 from bench.scenarios import Arm, LatencyPlan, Scenario
+from pyhooks import stats
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
-from bench.stats import band_ends
 from pyhooks.pictures import RC, Palette, axes_style, rows, shade, spans
+from pyhooks.stats import band_ends
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

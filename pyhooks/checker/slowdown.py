@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from bench import stats
-from bench.stats import Interval
+from pyhooks import stats
 from pyhooks.checker import cluster
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
+from pyhooks.stats import Interval
 from pyhooks.workload.certainty import TOO_FEW
 
 STOCK, OVERLAY = "stock", "overlay"

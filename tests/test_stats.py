@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import stats
-from bench.stats import Interval
+from pyhooks import stats
+from pyhooks.stats import Interval
 
 OPTIONS: dict[str, Any] = {"confidence": 0.95, "resamples": 1000, "seed": 1}
 
