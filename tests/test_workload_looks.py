@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -162,22 +162,28 @@ def test_an_error_of_the_run_is_the_one_that_is_raised(tmp_path: Path, monkeypat
     assert found.value.__notes__ == ["looks at topics ended early: OverflowError: odd"]
 
 
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """What signals do is as before, after the test."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals")
 def test_as_a_process_it_looks_until_it_is_told_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, path = Client({}), tmp_path / "h"
     beside(client, monkeypatch)
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
     words = ["--bootstrap", "x:1", "--topics", "t", "--racks", "1=a,2=b", "--interval", "0.01", "--history", str(path)]
-    try:
-        assert looks.main([*words, "--run", "run-1"]) == 0
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    assert looks.main([*words, "--run", "run-1"]) == 0
     seen = cluster.looks(History(path).events())["t", 0]
     assert len(seen) >= 3
     assert {(one.isr, tuple(one.racks.items())) for one in seen} == {((1, 2), ((1, "a"), (2, "b")))}
 
 
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("text", ["1", "a=1", "1=a,=b"])
 def test_racks_that_cannot_be_read_are_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--bootstrap", "x:1", "--topics", "t", "--racks", text, "--history", str(tmp_path / "h")]

@@ -6,21 +6,18 @@ of records in the order in which they came and how long before the event each of
 
 from __future__ import annotations
 
-import argparse
-import signal
 import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
+from pyhooks.workload import program
 from pyhooks.workload.records import text_of
 
 PROCESS, OP = "follower", "fetched"
@@ -84,29 +81,12 @@ def _events(came: dict[str, list[tuple[str | None, int]]]) -> list[Event]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Follows until a SIGTERM or SIGINT."""
-    parser = argparse.ArgumentParser(
-        prog="python -m pyhooks.workload.arrivals",
-        description="Follows topics from their ends on and writes when each record came, until it is ended.",
-        epilog="Example: python -m pyhooks.workload.arrivals --bootstrap 10.77.1.10:9092 --topics t --history h.jsonl",
-    )
-    parser.add_argument("--bootstrap", required=True, help="brokers, host:port,…")
-    parser.add_argument("--topics", required=True, help="names, separated by commas")
-    parser.add_argument("--history", required=True, type=Path, help="the file to which events are appended")
+    what = "Follows topics from their ends on and writes when each record came, until it is ended."
+    parser = program.on_topics("arrivals", what)
     parser.add_argument("--run", help="of no effect: it sends nothing")
     found = parser.parse_args(arguments)
-    ended = threading.Event()
-
-    def end(_signal: int, _frame: FrameType | None) -> None:
-        ended.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
-    try:
-        follow(found.bootstrap, found.topics.split(","), History(found.history), ended)
-    except RackgateError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_status
-    return 0
+    ended = program.told_to_end()
+    return program.status_of(lambda: follow(found.bootstrap, found.topics.split(","), History(found.history), ended))
 
 
 if __name__ == "__main__":

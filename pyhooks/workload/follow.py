@@ -13,21 +13,18 @@ Run it as a process: ``python -m pyhooks.workload.follow``; a SIGTERM ends it in
 
 from __future__ import annotations
 
-import argparse
-import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
+from pyhooks.workload import program
 from pyhooks.workload.reader import COMMITTED, UNCOMMITTED
 
 PROCESS = "follower"
@@ -131,34 +128,21 @@ def _partitions(consumer: Consumer, topic: str, timeout_s: float = 20.0) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Follows topics as a process; a SIGTERM or SIGINT ends it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m pyhooks.workload.follow",
-        description="Reads what is committed in topics as they grow, and writes down how far it has come.",
-        epilog="Example: python -m pyhooks.workload.follow --bootstrap $RACKGATE_BOOTSTRAP --topics aab,abc"
-        " --history history.jsonl --run follower-1",
-    )
-    parser.add_argument("--bootstrap", required=True, help="brokers, host:port,…")
-    parser.add_argument("--topics", required=True, help="names, separated by commas")
-    parser.add_argument("--history", required=True, type=Path, help="the file to which events are appended")
+    what = "Reads what is committed in topics as they grow, and writes down how far it has come."
+    parser = program.on_topics("follow", what, "--run follower-1")
     parser.add_argument("--run", required=True, help="by which its events are known")
     found = parser.parse_args(arguments)
-    try:
+
+    def work() -> None:
         with (
             _consumer(found.bootstrap, COMMITTED) as committed,
             _consumer(found.bootstrap, UNCOMMITTED) as all_of_it,
         ):
             following = Following(committed, all_of_it, History(found.history), found.run)
-
-            def end(_signal: int, _frame: FrameType | None) -> None:
-                following.stop.set()
-
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, end)
+            program.told_to_end(following.stop.set)
             following.follow(found.topics.split(","))
-    except RackgateError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_status
-    return 0
+
+    return program.status_of(work)
 
 
 if __name__ == "__main__":

@@ -6,16 +6,12 @@ beside what keeps a process busy: looks that come late leave a history blind. A 
 
 from __future__ import annotations
 
-import argparse
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from pyhooks.checker.cluster import LOOK_PROCESS, RACKS, REPLICAS
@@ -23,6 +19,7 @@ from pyhooks.cluster import topics
 from pyhooks.cluster.metadata import Asker
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
+from pyhooks.workload import program
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -235,35 +232,20 @@ def racks_of(text: str) -> dict[int, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Looks until a SIGTERM or SIGINT comes."""
-    parser = argparse.ArgumentParser(
-        prog="python -m pyhooks.workload.looks",
-        description="Notes leaders, ISRs, placement and settings of topics again and again.",
-        epilog="Example: python -m pyhooks.workload.looks --bootstrap $RACKGATE_BOOTSTRAP --topics aab,abc"
-        " --racks 1=a,2=a,3=b --history history.jsonl",
-    )
-    add = parser.add_argument
-    add("--bootstrap", required=True, help="brokers, host:port,…")
-    add("--topics", required=True, help="names, separated by commas")
-    add("--racks", default="", help="broker=rack,… of brokers that no look has told of yet")
-    add("--interval", type=float, default=0.5, help="pause between two looks in seconds (default 0.5)")
-    add("--history", required=True, type=Path, help="the file to which events are appended")
-    add("--run", help="of no effect: looks have no records of their own")
+    what = "Notes leaders, ISRs, placement and settings of topics again and again."
+    parser = program.on_topics("looks", what, "--racks 1=a,2=a,3=b")
+    parser.add_argument("--racks", default="", help="broker=rack,… of brokers that no look has told of yet")
+    parser.add_argument("--interval", type=float, default=0.5, help="pause between two looks in s (default 0.5)")
+    parser.add_argument("--run", help="of no effect: looks have no records of their own")
     found = parser.parse_args(arguments)
-    ended = threading.Event()
+    ended = program.told_to_end()
 
-    def end(_signal: int, _frame: FrameType | None) -> None:
-        ended.set()
-
-    try:
+    def work() -> None:
         racks, names, history = racks_of(found.racks), found.topics.split(","), History(found.history)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, end)
         with watched(found.bootstrap, names, racks, history, interval_s=found.interval):
             ended.wait()
-    except RackgateError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_status
-    return 0
+
+    return program.status_of(work)
 
 
 if __name__ == "__main__":

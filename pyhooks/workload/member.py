@@ -19,15 +19,11 @@ A SIGTERM makes all members leave and ends the process.
 
 from __future__ import annotations
 
-import argparse
-import signal
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pyhooks.errors import RackgateError
@@ -35,6 +31,7 @@ from pyhooks.history import Event, History, Outcome
 from pyhooks.jvm.consumer import Partition
 from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.member import PROTOCOLS, GroupMember, Heard
+from pyhooks.workload import program
 from pyhooks.workload.certainty import ERRORS
 
 PROCESS = "member"
@@ -243,39 +240,28 @@ def _run(members: Sequence[Member]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs members as a process; a SIGTERM or SIGINT makes them leave."""
-    parser = argparse.ArgumentParser(
-        prog="python -m pyhooks.workload.member",
-        description="Members of consumer groups, one in each, that poll, commit and write down what their group does.",
-        epilog="Example: python -m pyhooks.workload.member --bootstrap $RACKGATE_BOOTSTRAP --topics aab,abc"
-        " --groups eager:classic,g:consumer --history history.jsonl --run member-1",
-    )
-    parser.add_argument("--bootstrap", required=True, help="brokers, host:port,…")
-    parser.add_argument("--topics", required=True, help="names, separated by commas")
+    what = "Members of consumer groups, one in each, that poll, commit and write down what their group does."
+    parser = program.on_topics("member", what, "--groups eager:classic,g:consumer --run member-1")
     parser.add_argument("--groups", required=True, help=f"name:protocol,… with protocols {', '.join(PROTOCOLS)}")
-    parser.add_argument("--history", required=True, type=Path, help="the file to which events are appended")
     parser.add_argument("--run", required=True, help="by which its events are known")
     found = parser.parse_args(arguments)
     members: list[Member] = []
-    ended = threading.Event()
 
-    def end(_signal: int, _frame: FrameType | None) -> None:
-        ended.set()
+    def leave() -> None:
         for one in members:
             one.stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
-    try:
+    ended = program.told_to_end(leave)
+
+    def work() -> None:
         history = History(found.history)
         for seat in seats(found.groups):
             members.append(Member(seat, found.bootstrap, found.topics.split(","), history, found.run))  # noqa: PERF401
         if ended.is_set():
-            end(signal.SIGTERM, None)
+            leave()
         _run(members)
-    except (RackgateError, JavaError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return getattr(error, "exit_status", 2)
-    return 0
+
+    return program.status_of(work, JavaError)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,11 @@ unknown one. What is asked goes over the network: a broker that is cut off has n
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 
 from pyhooks.cluster.beans import Reading
 from pyhooks.cluster.metrics import Poller
@@ -21,6 +19,7 @@ from pyhooks.errors import RackgateError
 from pyhooks.history import History
 from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.jmx import Jmx
+from pyhooks.workload import program
 
 # Two questions go over the network for each bean, so none is asked for that nobody judges.
 PATTERNS = (
@@ -109,23 +108,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--run", help="of no effect: events name the broker")
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between two questions (default 1)")
     found = parser.parse_args(arguments)
-    ended = threading.Event()
+    ended = program.told_to_end()
 
-    def end(_signal: int, _frame: FrameType | None) -> None:
-        ended.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
-    try:
+    def work() -> None:
         sources = [source(text) for text in found.broker]
         history = History(found.history)
         # an answer that is late is one: the next question is left out then
         with Poller(sources, lambda one: history.append(one.event()), found.interval, PATIENCE * found.interval):
             ended.wait()
-    except RackgateError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_status
-    return 0
+
+    return program.status_of(work)
 
 
 if __name__ == "__main__":

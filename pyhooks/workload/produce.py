@@ -30,20 +30,18 @@ from __future__ import annotations
 
 import itertools
 import random
-import signal
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any
 
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History, Outcome
 from pyhooks.jvm.failure import JavaError
-from pyhooks.workload import clients, pacing
+from pyhooks.workload import clients, pacing, program
 from pyhooks.workload.certainty import Acked, Answer, Refused, outcome_of
 from pyhooks.workload.clients import Client, Record, Report, TransactionError
 from pyhooks.workload.plan import PROBE, TRANSACTIONAL, Plan, parse
@@ -415,18 +413,15 @@ def partitions_of(plan: Plan, timeout_s: float = 20.0) -> dict[str, int]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a producer; a SIGTERM or SIGINT ends it early, with an event for every attempt that was made."""
-    ended = threading.Event()
     running: list[Producing] = []
 
-    def end(_signal: int, _frame: FrameType | None) -> None:
-        ended.set()
+    def stop() -> None:
         for one in running:
             one.stop.set()
 
-    try:
+    def work() -> None:
         plan, path = parse(sys.argv[1:] if arguments is None else arguments)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, end)
+        ended = program.told_to_end(stop)
 
         def make(run_id: str) -> Client:
             return clients.make(plan.client, plan.settings(run_id))
@@ -434,12 +429,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         producing = Producing(plan, History(path), make, partitions_of(plan))
         running.append(producing)
         if ended.is_set():
-            producing.stop.set()
+            stop()
         producing.run()
-    except (RackgateError, JavaError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return getattr(error, "exit_status", 2)
-    return 0
+
+    return program.status_of(work, JavaError)
 
 
 if __name__ == "__main__":

@@ -18,20 +18,19 @@ The outcome is ``ok``, or ``unknown`` for the last chunk of a partition that cou
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from pyhooks.errors import RackgateError
 from pyhooks.history import History, Outcome
+from pyhooks.workload import program
 from pyhooks.workload.records import damaged, text_of
 
 POLL_S = 0.5
@@ -216,26 +215,18 @@ def _read(consumer: Consumer, about: dict[str, Any], history: History, timeout_s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Reads topics as a process."""
-    parser = argparse.ArgumentParser(
-        prog="python -m pyhooks.workload.reader",
-        description="Reads every partition of topics from first to last offset and writes down what is there.",
-        epilog="Example: python -m pyhooks.workload.reader --bootstrap $RACKGATE_BOOTSTRAP --topics aab,abc"
-        " --history history.jsonl",
-    )
-    parser.add_argument("--bootstrap", required=True, help="brokers, host:port,…")
-    parser.add_argument("--topics", required=True, help="names, separated by commas")
-    parser.add_argument("--history", required=True, type=Path, help="the file to which events are appended")
+    what = "Reads every partition of topics from first to last offset and writes down what is there."
+    parser = program.on_topics("reader", what)
     parser.add_argument("--isolation", choices=[*ISOLATIONS, "both"], default="both", help="default both")
     parser.add_argument("--timeout-s", type=float, default=60.0, help="bound for each partition (default 60)")
     found = parser.parse_args(arguments)
     isolations = ISOLATIONS if found.isolation == "both" else (found.isolation,)
-    try:
-        topics = found.topics.split(",")
-        read_all(found.bootstrap, topics, History(found.history), timeout_s=found.timeout_s, isolations=isolations)
-    except RackgateError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_status
-    return 0
+    topics = found.topics.split(",")
+    return program.status_of(
+        lambda: read_all(
+            found.bootstrap, topics, History(found.history), timeout_s=found.timeout_s, isolations=isolations
+        )
+    )
 
 
 if __name__ == "__main__":

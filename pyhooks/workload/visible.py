@@ -16,21 +16,18 @@ read there. A SIGTERM ends it after its round.
 
 from __future__ import annotations
 
-import argparse
-import signal
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Sequence
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
+from pyhooks.workload import program
 
 PROCESS, OP = "viewer", "visible"
 BATCH = 2000
@@ -117,24 +114,11 @@ def _partitions(consumer: Consumer, topic: str) -> list[tuple[str, int]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Reads topics as a process."""
-    parser = argparse.ArgumentParser(
-        prog="python -m pyhooks.workload.visible",
-        description="Reads topics as far as consumers may, again and again, and writes down how far that is.",
-        epilog="Example: python -m pyhooks.workload.visible --bootstrap $RACKGATE_BOOTSTRAP --topics aab"
-        " --history history.jsonl",
-    )
-    parser.add_argument("--bootstrap", required=True, help="brokers, host:port,…")
-    parser.add_argument("--topics", required=True, help="names, separated by commas")
-    parser.add_argument("--history", required=True, type=Path, help="the file to which events are appended")
+    what = "Reads topics as far as consumers may, again and again, and writes down how far that is."
+    parser = program.on_topics("visible", what)
     parser.add_argument("--run", help="the reader's name in the history (default: drawn)")
     found = parser.parse_args(arguments)
-    stop = threading.Event()
-
-    def end(_signal: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    stop = program.told_to_end()
     run = found.run or f"{PROCESS}-{uuid.uuid4().hex[:8]}"
     settings: dict[str, str | int | bool] = {
         "bootstrap.servers": found.bootstrap,
@@ -146,13 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     consumer = Consumer(settings)
     try:
-        view(consumer, found.topics.split(","), History(found.history), run, stop)
-    except RackgateError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_status
+        return program.status_of(lambda: view(consumer, found.topics.split(","), History(found.history), run, stop))
     finally:
         consumer.close()
-    return 0
 
 
 if __name__ == "__main__":

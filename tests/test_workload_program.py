@@ -1,0 +1,74 @@
+"""What programs beside a run have in common, and the follower of topics."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pyhooks.errors import RackgateError
+from pyhooks.history import History
+from pyhooks.workload import arrivals, program
+
+
+def fails(error: Exception) -> None:
+    raise error
+
+
+def test_the_status_is_that_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.status_of(lambda: None) == 0
+    assert program.status_of(lambda: fails(RackgateError("no broker answers"))) == 2
+    assert capsys.readouterr().err == "error: no broker answers\n"
+    assert program.status_of(lambda: fails(KeyError("x")), KeyError) == 2
+    with pytest.raises(KeyError):
+        program.status_of(lambda: fails(KeyError("x")))
+
+
+class Consumer:
+    """Gives two records of topic ``t`` and an error in between, then sets ``ended``."""
+
+    def __init__(self, ended: threading.Event) -> None:
+        self.ended = ended
+        self.closed = False
+        self.assigned: list[tuple[str, int]] = []
+
+    def list_topics(self, timeout: float) -> Any:
+        assert timeout == arrivals.REQUEST_S
+        return SimpleNamespace(topics={"t": SimpleNamespace(partitions={0: None, 1: None})})
+
+    def assign(self, places: list[Any]) -> None:
+        self.assigned = [(place.topic, place.partition) for place in places]
+
+    def consume(self, _most: int, timeout: float) -> list[Any]:
+        assert timeout == arrivals.POLL_S
+        self.ended.set()
+        said = [(b"k1", None), (None, "broker down"), (b"k2", None)]
+        return [SimpleNamespace(error=lambda e=error: e, topic=lambda: "t", key=lambda k=key: k) for key, error in said]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_what_comes_is_told_by_its_key_and_an_error_is_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, path = threading.Event(), tmp_path / "h"
+    consumer = Consumer(ended)
+    monkeypatch.setattr(arrivals, "Consumer", lambda _: consumer)
+    arrivals.follow("x:1", ["t"], History(path), ended)
+    assert consumer.assigned == [("t", 0), ("t", 1)]
+    assert consumer.closed
+    (event,) = History(path).events()
+    assert (event.process, event.op, event.data["topic"]) == ("follower", "fetched", "t")
+    assert event.data["keys"] == ["k1", "k2"]
+    assert all(0 <= ago_ms < 5000 for ago_ms in event.data["ago_ms"])
+
+
+def test_a_topic_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(arrivals, "Consumer", lambda _: Consumer(ended))
+    with pytest.raises(RackgateError, match="the cluster has no u"):
+        arrivals.follow("x:1", ["t", "u"], History(tmp_path / "h"), ended)
