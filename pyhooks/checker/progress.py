@@ -157,7 +157,6 @@ def check_progress(
     changes: list[Change] = []
     settle_ns = round(settle_s * NS)
     attempts = settling.attempts_of(records)
-    runs = _runs(events)
     if not attempts:
         missing.append("no attempt in the history")
     for place, own in sorted(attempts.items()):
@@ -198,7 +197,7 @@ def check_progress(
                 f" judged, the first is {after[0].key}"
             )
         judged: defaultdict[bool, int] = defaultdict(int)
-        ran = runs.get(place[0], ALWAYS)
+        ran = _runs(records, place[0])
         for window in found:
             held = _held_up(window.look, faults)
             bad, gaps, told, count = _judged(name, window, own, ran, held, round(patience_s * NS), attempts_min)
@@ -221,20 +220,14 @@ def check_progress(
     return Verdict.of("progress", wrong=wrong, missing=missing, notes=notes)
 
 
-def _runs(events: Iterable[Event]) -> dict[str, list[tuple[float, float]]]:
+def _runs(records: Records, topic: str) -> Sequence[tuple[float, float]]:
     """From when to when each producer of a topic ran, in nanoseconds; one that was killed has no end."""
-    begun: dict[tuple[str, str], int] = {}
-    ended: dict[tuple[str, str], int] = {}
-    for event in events:
-        if event.op in ("intend", "end") and "run" in event.data:
-            run = str(event.data["topic"]), str(event.data["run"])
-            begun.setdefault(run, event.mono_ns)
-            if event.op == "end":
-                ended[run] = event.mono_ns
-    found: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
-    for run, from_ns in begun.items():
-        found[run[0]].append((from_ns, ended.get(run, math.inf)))
-    return found
+    found = [
+        (run.begun_ns, math.inf if run.ended_ns is None else run.ended_ns)
+        for (_, own), run in records.runs.items()
+        if own == topic and run.begun_ns is not None
+    ]
+    return found or ALWAYS
 
 
 def _held_up(look: Look, faults: Sequence[Fault]) -> list[tuple[int, int]]:

@@ -68,6 +68,8 @@ class Run:
         intended: of each partition: numbers below it may have been sent.
         ended: of each partition: numbers below it were sent and noted, all of them; None if it did not end.
         killed: somebody tells that it was killed on purpose.
+        begun_ns: when it first told of the topic, monotonic; None if it did not.
+        ended_ns: when it told of its end; None if it did not.
     """
 
     first_only: bool = True
@@ -77,6 +79,8 @@ class Run:
     intended: dict[int, int] = field(default_factory=dict)
     ended: dict[int, int] | None = None
     killed: bool = False
+    begun_ns: int | None = None
+    ended_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -204,13 +208,14 @@ class Records:
                 continue
             run = found[str(event.data["run"]), str(event.data["topic"])]
             to = {int(number): int(value) for number, value in event.data["to"].items()}
+            run.begun_ns = event.mono_ns if run.begun_ns is None else run.begun_ns
             if event.op == "intend":
                 run.intended |= {number: max(value, run.intended.get(number, 0)) for number, value in to.items()}
                 run.record_bytes = _opt(int, event.data.get("record_bytes"))
                 run.acks = str(event.data.get("acks", "all"))
                 run.first_only, run.idempotent = bool(event.data["first_only"]), bool(event.data["idempotent"])
             else:
-                run.ended = to
+                run.ended, run.ended_ns = to, event.mono_ns
         for attempt in self.attempts:
             if attempt.run is not None:
                 found[attempt.run, attempt.topic].killed = attempt.run in killed

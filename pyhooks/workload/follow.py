@@ -16,8 +16,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -25,34 +24,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
 from pyhooks.workload import program
-from pyhooks.workload.reader import COMMITTED, UNCOMMITTED
+from pyhooks.workload.reader import COMMITTED, UNCOMMITTED, consumer_of
 
 PROCESS = "follower"
 INTERVAL_S = 0.5
 POLL_S = 0.1
 BATCH = 500
+OWN = {"group_id": "rackgate-follower", "auto_offset_reset": "earliest"}
 # A leader that is away must not keep the others from being asked.
 REQUEST_S = 2.0
-
-
-@contextmanager
-def _consumer(bootstrap: str, isolation: str) -> Iterator[Consumer]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "rackgate-follower",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            # what ends a log may be a transaction's marker, which is no record
-            "enable.partition.eof": True,
-            "isolation.level": isolation,
-            "log_level": 2,
-        }
-    )
-    try:
-        yield consumer
-    finally:
-        consumer.close()
 
 
 class Following:
@@ -135,8 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> None:
         with (
-            _consumer(found.bootstrap, COMMITTED) as committed,
-            _consumer(found.bootstrap, UNCOMMITTED) as all_of_it,
+            consumer_of(found.bootstrap, COMMITTED, **OWN) as committed,
+            consumer_of(found.bootstrap, UNCOMMITTED, **OWN) as all_of_it,
         ):
             following = Following(committed, all_of_it, History(found.history), found.run)
             program.told_to_end(following.stop.set)

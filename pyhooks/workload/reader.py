@@ -42,7 +42,14 @@ ISOLATIONS = (UNCOMMITTED, COMMITTED)
 
 
 @contextmanager
-def _consumer(bootstrap: str, isolation: str = UNCOMMITTED) -> Iterator[Consumer]:
+def consumer_of(bootstrap: str, isolation: str = UNCOMMITTED, **more: str) -> Iterator[Consumer]:
+    """A consumer that commits nothing and tells where a log ends; it is closed after the block.
+
+    Args:
+        bootstrap: brokers.
+        isolation: which records it takes.
+        more: further settings of librdkafka, with ``_`` for ``.``; they win.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -52,6 +59,7 @@ def _consumer(bootstrap: str, isolation: str = UNCOMMITTED) -> Iterator[Consumer
             "enable.partition.eof": True,
             "isolation.level": isolation,
             "log_level": 2,
+            **{name.replace("_", "."): value for name, value in more.items()},
         }
     )
     try:
@@ -75,7 +83,7 @@ def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:
     Raises:
         RackgateError: the leader does not answer.
     """
-    with _consumer(bootstrap) as consumer:
+    with consumer_of(bootstrap) as consumer:
         return _watermarks(consumer, topic, partition)[1]
 
 
@@ -163,7 +171,7 @@ def read_all(
     short: list[str] = []
     for isolation in isolations:
         run = uuid.uuid4().hex[:8]
-        with _consumer(bootstrap, isolation) as consumer:
+        with consumer_of(bootstrap, isolation) as consumer:
             for topic in topics:
                 count = _partitions(consumer, topic)
                 for number in range(count):
