@@ -183,6 +183,17 @@ def test_it_is_asked_where_somebody_reads_along() -> None:
     assert not any(map(CHECKERS["visibility"].applies, [one for one in events if one.op != "visible"]))
 
 
+@pytest.mark.parametrize(("blind_until_s", "valid"), [(21.5, "true"), (19.0, "unknown")])
+def test_a_stretch_too_short_for_two_rounds_needs_none(blind_until_s: float, valid: str) -> None:
+    """Nobody looks for a while, so there are two stretches; nobody reads in the second one."""
+
+    def shown(at_s: float, sent: int) -> int | None:
+        return None if blind_until_s <= at_s < BACK_S else 20 if AWAY_S <= at_s < BACK_S + 1 else sent
+
+    told = Told(looked=lambda at_s: not 15 <= at_s < blind_until_s, shown=shown)
+    assert check_visibility(told.all(), shown_s=BOUND_S).valid == valid
+
+
 def test_a_round_less_is_no_matter() -> None:
     events = Told().all()
     assert check_visibility(without(events, lambda one: one.op == "visible", 30)).valid == "true"

@@ -22,6 +22,8 @@ from pyhooks.history import Event
 from pyhooks.workload.certainty import TOO_FEW
 
 SHOWN_S = 60.0
+# Two rounds of a reader and the question at their ends; a shorter stretch may lie between two answers.
+ROUNDS_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def check_visibility(events: Sequence[Event], *, settle_s: float = SETTLE_S, sho
     of it is not read is a note.
 
     Unknown: no such record in any such stretch; a stretch in which no reader was told the high watermark after one of
-    its records was acknowledged; enough were never seen in sync again; nobody read long enough after that; no whole
+    its records was acknowledged, though ``ROUNDS_S`` were left of it; enough were never seen in sync again; nobody read long enough after that; no whole
     final read.
 
     Args:
@@ -180,7 +182,7 @@ class _Judge:
             wrong.append(f"{state}, and {len(early)} records with acks=1 could be read, the first is {early[0].key}")
         asked_ns = max((one.asked_ns for one in rounds if one.high is not None), default=0)
         sure = [one for one in inside if one.done_ns <= asked_ns and (_offset(one) or 0) >= shown]
-        if not sure and not early:
+        if not sure and not early and to_ns - inside[0].done_ns >= ROUNDS_S * NS:
             missing.append(f"{state}, and no reader was told up to where it could read it")
         held_s = (asked_ns - inside[0].done_ns) / NS
         notes.append(f"{state} for {(to_ns - from_ns) / NS:.1f} s: {len(sure)} records with acks=1, none readable"
