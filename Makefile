@@ -4,7 +4,7 @@
 SHELL := $(CURDIR)/setup/contained.sh
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help bench test check pytest upstream-smoke system-smoke system system-long system-load build lock clean upstream upstream-all series-check archive jmh jmh-full
+.PHONY: help bench test check pytest upstream-smoke system-smoke system system-long system-load system-hosts build lock clean upstream upstream-all series-check archive jmh jmh-full
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -16,6 +16,7 @@ help:
 	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest on the overlay, a few system tests"
 	@echo "make system  all system tests, two labs at a time (40 minutes), and out/system/index.html"
 	@echo "make system-smoke  three of them (8 minutes); system-long: many seeds (hours); system-load: 10,000 partitions"
+	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
 	@echo "make check   ruff, mypy --strict, the patch series"
 	@echo "make build   the patched Kafka alone"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
@@ -57,6 +58,13 @@ system: build $(DUCKTAPE_VENV)/ready
 
 system-long: build $(DUCKTAPE_VENV)/ready
 	@exec $(BIN)/rackgate system run long --run-dir out/system-long
+
+# the same over ssh, on the hosts of a cluster file: here the nodes of a lab, with an sshd in each (needs openssh-server)
+HOSTED := kip_test.py defaults_test.py
+system-hosts: build $(DUCKTAPE_VENV)/ready
+	@exec $(BIN)/rackgate lab run --bare --topology az3-outside --run-dir out/hosts-lab -- \
+	    $(BIN)/python -m ducktape_tests.sshhosts out/hosts.json -- \
+	    $(BIN)/rackgate system run $(HOSTED) --cluster-file out/hosts.json --run-dir out/system-hosts
 
 system-load: build $(DUCKTAPE_VENV)/ready
 	@exec $(BIN)/rackgate system run load --jobs 1 --run-dir out/system-load

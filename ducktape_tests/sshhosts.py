@@ -1,0 +1,136 @@
+"""Hosts that are reached by ssh, to try the suite on an ordinary cluster file of ducktape: the nodes of a lab.
+
+``python -m ducktape_tests.sshhosts FILE -- COMMAND…``, inside ``rackgate lab run --bare``: an sshd in each node and one
+at the clients' place, ``FILE`` with ducktape's description of them (``ducktape.cluster.json.JsonCluster``), then the
+command. Ends with the command's status; the daemons end with the lab.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyhooks import process
+from pyhooks.cluster.lab import Lab
+from pyhooks.cluster.node import NamespaceMachine
+from pyhooks.errors import RackgateError
+from pyhooks.wait import wait_for
+
+SSHD = "/usr/sbin/sshd"
+PORT = 2222
+USER = "root"
+READY_S = 20.0
+CONNECT_S = 1.0
+# the folder into which sshd confines what has no rights yet
+PRIVSEP = Path("/run/sshd")
+
+
+def config(ip: str, host_key: Path, authorized: Path) -> str:
+    """Of a daemon that lets in whoever has the key, and nobody by a password.
+
+    Args:
+        ip: the one address on which it listens.
+        host_key: file of its own key.
+        authorized: file of the public keys that are let in.
+    """
+    options = {
+        "Port": PORT,
+        "ListenAddress": ip,
+        "HostKey": host_key,
+        "AuthorizedKeysFile": authorized,
+        "PermitRootLogin": "prohibit-password",
+        "PasswordAuthentication": "no",
+        "KbdInteractiveAuthentication": "no",
+        "UsePAM": "no",
+        # the lab's folders belong to the lab
+        "StrictModes": "no",
+        "UseDNS": "no",
+        "PidFile": "none",
+        # a test asks all nodes at the same time
+        "MaxSessions": 200,
+        "MaxStartups": 200,
+        "Subsystem": "sftp internal-sftp",
+    }
+    return "".join(f"{name} {value}\n" for name, value in options.items())
+
+
+def described(name: str, ip: str, identity: Path) -> dict[str, Any]:
+    """A host as a cluster file has it."""
+    how = {"host": name, "hostname": ip, "user": USER, "port": PORT, "password": None, "identityfile": str(identity)}
+    return {"ssh_config": how, "externally_routable_ip": ip}
+
+
+def serve(lab: Lab, folder: Path) -> list[dict[str, Any]]:
+    """Starts the daemons and waits until each of them listens.
+
+    Args:
+        lab: whose nodes they are in.
+        folder: for keys, configurations and logs.
+
+    Returns:
+        The hosts: all nodes, then the clients' place.
+
+    Raises:
+        RackgateError: there is no sshd on this machine, or one of them does not listen in time.
+    """
+    if not Path(SSHD).exists():
+        raise RackgateError(f"{SSHD} is not there: install openssh-server")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, mode=0o700)
+    PRIVSEP.mkdir(exist_ok=True)
+    identity, host_key = folder / "id_ed25519", folder / "host_ed25519"
+    for key in (identity, host_key):
+        process.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], what="ssh-keygen", timeout_s=READY_S
+        )
+    hosts = []
+    for name, ip, pid in [
+        *((node.name, node.ip, lab.pids[node.name]) for node in lab.nodes),
+        ("clients", lab.topology.client_site.client_ip, None),
+    ]:
+        file, log = folder / f"{name}.conf", folder / f"{name}.log"
+        file.write_text(config(ip, host_key, identity.with_suffix(".pub")), encoding="ascii")
+        words = [SSHD, "-D", "-f", str(file), "-E", str(log)]
+        if pid is None:
+            subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+        else:
+            NamespaceMachine(name, pid).popen(words)
+        wait_for(partial(_listens, ip), what=f"sshd of {name} at {ip}:{PORT} (see {log})", timeout_s=READY_S)
+        hosts.append(described(name, ip, identity))
+    return hosts
+
+
+def _listens(ip: str) -> bool:
+    with closing(socket.socket()) as asked:
+        asked.settimeout(CONNECT_S)
+        return asked.connect_ex((ip, PORT)) == 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serves, writes the file and runs the command."""
+    if len(arguments) < 3 or arguments[1] != "--":
+        sys.stderr.write("usage: python -m ducktape_tests.sshhosts FILE -- COMMAND…\n")
+        return 2
+    file = Path(arguments[0])
+    try:
+        lab = Lab.attach()
+        hosts = serve(lab, lab.run_dir / "ssh")
+    except RackgateError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"nodes": hosts}, indent=1) + "\n", encoding="utf-8")
+    return subprocess.run(arguments[2:], check=False, env=dict(os.environ)).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
