@@ -87,7 +87,6 @@ class Drill(Test):
         OVERLAY: whether brokers run the patched Kafka; else stock.
         PROPERTIES: further lines for the configuration of all brokers.
         SECONDS: how long load is driven at most.
-        STAY: racks that no fault takes, whose brokers tell how things are; none if there are no such.
         seed: of the run.
         rng: where a test gets what it draws.
     """
@@ -96,7 +95,6 @@ class Drill(Test):
     OVERLAY = True
     PROPERTIES: ClassVar[Mapping[str, str]] = {}
     SECONDS = 600.0
-    STAY: tuple[str, ...] = ()
 
     def __init__(self, test_context: Any) -> None:
         super().__init__(test_context)
@@ -142,10 +140,9 @@ class Drill(Test):
         self.specs += new
         bootstrap = self.kafka.topology.bootstrap
         programs = [load.arguments(bootstrap, self.SECONDS) for load in loads]
-        stay = ",".join(node.address for node in self.kafka.brokers() if node.site in self.STAY) or bootstrap
         names = [*(one.name for one in specs), *also]
         racks = ",".join(f"{broker}={rack}" for broker, rack in self.racks.items())
-        looks = ["--bootstrap", stay, "--topics", ",".join(names), "--racks", racks, "--interval", str(LOOK_S)]
+        looks = ["--bootstrap", bootstrap, "--topics", ",".join(names), "--racks", racks, "--interval", str(LOOK_S)]
         # a process of its own, since this one is busy with what producers tell
         with self.clients.running("looks", [looks], self.history) as (looking,):
             what = "a first look at the topics"
@@ -210,19 +207,19 @@ class Drill(Test):
         Args:
             many: topic to the name of its phase, and how its attempts are to end.
         """
-        for edge in ("begin", "end"):
-            for topic, (name, expect) in many.items():
-                self._edge(name, topic, expect, edge)
-            if edge == "begin":
-                self.probe(",".join(many))
+        self._edges("begin", many)
+        self.probe(",".join(many))
+        self._edges("end", many)
 
-    def _edge(self, name: str, topic: str, expect: str, edge: str) -> None:
-        told: dict[str, Any] = {"name": name, "topic": topic, "edge": edge, "expect": expect}
-        if expect != OK:
-            leader = topics.leaders(self.kafka.admin, [topic])[topic]
-            (node,) = [node for node in self.kafka.brokers() if node.node_id == leader]
-            told["log_bytes"] = self.kafka.log_bytes(node, topic)
-        self.history.note("test", "phase", "info", **told)
+    def _edges(self, edge: str, many: Mapping[str, tuple[str, str]]) -> None:
+        refused = [topic for topic, (_, expect) in many.items() if expect != OK]
+        leaders = topics.leaders(self.kafka.admin, refused) if refused else {}
+        nodes = {node.node_id: node for node in self.kafka.brokers()}
+        for topic, (name, expect) in many.items():
+            told: dict[str, Any] = {"name": name, "topic": topic, "edge": edge, "expect": expect}
+            if topic in leaders:
+                told["log_bytes"] = self.kafka.log_bytes(nodes[leaders[topic]], topic)
+            self.history.note("test", "phase", "info", **told)
 
     # -- faults -------------------------------------------------------------------------------------------------------
 

@@ -45,7 +45,6 @@ def pause(seconds: float, what: str) -> None:
 class FlappingTest(Drill):
     """Five brokers in racks a, a, b, b, c and three controllers outside."""
 
-    STAY = ("a", "c")
     # on a busy machine the proofs of a dozen cuts take their time
     SECONDS = 1500.0
 
