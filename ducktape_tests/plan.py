@@ -15,6 +15,7 @@ from typing import Any
 
 from ducktape_tests.finding import TESTS, Found, find
 from pyhooks import toml
+from pyhooks.checker.registry import CHECKERS
 from pyhooks.cluster import topology
 from pyhooks.errors import RackgateError
 
@@ -24,7 +25,7 @@ LONGEST_NAME = 120
 SELECTIONS = ("smoke", "system", "long", "load")
 _ID = re.compile(r"(?P<name>\w+_test\.py::\w+\.\w+)(?:@(?P<args>\{.*\}))?")
 _PART = re.compile(r"\w+_test\.py(::\w+)?")
-_KEYS = {"id", "topology", "minutes", "selections", "alone", "links", "settings"}
+_KEYS = {"id", "topology", "minutes", "selections", "alone", "links", "finds", "settings"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Listed:
         selections: where it belongs to.
         alone: no other test may run on the machine beside it.
         links: it changes the links of a lab, so it can't run on other hosts.
+        finds: checkers that must find something wrong: it is a control.
         settings: ducktape's globals for it.
     """
 
@@ -47,6 +49,7 @@ class Listed:
     selections: tuple[str, ...]
     alone: bool = False
     links: bool = False
+    finds: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
@@ -116,6 +119,9 @@ def _listed(path: Path, number: int, table: Any) -> Listed:
     for key, kind in (("alone", bool), ("links", bool), ("settings", dict)):
         if not isinstance(table.get(key, kind()), kind):
             raise wrong(f"{key}: must be {'a table' if kind is dict else 'true or false'}")
+    finds = table.get("finds", [])
+    if not isinstance(finds, list) or not set(map(str, finds)) <= set(CHECKERS):
+        raise wrong(f"finds: a list of checkers, some of {', '.join(sorted(CHECKERS))}")
     return Listed(
         id=table["id"],
         topology=str(table["topology"]),
@@ -123,6 +129,7 @@ def _listed(path: Path, number: int, table: Any) -> Listed:
         selections=tuple(selections),
         alone=table.get("alone", False),
         links=table.get("links", False),
+        finds=tuple(finds),
         settings=table.get("settings", {}),
     )
 

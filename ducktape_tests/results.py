@@ -36,6 +36,7 @@ class Planned:
         minutes: what it was expected to take.
         folder: name of its folder below ``tests``.
         left_out: why it was not to run here; empty if it was.
+        finds: checkers that must find something wrong: it is a control.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Planned:
     minutes: float
     folder: str
     left_out: str = ""
+    finds: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Result:
         reasons: what was wrong or is not known, or why it did not run.
         about: the first line of its description.
         verdicts: checker to verdict.
+        finds: checkers that must find something wrong: it is a control.
         figures: what it measured.
         folder: its results, relative to the run, or empty.
         report: ducktape's page, relative to the run, or empty.
@@ -70,6 +73,7 @@ class Result:
     reasons: tuple[str, ...] = ()
     about: str = ""
     verdicts: Mapping[str, str] = field(default_factory=dict)
+    finds: tuple[str, ...] = ()
     figures: Mapping[str, Any] = field(default_factory=dict)
     folder: str = ""
     report: str = ""
@@ -192,28 +196,30 @@ def _result(
 ) -> Result:
     folder = session / str(row["relative_results_dir"])
     verdicts: list[dict[str, Any]] = []
-    reasons: list[str] = []
-    status = str(row["test_status"]).lower()
-    valids: set[str] = set()
     if (folder / "verdicts.json").is_file():
         verdicts = read_json(folder / "verdicts.json")
-        valids = {str(one["valid"]) for one in verdicts}
-        reasons += [
-            f"{one['checker']} is {one['valid']}: {reason}"
-            for one in verdicts
-            if one["valid"] != "true"
-            for reason in list(one["because"])[:REASONS] or ["without a reason"]
-        ]
+    status = str(row["test_status"]).lower()
+    wanted = {str(one["checker"]): "false" if one["checker"] in test.finds else "true" for one in verdicts}
+    others = [one for one in verdicts if one["valid"] != wanted[str(one["checker"])]]
+    reasons = [
+        f"{one['checker']} is {one['valid']}: {reason}"
+        for one in others
+        for reason in list(one["because"])[:REASONS] or ["without a reason"]
+    ]
+    reasons += [
+        f"{name} has said nothing, and was to find something wrong" for name in test.finds if name not in wanted
+    ]
+    sure = any(one["valid"] != "unknown" for one in others)
     outcome: Outcome = "unknown"
-    if status == "pass" and valids == {"true"}:
+    if status == "pass" and verdicts and not reasons:
         outcome = "pass"
     elif status == "pass" and not verdicts:
         reasons.append("ducktape says pass, and no checker has said anything")
-    elif "false" in valids or (status == "fail" and valids <= {"true"}):
+    elif sure or (status == "fail" and not reasons):
         outcome = "fail"
     elif status not in ("pass", "fail"):
         reasons.append(f"ducktape says {status}")
-    if status == "fail" and (not reasons or valids <= {"true"}):
+    if status == "fail" and not others:
         reasons.insert(0, _first_line(str(row["summary"])))
     return Result(
         id=test_id,
@@ -223,6 +229,7 @@ def _result(
         reasons=tuple(reasons),
         about=_first_line(str(row.get("description") or "")),
         verdicts={str(one["checker"]): str(one["valid"]) for one in verdicts},
+        finds=tuple(test.finds),
         figures=read_json(folder / "figures.json") if (folder / "figures.json").is_file() else {},
         folder=_relative(run_dir, folder),
         **told,

@@ -198,4 +198,4 @@ def _in_session(leader: int) -> list[int]:
 
 def planned(test: Listed, left_out: str = "") -> results.Planned:
     """A test as ``run.json`` has it."""
-    return results.Planned(test.id, test.topology, test.minutes, test.folder, left_out)
+    return results.Planned(test.id, test.topology, test.minutes, test.folder, left_out, test.finds)

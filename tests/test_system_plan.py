@@ -66,11 +66,19 @@ def test_the_shipped_list_is_that_of_the_tests_that_there_are() -> None:
 
 
 def test_a_list_becomes_tests(tmp_path: Path) -> None:
-    more = 'alone = true\nlinks = true\nsettings = {seeds = 20}\n[[test]]\nid = "y_test.py::B.test_m@{\\"k\\": 1}"\n'
+    more = 'alone = true\nlinks = true\nfinds = ["delivery"]\nsettings = {seeds = 20}\n'
+    more += '[[test]]\nid = "y_test.py::B.test_m@{\\"k\\": 1}"\n'
     more += 'topology = "single"\nminutes = 0.5\nselections = ["long"]\n'
     first, second = plan.read(write(tmp_path, TEST + more))
     assert first == Listed(
-        "x_test.py::A.test_one", "az3", 2.0, ("smoke", "system"), alone=True, links=True, settings={"seeds": 20}
+        "x_test.py::A.test_one",
+        "az3",
+        2.0,
+        ("smoke", "system"),
+        alone=True,
+        links=True,
+        finds=("delivery",),
+        settings={"seeds": 20},
     )
     assert second.name == "y_test.py::B.test_m"
     assert second.folder == "y.B.test_m.k.1"
@@ -95,6 +103,8 @@ def test_a_long_id_has_a_short_folder_of_its_own() -> None:
         (("A.test_one", "A"), "id: must be"),
         (("A.test_one", "A.test_one@{x}"), "not JSON"),
         (("minutes = 2", "minutes = 2\nalone = 1"), "alone: must be true or false"),
+        (("minutes = 2", "minutes = 2\nfinds = true"), "finds: a list of checkers"),
+        (("minutes = 2", 'minutes = 2\nfinds = ["deliveries"]'), "finds: a list of checkers, some of "),
         (("minutes = 2", "minutes = 2\nsettings = 1"), "settings: must be a table"),
         (("minutes", "[test"), "not TOML"),
         ((TEST, TEST + TEST), "listed twice in smoke"),

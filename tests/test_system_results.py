@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,8 @@ class Left:
             (folder / "verdicts.json").write_text(json.dumps(told), encoding="utf-8")
         return folder
 
-    def judged(self) -> tuple[Result, ...]:
-        return results.judge(self.run_dir, [TEST])
+    def judged(self, *finds: str) -> tuple[Result, ...]:
+        return results.judge(self.run_dir, [replace(TEST, finds=finds)])
 
 
 @pytest.fixture
@@ -98,6 +99,28 @@ def test_whatever_else_is_no_pass(left: Left, status: str, valid: str | None, ou
     assert found.outcome == outcome
     assert says in "; ".join(found.reasons)
     assert results.exit_status([found]) == 1
+
+
+@pytest.mark.parametrize(
+    ("finds", "status", "valid", "outcome", "says"),
+    [
+        (("delivery",), "PASS", "false", "pass", ""),
+        (("delivery",), "PASS", "true", "fail", "delivery is true"),
+        (("delivery",), "PASS", "unknown", "unknown", "delivery is unknown"),
+        (("delivery",), "PASS", None, "unknown", "no checker has said anything"),
+        (("delivery",), "FAIL", "false", "fail", "AssertionError('odd')"),
+        (("delivery", "offsets"), "PASS", "false", "unknown", "offsets has said nothing"),
+        (("faults",), "PASS", "false", "fail", "faults is true"),
+    ],
+)
+def test_a_control_passes_if_what_is_wrong_is_found(
+    left: Left, finds: tuple[str, ...], status: str, valid: str | None, outcome: str, says: str
+) -> None:
+    left.expects()
+    left.reports(status, valid, summary="AssertionError('odd')")
+    (found,) = left.judged(*finds)
+    assert (found.outcome, found.finds) == (outcome, finds)
+    assert says in "; ".join(found.reasons)
 
 
 def test_each_set_of_parameters_has_its_own_result(left: Left) -> None:
