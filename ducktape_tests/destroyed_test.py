@@ -170,6 +170,8 @@ class StockTest(_Destroyed):
                 with self.fault("wipe", rack=LOST):
                     pass
             self.whole([own])
+            # that it can be written to again; what lies at the lost offsets then is something else
+            self.probe(own.name)
         self.drain()
         lost = must_find_loss(self.verdicts(), self.counted())
         assert len(lost) == RECORDS, f"{len(lost)} of {RECORDS} records are lost, all were expected to be"

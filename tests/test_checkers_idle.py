@@ -30,6 +30,41 @@ def test_attempts_are_missed_where_a_producer_runs(*, ended: bool) -> None:
     assert found.valid == ("true" if ended else "unknown"), found
 
 
+@pytest.mark.parametrize("ended", [True, False], ids=["nobody produces", "a producer that sends nothing"])
+def test_a_state_must_be_judged_if_a_producer_ran_in_it(*, ended: bool) -> None:
+    made = Simulated(racks={1: "a", 2: "b", 3: "c"})
+    made.rest(4)
+    made.send(5)
+    if ended:
+        made.end()
+    made.lose("b")
+    made.lose("c")
+    made.rest(10)
+    made.heal("c")
+    made.heal("b")
+    if ended:
+        made.run, made.seq, made.announced = "producer-2", 0, 0
+    made.rest(1)
+    made.send(5)
+    made.rest(3)
+    found = check_progress(made.finish())
+    assert any("while its ISR was too few" in reason for reason in found.because) is not ended, found
+    assert found.valid == ("true" if ended else "unknown"), found
+
+
+def test_somebody_must_produce_in_some_state() -> None:
+    made = Simulated(racks={1: "a", 2: "b", 3: "c"})
+    made.send(2)
+    made.end()
+    made.rest(10)
+    # after the last settled stretch
+    made.run, made.seq, made.announced = "producer-2", 0, 0
+    made.send(1)
+    found = check_progress(made.finish())
+    assert found.valid == "unknown"
+    assert any("nobody produced" in reason for reason in found.because), found
+
+
 @pytest.mark.parametrize(("away_s", "valid"), [(10, "true"), (40, "false")])
 def test_a_replica_that_comes_back_may_hold_up_what_waits_for_it(away_s: int, valid: str) -> None:
     made = Simulated(racks={1: "a", 2: "b", 3: "c"})

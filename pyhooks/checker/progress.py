@@ -140,7 +140,7 @@ def check_progress(
     attempts began though a producer ran for ``patience_s`` of them, attempts while nobody looked (see ``blind``), or
     that contradict the looks under a fault for which nothing is judged, or that are not judged for the sake of a heal
     that is not proved or of settings that never settled, and a partition of which no attempt could be judged while all
-    was enough, or while it was too few, though it was seen like that.
+    was enough, or while it was too few, though it was seen like that while a producer ran.
 
     Args:
         events: a whole history. Its clients must have been able to reach all leaders that are not under a fault.
@@ -204,7 +204,10 @@ def check_progress(
             wrong += bad
             missing += gaps
             notes += told
-            judged[window.enough] += count
+            if count or _lasted_ns(window, ran) > 0:
+                judged[window.enough] += count
+        if found and not judged:
+            missing.append(f"{name}: nobody produced in any settled stretch")
         missing += [
             f"{name}: no attempt could be judged while its ISR was {'enough' if enough else 'too few'}"
             for enough, count in sorted(judged.items())
@@ -228,6 +231,11 @@ def _runs(records: Records, topic: str) -> Sequence[tuple[float, float]]:
         if own == topic and run.begun_ns is not None
     ]
     return found or ALWAYS
+
+
+def _lasted_ns(window: Window, runs: Sequence[tuple[float, float]]) -> float:
+    """The longest time in a window for which one producer ran, in nanoseconds; 0 or less if none did."""
+    return max(min(window.to_ns, to_ns) - max(window.from_ns, from_ns) for from_ns, to_ns in runs)
 
 
 def _held_up(look: Look, faults: Sequence[Fault]) -> list[tuple[int, int]]:
@@ -312,7 +320,7 @@ def _judged(
     missing: list[str] = []
     began = [one for one in attempts if window.from_ns <= one.sent_ns < window.to_ns]
     # nobody is missed where nobody produces
-    long = any(min(window.to_ns, to_ns) - max(window.from_ns, from_ns) >= patience_ns for from_ns, to_ns in runs)
+    long = _lasted_ns(window, runs) >= patience_ns
     isr, racks = list(window.look.isr), ", ".join(window.look.isr_racks)
     state = f"{name}: ISR {isr} in rack(s) {racks}, leader {window.look.leader}"
     if len(began) < attempts_min and long:
