@@ -62,7 +62,7 @@ system-long: build $(DUCKTAPE_VENV)/ready
 # the same over ssh, on the hosts of a cluster file: here the nodes of a lab, with an sshd in each (needs openssh-server)
 HOSTED := kip_test.py defaults_test.py
 system-hosts: build $(DUCKTAPE_VENV)/ready
-	@exec $(BIN)/rackgate lab run --bare --topology az3-outside --run-dir out/hosts-lab -- \
+	@exec $(BIN)/rackgate lab run --bare --as-root --topology az3-outside --run-dir out/hosts-lab -- \
 	    $(BIN)/python -m ducktape_tests.sshhosts out/hosts.json -- \
 	    $(BIN)/rackgate system run $(HOSTED) --cluster-file out/hosts.json --run-dir out/system-hosts
 

@@ -55,6 +55,21 @@ def test_root_goes_without_a_user_namespace_where_there_is_none(monkeypatch: pyt
             labs.way()
 
 
+@pytest.mark.parametrize("root", [True, False])
+def test_only_root_can_do_without_a_user_namespace(monkeypatch: pytest.MonkeyPatch, root: bool) -> None:
+    def willing(words: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(words, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", willing)
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
+    assert labs.way().user
+    if root:
+        assert "--user" not in labs.way(user=False).words
+    else:
+        with pytest.raises(RackgateError, match="only root"):
+            labs.way(user=False)
+
+
 def test_what_has_no_lock_does_not_run(state: Path, tmp_path: Path) -> None:
     (state / "old.json").write_text(json.dumps(asdict(known("old", tmp_path))), encoding="utf-8")
     (state / "odd.json").write_text('{"name": "odd"}', encoding="utf-8")

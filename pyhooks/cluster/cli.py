@@ -98,7 +98,9 @@ def _archive(built: Distribution, classpath: str, *, stock: bool) -> str:
         return sharedclasses.ensure(file, classpath, labs.way().words)
 
 
-def become(topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool) -> NoReturn:
+def become(
+    topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True
+) -> NoReturn:
     """Makes a lab that runs ``command``, and ends with its exit status; does not return.
 
     Args:
@@ -107,6 +109,7 @@ def become(topology_name: str, run_dir: Path, command: list[str], *, bare: bool,
         command: program and arguments.
         bare: nodes and network only, no Kafka.
         stock: without the overlay.
+        user: in a user namespace, if the kernel has them.
 
     Raises:
         RackgateError: something needed is missing.
@@ -114,7 +117,7 @@ def become(topology_name: str, run_dir: Path, command: list[str], *, bare: bool,
     plan = _plan("run", topology_name, run_dir, bare=bare, stock=stock)
     sys.stdout.flush()
     sys.stderr.flush()
-    sys.exit(labs.run(plan, command))
+    sys.exit(labs.run(plan, command, user=user))
 
 
 @lab_app.command(
@@ -128,13 +131,16 @@ def run_command(
     run_dir: RunDirOption = None,
     bare: BareOption = False,
     stock: StockOption = False,
+    as_root: Annotated[
+        bool, typer.Option("--as-root", help="Without a user namespace: programs in it may change users, as sshd does.")
+    ] = False,
 ) -> None:
     """Starts a lab, runs COMMAND in it, takes everything down; ends with COMMAND's exit status.
 
     COMMAND finds the brokers in RACKGATE_BOOTSTRAP, the folder of the run in RACKGATE_RUN_DIR, and the lab's
     description in RACKGATE_LAB.
     """
-    become(topology_name, run_dir or labs.default_run_dir("run"), command, bare=bare, stock=stock)
+    become(topology_name, run_dir or labs.default_run_dir("run"), command, bare=bare, stock=stock, user=not as_root)
 
 
 @lab_app.command(

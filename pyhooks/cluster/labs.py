@@ -48,21 +48,29 @@ class Way:
     text: str
 
 
-def way() -> Way:
+def way(*, user: bool = True) -> Way:
     """The way of this machine.
 
     A user namespace is asked for even when root, so that nothing in a lab has power over the machine; where the
     kernel refuses that (in a chroot, or by a setting) root goes without.
 
+    Args:
+        user: whether to ask for a user namespace; only root can do without. Programs in it can't change users.
+
     Raises:
-        RackgateError: the kernel allows no such namespaces.
+        RackgateError: the kernel allows no such namespaces, or this is not root and wants to do without.
     """
     private = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
     root = os.geteuid() == 0
     who = "root" if root else "an ordinary user"
-    ways = [Way(("unshare", "--user", "--map-root-user", *private), True, f"{who}, in a user namespace")]
+    if not user and not root:
+        raise RackgateError("only root can do without a user namespace")
+    ways = (
+        [Way(("unshare", "--user", "--map-root-user", *private), True, f"{who}, in a user namespace")] if user else []
+    )
     if root:
-        ways.append(Way(("unshare", *private), False, "root, without a user namespace (the kernel refuses one here)"))
+        why = "the kernel refuses one here" if user else "as asked"
+        ways.append(Way(("unshare", *private), False, f"root, without a user namespace ({why})"))
     for one in ways:
         tried = subprocess.run([*one.words, "true"], capture_output=True, text=True, check=False, timeout=20)
         if tried.returncode == 0:
@@ -336,16 +344,21 @@ def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
         return lab
 
 
-def run(plan: Plan, command: Sequence[str]) -> int:
+def run(plan: Plan, command: Sequence[str], *, user: bool = True) -> int:
     """Makes a lab, runs a command in it, takes all of it away, and returns the command's exit status.
 
     A SIGTERM goes to the command; a Ctrl-C has reached it by itself. The lab ends with this process, however that ends.
+
+    Args:
+        plan: of the lab.
+        command: program and arguments.
+        user: whether to ask for a user namespace; see ``way``.
 
     Raises:
         RackgateError: no namespaces, or the lab's first process does not start.
     """
     plan.run_dir.mkdir(parents=True, exist_ok=True)
-    starter = subprocess.Popen([*process.DIES_WITH_PARENT, *way().words, *plan.words, "--", *command])
+    starter = subprocess.Popen([*process.DIES_WITH_PARENT, *way(user=user).words, *plan.words, "--", *command])
     first: list[int] = []
 
     def end(*_: object) -> None:
