@@ -78,13 +78,12 @@ class DestroyedTest(_Destroyed):
             site.name: [node.node_id for node in self.kafka.brokers(site.name)] for site in self.kafka.topology.racks
         }
         drawn = [draw(self.seed, number, racks) for number in range(rounds)]
-        for one in drawn:
-            self.logger.info("seed %d: %s", self.seed, one.text)
-            own = spec(one.topic, one.replicas, one.min_replicas, 2)
-            loads = [Load(one.topic, mode, rate_per_s=RATE_PER_S) for mode in ("plain", "idempotent")]
-            with self.driven([own], loads):
-                self.history.note("test", "round", "info", seed=self.seed, number=one.number, text=one.text)
-                self._round(one)
+        with self.driven([spec(one.topic, one.replicas, one.min_replicas, 2) for one in drawn], []):
+            for one in drawn:
+                self.logger.info("seed %d: %s", self.seed, one.text)
+                with self.loaded([Load(one.topic, mode, rate_per_s=RATE_PER_S) for mode in ("plain", "idempotent")]):
+                    self.history.note("test", "round", "info", seed=self.seed, number=one.number, text=one.text)
+                    self._round(one)
         self.drain()
         found = self.counted(rounds=[one.text for one in drawn])
         assert found.keys() == {one.topic for one in drawn}, "a topic had no acknowledged record"

@@ -129,7 +129,7 @@ class Drill(Test):
 
         Args:
             specs: the topics; those that were not driven before are made.
-            loads: who produces to them.
+            loads: who produces to them, all the time; see ``loaded`` for others.
             also: further topics that are looked at, Kafka's own for instance.
         """
         new = [one for one in specs if one not in self.specs]
@@ -139,7 +139,6 @@ class Drill(Test):
             self.kafka.wait_log(one.name, one.replicas)
         self.specs += new
         bootstrap = self.kafka.topology.bootstrap
-        programs = [load.arguments(bootstrap, self.SECONDS) for load in loads]
         names = [*(one.name for one in specs), *also]
         racks = ",".join(f"{broker}={rack}" for broker, rack in self.racks.items())
         looks = ["--bootstrap", bootstrap, "--topics", ",".join(names), "--racks", racks, "--interval", str(LOOK_S)]
@@ -147,12 +146,20 @@ class Drill(Test):
         with self.clients.running("looks", [looks], self.history) as (looking,):
             what = "a first look at the topics"
             wait_for(lambda: any(event.op == "look" for event in looking.fetch()), what=what, timeout_s=START_S)
-            with self.clients.running("produce", programs, self.history) as self.producers:
-                self.go_on(STEADY_S, START_S)
+            with self.loaded(loads):
                 yield
                 topics.wait_settled(self.kafka.admin, specs)
-                self.go_on(STEADY_S)
-            self.producers = []
+
+    @contextmanager
+    def loaded(self, loads: Sequence[Load]) -> Iterator[None]:
+        """Produces within the block, to topics that are looked at, and some seconds longer."""
+        before = self.producers
+        programs = [load.arguments(self.kafka.topology.bootstrap, self.SECONDS) for load in loads]
+        with self.clients.running("produce", programs, self.history) as self.producers:
+            self.go_on(STEADY_S, START_S)
+            yield
+            self.go_on(STEADY_S)
+        self.producers = before
 
     def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S) -> None:
         """Waits until each producer has an answer to a record that it sent so much later.

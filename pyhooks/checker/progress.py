@@ -6,7 +6,6 @@ M, R, placement and ISR at every moment, not written down by who made the histor
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from pyhooks.workload.certainty import TOO_FEW
 PATIENCE_S = 5.0
 # replica.lag.time.max.ms, whose default all clusters here have, and a second for what was under way
 LAG_MAX_S = 31.0
-ALWAYS = ((-math.inf, math.inf),)
 
 
 @dataclass(frozen=True)
@@ -139,8 +137,8 @@ def check_progress(
     and that none follows is unknown. Unknown, too: no stretch at all, stretches in which fewer than ``attempts_min``
     attempts began though a producer ran for ``patience_s`` of them, attempts while nobody looked (see ``blind``), or
     that contradict the looks under a fault for which nothing is judged, or that are not judged for the sake of a heal
-    that is not proved or of settings that never settled, and a partition of which no attempt could be judged while all
-    was enough, or while it was too few, though it was seen like that while a producer ran.
+    that is not proved or of settings that never settled, a partition of which no attempt could be judged at all, or
+    none while all was enough, or while it was too few, though a producer ran for ``patience_s`` of such a stretch.
 
     Args:
         events: a whole history. Its clients must have been able to reach all leaders that are not under a fault.
@@ -197,17 +195,17 @@ def check_progress(
                 f" judged, the first is {after[0].key}"
             )
         judged: defaultdict[bool, int] = defaultdict(int)
-        ran = _runs(records, place[0])
+        ran = records.ran(place[0])
         for window in found:
             held = _held_up(window.look, faults)
             bad, gaps, told, count = _judged(name, window, own, ran, held, round(patience_s * NS), attempts_min)
             wrong += bad
             missing += gaps
             notes += told
-            if count or _lasted_ns(window, ran) > 0:
+            if count or _lasted_ns(window, ran) >= patience_s * NS:
                 judged[window.enough] += count
         if found and not judged:
-            missing.append(f"{name}: nobody produced in any settled stretch")
+            missing.append(f"{name}: no attempt could be judged")
         missing += [
             f"{name}: no attempt could be judged while its ISR was {'enough' if enough else 'too few'}"
             for enough, count in sorted(judged.items())
@@ -221,16 +219,6 @@ def check_progress(
             missing += gaps
     notes.append(settling.settling(changes, settings, sorted({topic for topic, _ in attempts}), settle_s).text)
     return Verdict.of("progress", wrong=wrong, missing=missing, notes=notes)
-
-
-def _runs(records: Records, topic: str) -> Sequence[tuple[float, float]]:
-    """From when to when each producer of a topic ran, in nanoseconds; one that was killed has no end."""
-    found = [
-        (run.begun_ns, math.inf if run.ended_ns is None else run.ended_ns)
-        for (_, own), run in records.runs.items()
-        if own == topic and run.begun_ns is not None
-    ]
-    return found or ALWAYS
 
 
 def _lasted_ns(window: Window, runs: Sequence[tuple[float, float]]) -> float:

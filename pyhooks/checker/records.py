@@ -7,6 +7,7 @@ purpose notes an event of op ``killed`` with ``data`` ``{run}``; what that run d
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -222,6 +223,18 @@ class Records:
         for (name, _), run in found.items():
             run.killed = name in killed
         return dict(found)
+
+    def ran(self, topic: str) -> Sequence[tuple[float, float]]:
+        """From when to when each producer of a topic ran, in nanoseconds; one that was killed has no end.
+
+        If no producer tells of itself, it is taken that one ran all the time.
+        """
+        found = [
+            (run.begun_ns, math.inf if run.ended_ns is None else run.ended_ns)
+            for (_, own), run in self.runs.items()
+            if own == topic and run.begun_ns is not None
+        ]
+        return found or ((-math.inf, math.inf),)
 
     def shared(self, attempt: Attempt) -> bool:
         """Whether an acknowledgement of it tells that all in sync have it; if not, it promises nothing about racks."""

@@ -5,6 +5,7 @@ Reads faults, looks, settings and ``produce`` events; see ``pyhooks.checker.clus
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ STEADY_S = 2.0
 
 
 def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: float = ACK_S) -> Verdict:
-    """After each heal every partition that was looked at has all replicas in sync, and every driven one acknowledges.
+    """After each heal every partition that was looked at has all replicas in sync, and acknowledges if a producer runs.
 
     Wrong if that took longer than the bound, or had not come when the bound was over and somebody still looked (or
     produced). Unknown without a heal, without looks (or attempts) after it, or if the history or the next fault cuts
@@ -42,7 +43,8 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
     """
     faults = cluster.faults(events)
     looks = cluster.looks(events)
-    attempts = attempts_of(Records(events))
+    records = Records(events)
+    attempts = attempts_of(records)
     wrong: list[str] = []
     missing: list[str] = []
     if not any(fault.heal_ns is not None for fault in faults):
@@ -80,6 +82,8 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
             _bounded(f"{name}: {place[0]}-{place[1]} with all replicas in sync", heal_ns, isr_s,
                      bad, _steady(after, whole), wrong if stayed else missing, missing)  # fmt: skip
         for place, own in sorted(attempts.items()):
+            if not any(to_ns > heal_ns and (next_ns or math.inf) > from_ns for from_ns, to_ns in records.ran(place[0])):
+                continue  # nobody meant to produce
             sent = [one for one in own if one.sent_ns > heal_ns and (next_ns is None or one.sent_ns < next_ns)]
             acked = [one.done_ns for one in sent if one.outcome == "ok"]
             bad = [one.done_ns for one in sent if one.outcome != "ok" and (next_ns is None or one.done_ns < next_ns)]

@@ -72,8 +72,8 @@ def check_visibility(events: Sequence[Event], *, settle_s: float = SETTLE_S, sho
     of it is not read is a note.
 
     Unknown: no such record in any such stretch; a stretch in which no reader was told the high watermark after one of
-    its records was acknowledged, though ``ROUNDS_S`` were left of it; enough were never seen in sync again; nobody read long enough after that; no whole
-    final read.
+    its records was acknowledged, though ``ROUNDS_S`` were left of it; enough were never seen in sync again; nobody
+    read long enough after that; no whole final read.
 
     Args:
         events: a whole history.
