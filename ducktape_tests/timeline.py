@@ -107,6 +107,7 @@ class _Reading:
         # the racks and leader that were told last, so that what did not change costs nothing
         self.last: dict[str, tuple[Any, ...]] = {}
         self.values: dict[str, tuple[Any, Any]] = {}
+        self.pending: set[str] = set()
 
     def seconds(self, at_ns: int) -> float:
         return max(0.0, (at_ns - (self.start_ns or 0)) / NS)
@@ -156,9 +157,16 @@ class _Reading:
         text = f"M={value[0]}, R={value[1]}"
         if name not in self.values:
             self.topic(name).asks = text
-        if event.data.get("step") == "begin" and value != self.values.get(name):
-            self.topic(name).changes.append((at_s, text))
-        self.values[name] = value
+        begins = event.data.get("step") == "begin"
+        if value == self.values.get(name):
+            self.pending.discard(name)
+        elif begins or name not in self.pending:
+            # of a default of the cluster nobody tells that it begins to change; and what is seen after that may be old
+            if begins or name in self.values:
+                self.topic(name).changes.append((at_s, text))
+            self.values[name] = value
+        if begins:
+            self.pending.add(name)
 
 
 def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:

@@ -113,9 +113,14 @@ def test_a_change_of_settings_is_marked() -> None:
         told: dict[str, Any] = {"min.insync.replicas": 2, "min.insync.racks": racks, "topic": "t", "step": step}
         return event(round(at_s * S), "test", "settings", **told)
 
-    found = timeline.read([settings(1, "seen", 2), settings(5, "begin", 1), settings(6, "settled", 1)])
+    # somebody may still see what was before
+    told = [settings(1, "seen", 2), settings(5, "begin", 1), settings(5.5, "seen", 2), settings(6, "settled", 1)]
+    found = timeline.read(told)
     assert found.topics[0].changes == [(4.0, "M=2, R=1")]
     assert "M=2, R=1" in drawing.svg(found, "x")
+    # a default of the cluster: nobody tells that it begins to change
+    found = timeline.read([*told, settings(9, "seen", 1), settings(10, "seen", 3)])
+    assert found.topics[0].changes == [(4.0, "M=2, R=1"), (9.0, "M=2, R=3")]
 
 
 @pytest.mark.parametrize(
