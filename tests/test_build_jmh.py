@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pyhooks.build import jmh
+from pyhooks.build import cli, jmh
 from pyhooks.build.distribution import MANIFEST, Distribution
 from pyhooks.build.jmhstats import LIMITS, Comparison, Fork, Interval, compare, difference, judge, worst
+from pyhooks.build.pace import Heat, Heats, Pace, Rule
 from pyhooks.errors import RackgateError
 
 
@@ -113,16 +117,25 @@ def test_the_plan_covers_what_is_asked() -> None:
         assert comparison.other.startswith("control " if comparison.control else "overlay ")
 
 
-def test_a_round_has_every_cell_and_sides_change_places() -> None:
-    cells, _ = jmh.plan()
-    rounds = [jmh._in_turn(cells, number) for number in range(1, 9)]
-    assert all(sorted(c.name for c in one) == sorted(c.name for c in cells) for one in rounds)
-    firsts = {next(c.side for c in one if c.benchmark == "HighWatermarkBenchmark.update") for one in rounds}
-    assert len(firsts) > 1
-    # what is compared stands side by side
-    for one in rounds:
-        at = {c.name: place for place, c in enumerate(one)}
-        assert all(abs(at[c.stock] - at[c.other]) <= 3 for c in jmh.plan()[1])
+def test_a_round_has_every_cell_and_each_side_has_each_place_as_often() -> None:
+    cells, comparisons = jmh.plan()
+    rounds = [jmh._in_turn(cells, number) for number in range(1, 25)]
+    assert all(sorted(c.name for heat in one for c in heat) == sorted(c.name for c in cells) for one in rounds)
+    places = Counter((c.name, place) for one in rounds for heat in one for place, c in enumerate(heat))
+    for cell in cells:
+        (size,) = {len(heat) for heat in rounds[0] if cell in heat}
+        assert [places[cell.name, place] for place in range(size)] == [24 / size] * size
+    # no side is always behind the same other one
+    assert all(
+        {True, False} == {one.index(c.stock) < one.index(c.other) for one in map(names, rounds)} for c in comparisons
+    )
+    # what is compared is in one heat
+    for comparison in comparisons:
+        assert any({comparison.stock, comparison.other} <= {c.name for c in heat} for heat in rounds[0])
+
+
+def names(heats: list[list[jmh.Cell]]) -> list[str]:
+    return [cell.name for heat in heats for cell in heat]
 
 
 def test_jmhs_result_is_read(tmp_path: Path) -> None:
@@ -149,32 +162,48 @@ def test_a_result_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
         jmh.read(path, jmh.plan()[0][0], 1)
 
 
-def test_more_keeps_the_forks_of_the_same_build_only(tmp_path: Path) -> None:
-    cells, _ = jmh.plan()
+def heat(number: int, cells: tuple[str, ...], cpu_ns: Callable[[str], float], pace_s: float = 0.3) -> Heat:
+    forks = tuple(Fork(cell, number, cpu_ns(cell), 1.0, 0.0, 1.0) for cell in cells)
+    return Heat(number, cells, 0, (), (Pace(pace_s / 2, pace_s / 2),) * (len(cells) + 1), forks)
+
+
+def test_more_keeps_all_tries_but_not_those_of_another_build(tmp_path: Path) -> None:
     path = tmp_path / "forks.jsonl"
-    lines = []
-    for key, number, some in (("k", 1, cells), ("k", 2, cells[:5]), ("old", 3, cells)):
-        for cell in some:
-            fork = {"cell": cell.name, "round_": number, "cpu_ns": 1.0, "wall_ns": 1.0, "bytes_": 1.0, "load": 1.0}
-            lines.append(json.dumps({"key": key, **fork}) + "\n")
-    path.write_text("".join(lines) + '{"key": "k", "ce')
-    kept = jmh._kept(path, "k")
-    assert {fork.round_ for fork in kept} == {1, 2}
-    assert len(kept) == len(cells) + 5
+    written = [heat(number, ("a", "b"), lambda _: 60.0) for number in (1, 2, 2)]
+    # a run that was killed was at its fourth try
+    path.write_text("".join(jmh._line("k", one) for one in written) + '{"key": "k", "ce')
+    assert jmh._kept(path, "k") == written
     assert jmh._kept(tmp_path / "absent", "k") == []
+    with pytest.raises(RackgateError, match="leave --more away"):
+        jmh._kept(path, "another")
+
+
+def test_forks_of_another_rule_are_not_counted_together(tmp_path: Path) -> None:
+    distribution = manifested(tmp_path)
+    key = jmh._key(distribution, jmh.QUICK, Rule())
+    assert key == jmh._key(distribution, replace(jmh.QUICK, forks=99), Rule())
+    assert key != jmh._key(distribution, jmh.QUICK, Rule(within=0.5))
+    assert key != jmh._key(distribution, jmh.FULL, Rule())
+
+
+def manifested(folder: Path) -> Distribution:
+    (folder / MANIFEST).write_text(json.dumps({"kafka_version": "4.3.1", "patch_hash": "0"}), encoding="utf-8")
+    return Distribution(folder)
 
 
 def test_the_gate_is_held_against_an_append_that_stores_something(tmp_path: Path) -> None:
-    (tmp_path / MANIFEST).write_text(json.dumps({"kafka_version": "4.3.1", "patch_hash": "0"}), encoding="utf-8")
-
-    def cpu_ns(cell: jmh.Cell) -> float:
-        if dict(cell.parameters).get("log") == "file":
+    def cpu_ns(cell: str) -> float:
+        if "log=file" in cell:
             return 2_000.0
-        return 62.0 if cell.side == jmh.OVERLAY else 60.0
+        return 62.0 if cell.startswith(jmh.OVERLAY) else 60.0
 
     cells, _ = jmh.plan()
-    forks = [Fork(cell.name, number, cpu_ns(cell), 1.0, 0.0, 1.0) for cell in cells for number in range(1, 6)]
-    summary = jmh.summarise(Distribution(tmp_path), jmh.QUICK, forks)
+    tries = [
+        heat(number, tuple(cell.name for cell in members), cpu_ns)
+        for number in range(1, 6)
+        for members in jmh._in_turn(cells, number)
+    ]
+    summary = jmh.summarise(manifested(tmp_path), jmh.QUICK, Heats(Rule(), tries))
     gates = [
         found for found in summary["comparisons"] if found["name"].startswith("append gate") and not found["control"]
     ]
@@ -182,6 +211,32 @@ def test_the_gate_is_held_against_an_append_that_stores_something(tmp_path: Path
     assert all(found["percent_of_append_to_file"]["estimate"] == pytest.approx(0.1) for found in gates)
     # 2 ns of 60 are below 5 ns, not below 3 %
     assert summary["verdict"] == "not met"
+    assert summary["pace"]["forks_kept"] == 5 * len(cells)
+    assert {found["forks_disturbed"] for found in summary["comparisons"]} == {0}
+
+
+def test_disturbed_forks_are_told_with_what_they_are_compared_in(tmp_path: Path) -> None:
+    cells, comparisons = jmh.plan("high watermark, ISR of 7")
+    tries = [
+        heat(number, tuple(cell.name for cell in jmh._in_turn(cells, number)[0]), lambda _: 60.0, pace_s)
+        for number, pace_s in ((1, 0.3), (2, 0.5), (3, 0.3))
+    ]
+    summary = jmh.summarise(manifested(tmp_path), jmh.QUICK, Heats(Rule(tries=1), tries))
+    found = {one["name"]: one for one in summary["comparisons"]}
+    for comparison in comparisons:
+        assert (found[comparison.name]["forks"], found[comparison.name]["forks_disturbed"]) == (3, 1)
+        assert cli._line(found[comparison.name]).endswith("; 1 of 3 forks disturbed")
+    assert found["append gate, ISR of 3, R=1"]["forks_disturbed"] == 0
+    assert jmh.pace_words(summary["pace"]).startswith("0 forks made again, 3 of 9 disturbed, yardstick 300 ms")
+
+
+def test_what_befalls_few_forks_is_told_beside_the_trimmed_mean() -> None:
+    after = [60.0] * 30
+    after[3] = after[17] = after[20] = 90.0
+    found = compare(Comparison("x", "s", "o"), [*forks("s", [60.0] * 30), *forks("o", after)])
+    assert {bar["name"]: bar["measured"]["estimate"] for bar in found["bars"]}["ns"] == 0
+    assert found["untrimmed"]["ns"]["estimate"] == pytest.approx(3)
+    assert found["untrimmed"]["percent"]["high"] > 5
 
 
 def test_a_part_of_the_plan() -> None:

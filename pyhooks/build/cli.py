@@ -14,8 +14,9 @@ from pyhooks import paths
 from pyhooks.build import builder, git, mutants, mutate, recipe, series
 from pyhooks.build.archive import make_archive
 from pyhooks.build.distribution import Distribution
-from pyhooks.build.jmh import FULL, QUICK, measure
+from pyhooks.build.jmh import FULL, QUICK, measure, pace_words
 from pyhooks.build.jvmtest import run_tests
+from pyhooks.build.pace import Rule
 from pyhooks.build.pin import pin as pin_artifacts
 from pyhooks.build.progress import Stages
 from pyhooks.build.seriescheck import series_check
@@ -255,20 +256,32 @@ def jmh_command(
     forks: Annotated[int | None, typer.Option("--forks", min=1, help="JVMs for each benchmark and side.")] = None,
     only: Annotated[str, typer.Option("--only", help="Comparisons alone whose name has this in it.")] = "",
     more: Annotated[bool, typer.Option("--more", help="Add to the forks of earlier runs of the same build.")] = False,
+    within: Annotated[
+        float, typer.Option("--within", min=1, help="Percent by which the yardstick around a fork may be slow.")
+    ] = Rule().within * 100,
     json_: Json = False,
 ) -> None:
     """Measures what the gate costs with JMH, stock against overlay, fork by fork in turn; writes out/jmh.
+
+    Forks count if a yardstick of fixed work, measured before and after each, is nearly as fast as it ever was in this
+    run; else they are made again, twice at most.
 
     Exit status 1 if a bar is not met, 2 if the intervals are too wide to tell.
 
     Examples:
       rackgate patch jmh
       rackgate patch jmh --full
-      rackgate patch jmh --more --forks 10 --only "append gate"
+      rackgate patch jmh --full --more --forks 10
+      rackgate patch jmh --forks 10 --only "append gate" --within 10
     """
     effort = FULL if full else QUICK
     summary = measure(
-        Distribution.load(), replace(effort, forks=forks) if forks else effort, only=only, more=more, quiet=json_
+        Distribution.load(),
+        replace(effort, forks=forks) if forks else effort,
+        Rule(within=within / 100),
+        only=only,
+        more=more,
+        quiet=json_,
     )
     if json_:
         typer.echo(json.dumps(summary, indent=1))
@@ -278,11 +291,15 @@ def jmh_command(
         say(
             f"{summary['forks']} forks a side, load {summary['load']['lowest']:.1f} to {summary['load']['highest']:.1f}"
         )
+        say(pace_words(summary["pace"]))
     if summary["verdict"] == "unknown":
         open_ = sum(result["verdict"] == "unknown" for result in summary["comparisons"] if not result["control"])
+        words = f"rackgate patch jmh{' --full' if full else ''}"
+        if within != Rule().within * 100:
+            words += f" --within {within:g}"
         raise RackgateError(
             f"{open_} comparisons are not settled; about {summary['forks_needed']} forks of each side would do, with a "
-            "machine as busy as now: `rackgate patch jmh --more --forks N`"
+            f"machine as busy as now: `{words} --more --forks N`"
         )
     if summary["verdict"] == "not met":
         raise typer.Exit(1)
@@ -298,6 +315,8 @@ def _line(result: dict[str, Any]) -> str:
         f"{units[bar['name']]} {'' if result['control'] else bar['verdict']}".rstrip()
         for bar in result["bars"]
     ]
+    if result["forks_disturbed"]:
+        parts.append(f"{result['forks_disturbed']} of {result['forks']} forks disturbed")
     return f"{result['name']}: stock {result['stock_ns']:.1f} ns; " + "; ".join(parts)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import shutil
 import statistics
 import tempfile
@@ -22,6 +21,7 @@ from pyhooks import paths
 from pyhooks.build import maven, recipe
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.jmhstats import FEWEST_FORKS, Comparison, Fork, compare, worst
+from pyhooks.build.pace import Heat, Heats, Pacer, Rule, Yardstick, identity
 from pyhooks.build.recipe import Recipe
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
@@ -33,9 +33,10 @@ SCANNED = {
     "UnderMinIsrPartitionCount": "UnderMinRackIsrPartitionCount",
     "AtMinIsrPartitionCount": "AtMinRackIsrPartitionCount",
 }
-_YARDSTICK = "append to a log file, ISR of 3, stock against itself"
+_SCALE = "append to a log file, ISR of 3, stock against itself"
 _OPERATIONS_PER_SCAN = 10_000
 _FORK_TIMEOUT_S = 600.0
+_START_S = 3.0  # of JMH, the JVM and the benchmark, and the yardstick; for the first estimate alone
 # Serial: its work is on threads of its own and not in the one whose time is taken. Compiled in the foreground and by
 # C2 alone: else what is inlined, and with it what is allocated, depends on how busy the machine is, on either side.
 _STEADY = "-XX:+UseSerialGC -Xbatch -XX:-TieredCompilation"
@@ -121,7 +122,7 @@ def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
     on_file = (("isr", "3"), ("log", "file"), ("racks", "1"))
     stock, control = (Cell(side, "AppendBenchmark.append", on_file) for side in (STOCK, CONTROL))
     cells.extend([stock, control])
-    comparisons.append(Comparison(_YARDSTICK, stock.name, control.name, control=True))
+    comparisons.append(Comparison(_SCALE, stock.name, control.name, control=True))
     for isr in ("3", "5", "7"):
         group(f"high watermark, ISR of {isr}", "HighWatermarkBenchmark.update", {"isr": isr})
     for gauge in SCANNED:
@@ -137,6 +138,7 @@ def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
 def measure(
     distribution: Distribution,
     effort: Effort,
+    rule: Rule,
     *,
     only: str = "",
     more: bool = False,
@@ -150,6 +152,7 @@ def measure(
     Args:
         distribution: the build that is measured.
         effort: how hard.
+        rule: when forks count.
         only: run the comparisons alone whose name has this in it.
         more: keep the forks of earlier runs of the same build, and add these.
         quiet: show no progress.
@@ -159,42 +162,96 @@ def measure(
         The summary.
 
     Raises:
-        RackgateError: the benchmarks do not compile or do not run.
+        RackgateError: the benchmarks do not compile or do not run, or there are forks to keep that must not be counted
+            together with these.
     """
     console = Console(stderr=True, quiet=quiet, highlight=False)
     out = out or paths.OUT / "jmh"
     out.mkdir(parents=True, exist_ok=True)
     space = Workspace.of(recipe.load())
-    key = _key(distribution, effort)
+    key, path = _key(distribution, effort, rule), out / "forks.jsonl"
     cells, _ = plan(only)
-    forks = _kept(out / "forks.jsonl", key) if more else []
+    heats = Heats(rule, _kept(path, key) if more else ())
     with _work(space) as (work, scratch):
-        bench = _compile(recipe.load(), space, distribution, work, scratch, console)
-        first = max((fork.round_ for fork in forks), default=0) + 1
-        started = time.monotonic()
-        with (out / "forks.jsonl").open("w", encoding="utf-8") as stream:
-            for fork in forks:
-                _write(stream, key, fork)
-            for number in range(first, first + effort.forks):
-                for cell in _in_turn(cells, number):
-                    fork = bench.fork(cell, number, effort)
-                    forks.append(fork)
-                    _write(stream, key, fork)
-                done = number - first + 1
-                spent_s = time.monotonic() - started
-                console.print(
-                    f"round {done}/{effort.forks}: {len(cells)} forks, {spent_s / done:.0f} s a round, about "
-                    f"{spent_s / done * (effort.forks - done) / 60:.0f} min left, load {os.getloadavg()[0]:.1f}"
-                )
-                summary = summarise(distribution, effort, forks)
+        bench = _compile(recipe.load(), space, distribution, (work, scratch, out), console)
+        _replace(path, "".join(_line(key, heat) for heat in heats.tries))
+        with path.open("a", encoding="utf-8") as stream, console.status("") as status:
+
+            def keep(heat: Heat) -> None:
+                stream.write(_line(key, heat))
+                stream.flush()
+
+            def fork(name: str, number: int) -> Fork:
+                status.update(f"round {number}: {name}")
+                return bench.fork(by_name[name], number, effort)
+
+            by_name = {cell.name: cell for cell in plan()[0]}
+            pacer = Pacer(heats, measure=Yardstick().measure, fork=fork, keep=keep)
+            console.print(_beforehand(cells, heats, effort))
+            for words in _rounds(pacer, heats, cells, effort):
+                console.print(words)
+                summary = summarise(distribution, effort, heats)
                 _replace(out / "summary.json", json.dumps(summary, indent=1) + "\n")
     return summary
 
 
-def summarise(distribution: Distribution, effort: Effort, forks: Sequence[Fork]) -> dict[str, Any]:
+def _rounds(pacer: Pacer, heats: Heats, cells: Sequence[Cell], effort: Effort) -> Iterator[str]:
+    """Runs all rounds, and makes heats again until none is left to; after each round says how far it is.
+
+    A heat that has to be made again gets one more try after each round: by then a slow spell may be over.
+    """
+    first = max((heat.round_ for heat in heats.tries), default=0) + 1
+    started, tries_before = time.monotonic(), len(heats.tries)
+    names = frozenset(cell.name for cell in cells)
+    for done in range(1, effort.forks + 1):
+        ordered = _in_turn(cells, first + done - 1)
+        for members in ordered:
+            pacer.run(first + done - 1, [cell.name for cell in members])
+        pacer.again(names)
+        spent_s = time.monotonic() - started
+        left_s = spent_s / done * (effort.forks - done)
+        left_s += spent_s / (len(heats.tries) - tries_before) * len(pacer.open(names))
+        yield (
+            f"round {done}/{effort.forks}: {len(cells)} forks, {spent_s / done:.0f} s a round, about "
+            f"{left_s / 60:.0f} min left, load {os.getloadavg()[0]:.1f}; {pace_words(heats.told())}"
+        )
+    while waiting := pacer.open(names):
+        pacer.again(names)
+        yield f"{len(waiting)} heats of earlier rounds once more; {pace_words(heats.told())}"
+
+
+def _beforehand(cells: Sequence[Cell], heats: Heats, effort: Effort) -> str:
+    """What is to come, before anything is known of how long it takes here."""
+    fork_s = _START_S + effort.warm_s + effort.iterations * effort.iteration_s
+    kept = f"{len(heats.kept())} heats kept, {len(heats.to_make_again())} to make again; " if heats.tries else ""
+    return (
+        f"{kept}{effort.forks} rounds of {len(cells)} forks in {len(_in_turn(cells, 1))} heats, about "
+        f"{fork_s * len(cells) * effort.forks / 60:.0f} min if none has to be made again"
+    )
+
+
+def pace_words(told: Mapping[str, Any]) -> str:
+    """What came of the rule, in one line."""
+    slower = told["slower_by_percent"]
+    return (
+        f"{told['forks_made_again']} forks made again, {told['forks_disturbed']} of {told['forks_kept']} disturbed, "
+        f"yardstick {told['fastest_ms']:.0f} ms, half of its measures within +{slower['median']:.1f} %, 9 of 10 within "
+        f"+{slower['p90']:.1f} %, all within +{slower['most']:.1f} %"
+    )
+
+
+def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[str, Any]:
     """All comparisons with their bars, and one verdict over those that are no controls."""
-    results = [compare(comparison, forks) for comparison in plan()[1]]
-    append = next((r.get("stock_ns") for r in results if r["name"] == _YARDSTICK), None)
+    forks = [fork for heat in heats.kept() for fork in heat.forks]
+    disturbed = heats.disturbed()
+    results = [
+        {
+            **compare(comparison, forks),
+            "forks_disturbed": sum({comparison.stock, comparison.other} <= set(heat.cells) for heat in disturbed),
+        }
+        for comparison in plan()[1]
+    ]
+    append = next((r.get("stock_ns") for r in results if r["name"] == _SCALE), None)
     for result in results:
         if append and result["name"].startswith("append gate") and result["bars"]:
             # the same added code, held against an append that stores something
@@ -208,6 +265,7 @@ def summarise(distribution: Distribution, effort: Effort, forks: Sequence[Fork])
         "time": "CPU time of the measuring thread; intervals by bootstrap across forks, paired by round, 95 %",
         "effort": asdict(effort),
         "jvm": _STEADY,
+        "pace": heats.told(),
         "forks": min((r["forks"] for r in real), default=0),
         "forks_needed": max((bar["forks_needed"] for r in real for bar in r["bars"]), default=FEWEST_FORKS),
         "cores": os.cpu_count(),
@@ -218,9 +276,12 @@ def summarise(distribution: Distribution, effort: Effort, forks: Sequence[Fork])
     }
 
 
-def _in_turn(cells: Sequence[Cell], number: int) -> list[Cell]:
-    """One round: groups as planned, and within each the sides in an order drawn anew, so that none is always first."""
-    order = random.Random(number)  # noqa: S311 - no secret
+def _in_turn(cells: Sequence[Cell], number: int) -> list[list[Cell]]:
+    """One round: groups as planned, and within each the sides in turn.
+
+    Over as many rounds as a group has sides each side has each place once, and in the next as many in reverse. So what
+    comes with a place, such as a machine that gets slower or faster, falls on all sides alike.
+    """
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         fixed = dict(cell.parameters)
@@ -228,8 +289,9 @@ def _in_turn(cells: Sequence[Cell], number: int) -> list[Cell]:
         groups.setdefault((cell.benchmark, place), []).append(cell)
     ordered = []
     for members in groups.values():
-        order.shuffle(members)
-        ordered += members
+        turns, first = divmod(number - 1, len(members))
+        turned = members[first:] + members[:first]
+        ordered.append(turned[::-1] if turns % 2 else turned)
     return ordered
 
 
@@ -242,6 +304,7 @@ class _Bench:
     distribution: Distribution
     work: Path
     scratch: Path
+    out: Path
 
     def fork(self, cell: Cell, number: int, effort: Effort) -> Fork:
         """Runs one cell in one fork."""
@@ -272,7 +335,7 @@ class _Bench:
         try:
             run(words, what=f"benchmark {cell.name}", log=log, timeout_s=_FORK_TIMEOUT_S)
         except RackgateError as error:
-            kept = paths.OUT / "jmh" / "failed.log"
+            kept = self.out / "failed.log"
             shutil.copyfile(log, kept)
             raise RackgateError(f"benchmark {cell.name} failed, see {kept}", detail=error.detail) from None
         return read(result, cell, number)
@@ -327,8 +390,9 @@ def _work(space: Workspace) -> Iterator[tuple[Path, Path]]:
 
 
 def _compile(
-    plan_: Recipe, space: Workspace, distribution: Distribution, work: Path, scratch: Path, console: Console
+    plan_: Recipe, space: Workspace, distribution: Distribution, folders: tuple[Path, Path, Path], console: Console
 ) -> _Bench:
+    work, _, _ = folders
     started = time.monotonic()
     harness = plan_.with_role("jmh")
     with space.lock(console.print):
@@ -342,31 +406,40 @@ def _compile(
     )  # fmt: skip
     maven.maven(pom, ["compile"], what="compile the benchmarks", log=work / "compile.log")
     console.print(f"benchmarks compiled: {time.monotonic() - started:.0f} s")
-    return _Bench(classes, jars, distribution, work, scratch)
+    return _Bench(classes, jars, distribution, *folders)
 
 
-def _key(distribution: Distribution, effort: Effort) -> str:
+def _key(distribution: Distribution, effort: Effort, rule: Rule) -> str:
     """What must be the same for forks to be counted together."""
     digest = hashlib.sha256(distribution.manifest["patch_hash"].encode())
     digest.update(json.dumps([_STEADY, effort.warm_s, effort.iterations, effort.iteration_s]).encode())
+    digest.update(json.dumps([asdict(rule), identity()]).encode())
     for path in sorted(SOURCES.rglob("*.java")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _write(stream: Any, key: str, fork: Fork) -> None:
-    stream.write(json.dumps({"key": key, **asdict(fork)}) + "\n")
-    stream.flush()
+def _line(key: str, heat: Heat) -> str:
+    return json.dumps({"key": key, **asdict(heat)}) + "\n"
 
 
-def _kept(path: Path, key: str) -> list[Fork]:
-    """The forks of the same build and effort; those of a round that was broken off pair up as far as they go."""
+def _kept(path: Path, key: str) -> list[Heat]:
+    """All tries of earlier runs; one that a killed run was at is not among them.
+
+    Raises:
+        RackgateError: they are of another build, effort, rule or kind of machine.
+    """
     if not path.exists():
         return []
     # A run that was killed may have left a half line at the end.
     whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
     lines: list[Mapping[str, Any]] = [json.loads(line) for line in whole]
-    return [Fork(**{k: v for k, v in line.items() if k != "key"}) for line in lines if line["key"] == key]
+    if any(line["key"] != key for line in lines):
+        raise RackgateError(
+            f"{path} has forks of another build, effort (--full), rule (--within) or machine, and these must not be "
+            "counted together: say the same as then, or leave --more away to begin anew"
+        )
+    return [Heat.of(line) for line in lines]
 
 
 def _replace(path: Path, text: str) -> None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
+from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pyhooks.stats import student_t_quantile
 
 Verdict = Literal["met", "not met", "unknown"]
 
 RESAMPLES = 20_000
 _SEED = 1290
 _TRIM = 0.2
-# 97.5 % points of Student's t by degrees of freedom; beyond, the normal distribution's.
-_T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
-_Z = 1.96
 FEWEST_FORKS = 3
 
 Floats = NDArray[np.float64]
@@ -81,16 +82,24 @@ class Bar:
 LIMITS: Mapping[str, float] = {"bytes": 0.5, "ns": 5.0, "percent": 3.0}
 
 
-def trimmed_mean(values: Floats) -> Floats:
+def trimmed_mean(values: Floats, trim: float = _TRIM) -> Floats:
     """Mean along the last axis without the lowest and the highest fifth: a burst of other work must not decide."""
     count = values.shape[-1]
-    cut = math.floor(count * _TRIM)
+    cut = math.floor(count * trim)
     ordered = np.sort(values, axis=-1)
     kept: Floats = ordered[..., cut : count - cut]
     return np.asarray(kept.mean(axis=-1), dtype=np.float64)
 
 
-def difference(before: Sequence[float], after: Sequence[float], *, relative: bool = False) -> Interval:
+@cache
+def _wider(count: int) -> float:
+    """How much wider Student's t makes an interval of so many values than the normal distribution does."""
+    return student_t_quantile(0.975, count - 1) / NormalDist().inv_cdf(0.975) * math.sqrt(count / (count - 1))
+
+
+def difference(
+    before: Sequence[float], after: Sequence[float], *, relative: bool = False, trim: float = _TRIM
+) -> Interval:
     """The difference of two sides, paired by round, with a 95 % bootstrap interval across forks.
 
     Rounds are drawn anew, so what disturbed both sides of a round alike cancels. The interval is widened as
@@ -100,6 +109,7 @@ def difference(before: Sequence[float], after: Sequence[float], *, relative: boo
         before: one value a round.
         after: one value a round, in the same order.
         relative: in percent of ``before``.
+        trim: share of the differences to leave out at each end.
 
     Raises:
         ValueError: the sides differ in length, or there are fewer than ``FEWEST_FORKS`` rounds.
@@ -111,12 +121,12 @@ def difference(before: Sequence[float], after: Sequence[float], *, relative: boo
     drawn = np.random.default_rng(_SEED).integers(0, count, size=(RESAMPLES, count))
 
     def statistic(first: Floats, second: Floats) -> Floats:
-        gap = trimmed_mean(second - first)
-        return gap / trimmed_mean(first) * 100.0 if relative else gap
+        gap = trimmed_mean(second - first, trim)
+        return gap / trimmed_mean(first, trim) * 100.0 if relative else gap
 
     estimate = float(statistic(one, two))
     low, high = np.percentile(statistic(one[drawn], two[drawn]), [2.5, 97.5])
-    wider = (_T[count - 2] if count - 2 < len(_T) else _Z) / _Z * math.sqrt(count / (count - 1))
+    wider = _wider(count)
     return Interval(estimate, estimate - (estimate - float(low)) * wider, estimate + (float(high) - estimate) * wider)
 
 
@@ -159,14 +169,19 @@ def compare(comparison: Comparison, forks: Sequence[Fork]) -> dict[str, Any]:
         return {**result, "bars": [], "verdict": "unknown"}
     stock, other = ([side[number] for number in rounds] for side in sides)
     cpu = [f.cpu_ns for f in stock], [f.cpu_ns for f in other]
-    measured = {
-        "bytes": difference([f.bytes_ for f in stock], [f.bytes_ for f in other]),
-        "ns": difference(*cpu),
-        "percent": difference(*cpu, relative=True),
-    }
+    bytes_ = [f.bytes_ for f in stock], [f.bytes_ for f in other]
+    measured = {"bytes": difference(*bytes_), "ns": difference(*cpu), "percent": difference(*cpu, relative=True)}
     bars = [judge(name, interval, len(rounds)) for name, interval in measured.items()]
     result["stock_ns"], result["other_ns"] = (round(float(trimmed_mean(np.asarray(side))), 3) for side in cpu)
     result["stock_bytes"] = round(float(np.median([f.bytes_ for f in stock])), 3)
+    # A trimmed mean does not see what befalls fewer than a fifth of the forks, such as a compiler that now and then
+    # decides otherwise; a plain mean does.
+    untrimmed = {
+        "bytes": difference(*bytes_, trim=0.0),
+        "ns": difference(*cpu, trim=0.0),
+        "percent": difference(*cpu, relative=True, trim=0.0),
+    }
+    result["untrimmed"] = {name: asdict(interval) for name, interval in untrimmed.items()}
     result["wall_ns_difference"] = asdict(difference([f.wall_ns for f in stock], [f.wall_ns for f in other]))
     return {**result, "bars": [asdict(bar) for bar in bars], "verdict": worst([bar.verdict for bar in bars])}
 

@@ -42,6 +42,7 @@ _NOT_BUILDING = frozenset(
         "mutantbench",
         "mutants",
         "mutate",
+        "pace",
         "pin",
         "progress",
         "seriescheck",
