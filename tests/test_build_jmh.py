@@ -164,7 +164,7 @@ def test_a_result_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
 
 def heat(number: int, cells: tuple[str, ...], cpu_ns: Callable[[str], float], pace_s: float = 0.3) -> Heat:
     forks = tuple(Fork(cell, number, cpu_ns(cell), 1.0, 0.0, 1.0) for cell in cells)
-    return Heat(number, cells, 0, (), (Pace(pace_s / 2, pace_s / 2),) * (len(cells) + 1), forks)
+    return Heat(number, cells, 0, (), (Pace(pace_s / 2, pace_s / 2, pace_s),) * (len(cells) + 1), forks)
 
 
 def test_more_keeps_all_tries_but_not_those_of_another_build(tmp_path: Path) -> None:

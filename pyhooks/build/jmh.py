@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import statistics
@@ -173,7 +174,7 @@ def measure(
     cells, _ = plan(only)
     heats = Heats(rule, _kept(path, key) if more else ())
     with _work(space) as (work, scratch):
-        bench = _compile(recipe.load(), space, distribution, (work, scratch, out), console)
+        bench = _compile(recipe.load(), space, distribution, console, work=work, scratch=scratch, out=out)
         _replace(path, "".join(_line(key, heat) for heat in heats.tries))
         with path.open("a", encoding="utf-8") as stream, console.status("") as status:
 
@@ -187,9 +188,9 @@ def measure(
 
             by_name = {cell.name: cell for cell in plan()[0]}
             pacer = Pacer(heats, measure=Yardstick().measure, fork=fork, keep=keep)
-            console.print(_beforehand(cells, heats, effort))
+            console.print(_beforehand(cells, heats, effort), soft_wrap=True)
             for words in _rounds(pacer, heats, cells, effort):
-                console.print(words)
+                console.print(words, soft_wrap=True)
                 summary = summarise(distribution, effort, heats)
                 _replace(out / "summary.json", json.dumps(summary, indent=1) + "\n")
     return summary
@@ -217,7 +218,7 @@ def _rounds(pacer: Pacer, heats: Heats, cells: Sequence[Cell], effort: Effort) -
         )
     while waiting := pacer.open(names):
         pacer.again(names)
-        yield f"{len(waiting)} heats of earlier rounds once more; {pace_words(heats.told())}"
+        yield f"after the last round, heats made again: {len(waiting)}; {pace_words(heats.told())}"
 
 
 def _beforehand(cells: Sequence[Cell], heats: Heats, effort: Effort) -> str:
@@ -226,17 +227,18 @@ def _beforehand(cells: Sequence[Cell], heats: Heats, effort: Effort) -> str:
     kept = f"{len(heats.kept())} heats kept, {len(heats.to_make_again())} to make again; " if heats.tries else ""
     return (
         f"{kept}{effort.forks} rounds of {len(cells)} forks in {len(_in_turn(cells, 1))} heats, about "
-        f"{fork_s * len(cells) * effort.forks / 60:.0f} min if none has to be made again"
+        f"{math.ceil(fork_s * len(cells) * effort.forks / 60)} min if none has to be made again"
     )
 
 
 def pace_words(told: Mapping[str, Any]) -> str:
     """What came of the rule, in one line."""
-    slower = told["slower_by_percent"]
+    slower, open_ = told["slower_by_percent"], told["heats_to_make_again"]
     return (
         f"{told['forks_made_again']} forks made again, {told['forks_disturbed']} of {told['forks_kept']} disturbed, "
-        f"yardstick {told['fastest_ms']:.0f} ms, half of its measures within +{slower['median']:.1f} %, 9 of 10 within "
-        f"+{slower['p90']:.1f} %, all within +{slower['most']:.1f} %"
+        + (f"{open_} heats to make again, " if open_ else "")
+        + f"yardstick {told['fastest_ms']:.0f} ms (median +{slower['median']:.1f} %, "
+        f"9 of 10 within +{slower['p90']:.1f} %, all within +{slower['most']:.1f} %)"
     )
 
 
@@ -262,7 +264,8 @@ def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[
     return {
         "kafka_version": distribution.manifest["kafka_version"],
         "patch_hash": distribution.manifest["patch_hash"],
-        "time": "CPU time of the measuring thread; intervals by bootstrap across forks, paired by round, 95 %",
+        "time": "CPU time of the measuring thread",
+        "intervals": "95 %, by bootstrap across forks, paired by round, of a mean without the highest and lowest fifth",
         "effort": asdict(effort),
         "jvm": _STEADY,
         "pace": heats.told(),
@@ -390,9 +393,15 @@ def _work(space: Workspace) -> Iterator[tuple[Path, Path]]:
 
 
 def _compile(
-    plan_: Recipe, space: Workspace, distribution: Distribution, folders: tuple[Path, Path, Path], console: Console
+    plan_: Recipe,
+    space: Workspace,
+    distribution: Distribution,
+    console: Console,
+    *,
+    work: Path,
+    scratch: Path,
+    out: Path,
 ) -> _Bench:
-    work, _, _ = folders
     started = time.monotonic()
     harness = plan_.with_role("jmh")
     with space.lock(console.print):
@@ -406,7 +415,7 @@ def _compile(
     )  # fmt: skip
     maven.maven(pom, ["compile"], what="compile the benchmarks", log=work / "compile.log")
     console.print(f"benchmarks compiled: {time.monotonic() - started:.0f} s")
-    return _Bench(classes, jars, distribution, *folders)
+    return _Bench(classes, jars, distribution, work, scratch, out)
 
 
 def _key(distribution: Distribution, effort: Effort, rule: Rule) -> str:
