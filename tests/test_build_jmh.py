@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -228,6 +230,36 @@ def test_disturbed_forks_are_told_with_what_they_are_compared_in(tmp_path: Path)
         assert cli._line(found[comparison.name]).endswith("; 1 of 3 forks disturbed")
     assert found["append gate, ISR of 3, R=1"]["forks_disturbed"] == 0
     assert jmh.pace_words(summary["pace"]).startswith("0 forks made again, 3 of 9 disturbed, yardstick 300 ms")
+
+
+def test_an_open_result_says_how_to_go_on_by_the_same_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[jmh.Effort, Rule]] = []
+
+    def measured(distribution: Distribution, effort: jmh.Effort, rule: Rule, **_: object) -> dict[str, Any]:
+        asked.append((effort, rule))
+        group = tuple(cell.name for cell in jmh.plan("high watermark, ISR of 7")[0])
+        return jmh.summarise(distribution, effort, Heats(rule, [heat(n, group, lambda _: 60.0) for n in range(1, 6)]))
+
+    monkeypatch.setattr(cli, "measure", measured)
+    monkeypatch.setattr(Distribution, "load", lambda: manifested(tmp_path))
+    with pytest.raises(
+        RackgateError, match=r"14 comp.*, 14 of them .* 3 forks .*`rackgate patch jmh --more --forks N`"
+    ):
+        cli.jmh_command()
+    with pytest.raises(RackgateError, match=r"`rackgate patch jmh --full --within 12.5 --more --forks N`"):
+        cli.jmh_command(full=True, forks=7, within=12.5)
+    assert asked == [(jmh.QUICK, Rule()), (replace(jmh.FULL, forks=7), Rule(within=0.125))]
+
+
+def test_the_first_estimate_is_of_all_rounds() -> None:
+    cells, _ = jmh.plan()
+    effort = jmh.Effort(forks=10, warm_s=4, iterations=10, iteration_s=0.3)
+    minutes = len(cells) * 10 * (7 + jmh._START_S) / 60
+    assert f"10 rounds of {len(cells)} forks in 9 heats, about {math.ceil(minutes)} min" in jmh._beforehand(
+        cells, Heats(Rule()), effort
+    )
+    kept = Heats(Rule(), [heat(1, ("a", "b"), lambda _: 60.0), heat(2, ("a", "b"), lambda _: 60.0, 0.5)])
+    assert jmh._beforehand(cells, kept, effort).startswith("2 heats kept, 1 to make again; 10 rounds")
 
 
 def test_what_befalls_few_forks_is_told_beside_the_trimmed_mean() -> None:

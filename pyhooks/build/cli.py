@@ -293,13 +293,15 @@ def jmh_command(
         )
         say(pace_words(summary["pace"]))
     if summary["verdict"] == "unknown":
-        open_ = sum(result["verdict"] == "unknown" for result in summary["comparisons"] if not result["control"])
+        open_ = [r for r in summary["comparisons"] if r["verdict"] == "unknown" and not r["control"]]
+        absent = sum(not result["forks"] for result in open_)
         words = f"rackgate patch jmh{' --full' if full else ''}"
         if within != Rule().within * 100:
             words += f" --within {within:g}"
         raise RackgateError(
-            f"{open_} comparisons are not settled; about {summary['forks_needed']} forks of each side would do, with a "
-            f"machine as busy as now: `{words} --more --forks N`"
+            f"{len(open_)} comparisons are not settled, {absent} of them not measured at all; about "
+            f"{summary['forks_needed']} forks of each side would do, with a machine as busy as now: "
+            f"`{words} --more --forks N`"
         )
     if summary["verdict"] == "not met":
         raise typer.Exit(1)

@@ -270,7 +270,7 @@ def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[
         "jvm": _STEADY,
         "pace": heats.told(),
         "forks": min((r["forks"] for r in real), default=0),
-        "forks_needed": max((bar["forks_needed"] for r in real for bar in r["bars"]), default=FEWEST_FORKS),
+        "forks_needed": max(max((bar["forks_needed"] for bar in r["bars"]), default=FEWEST_FORKS) for r in real),
         "cores": os.cpu_count(),
         "load": {"lowest": min(loads, default=0.0), "highest": max(loads, default=0.0)},
         "verdict": worst([r["verdict"] for r in real]),
