@@ -1,0 +1,267 @@
+"""The exact model against every set of brokers and racks, closed forms, and published figures."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyhooks.model.chances import Chances
+from pyhooks.model.exact import ELRS, Elr, Weighed, weigh
+from pyhooks.model.placement import Placement, placement, shapes
+
+
+def near(expected: float | tuple[float, ...]) -> Any:
+    return pytest.approx(expected, rel=1e-9, abs=1e-15)
+
+
+def weighed(where: str, m: int, r: int, *numbers: float, elr: Elr = "racks") -> Weighed:
+    """With p, q, d and D; those that are not given are 0."""
+    chances = Chances(*(*numbers, 0.0, 0.0, 0.0, 0.0)[:4])
+    return weigh(placement(where, "it"), min_replicas=m, min_racks=r, chances=chances, elr=elr)
+
+
+# The brute force: named brokers and racks, each up or not, one after the other; the rules again from their words.
+
+
+def chance(things: Iterable[str], hit: frozenset[str], probability: float) -> float:
+    total = 1.0
+    for thing in things:
+        total *= probability if thing in hit else 1 - probability
+    return total
+
+
+def subsets(things: Iterable[str]) -> list[frozenset[str]]:
+    every = sorted(things)
+    return [frozenset(some) for size in range(len(every) + 1) for some in itertools.combinations(every, size)]
+
+
+class Brute:
+    """``where`` maps brokers to racks."""
+
+    def __init__(self, where: dict[str, str], m: int, r: int, chances: Chances, elr: Elr) -> None:
+        self.where, self.chances = where, chances
+        self.m, self.r = min(m, len(where)), min(r, len(where))
+        self.least = {"racks": (self.m, self.r), "replicas": (self.m, 1), "off": (1, 1)}[elr]
+        self.racks = frozenset(where.values())
+        self.loss = lru_cache(self.loss_of)
+
+    def enough(self, brokers: frozenset[str], m: int, r: int) -> bool:
+        return len(brokers) >= max(1, m) and len({self.where[one] for one in brokers}) >= r
+
+    def after(self, brokers: frozenset[str], racks: frozenset[str]) -> frozenset[str]:
+        return frozenset(one for one in self.where if one not in brokers and self.where[one] not in racks)
+
+    def worlds(self, p: float, q: float) -> Iterable[tuple[frozenset[str], frozenset[str], float]]:
+        """Who is left, which racks were hit, and how likely that is."""
+        for racks in subsets(self.racks):
+            for brokers in subsets(self.where):
+                weight = chance(self.where, brokers, p) * chance(self.racks, racks, q)
+                yield self.after(brokers, racks), racks, weight
+
+    def loss_of(self, holders: frozenset[str]) -> tuple[float, float, float]:
+        by = [0.0, 0.0, 0.0]
+        for left, racks, weight in self.worlds(self.chances.broker_destroyed, self.chances.rack_destroyed):
+            if not holders & left:
+                by[min(2, len(racks & {self.where[one] for one in holders}))] += weight
+        return by[0], by[1], by[2]
+
+    def refused(self) -> dict[str, float]:
+        by = dict.fromkeys(("no_leader", "replicas", "racks", "alone"), 0.0)
+        for left, _, weight in self.worlds(self.chances.broker_away, self.chances.rack_away):
+            if not left:
+                by["no_leader"] += weight
+            elif len(left) < self.m:
+                by["replicas"] += weight
+            elif not self.enough(left, self.m, self.r):
+                by["racks"] += weight
+            elif len({self.where[one] for one in left}) == 1:
+                by["alone"] += weight
+        return by
+
+    def holders(self) -> list[frozenset[str]]:
+        if not self.enough(frozenset(self.where), self.m, self.r):
+            return []
+        return [some for some in subsets(self.where) if self.enough(some, *self.least)]
+
+    def usual(self) -> list[float]:
+        found, share = [0.0, 0.0, 0.0], 0.0
+        fit = set(self.holders())
+        for left, _, weight in self.worlds(self.chances.broker_away, self.chances.rack_away):
+            if left in fit:
+                share += weight
+                found = [old + weight * new for old, new in zip(found, self.loss(left), strict=True)]
+        return [one / share for one in found] if share else found
+
+    def goes_on_without(self, things: frozenset[str], *, racks: bool) -> int:
+        """How many, whichever; -1 if not even without none."""
+        for number in range(len(things) + 1):
+            for some in itertools.combinations(sorted(things), number):
+                left = self.after(frozenset(), frozenset(some)) if racks else self.after(frozenset(some), frozenset())
+                if not self.enough(left, self.m, self.r):
+                    return number - 1
+        raise AssertionError("nobody acknowledges")
+
+    def outlives(self, things: frozenset[str], *, racks: bool) -> int:
+        for number in range(len(things) + 1):
+            for some in itertools.combinations(sorted(things), number):
+                left = self.after(frozenset(), frozenset(some)) if racks else self.after(frozenset(some), frozenset())
+                if any(not holders & left for holders in self.holders()):
+                    return number - 1
+        return -1  # nobody ever holds an acknowledged record
+
+
+probabilities = st.sampled_from([0.0, 1e-4, 0.02, 0.3, 0.9, 1.0])
+elrs = st.sampled_from(ELRS)
+
+
+@st.composite
+def placements(draw: st.DrawFn, most: int = 5) -> dict[str, int]:
+    counts = {rack: draw(st.integers(0, 3)) for rack in ("a", "b", "c", "d")}
+    while sum(counts.values()) > most:
+        counts[max(counts, key=lambda rack: counts[rack])] -= 1
+    return counts if sum(counts.values()) else {"a": 1}
+
+
+@settings(max_examples=60, deadline=None)
+@given(placements(), st.integers(1, 6), st.integers(1, 5), st.tuples(*[probabilities] * 4), elrs)
+def test_it_is_what_all_sets_of_brokers_and_racks_give(
+    counts: dict[str, int], m: int, r: int, numbers: tuple[float, float, float, float], elr: Elr
+) -> None:
+    where = {f"{rack}{number}": rack for rack, count in counts.items() for number in range(count)}
+    chances = Chances(*numbers)
+    brute = Brute(where, m, r, chances, elr)
+    found = weigh(Placement.of(counts), min_replicas=m, min_racks=r, chances=chances, elr=elr)
+    by = brute.refused()
+    assert (found.refused.no_leader, found.refused.replicas, found.refused.racks) == pytest.approx(
+        (by["no_leader"], by["replicas"], by["racks"])
+    )
+    assert found.one_rack_alone == near(by["alone"])
+    holders = brute.holders()
+    assert found.writable is bool(holders)
+    worst = max((sum(brute.loss(some)) for some in holders), default=0.0)
+    assert found.worst.total == near(worst)
+    assert (found.usual.brokers, found.usual.one_rack, found.usual.more_racks) == near(tuple(brute.usual()))
+    if holders:
+        whole = brute.loss(frozenset(where))
+        assert (found.whole.brokers, found.whole.one_rack, found.whole.more_racks) == near(whole)
+    assert found.writes_without_brokers == brute.goes_on_without(frozenset(where), racks=False)
+    assert found.writes_without_racks == brute.goes_on_without(brute.racks, racks=True)
+    assert found.outlives_brokers == brute.outlives(frozenset(where), racks=False)
+    assert found.outlives_racks == brute.outlives(brute.racks, racks=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(placements(12), st.tuples(*[st.floats(0.0, 1.0)] * 4), elrs)
+def test_more_is_asked_less_is_taken_and_less_is_lost(
+    counts: dict[str, int], numbers: tuple[float, float, float, float], elr: Elr
+) -> None:
+    where, chances = Placement.of(counts), Chances(*numbers)
+    grid = {
+        (m, r): weigh(where, min_replicas=m, min_racks=r, chances=chances, elr=elr)
+        for m in range(1, where.replicas + 1)
+        for r in range(1, where.replicas + 1)
+    }
+    slack = 1e-12
+    for (m, r), one in grid.items():
+        taken = 1 - one.refused.total
+        assert -slack <= taken <= 1 + slack
+        assert -slack <= one.one_rack_alone <= taken + slack
+        assert one.usual.total <= one.worst.total + slack
+        assert one.whole.total <= one.worst.total + slack
+        for more in ((m + 1, r), (m, r + 1)):
+            if more not in grid:
+                continue
+            other = grid[more]
+            assert other.refused.total >= one.refused.total - slack
+            assert other.one_rack_alone <= one.one_rack_alone + slack
+            assert other.worst.total <= one.worst.total + slack
+            assert other.writes_without_brokers <= one.writes_without_brokers
+            assert other.writes_without_racks <= one.writes_without_racks
+            if other.writable:
+                assert other.outlives_brokers >= one.outlives_brokers
+                assert other.outlives_racks >= one.outlives_racks
+
+
+# Closed forms.
+
+
+@pytest.mark.parametrize("rf", range(1, 8))
+def test_writes_go_on_without_rf_minus_m_brokers(rf: int) -> None:
+    for m in range(1, rf + 1):
+        for where in shapes({"a": rf, "b": rf, "c": rf}, rf):
+            found = weighed(",".join(str(where).split()), m, 1)
+            assert found.writes_without_brokers == rf - m
+
+
+@pytest.mark.parametrize(("rf", "expected"), [(1, 2e-2), (2, 4e-4), (3, 8e-6), (5, 3.2e-9)])
+def test_p_to_the_power_of_rf(rf: int, expected: float) -> None:
+    """The table of the background document: all copies of what all replicas have, p = 2 %."""
+    for where in (f"a:{rf}", ",".join("abcde"[:rf])):
+        assert weighed(where, 1, 1, 0.0, 0.0, 0.02).whole.total == pytest.approx(expected, rel=1e-12)
+    # M = RF lets nobody acknowledge but all of them
+    assert weighed(f"a:{rf}", rf, 1, 0.0, 0.0, 0.02).worst.total == pytest.approx(expected, rel=1e-12)
+
+
+def test_copies_in_one_rack_are_one_copy_when_the_rack_is_lost() -> None:
+    assert weighed("a,a,a", 2, 1, 0.0, 0.0, 0.0, 0.02).whole.total == pytest.approx(0.02)
+    assert weighed("a,b,c", 2, 1, 0.0, 0.0, 0.0, 0.02).whole.total == pytest.approx(8e-6)
+
+
+@pytest.mark.parametrize(
+    ("m", "r", "q", "expected"),
+    [(3, 1, 0.0, 9.9e-6), (2, 2, 0.0, 2.0e-6), (3, 1, 0.001, 7.3e-5), (2, 2, 0.001, 2.5e-5)],
+)
+def test_figures_of_an_earlier_enumeration(m: int, r: int, q: float, expected: float) -> None:
+    """Five replicas in racks a, a, b, b, c, p = 0.01; told to two digits."""
+    assert weighed("a:2,b:2,c", m, r, 0.01, q).refused.total == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize(("r", "expected"), [(2, 2.2e-3), (1, 4.5e-5)])
+def test_two_racks_alone_make_each_outage_of_a_rack_one_of_writes(r: int, expected: float) -> None:
+    assert weighed("a:2,b:2", 2, r, 0.01, 0.001).refused.total == pytest.approx(expected, rel=0.03)
+
+
+# What the gate is for.
+
+
+def test_one_rack_acknowledges_alone_only_where_racks_are_not_required() -> None:
+    assert weighed("a,a,b", 2, 1, 0.01, 0.001).one_rack_alone > 1e-3
+    assert weighed("a,a,b", 2, 2, 0.01, 0.001).one_rack_alone == 0
+    assert weighed("a:3,b,c", 3, 1, 0.01, 0.001).one_rack_alone > 0
+    assert weighed("a:2,b:2,c", 3, 1, 0.01, 0.001).one_rack_alone == 0, "three of these span two racks anyway"
+
+
+def test_one_rack_in_each_replica_makes_r_2_the_same_as_m_2() -> None:
+    both = [weighed("a,b,c", 2, r, 0.01, 0.001, 0.02, 0.001) for r in (1, 2)]
+    assert both[0].refused.total == both[1].refused.total
+    assert both[0].worst == both[1].worst
+
+
+def test_without_rack_aware_elr_a_destroyed_rack_takes_what_the_other_has() -> None:
+    """Replicas in a, a, b with M = R = 2 (section 0.12 of the notes): the gate alone does not save it."""
+    numbers = (0.01, 0.001, 0.0, 0.02)
+    saved = weighed("a,a,b", 2, 2, *numbers)
+    assert saved.outlives_racks == 1
+    assert saved.worst.total == pytest.approx(0.02**2)
+    others: tuple[Elr, ...] = ("replicas", "off")
+    for elr in others:
+        lost = weighed("a,a,b", 2, 2, *numbers, elr=elr)
+        assert lost.outlives_racks == 0
+        assert lost.worst.total == pytest.approx(0.02)
+        assert lost.refused == saved.refused
+
+
+def test_minima_are_capped_by_the_replication_factor_and_not_by_racks() -> None:
+    assert weighed("a", 2, 2, 0.01).refused.total == pytest.approx(0.01)
+    assert weighed("a,a", 3, 1, 0.01).limits.replicas == 2
+    never = weighed("a,a", 1, 2, 0.01, 0.001, 0.02, 0.001)
+    assert not never.writable
+    assert never.refused.total == pytest.approx(1.0)
+    assert never.worst.total == never.usual.total == never.whole.total == 0
+    assert (never.worst_set, never.writes_without_brokers, never.outlives_racks) == (None, -1, -1)
