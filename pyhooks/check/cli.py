@@ -29,7 +29,8 @@ WIDTH = 100  # columns, where there is no terminal
 EPILOG = (
     "Examples: rackgate check --bootstrap kafka1:9092 · rackgate check --topic 'orders*' --json ·"
     " rackgate check --plan >plan.json && kafka-reassign-partitions.sh --bootstrap-server … --execute"
-    " --reassignment-json-file plan.json. Without --bootstrap: the lab that runs."
+    " --reassignment-json-file plan.json. Without --bootstrap: the lab that runs. For settings of new topics: rackgate"
+    " plan."
 )
 
 

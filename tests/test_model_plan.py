@@ -1,0 +1,333 @@
+"""Placements that racks have room for, what beats what, advice, chances as people write them, and the commands."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from pyhooks import paths
+from pyhooks.cli import app
+from pyhooks.errors import RackgateError
+from pyhooks.model import chances as ch
+from pyhooks.model.choices import Choice, advice, choices, cross_rack
+from pyhooks.model.exact import ELRS, weigh
+from pyhooks.model.placement import Placement, parse, placement, shapes
+from pyhooks.model.show import chance, of_a_year
+
+ROOM = {"a": 2, "b": 2, "c": 1}
+RUNNER = CliRunner()
+
+
+def all_of(room: Mapping[str, int], most: int = 5) -> tuple[Choice, ...]:
+    factors = range(1, min(most, sum(room.values())) + 1)
+    return choices([made for rf in factors for made in shapes(room, rf)], ch.usual())
+
+
+def runs(*words: str) -> Any:
+    done = RUNNER.invoke(app, [*words, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0
+    return json.loads(done.output)
+
+
+def fails(*words: str) -> str:
+    with pytest.raises(RackgateError) as caught:
+        RUNNER.invoke(app, [*words], catch_exceptions=False)
+    assert caught.value.exit_status == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# Placements.
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3), min_size=1), st.integers(1, 6))
+def test_shapes_are_all_ways_to_choose_brokers_but_for_the_names_of_racks(room: dict[str, int], rf: int) -> None:
+    brokers = [rack for rack, size in room.items() for _ in range(size)]
+    expected = {tuple(sorted(Counter(some).values(), reverse=True)) for some in itertools.combinations(brokers, rf)}
+    found = shapes(room, rf)
+    assert sorted(tuple(sorted(one.counts, reverse=True)) for one in found) == sorted(expected)
+    for one in found:
+        assert all(count <= room[rack] for rack, count in zip(one.racks, one.counts, strict=True))
+
+
+def test_placements_as_people_write_them() -> None:
+    assert placement("b, a ,a", "it") == placement("a:2,b", "it") == Placement(("a", "b"), (2, 1))
+    assert str(placement("a:2,b", "it")) == "a a b"
+    assert parse("a:2,b:40", "it") == {"a": 2, "b": 40}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "'' is no rack"),
+        ("a,,b", "'' is no rack"),
+        ("a:x", "'a:x' is no rack"),
+        ("a:-1", "'a:-1' is no rack"),
+        ("a:0,b", "rack a has none"),
+        ("a:7,b:6", "13 replicas: at most 12"),
+        ("a,d", "there is no rack d: --racks has a, b, c"),
+        ("a:2,c:2", "2 replicas in rack c, which has 1 brokers"),
+    ],
+)
+def test_placements_that_are_none(text: str, said: str) -> None:
+    with pytest.raises(RackgateError, match=re.escape(f"--placement {text}: {said}")):
+        placement(text, "--placement", {"a": 9, "b": 9, "c": 1})
+
+
+# Chances.
+
+
+def test_chances_as_people_write_them() -> None:
+    assert ch.away("0.01", "it") == 0.01
+    assert ch.away("4x1h", "it") == pytest.approx(4 / 8766)
+    assert ch.destroyed("0.02", "it", 1.0) == 0.02
+    assert ch.destroyed("0.0157/y", "it", 24 * 3600.0) == pytest.approx(0.0157 / 365.25, rel=1e-4)
+    assert ch.destroyed("1/y", "it", ch.YEAR_S) == pytest.approx(1 - 2.718281828**-1)
+
+
+@pytest.mark.parametrize("wrong", ["1.01", "-0.1", "nan", "often", "2x", "0.1/y", ""])
+def test_what_is_no_share_of_time(wrong: str) -> None:
+    with pytest.raises(RackgateError, match=re.escape(f"--rack-away {wrong}: ") + "expected a"):
+        ch.away(wrong, "--rack-away")
+
+
+def test_what_is_more_than_always() -> None:
+    with pytest.raises(RackgateError, match="more than a year"):
+        ch.away("1000x24h", "--rack-away")
+
+
+@pytest.mark.parametrize("wrong", ["1.01", "-1/y", "inf", "0.1/d", "2x1h"])
+def test_what_is_no_chance_of_destruction(wrong: str) -> None:
+    with pytest.raises(RackgateError, match=re.escape(f"--rack-destroyed {wrong}: ") + "expected a probability"):
+        ch.destroyed(wrong, "--rack-destroyed", 1.0)
+
+
+# Costs, and what beats what.
+
+
+@pytest.mark.parametrize(("where", "copies"), [("a", 0), ("a:3", 0), ("a,b,c", 2), ("a,a,b", 4 / 3), ("a:2,b:2", 2)])
+def test_copies_across_racks(where: str, copies: float) -> None:
+    """RF - 1 with one replica in each rack, as in the background document; else by hand."""
+    assert cross_rack(placement(where, "it")) == pytest.approx(copies)
+
+
+def test_choices_are_those_of_all_settings_and_what_is_merged_is_the_same() -> None:
+    for one in all_of(ROOM):
+        for racks in one.min_racks:
+            alone = weigh(one.placement, min_replicas=one.min_replicas, min_racks=racks, chances=ch.usual())
+            assert alone.refused == one.weighed.refused
+            assert alone.worst == one.weighed.worst
+            assert alone.usual == one.weighed.usual
+    settings = {(one.placement, one.min_replicas, r) for one in all_of(ROOM) for r in one.min_racks}
+    expected = {
+        (made, m, r)
+        for rf in range(1, 6)
+        for made in shapes(ROOM, rf)
+        for m in range(1, rf + 1)
+        for r in range(1, min(m, len(made.racks)) + 1)
+    }
+    assert settings == expected
+
+
+def test_what_is_grey_is_beaten_and_what_is_not_is_not() -> None:
+    found = all_of({"a": 3, "b": 3, "c": 3})
+    assert any(one.dominated for one in found)
+    for one in found:
+        better = [
+            other
+            for other in found
+            if all(a <= b * 1.000001 for a, b in zip(other.merits, one.merits, strict=True))
+            and any(a < b * 0.999999 for a, b in zip(other.merits, one.merits, strict=True))
+        ]
+        assert one.dominated is bool(better), one
+    # nothing beats all that beat others: a choice that is beaten is beaten by one that is not
+    best = [one for one in found if not one.dominated]
+    for one in found:
+        if one.dominated:
+            assert any(all(a <= b * 1.000001 for a, b in zip(o.merits, one.merits, strict=True)) for o in best)
+
+
+# Advice.
+
+
+def test_advice_for_three_racks() -> None:
+    durable, available, cheap = advice(all_of(ROOM))
+    for one in (durable, available):
+        assert one.choice is not None
+        assert (str(one.choice.placement), one.choice.min_replicas, one.choice.min_racks) == ("a b c", 2, (1, 2))
+        assert "R=2 does what R=1 does until replicas are moved" in one.because
+    assert cheap.choice is not None
+    assert (str(cheap.choice.placement), cheap.choice.min_replicas, cheap.choice.min_racks) == ("a a b", 2, (1,))
+    assert "one rack may be the only one with them" in cheap.because
+    assert "assign it by hand" in cheap.because
+    assert "assign it by hand" not in durable.because
+
+
+def test_advice_does_not_hang_on_the_defaults() -> None:
+    """kip/README.md says so: each of them ten times higher or lower."""
+    placements = [made for rf in range(1, 6) for made in shapes(ROOM, rf)]
+    usual = [one.choice and settings_of(one.choice) for one in advice(choices(placements, ch.usual()))]
+    for name in ("broker_away", "rack_away", "broker_destroyed", "rack_destroyed"):
+        for times in (0.1, 10.0):
+            other = replace(ch.usual(), **{name: times * getattr(ch.usual(), name)})
+            found = [one.choice and settings_of(one.choice) for one in advice(choices(placements, other))]
+            assert found == usual, (name, times)
+
+
+def settings_of(choice: Choice) -> tuple[str, int, tuple[int, ...]]:
+    return str(choice.placement), choice.min_replicas, choice.min_racks
+
+
+def test_with_two_racks_there_is_a_price_either_way() -> None:
+    durable, available, _ = advice(all_of({"a": 2, "b": 2}))
+    assert durable.choice is not None
+    assert durable.choice.weighed.outlives_racks == 1
+    assert durable.choice.weighed.writes_without_racks == 0
+    assert available.choice is not None
+    assert available.choice.weighed.writes_without_racks == 1
+    assert available.choice.weighed.outlives_racks == 0
+    assert (str(available.choice.placement), available.choice.min_replicas) == ("a a b b", 2)
+
+
+def test_advice_says_where_there_is_none() -> None:
+    durable, available, cheap = advice(all_of({"a": 2}))
+    assert durable.choice is available.choice is cheap.choice is None
+    assert durable.because == "nothing in the table does: it takes two racks and RF 2"
+    assert cheap.because == "nothing in the table does: it takes RF 3"
+
+
+# The commands.
+
+
+def test_exact_as_json() -> None:
+    told = runs(
+        "model", "exact", "--placement", "a,a,b", "--min-replicas", "2", "--min-racks", "2", "--broker-away", "0.01",
+        "--rack-away", "0", "--broker-destroyed", "0.02", "--rack-destroyed", "0",
+    )  # fmt: skip
+    assert told["chances"] == {
+        "broker_away": 0.01, "rack_away": 0.0, "broker_destroyed": 0.02, "rack_destroyed": 0.0
+    }  # fmt: skip
+    weighed = told["weighed"]
+    assert weighed["limits"] == {"replicas": 2, "racks": 2}
+    # b is away and both of a are there, or two are away, or all
+    assert weighed["refused"]["racks"] == pytest.approx(0.01 * 0.99**2)
+    assert weighed["refused"]["replicas"] == pytest.approx(3 * 0.01**2 * 0.99)
+    assert weighed["refused"]["no_leader"] == pytest.approx(1e-6)
+    assert weighed["whole"]["total"] == pytest.approx(8e-6)
+    assert weighed["worst_set"] == {"a": 1, "b": 1}
+
+
+def test_exact_for_people() -> None:
+    words = ["model", "exact", "--placement", "a,a,b", "--min-replicas", "2"]
+    said = RUNNER.invoke(app, words, catch_exceptions=False).output
+    assert "RF 3 on a a b, M=2, R=1" in said
+    assert "worst, ISR a a" in said
+    assert "one rack may be the only one with them" in said
+    never = RUNNER.invoke(app, ["model", "exact", "--placement", "a,a", "--min-racks", "2"], catch_exceptions=False)
+    assert "always refused: the replicas are in 1 of 2 racks" in never.output
+
+
+def test_plan_as_json_and_for_people(tmp_path: Path) -> None:
+    stem = tmp_path / "made" / "plan"
+    told = runs("plan", "--racks", "a:2,b:2,c:1", "--picture", str(stem))
+    assert len(told["choices"]) == len(all_of(ROOM))
+    best = told["choices"][told["advice"][0]["choice"]]
+    assert (best["placement"], best["rf"], best["min_replicas"]) == ({"a": 1, "b": 1, "c": 1}, 3, 2)
+    assert best["min_racks"] == [1, 2]
+    assert (best["storage_factor"], best["cross_rack_copies"]) == (3, 2)
+    assert stem.with_name("plan.png").read_bytes().startswith(b"\x89PNG")
+    drawn = stem.with_name("plan.svg").read_text(encoding="utf-8")
+    # RF 2 on a b, RF 3 on a b c, RF 4 on a a b c and RF 5
+    assert drawn.count("M=2 R=2") == 4
+    again = tmp_path / "again"
+    said = RUNNER.invoke(app, ["plan", "--racks", "a:2,b:2,c:1", "--picture", str(again)], catch_exceptions=False)
+    assert again.with_name("again.svg").read_text(encoding="utf-8") == drawn
+    assert "Keep writing with one rack away: RF 3 on a b c, M=2, R=2" in said.output.replace("\n", " ")
+
+
+def test_a_picture_of_nothing_to_fear(tmp_path: Path) -> None:
+    """Logarithms have no place for what never happens."""
+    words = ["--broker-away", "0", "--rack-away", "0", "--picture", str(tmp_path / "plan")]
+    assert runs("plan", "--racks", "a,b", *words)["choices"]
+    assert (tmp_path / "plan.png").is_file()
+
+
+def test_plan_of_what_is_asked_for() -> None:
+    only = runs("plan", "--racks", "a:2,b:2,c:1", "--placement", "a,a,b", "--placement", "a:2,b:1")
+    assert {json.dumps(one["placement"]) for one in only["choices"]} == {'{"a": 2, "b": 1}'}
+    assert {one["rf"] for one in runs("plan", "--racks", "a:2,b:2", "--rf", "4", "--rf", "2")["choices"]} == {2, 4}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["model", "exact", "--placement", "a:13"], "--placement a:13: 13 replicas: at most 12"),
+        (["model", "exact", "--placement", "a,b", "--min-replicas", "3"], "--min-replicas 3: the placement has 2"),
+        (["model", "exact", "--placement", "a,b", "--min-racks", "3"], "--min-racks 3: the placement has 2"),
+        (["model", "exact", "--placement", "a", "--broker-away", "2"], "--broker-away 2: expected a probability"),
+        (["model", "exact", "--placement", "a", "--elr", "on"], "--elr on: expected one of racks, replicas, off"),
+        (["model", "exact", "--placement", "a", "--window", "2 days"], "--window 2 days: expected a duration"),
+        (["plan", "--racks", "a:2", "--rf", "3"], "--rf 3: --racks has 2 brokers"),
+        (["plan", "--racks", "a:2,b:2", "--placement", "a,d"], "there is no rack d: --racks has a, b"),
+        (["plan", "--racks", "a:2", "--rf", "1", "--placement", "a"], "--rf and --placement"),
+        (["plan", "--racks", "a:2", "--picture", "/dev/null/plan"], "--picture /dev/null/plan: "),
+    ],
+)
+def test_bad_values_are_told_in_one_line(words: list[str], said: str) -> None:
+    assert said in fails(*words)
+
+
+def test_times_of_a_year() -> None:
+    year_s = 365.25 * 24 * 3600
+    found = [of_a_year(seconds / year_s) for seconds in (0, 1e-5, 0.0023, 4.21, 90, 7200, 90000, year_s)]
+    assert found == ["never", "<1 ms", "2.3 ms", "4.2 s", "1.5 min", "2.0 h", "1.0 d", "always"]
+
+
+# The documents.
+
+
+def test_the_defaults_of_the_document_are_those_of_the_commands() -> None:
+    text = (paths.REPO / "kip" / "README.md").read_text(encoding="utf-8")
+    for default in ch.DEFAULTS:
+        assert f"| `{default.option}` | {default.value} |" in text
+
+
+def test_the_table_of_the_document_is_what_the_model_says() -> None:
+    text = (paths.REPO / "kip" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([abc, ]+) \| (\d) \| (\d) \| (.+) \|$", text, re.MULTILINE)
+    assert len(rows) >= 12
+    for where, m, r, told in rows:
+        found, stock = (
+            weigh(placement(where, "it"), min_replicas=int(m), min_racks=int(r), chances=ch.usual(), elr=elr)
+            for elr in ELRS[:2]
+        )
+        assert told.split(" | ") == [
+            of_a_year(found.refused.total),
+            of_a_year(found.one_rack_alone),
+            chance(found.worst.total),
+            chance(stock.worst.total),
+            str(max(0, found.writes_without_racks)),
+            str(max(0, found.outlives_racks)),
+        ], f"{where} {m} {r}"
+
+
+def test_the_picture_of_the_document_is_what_the_command_draws(tmp_path: Path) -> None:
+    made = tmp_path / "plan"
+    RUNNER.invoke(app, ["plan", "--racks", "a:2,b:2,c:1", "--picture", str(made)], catch_exceptions=False)
+    old, new = (
+        re.findall(r"<text[^>]*>([^<]*)</text>", path.read_text(encoding="utf-8"))
+        for path in (paths.REPO / "kip" / "evidence" / "plan.svg", made.with_name("plan.svg"))
+    )
+    assert len(new) > 30
+    assert old == new
