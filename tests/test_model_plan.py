@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import re
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from typer.testing import CliRunner
 
 from pyhooks import paths
@@ -23,7 +25,7 @@ from pyhooks.model import chances as ch
 from pyhooks.model.choices import Choice, advice, choices, cross_rack
 from pyhooks.model.exact import ELRS, weigh
 from pyhooks.model.placement import Placement, parse, placement, shapes
-from pyhooks.model.show import chance, of_a_year
+from pyhooks.model.show import chance, of_a_year, print_plan
 
 ROOM = {"a": 2, "b": 2, "c": 1}
 RUNNER = CliRunner()
@@ -254,6 +256,17 @@ def test_plan_as_json_and_for_people(tmp_path: Path) -> None:
     said = RUNNER.invoke(app, ["plan", "--racks", "a:2,b:2,c:1", "--picture", str(again)], catch_exceptions=False)
     assert again.with_name("again.svg").read_text(encoding="utf-8") == drawn
     assert "Keep writing with one rack away: RF 3 on a b c, M=2, R=2" in said.output.replace("\n", " ")
+
+
+def test_the_table_fits_a_terminal_of_80_columns_and_greys_what_is_beaten() -> None:
+    found = all_of(ROOM)
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
+    print_plan(console, found, advice(found), ch.usual())
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert "…" not in "".join(lines)
+    assert any("a a b b c" in line for line in lines)
+    assert sum(" \x1b[90m " in line for line in lines) == sum(one.dominated for one in found) > 0
 
 
 def test_a_picture_of_nothing_to_fear(tmp_path: Path) -> None:

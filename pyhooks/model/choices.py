@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from pyhooks.model.chances import Chances
 from pyhooks.model.exact import Weighed, cells, weigh_cells
 from pyhooks.model.placement import Placement
@@ -76,10 +78,7 @@ def choices(placements: Iterable[Placement], chances: Chances) -> tuple[Choice, 
         chances: of failures.
     """
     found = [choice for placement in placements for choice in _of_placement(placement, chances)]
-    return tuple(
-        replace(one, dominated=any(_beats(other.merits, one.merits) for other in found if other is not one))
-        for one in found
-    )
+    return tuple(replace(one, dominated=beaten) for one, beaten in zip(found, _beaten(found), strict=True))
 
 
 def _of_placement(placement: Placement, chances: Chances) -> Iterable[Choice]:
@@ -99,12 +98,11 @@ def _of_placement(placement: Placement, chances: Chances) -> Iterable[Choice]:
             yield last
 
 
-def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether ``one`` is nowhere more and somewhere less; sums of floats that should be equal count as equal."""
+def _beaten(found: Sequence[Choice]) -> list[bool]:
+    """Of each whether another is nowhere more and somewhere less; sums of floats that should be equal count as such."""
+    merits = np.array([one.merits for one in found], dtype=np.float64).reshape(-1, 4)
     slack = 1 + 1e-9
-    return all(a <= b * slack for a, b in zip(one, other, strict=True)) and any(
-        a * slack < b for a, b in zip(one, other, strict=True)
-    )
+    return [bool(((merits <= own * slack).all(axis=1) & (merits * slack < own).any(axis=1)).any()) for own in merits]
 
 
 @dataclass(frozen=True)

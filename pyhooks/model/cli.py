@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import track
 
 from pyhooks.errors import RackgateError
 from pyhooks.model import chances as ch
@@ -134,7 +135,17 @@ def plan_command(
     from pyhooks.model import show
     from pyhooks.model.choices import advice, choices
 
-    found = choices(_placements(room, rf or [], where or []), numbers)
+    err = Console(stderr=True)
+    found = choices(
+        track(
+            _placements(room, rf or [], where or []),
+            description="weighing placements",
+            console=err,
+            transient=True,
+            disable=not err.is_terminal,
+        ),
+        numbers,
+    )
     given = advice(found)
     if picture is not None:
         from pyhooks.model.picture import write

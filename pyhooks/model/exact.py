@@ -35,8 +35,9 @@ What is left out
 - Time. Who comes back is in the ISR, and who leaves is out of it, at once; nobody copies a record within the window,
   neither one that was away nor one that was replaced, so losses are told too high rather than too low.
 - The wait for a holder: where all replicas were away, those that come back first may be others than the last ISR, and
-  must wait for one of it. Each such wait begins at a moment with nobody there, so its share of time is of the order of
-  "no leader", to which it would have to be added.
+  must wait for one of it. There is none where 2 M > RF. Else it comes after "no leader" and would have to be added:
+  RF - 1 times as much with M = 1, as much where the outages of two racks overlap and R is 1, next to none with R = 2
+  there (``tests/test_model_chain.py`` solves the chain of events).
 - Unclean leader election (off, as by default), acks=0 and 1, an R that is lowered in an outage, controllers.
 - Failures that make each other likelier, but for those of one rack.
 """

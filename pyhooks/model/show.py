@@ -139,7 +139,7 @@ def _times(weighed: Weighed) -> RenderableType:
         ("writes refused", refused.total, ""),
         ("  too few racks", refused.racks, "NotEnoughRacksException"),
         ("  too few replicas", refused.replicas, "NotEnoughReplicasException"),
-        ("  no leader", refused.no_leader, "nobody is there"),
+        ("  no leader", refused.no_leader, "nobody is there; waits after it not counted"),
         ("one rack acknowledges alone", weighed.one_rack_alone, ""),
     ):
         table.add_row(name, chance(value), of_a_year(value), note)
@@ -168,11 +168,11 @@ def _chances(chances: Chances) -> str:
 def print_plan(console: Console, found: Sequence[Choice], given: Sequence[Advice], chances: Chances) -> None:
     """All choices and the advice."""
     console.print(_table(found))
-    console.print(
-        Text("grey: another one is as good in refusals, worst loss, copies and those across racks, and better in one"),
-        style="dim",
-        soft_wrap=True,
-    )
+    for legend in (
+        "racks, brokers: so many, whichever, may be away and writes go on, or be lost and no acknowledged record is",
+        "grey: another one is as good in refusals, worst loss, copies and those across racks, and better in one",
+    ):
+        console.print(legend, style="dim", soft_wrap=True)
     console.print(_chances(chances), style="dim", soft_wrap=True)
     for one in sentences(given):
         console.print(one, soft_wrap=True)
@@ -193,16 +193,16 @@ def sentences(given: Iterable[Advice]) -> list[Text]:
 
 
 def _table(found: Sequence[Choice]) -> RenderableType:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("RF", justify="right")
-    table.add_column("placement", no_wrap=True)
+    table.add_column("placement", overflow="fold")
     table.add_column("M", justify="right")
     table.add_column("R", justify="right", no_wrap=True)
-    for name in ("refused\na year", "one rack\nalone", "lost\nworst", "lost\nusual"):
+    for name in ("refused\na year", "one\nrack\nalone", "lost\nworst", "lost\nusual"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("writes without", no_wrap=True)
-    table.add_column("outlives", no_wrap=True)
-    table.add_column("across\nracks", justify="right")
+    for name in ("racks,\nbrokers\naway", "racks,\nbrokers\nlost"):
+        table.add_column(name, justify="center", no_wrap=True)
+    table.add_column("across\nracks", justify="right", no_wrap=True)
     for one in found:
         weighed = one.weighed
         table.add_row(
@@ -227,11 +227,4 @@ def _span(numbers: Sequence[int]) -> str:
 
 
 def _tolerates(racks: int, brokers: int) -> str:
-    return (
-        ", ".join(
-            f"{number} {what}{'s' * (number > 1)}"
-            for number, what in ((racks, "rack"), (brokers, "broker"))
-            if number > 0
-        )
-        or "none"
-    )
+    return f"{max(0, racks)}, {max(0, brokers)}"

@@ -1,0 +1,134 @@
+"""The model of a moment against a chain of events: failures and repairs one after the other, with ISR and ELR in it.
+
+The chain knows who was the last ISR that passed the gate, so it knows the one thing that the model leaves out: that
+others who come back before any of these must wait for one. It needs rates, where the model needs probabilities alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from pyhooks.model.chances import Chances
+from pyhooks.model.exact import weigh
+from pyhooks.model.placement import placement
+
+# brokers, racks and the last ISR that passed
+State = tuple[frozenset[int], frozenset[str], frozenset[int]]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Of time: nobody is there; enough are there, but none of the last ISR; all else that is refused."""
+
+    nobody: float
+    wait: float
+    few: float
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Replicas in the racks of ``where``, one letter each; rates of failure and of repair, of brokers and of racks."""
+
+    where: str
+    m: int
+    r: int
+    broker: tuple[float, float]
+    rack: tuple[float, float]
+
+    def there(self, state: State) -> frozenset[int]:
+        return frozenset(one for one in state[0] if self.where[one] in state[1])
+
+    def enough(self, isr: frozenset[int]) -> bool:
+        return len(isr) >= self.m and len({self.where[one] for one in isr}) >= self.r
+
+    def next(self, state: State) -> Iterator[tuple[State, float]]:
+        brokers, racks, last = state
+        for one in range(len(self.where)):
+            yield (brokers ^ {one}, racks, last), self.broker[one not in brokers]
+        for rack in set(self.where):
+            yield (brokers, racks ^ {rack}, last), self.rack[rack not in racks]
+
+    def after(self, state: State) -> State:
+        """Who is there is in the ISR at once if one of the last ISR is there to lead; it is the last one if it passes."""
+        there = self.there(state)
+        return (*state[:2], there) if there & state[2] and self.enough(there) else state
+
+    def shares(self) -> Shares:
+        everyone = frozenset(range(len(self.where)))
+        states: dict[State, int] = {(everyone, frozenset(self.where), everyone): 0}
+        steps: list[tuple[int, int, float]] = []
+        todo = list(states)
+        while todo:
+            state = todo.pop()
+            for other, rate in self.next(state):
+                to = self.after(other)
+                if to not in states:
+                    states[to] = len(states)
+                    todo.append(to)
+                steps.append((states[state], states[to], rate))
+        flow = np.zeros((len(states), len(states)))
+        for before, later, rate in steps:
+            flow[later, before] += rate
+            flow[before, before] -= rate
+        flow[-1, :] = 1.0  # the shares add up to one; one of the equations follows from the others
+        ones = np.zeros(len(states))
+        ones[-1] = 1.0
+        share = np.linalg.solve(flow, ones)
+        nobody = wait = few = 0.0
+        for state, number in states.items():
+            there = self.there(state)
+            if not there:
+                nobody += share[number]
+            elif not self.enough(there):
+                few += share[number]
+            elif not there & state[2]:
+                wait += share[number]
+        return Shares(nobody, wait, few)
+
+
+def both(where: str, m: int, r: int, broker: tuple[float, float], rack: tuple[float, float]) -> tuple[Shares, Shares]:
+    """Of the chain, and of the model, which knows no wait."""
+    found = Chain(where, m, r, broker, rack).shares()
+    chances = Chances(broker[0] / sum(broker), rack[0] / sum(rack), 0.0, 0.0)
+    weighed = weigh(placement(",".join(where), "it"), min_replicas=m, min_racks=r, chances=chances)
+    refused = weighed.refused
+    return found, Shares(refused.no_leader, 0.0, refused.replicas + refused.racks)
+
+
+@pytest.mark.parametrize(
+    ("where", "m", "r"), [("abc", 2, 1), ("aab", 2, 2), ("aab", 1, 1), ("aabb", 2, 2), ("aabc", 2, 2)]
+)
+@pytest.mark.parametrize(("broker", "rack"), [((0.02, 1.0), (0.01, 0.3)), ((0.05, 1.0), (0.01, 3.0))])
+def test_what_is_refused_for_want_of_replicas_is_the_same(
+    where: str, m: int, r: int, broker: tuple[float, float], rack: tuple[float, float]
+) -> None:
+    chain, model = both(where, m, r, broker, rack)
+    assert chain.nobody == pytest.approx(model.nobody, rel=1e-6)
+    assert chain.few == pytest.approx(model.few, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("where", ["ab", "abc", "abcd"])
+def test_with_m_1_the_wait_is_rf_minus_1_times_no_leader(where: str) -> None:
+    """Who was there last is the last to come back as often as anybody else; racks that never fail, equal repairs."""
+    chain, _ = both(where, 1, 1, (0.002, 1.0), (1e-12, 1.0))
+    assert chain.wait / chain.nobody == pytest.approx(len(where) - 1, rel=0.01)
+
+
+@pytest.mark.parametrize(("where", "m"), [("abc", 2), ("abc", 3), ("aab", 2)])
+def test_with_m_above_half_nobody_waits(where: str, m: int) -> None:
+    """Any two sets of M have a member in common."""
+    chain, _ = both(where, m, 1, (0.05, 1.0), (0.02, 0.5))
+    assert chain.wait == pytest.approx(0.0, abs=1e-12)
+
+
+def test_two_racks_that_are_lost_one_after_the_other_wait_without_r_and_not_with_it() -> None:
+    """R=1: half of the time the rack that is back first has nothing of what the other took alone. R=2: nobody did."""
+    rates = ((0.001, 1.0), (0.003, 0.3))
+    without, _ = both("aabb", 2, 1, *rates)
+    assert without.wait == pytest.approx(without.nobody, rel=0.05)
+    required, _ = both("aabb", 2, 2, *rates)
+    assert required.wait < required.nobody * 1e-6
