@@ -53,7 +53,7 @@ class Chain:
             yield (brokers, racks ^ {rack}, last), self.rack[rack not in racks]
 
     def after(self, state: State) -> State:
-        """Who is there is in the ISR at once if one of the last ISR is there to lead; it is the last one if it passes."""
+        """Who is there is in the ISR if one of the last ISR is there to lead; and that ISR is the last if it passes."""
         there = self.there(state)
         return (*state[:2], there) if there & state[2] and self.enough(there) else state
 
