@@ -190,7 +190,7 @@ def _crowded(choice: Choice) -> int:
 def goes_on(racks: int, brokers: int) -> str:
     """How many, whichever, may be away while writes are taken, in words."""
     if racks < 1 and brokers < 1:
-        return "writes stop as soon as one broker is away"
+        return "one broker that is away can stop writes"
     stops = "; without a rack they may stop" if racks < 1 else ""
     return f"writes go on while any {_either(racks, brokers)} away{stops}"
 

@@ -85,9 +85,9 @@ def exact_command(
     """Weighs one placement: exact sums over all failures of its brokers and racks.
 
     How often acks=all is refused and why, how often one rack acknowledges alone, how likely acknowledged records are
-    lost. Lost is what all that may lead had: "worst" is over all ISRs that M and R allow, "usual" is by the ISR of a
-    random moment, "whole" while all replicas are in the ISR. What is modelled and what is left out:
-    pyhooks/model/exact.py.
+    lost: if all that can lead are destroyed. At "worst" these are the likeliest to be destroyed that M, R and ELR
+    allow, "usual" is by the ISR of a random moment, "whole" while all replicas are in it. What is modelled and what is
+    left out: pyhooks/model/exact.py.
     """
     numbers = ch.chances(broker_away, rack_away, broker_destroyed, rack_destroyed, window)
     made = placement(where, "--placement")

@@ -120,8 +120,8 @@ def print_exact(console: Console, weighed: Weighed, chances: Chances) -> None:
     console.print()
     console.print(_times(weighed))
     console.print(_losses(weighed))
-    console.print("worst: whichever ISR the gate lets acknowledge · usual: the ISR of a random moment", style="dim")
-    console.print("whole: all replicas are in the ISR · lost is what all that may lead had", style="dim")
+    console.print("worst: whichever may come to be all that can lead · usual: the ISR of a random moment", style="dim")
+    console.print("whole: all replicas are in the ISR · lost: all of them are destroyed within the window", style="dim")
     console.print(_chances(chances), style="dim", soft_wrap=True)
     for one in (
         goes_on(weighed.writes_without_racks, weighed.writes_without_brokers),
