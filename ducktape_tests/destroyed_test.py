@@ -10,7 +10,7 @@ from typing import Any
 from ducktape.mark.resource import cluster
 
 from ducktape_tests.destruction import Round, draw
-from ducktape_tests.drill import NEEDS, Drill, Load, must_hold, spec
+from ducktape_tests.drill import NEEDS, NIMBLE, Drill, Load, must_hold, spec
 from pyhooks.checker.delivery import Losses, losses
 from pyhooks.checker.records import Records
 from pyhooks.checker.verdict import Verdict
@@ -81,7 +81,8 @@ class DestroyedTest(_Destroyed):
         with self.driven([spec(one.topic, one.replicas, one.min_replicas, 2) for one in drawn], []):
             for one in drawn:
                 self.logger.info("seed %d: %s", self.seed, one.text)
-                with self.loaded([Load(one.topic, mode, rate_per_s=RATE_PER_S) for mode in ("plain", "idempotent")]):
+                plain = Load(one.topic, rate_per_s=RATE_PER_S, more=NIMBLE)
+                with self.loaded([plain, Load(one.topic, "idempotent", rate_per_s=RATE_PER_S)]):
                     self.history.note("test", "round", "info", seed=self.seed, number=one.number, text=one.text)
                     self._round(one)
         self.drain()

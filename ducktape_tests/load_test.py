@@ -104,6 +104,7 @@ class LoadTest(Drill):
         self.others = [one.name for one in others]
         self.gated = [one.name for one in gated]
         many.create(self.kafka.admin, self.wide, SETTLED_S)
+        self.kafka.wait_logs(self.wide, SETTLED_S)
 
     def _go_through(self, arm: str) -> None:
         bootstrap = self.kafka.topology.bootstrap

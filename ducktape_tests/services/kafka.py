@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from ducktape_tests.services.hosts import HOME, Hosts
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import kafka, moving, tools
 from pyhooks.cluster.lab import ACTIVE_CONTROLLER, BOOT_TIMEOUT_S
+from pyhooks.cluster.many import Wide
 from pyhooks.cluster.topology import Node, Topology
 from pyhooks.wait import wait_for
 
@@ -93,6 +95,27 @@ class RackKafka(Hosts, Service):
             return all(self.accounts[node.name].ssh(check, allow_fail=True) == 0 for node in nodes)
 
         wait_for(there, what=f"logs of {topic} on brokers {sorted(brokers)}", timeout_s=timeout_s, interval_s=0.3)
+
+    def wait_logs(self, wide: Sequence[Wide], timeout_s: float) -> None:
+        """Waits until each replica of all partitions has a log.
+
+        A leader that has none yet refuses the first record of an idempotent producer, may take the second one, since it
+        knows nothing of that producer, and refuses the first for ever then (OutOfOrderSequenceException, 4.3.1).
+        """
+        wanted: defaultdict[int, set[str]] = defaultdict(set)
+        for one in wide:
+            for number, placement in enumerate(one.placements):
+                for broker in placement:
+                    wanted[broker].add(f"{one.name}-{number}")
+
+        def there() -> bool:
+            return all(
+                wanted[node.node_id] <= set(self.run_on(node, f"ls {self.data}").split())
+                for node in self.topology.brokers
+            )
+
+        count = sum(map(len, wanted.values()))
+        wait_for(there, what=f"the logs of {count} replicas", timeout_s=timeout_s, interval_s=0.5)
 
     def elect_preferred(self) -> None:
         """Has the first replica of each partition lead, where it is in sync; Kafka does so every 5 minutes by itself.
