@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pyhooks.model.chances import Chances
 from pyhooks.model.exact import weigh
@@ -27,6 +28,27 @@ class Shares:
     nobody: float
     wait: float
     few: float
+
+
+def stationary(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The shares of time in each state, by Grassmann, Taksar and Heyman (1985): nothing is subtracted.
+
+    Not by LAPACK: in a process with a JVM, as other tests leave it, that ends in a segmentation fault from 200 unknowns
+    on (numpy 2.4, OpenJDK 17), most likely as its frames reach the guard pages of the main thread's stack.
+
+    Args:
+        rates: from the state of a row to that of a column; what leads from a state to itself does not matter.
+    """
+    left = rates.copy()
+    for last in range(len(left) - 1, 0, -1):
+        left[:last, last] /= left[last, :last].sum()
+        left[:last, :last] += np.multiply.outer(left[:last, last], left[last, :last])
+    share = np.zeros(len(left))
+    share[0] = 1.0
+    for state in range(1, len(left)):
+        share[state] = (share[:state] * left[:state, state]).sum()
+    share /= share.sum()
+    return share
 
 
 @dataclass(frozen=True)
@@ -70,14 +92,10 @@ class Chain:
                     states[to] = len(states)
                     todo.append(to)
                 steps.append((states[state], states[to], rate))
-        flow = np.zeros((len(states), len(states)))
+        rates = np.zeros((len(states), len(states)))
         for before, later, rate in steps:
-            flow[later, before] += rate
-            flow[before, before] -= rate
-        flow[-1, :] = 1.0  # the shares add up to one; one of the equations follows from the others
-        ones = np.zeros(len(states))
-        ones[-1] = 1.0
-        share = np.linalg.solve(flow, ones)
+            rates[before, later] += rate
+        share = stationary(rates)
         nobody = wait = few = 0.0
         for state, number in states.items():
             there = self.there(state)
