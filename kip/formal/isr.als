@@ -1,0 +1,667 @@
+/*
+ * One partition of a topic with min.insync.replicas (M) and min.insync.racks (R) on Apache Kafka 4.3.1 with the series in
+ * patch/4.3.1: who is in the ISR and the ELR, who leads, how far the high watermark is, and what racks that fail can do to it.
+ *
+ * Names in the comments are of Kafka: PCB = PartitionChangeBuilder, RCM = ReplicationControlManager, CCM =
+ * ConfigurationControlManager (all of the controller), Partition = kafka.cluster.Partition (of brokers). "Patch n" is the n-th of
+ * the series. kip/README.md tells what is checked, within which bounds, and what is not in the model.
+ *
+ * All brokers of the model are the replicas. A step is one thing that happens; Stutter is none. Where Kafka is determined by
+ * something that is not here (the order of replicas, how long a follower may lag) the model may do any of it.
+ */
+module isr
+
+open util/ordering[Epoch] as epochs
+open util/ordering[Record] as records
+
+-- What the series consists of, so that a piece can be taken out. AppendGate: Partition.appendRecordsToLeader, patch 8.
+-- AfterAppendGate: Partition.checkEnoughReplicasReachOffset, patch 9. HighWatermarkGate: Partition.maybeIncrementLeaderHW, patch
+-- 10. CommittedIsr: all three count PartitionState.isr and not maximalIsr. RackAwareElr: PCB.maybePopulateTargetElr, patch 26.
+-- RaiseGuard: RCM.validateAlterPartitionData, patch 26. KeptElr: RCM.recordsToKeepElrs, patch 28.
+abstract sig Feature {}
+one sig AppendGate, AfterAppendGate, HighWatermarkGate, CommittedIsr, RackAwareElr, RaiseGuard, KeptElr extends Feature {}
+sig Patched in Feature {}
+
+-- A number of replicas or of racks. Three of each are the most that is ever required here.
+abstract sig Level {}
+one sig One, Two, Three extends Level {}
+
+sig Rack {}
+
+-- Records in the order in which they are appended by whomever. A log is a set of them: two logs that share a record share all
+-- before it, since followers copy from the start and truncate to what they have in common with their leader.
+sig Record {}
+sig AcksAll in Record {} -- sent with acks=all; the others with acks=1
+
+-- Leader epochs (PartitionRegistration.leaderEpoch), and who leads in them, if anybody.
+sig Epoch { leads: lone Broker }
+
+sig Broker {
+  rack: one Rack,
+
+  -- on disk
+  var log: set Record,
+  var hw: set Record, -- what is below the high watermark, as this broker knows it
+
+  -- what a running broker knows of the partition: Partition.leaderEpoch; of a leader only: PartitionState.isr, the replica that it
+  -- has asked to add (PendingExpandIsr), the ISR in the answer to its request, on its way (AlterPartitionResponse),
+  -- leaderEpochStartOffset, Replica.logEndOffset, and of whom it has heard since they registered (Replica.brokerEpoch)
+  var view: lone Epoch,
+  var viewIsr: set Broker,
+  var pending: lone Broker,
+  var answer: set Broker,
+  var start: set Record,
+  var ends: Broker -> Record,
+  var heard: set Broker,
+
+  -- what this broker requires: Partition.minInSyncRacksOf, LogConfig.minInSyncReplicas
+  var viewR: one Level,
+  var viewM: one Level
+}
+
+-- What the controller knows: PartitionRegistration (isr, elr, lastKnownElr, leaderEpoch), BrokerRegistration.fenced, the configs of
+-- the topic, and which brokers have not reported yet that they know of the last raise (CCM.minIsrOffset, patch 26).
+var sig Isr in Broker {}
+var sig Elr in Broker {}
+var lone sig LastKnown in Broker {}
+var one sig Current in Epoch {}
+var sig Active in Broker {}
+var one sig R in Level {}
+var one sig M in Level {}
+var sig Behind in Broker {}
+
+-- What is so: whose process runs, and who would register as after an unclean shutdown (no .kafka_cleanshutdown on its disk).
+var sig Up in Broker {}
+var sig Unclean in Broker {}
+
+-- For the promise: records that were below the high watermark of some leader, so that consumers may have seen them; those of them
+-- of which a producer with acks=all was told; the appended ones; members of the ISR or ELR that came back after an unclean
+-- shutdown and are not in the ISR again; and the least number of racks that was required since the ISR spanned that many.
+var sig Committed in Record {}
+var sig Acked in Record {}
+var sig Appended in Record {}
+var sig Damaged in Broker {}
+var one sig Guarantee in Level {}
+var lone sig Void in Epoch {} -- since when as many are damaged: nothing is promised from then on
+
+-- For pictures: what happens in a step, and to whom.
+abstract sig Event {}
+one sig Append, Fetch, AskToAdd, Add, Refuse, Shrink, Answer, Learn, Kill, Destroy, Stop, Fence, Register, Unfence, Prefer, Alter,
+  Stutter extends Event {}
+var one sig Now in Event {}
+var sig Whom in Broker {}
+
+---------------------------------------------------------------------------------------------------------------------------------
+-- Counting
+
+pred three[s: set Broker] { some disj x, y, z: Broker | x + y + z in s }
+
+-- min(level, replication factor): Partition.effectiveMinIsr, effectiveMinRacks, PCB.spansMinRacks, RCM.getTopicEffectiveMinIsr
+fun capped[k: Level]: Level { three[Broker] => k else lone Broker => One else lower[k, Two] }
+
+fun lower[a, b: Level]: Level { One in a + b => One else Two in a + b => Two else Three }
+
+pred raised[from, to: Level] { from != to and lower[from, to] = from }
+
+pred many[s: set Broker, k: Level] { k = One => some s else k = Two => not lone s else three[s] }
+
+pred spans[s: set Broker, k: Level] {
+  k = One => some s else k = Two => not lone s.rack else some disj x, y, z: Rack | x + y + z in s.rack
+}
+
+---------------------------------------------------------------------------------------------------------------------------------
+-- The controller changes the partition
+
+-- Whether the ELR is to be remembered: the first condition of PCB.maybePopulateTargetElr.
+pred forgetful[isr: set Broker] {
+  many[isr, capped[M]]
+  RackAwareElr in Patched implies spans[isr, capped[R]]
+}
+
+-- RCM.isShort, patch 26
+pred short[isr: set Broker] { not (many[isr, capped[M]] and spans[isr, capped[R]]) }
+
+-- PCB.build without reassignments, unclean election off. "isr" is targetIsr, "unclean" uncleanShutdownReplicas, "fit"
+-- isAcceptableLeader; "picks" are those that may be chosen: all, or the preferred one.
+pred change[isr, unclean, fit, picks: set Broker] {
+  let elr = forgetful[isr] => none else Elr + Isr - isr - unclean, -- maybePopulateTargetElr
+      valid = fit & (some isr => isr else elr), -- isValidNewLeader
+      old = Current.leads {
+    (some old & valid and Broker in picks) => { -- electAnyLeader: the leader meets all the constraints
+      Current' = Current
+      Isr' = isr
+      Elr' = elr
+      LastKnown' = LastKnown
+    } else some valid & picks => { -- tryElection, from the ISR or, if that is empty, from the ELR
+      Current' = Current.next
+      some Current'.leads & valid & picks
+      Isr' = (some isr => isr else Current'.leads)
+      Elr' = elr - Current'.leads
+      no LastKnown' -- maybeUpdateLastKnownLeader
+    } else (no isr + elr and some LastKnown & fit) => { -- canElectLastKnownLeader
+      Current' = Current.next
+      Current'.leads = LastKnown
+      Isr' = LastKnown
+      no Elr'
+      no LastKnown'
+    } else {
+      Isr' = isr
+      Elr' = elr
+      no old => {
+        Current' = Current
+        LastKnown' = LastKnown
+      } else {
+        Current' = Current.next
+        no Current'.leads
+        LastKnown' = (some LastKnown => LastKnown else old)
+      }
+    }
+  }
+}
+
+-- The books of the promise after a change; "harmed" are members that have been damaged by it.
+pred account[harmed: set Broker] {
+  spans[Isr', capped[R']] => {
+    no Damaged'
+    Guarantee' = capped[R']
+  } else {
+    Damaged' = Damaged + harmed - Isr'
+    Guarantee' = lower[Guarantee, capped[R']]
+  }
+  (some Void or spans[Damaged + harmed, Guarantee] or spans[Damaged', Guarantee']) => some Void' else no Void'
+}
+
+pred samePartition {
+  Isr' = Isr
+  Elr' = Elr
+  LastKnown' = LastKnown
+  Current' = Current
+  Damaged' = Damaged
+  Guarantee' = Guarantee
+  Void' = Void
+}
+
+pred sameConfigs {
+  R' = R
+  M' = M
+  Behind' = Behind
+}
+
+pred sameBrokers {
+  Up' = Up
+  Active' = Active
+  Unclean' = Unclean
+}
+
+pred sameLogs {
+  log' = log
+  hw' = hw
+  Committed' = Committed
+  Acked' = Acked
+  Appended' = Appended
+}
+
+pred sameViews {
+  view' = view
+  viewIsr' = viewIsr
+  pending' = pending
+  answer' = answer
+  start' = start
+  ends' = ends
+  heard' = heard
+  viewR' = viewR
+  viewM' = viewM
+}
+
+---------------------------------------------------------------------------------------------------------------------------------
+-- The high watermark
+
+pred leading[b: Broker] { b in Up and b.view.leads = b }
+
+-- The members whose racks count, of a leader that has this ISR and this pending member.
+fun counted[isr, pending: set Broker]: set Broker { CommittedIsr in Patched => isr else isr + pending }
+
+-- Partition.maybeIncrementLeaderHW, on what the leader knows after the step; then the requests that wait for it are answered
+-- (DelayedProduce, Partition.checkEnoughReplicasReachOffset).
+pred advance[l: Broker] {
+  let isr = l.viewIsr', maximal = isr + l.pending', enough = spans[counted[isr, l.pending'], capped[l.viewR']] {
+    l.hw' = l.hw + ((many[isr, capped[l.viewM']] and (HighWatermarkGate in Patched implies enough)) =>
+      { r: l.log' | all m: maximal - l | r in m.(l.ends') } else none)
+    Committed' = Committed + l.hw'
+    Acked' = Acked + ((AfterAppendGate in Patched implies enough) => AcksAll & (l.hw' - l.hw) else none)
+  }
+}
+
+-- Partition.appendRecordsToLeader. With acks=all it is refused while the ISR is short; with acks=1 it is not.
+pred append[l: Broker] {
+  Now = Append and Whom = l
+  leading[l]
+  one r: Record - Appended {
+    r.prevs in Appended
+    r in AcksAll implies many[l.viewIsr, capped[M]] and
+      (AppendGate in Patched implies spans[counted[l.viewIsr, l.pending], capped[l.viewR]])
+    log' = log + l -> r
+    Appended' = Appended + r
+  }
+  all b: Broker - l | b.hw' = b.hw
+  advance[l]
+  samePartition and sameConfigs and sameBrokers and sameViews
+}
+
+-- Followers truncate to what they have in common with their leader and fetch as much as they get (AbstractFetcherThread). The
+-- leader learns of their ends by the same request, that is of what they had before, or by the next one that comes at once
+-- (Partition.updateFollowerFetchState).
+pred fetch[l: Broker, followers: set Broker] {
+  Now = Fetch
+  leading[l]
+  some followers and followers in Up - l
+  all f: followers {
+    f.view = l.view
+    f.log & l.log in f.log'
+    f.log' in l.log
+    l.log & f.log'.prevs in f.log'
+    f.hw' = f.log' & (f.hw + l.hw)
+    f.(l.ends') = f.log' or f.(l.ends') = f.log & l.log
+  }
+  all f: Broker - followers | f.(l.ends') = f.(l.ends)
+  all b: Broker - l | b.ends' = b.ends and b.heard' = b.heard
+  l.heard' = l.heard + followers - (l.pending - l.heard) -- a request that is under way keeps the broker epoch that it has
+  all b: Broker - l - followers | b.log' = b.log and b.hw' = b.hw
+  l.log' = l.log
+  advance[l]
+  Appended' = Appended
+  view' = view and viewIsr' = viewIsr and pending' = pending and answer' = answer and start' = start and viewR' = viewR and viewM' = viewM
+  samePartition and sameConfigs and sameBrokers
+}
+
+---------------------------------------------------------------------------------------------------------------------------------
+-- The leader changes the ISR
+
+-- RCM.validateAlterPartitionData: the request is of the leader, who knows the partition as it is, and all members are fit
+-- (ineligibleReplicasForIsr); a leader that may not know yet of a raised R may not make the ISR short while somebody is, or
+-- becomes, eligible (patch 26).
+pred accepted[l: Broker, isr: set Broker] {
+  l.view = Current and Current.leads = l and l.viewIsr = Isr
+  isr in Active
+  not (RaiseGuard in Patched and R != One and l in Behind and (some Elr or Isr not in isr) and short[isr])
+}
+
+-- Partition.maybeExpandIsr, prepareIsrExpand: the follower has what the leader had when it took over, and what is committed
+pred askToAdd[l, f: Broker] {
+  Now = AskToAdd and Whom = f
+  leading[l]
+  no l.pending + l.answer
+  f in l.heard - l.viewIsr
+  l.start + l.hw in f.(l.ends)
+  pending' = pending + l -> f
+  all b: Broker - l | b.hw' = b.hw
+  advance[l]
+  log' = log and Appended' = Appended
+  view' = view and viewIsr' = viewIsr and answer' = answer and start' = start and ends' = ends and heard' = heard and viewR' = viewR and viewM' = viewM
+  samePartition and sameConfigs and sameBrokers
+}
+
+-- RCM.alterPartition adds the pending member. One that has registered again since the leader heard of it is not heard of.
+pred add[l: Broker] {
+  Now = Add and Whom = l.pending
+  some l.pending and no l.answer
+  l.pending in l.heard
+  accepted[l, Isr + l.pending]
+  change[Isr + l.pending, none, Active, Broker]
+  account[none]
+  answer' = answer + l -> Isr'
+  view' = view and viewIsr' = viewIsr and pending' = pending and start' = start and ends' = ends and heard' = heard and viewR' = viewR and viewM' = viewM
+  sameConfigs and sameBrokers and sameLogs
+}
+
+-- The request failed: Partition.submitAlterPartition goes back to the last committed state
+pred refuse[l: Broker] {
+  Now = Refuse and Whom = l.pending
+  leading[l]
+  some l.pending and no l.answer
+  pending' = pending - l -> Broker
+  view' = view and viewIsr' = viewIsr and answer' = answer and start' = start and ends' = ends and heard' = heard and viewR' = viewR and viewM' = viewM
+  samePartition and sameConfigs and sameBrokers and sameLogs
+}
+
+-- Partition.maybeShrinkIsr and RCM.alterPartition at once. The leader goes on to wait for those that it asked to remove
+-- (PendingShrinkIsr.maximalIsr) until it is answered.
+pred shrink[l: Broker, late: set Broker] {
+  Now = Shrink
+  leading[l]
+  no l.pending + l.answer
+  some late and late in l.viewIsr - l
+  accepted[l, Isr - late]
+  change[Isr - late, none, Active, Broker]
+  account[none]
+  answer' = answer + l -> Isr'
+  view' = view and viewIsr' = viewIsr and pending' = pending and start' = start and ends' = ends and heard' = heard and viewR' = viewR and viewM' = viewM
+  sameConfigs and sameBrokers and sameLogs
+}
+
+-- Partition.handleAlterPartitionUpdate: the leader takes over the ISR, and nothing of the configs
+pred receive[l: Broker] {
+  Now = Answer and Whom = l
+  leading[l]
+  some l.answer
+  viewIsr' = viewIsr - l -> Broker + l -> l.answer
+  pending' = pending - l -> Broker
+  answer' = answer - l -> Broker
+  all b: Broker - l | b.hw' = b.hw
+  advance[l]
+  log' = log and Appended' = Appended
+  view' = view and start' = start and ends' = ends and heard' = heard and viewR' = viewR and viewM' = viewM
+  samePartition and sameConfigs and sameBrokers
+}
+
+-- A broker applies the metadata: Partition.makeLeader or makeFollower, with R as it is in the same image (patch 23), then its
+-- heartbeat reports that. What it skips is as if it had not been on time.
+pred learn[b: Broker] {
+  Now = Learn and Whom = b
+  b in Up
+  view' = view - b -> Epoch + b -> Current
+  viewR' = viewR - b -> Level + b -> R
+  viewM' = viewM - b -> Level + b -> M
+  Behind' = Behind - b
+  all other: Broker - b {
+    other.viewIsr' = other.viewIsr and other.pending' = other.pending and other.answer' = other.answer
+    other.start' = other.start and other.ends' = other.ends and other.heard' = other.heard
+    other.hw' = other.hw
+  }
+  b != Current.leads => {
+    no b.viewIsr' and no b.pending' and no b.answer' and no b.start' and no b.ends' and no b.heard'
+    hw' = hw and Committed' = Committed and Acked' = Acked
+  } else {
+    b.viewIsr' = Isr
+    b.view = Current and b.viewIsr = Isr and no b.answer => b.pending' = b.pending else no b.pending'
+    no b.answer'
+    b.view = Current => {
+      b.start' = b.start and b.ends' = b.ends and b.heard' = b.heard
+    } else {
+      b.start' = b.log and no b.ends' and no b.heard'
+    }
+    advance[b]
+  }
+  log' = log and Appended' = Appended
+  R' = R and M' = M
+  samePartition and sameBrokers
+}
+
+---------------------------------------------------------------------------------------------------------------------------------
+-- Brokers and racks fail and come back
+
+-- A process that ends, or starts, knows nothing.
+pred forget[bs: set Broker] {
+  all b: bs | no b.view' and no b.viewIsr' and no b.pending' and no b.answer' and no b.start' and no b.ends' and no b.heard'
+  all b: Broker - bs {
+    b.view' = b.view and b.viewIsr' = b.viewIsr and b.pending' = b.pending and b.answer' = b.answer and b.start' = b.start and
+    b.ends' = b.ends and b.heard' = b.heard
+  }
+  viewR' = viewR and viewM' = viewM
+}
+
+-- A process ends, and the controller does not know. It may have ended in good order all the same.
+pred kill[b: Broker] {
+  Now = Kill and Whom = b
+  b in Up
+  Up' = Up - b
+  Unclean' = Unclean or Unclean' = Unclean + b
+  Active' = Active
+  forget[b]
+  samePartition and sameConfigs and sameLogs
+}
+
+-- Disks in one rack are gone, and what runs on them ends.
+pred destroy[bs: set Broker] {
+  Now = Destroy
+  some bs and one bs.rack
+  log' = log - bs -> Record
+  hw' = hw - bs -> Record
+  Up' = Up - bs
+  Unclean' = Unclean + bs
+  Active' = Active
+  forget[bs]
+  Committed' = Committed and Acked' = Acked and Appended' = Appended
+  samePartition and sameConfigs
+}
+
+-- RCM.handleBrokerInControlledShutdown, then the process ends in good order.
+pred stop[b: Broker] {
+  Now = Stop and Whom = b
+  b in Up & Active
+  Up' = Up - b
+  Active' = Active - b
+  Unclean' = Unclean
+  (b in Isr => change[Isr - b, none, Active - b, Broker] and account[none] else samePartition)
+  forget[b]
+  sameConfigs and sameLogs
+}
+
+-- RCM.handleBrokerFenced: heartbeats do not arrive, whether the broker runs or not.
+pred fence[b: Broker] {
+  Now = Fence and Whom = b
+  b in Active
+  Active' = Active - b
+  (b in Isr => change[Isr - b, none, Active - b, Broker] and account[none] else samePartition)
+  Up' = Up and Unclean' = Unclean
+  sameConfigs and sameLogs and sameViews
+}
+
+-- A broker starts and registers, fenced: ClusterControlManager.registerBroker, RCM.handleBrokerShutdown.
+pred register[b: Broker] {
+  Now = Register and Whom = b
+  b not in Up
+  Up' = Up + b
+  Active' = Active - b
+  Unclean' = Unclean - b
+  b in Unclean & (Isr + Elr) => {
+    change[Isr - b, b, Active - b, Broker]
+    account[b]
+  } else b in Isr => {
+    change[Isr - b, none, Active - b, Broker]
+    account[none]
+  } else samePartition
+  view' = view and viewIsr' = viewIsr and pending' = pending and answer' = answer and start' = start and ends' = ends and viewR' = viewR and viewM' = viewM
+  heard' = heard - Broker -> b
+  sameConfigs and sameLogs
+}
+
+-- RCM.handleBrokerUnfenced
+pred unfence[b: Broker] {
+  Now = Unfence and Whom = b
+  b in Up - Active
+  Active' = Active + b
+  (no Current.leads => change[Isr, none, Active + b, Broker] and account[none] else samePartition)
+  Up' = Up and Unclean' = Unclean
+  sameConfigs and sameLogs and sameViews
+}
+
+-- RCM.maybeBalancePartitionLeaders, electPreferredLeader: the leader runs on, and may not know for long.
+pred prefer[b: Broker] {
+  Now = Prefer and Whom = b
+  b in Isr & Active - Current.leads
+  change[Isr, none, Active, b]
+  account[none]
+  sameConfigs and sameBrokers and sameLogs and sameViews
+}
+
+-- An operator sets R or M: CCM.incrementalAlterConfigs with a ClearElrRecord, RCM.recordsToKeepElrs (patch 28). M is not
+-- raised, and nobody is late to learn of that, while one rack suffices: KIP-966 has a gap there, which the series leaves alone.
+pred alter {
+  Now = Alter and no Whom
+  R' != R or M' != M
+  R' = One implies no Behind and not raised[M, M']
+  Behind' = ((raised[R, R'] or raised[M, M']) => Broker else Behind)
+  (KeptElr in Patched and R != One and not spans[Isr, capped[R']]) => {
+    LastKnown' = LastKnown
+    (capped[R'] = One and not lone Elr) => {
+      one Elr' and Elr' in (some LastKnown & Elr => LastKnown & Elr else Elr)
+    } else Elr' = Elr
+  } else {
+    no Elr'
+    no LastKnown'
+  }
+  Isr' = Isr and Current' = Current
+  -- what is forgotten counts as damaged if racks did not matter until now, or do not from now on
+  account[(R = One or (R' = One and some Isr)) => Elr - Elr' else none]
+  sameBrokers and sameLogs and sameViews
+}
+
+pred stutter {
+  Now = Stutter and no Whom
+  samePartition and sameConfigs and sameBrokers and sameLogs and sameViews
+}
+
+---------------------------------------------------------------------------------------------------------------------------------
+-- Behaviour
+
+-- A new partition. Replicas that are not available when it is created are not in its ISR.
+pred init {
+  Current = first
+  some Current.leads and Current.leads in Isr
+  no Elr + LastKnown
+  Up = Broker and Active = Broker and no Unclean and no Behind
+  view = Broker -> Current
+  viewIsr = Current.leads -> Isr
+  viewR = Broker -> R
+  viewM = Broker -> M
+  no pending + answer + heard and no log + hw + start and no ends
+  no Committed + Acked + Appended
+  no Damaged and no Void
+  Guarantee = capped[R]
+}
+
+pred step {
+  (some l: Broker | append[l] or add[l] or refuse[l] or receive[l] or fetch[l, Whom] or shrink[l, Whom] or
+    (some f: Broker | askToAdd[l, f])) or
+  (some b: Broker | learn[b] or kill[b] or stop[b] or fence[b] or register[b] or unfence[b] or prefer[b]) or
+  destroy[Whom] or alter or stutter
+}
+
+pred behaviour { init and always step }
+
+---------------------------------------------------------------------------------------------------------------------------------
+-- The promise
+
+pred patched { Patched = Feature }
+
+-- A leader without a record that was committed truncates it everywhere; one whose disk is gone can do so only when it is back.
+pred leaderHolds { all l: Current.leads - Unclean | Committed in l.log }
+
+-- Whoever is in the ISR or ELR can be elected at any time.
+pred candidatesHold { all b: Isr + Elr - Unclean | Committed in b.log }
+
+assert NothingIsLost { (patched and behaviour and always no Void) implies always candidatesHold }
+
+---------------------------------------------------------------------------------------------------------------------------------
+-- Why it holds for any number of steps: what is true of every state, whatever has happened
+
+pred logsAgree {
+  Committed in Appended
+  all r: Appended | r.prevs in Appended
+  all b: Broker {
+    b.log in Appended
+    b.hw in b.log & Committed
+    b.log & b.hw.prevs in b.hw
+  }
+  all disj a, b: Broker, r: a.log & b.log | a.log & r.prevs = b.log & r.prevs
+}
+
+pred viewsAreOfThePast {
+  no Up & Unclean
+  all b: Broker {
+    b.view in Current + Current.prevs
+    b not in Up implies no b.view
+    not leading[b] implies no b.viewIsr + b.pending + b.answer + b.heard and no b.start and no b.ends
+    leading[b] implies {
+      b in b.viewIsr and b not in b.pending + b.heard and no b.pending & b.viewIsr
+      some b.answer implies b in b.answer
+      b.answer in b.viewIsr + b.pending
+      b.start in b.log
+      all f: Broker - b {
+        f.(b.ends) in b.log and b.log & f.(b.ends).prevs in f.(b.ends)
+        -- who has told this leader of its end is not led by a former one again
+        (f in Up and some f.(b.ends)) implies f.view in b.view + b.view.nexts
+        f in b.heard & Up implies some f.view and f.view in b.view + b.view.nexts
+      }
+      no b.(b.ends)
+    }
+    -- those that have reported that they know of the last raise do not require less
+    (b in Up - Behind and some b.view) implies lower[b.viewR, R] = R and lower[b.viewM, M] = M
+  }
+}
+
+pred partitionIsInOrder {
+  no Isr & Elr
+  Isr in Active
+  some Isr iff some Current.leads
+  Current.leads in Isr
+  some Current.leads implies no LastKnown
+  some Elr implies short[Isr]
+  no Isr implies lone Elr or all b: Elr | short[b] -- who leads first does not commit alone
+  no Damaged & Isr
+  spans[Isr, capped[R]] implies no Damaged and Guarantee = capped[R]
+  lower[Guarantee, capped[R]] = Guarantee
+  not spans[Damaged, Guarantee]
+  no Void
+  R = One implies no Behind
+}
+
+-- Whether a leader with this ISR would advance the high watermark, and whom it waits for: as it is, and when it has its answer.
+-- A request that may still be refused does not count.
+pred opens[l: Broker, isr: set Broker] { some isr and leading[l] and many[isr, capped[l.viewM]] and spans[isr, capped[l.viewR]] }
+fun awaited[l: Broker]: set Broker { l.viewIsr + (some l.answer => l.pending else none) }
+
+pred currentLeaderKnows {
+  all l: Current.leads & Up | l.view = Current implies {
+    Isr in awaited[l]
+    some l.answer implies Isr in l.answer
+    opens[l, l.viewIsr] implies Elr in awaited[l]
+    opens[l, l.answer] implies Elr in l.answer
+    all f: Broker - l {
+      f in Isr + Elr + l.heard - Unclean implies f.(l.ends) in f.log
+    }
+    Committed in l.start + l.hw
+    all p: l.pending & l.heard | no l.answer implies l.start + l.hw in p.(l.ends)
+  }
+}
+
+-- What a leader of before may still commit, as far as candidate b is concerned: who has moved on, or is b, tells it no more than
+-- it knows. "max" are those that it waits for.
+fun stillWaitsFor[l, b: Broker, max: set Broker]: set Broker { { m: max - l | m.view != l.view or m = b } }
+fun mayCommit[l, b: Broker, max: set Broker]: set Record { { r: l.log | all m: stillWaitsFor[l, b, max] | r in m.(l.ends) } }
+
+pred harmless[l: Broker, isr, max: set Broker] {
+  opens[l, isr] implies {
+    all b: Isr + Elr - Unclean - l | some stillWaitsFor[l, b, max] and mayCommit[l, b, max] in b.log
+    all b: Broker - l | (leading[b] and b.view in l.view.nexts) implies
+      some stillWaitsFor[l, b, max] and mayCommit[l, b, max] in b.start
+    -- who became a candidate without this leader was added by a later one
+    all b: Isr + Elr - Unclean - l - max | b.view in l.view.nexts
+  }
+}
+
+pred formerLeadersAreHarmless {
+  all l: Broker, b: Isr + Elr - Unclean - l | (leading[l] and b.view = l.view) implies Committed in l.log
+  all l: Broker | (leading[l] and l.view != Current) implies harmless[l, l.viewIsr, awaited[l]] and harmless[l, l.answer, l.answer]
+}
+
+-- Whoever held what is committed is a candidate, or damaged.
+pred holdersAreKnown {
+  (some Committed or some l: Broker | opens[l, l.viewIsr] or opens[l, l.answer]) implies spans[Isr + Elr + Damaged, Guarantee]
+  all l: Current.leads & Up | (l.view = Current and not lower[Guarantee, capped[l.viewR]] = Guarantee) implies
+    spans[Isr + Elr + Damaged, Guarantee]
+}
+
+pred invariant {
+  logsAgree and viewsAreOfThePast and partitionIsInOrder and currentLeaderKnows and formerLeadersAreHarmless and holdersAreKnown
+  candidatesHold
+}
+
+assert HoldsAtFirst { (patched and init) implies invariant }
+assert HoldsFromStepToStep { (patched and invariant and step and after no Void) implies after invariant }
+
+Small: check NothingIsLost for 3 but exactly 2 Record, exactly 3 Epoch, exactly 6 steps expect 0
+First: check HoldsAtFirst for 3 but exactly 2 Record, exactly 3 Epoch, exactly 1 steps expect 0
+Step: check HoldsFromStepToStep for 3 but exactly 2 Record, exactly 4 Epoch, exactly 2 steps expect 0
+Step4: check HoldsFromStepToStep for 4 but 3 Rack, exactly 2 Record, exactly 5 Epoch, exactly 2 steps expect 0

@@ -1,0 +1,109 @@
+"""Reads what Alloy found: the states of a trace, from its XML."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET  # noqa: S405  # the file is written by the Alloy that we started
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyhooks.errors import RackgateError
+
+Tuple = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class State:
+    """One state of a trace.
+
+    Attributes:
+        relations: name of a signature or field, without its module, to the tuples of atoms in it; those of a signature
+            have one atom each. Atoms are without the dollar sign that Alloy gives them ("Broker0").
+    """
+
+    relations: Mapping[str, frozenset[Tuple]] = field(default_factory=dict)
+
+    def atoms(self, name: str) -> frozenset[str]:
+        """The atoms of a signature.
+
+        Raises:
+            RackgateError: the instance has no such signature.
+        """
+        return frozenset(one[0] for one in self._tuples(name))
+
+    def one(self, name: str) -> str:
+        """The only atom of a signature.
+
+        Raises:
+            RackgateError: it has none, or several.
+        """
+        found = self.atoms(name)
+        if len(found) != 1:
+            raise RackgateError(f"the instance has {len(found)} atoms in {name}, not one")
+        return next(iter(found))
+
+    def join(self, atom: str, name: str) -> frozenset[str]:
+        """What a binary field relates an atom to (Alloy's ``atom.name``)."""
+        return frozenset(one[1] for one in self._tuples(name) if one[0] == atom)
+
+    def lone(self, atom: str, name: str) -> str | None:
+        """What a binary field relates an atom to, if it is not more than one thing.
+
+        Raises:
+            RackgateError: it is.
+        """
+        found = self.join(atom, name)
+        if len(found) > 1:
+            raise RackgateError(f"the instance has {len(found)} atoms in {atom}.{name}, not at most one")
+        return next(iter(found), None)
+
+    def _tuples(self, name: str) -> frozenset[Tuple]:
+        if name not in self.relations:
+            raise RackgateError(f"the instance has no {name}: is it of another model?")
+        return self.relations[name]
+
+
+def parse(text: str) -> tuple[State, ...]:
+    """The states of the trace in Alloy's XML, in order, without the repeated ones that a trace ends with.
+
+    Raises:
+        RackgateError: it is no XML of Alloy's, or has no instance.
+    """
+    try:
+        root = ET.fromstring(text)  # noqa: S314
+    except ET.ParseError as error:
+        raise RackgateError(f"Alloy's instance is no XML: {error}") from error
+    states = tuple(_state(instance) for instance in root.iter("instance"))
+    if not states:
+        raise RackgateError("Alloy's XML has no instance")
+    return states
+
+
+def read(path: Path) -> tuple[State, ...]:
+    """As ``parse``, from a file.
+
+    Raises:
+        RackgateError: the file cannot be read, or has no instance.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RackgateError(f"{path}: cannot be read: {error.strerror}") from error
+    return parse(text)
+
+
+def _state(instance: ET.Element) -> State:
+    relations: dict[str, frozenset[Tuple]] = {}
+    for element in instance:
+        if element.get("builtin") or element.get("label") is None:
+            continue
+        name = str(element.get("label")).rpartition("/")[2]
+        if element.tag == "sig":
+            relations[name] = frozenset((_atom(one),) for one in element.findall("atom"))
+        elif element.tag in ("field", "skolem"):
+            relations[name] = frozenset(tuple(_atom(one) for one in row.findall("atom")) for row in element.findall("tuple"))
+    return State(relations)
+
+
+def _atom(element: ET.Element) -> str:
+    return str(element.get("label")).rpartition("/")[2].replace("$", "")
