@@ -25,6 +25,7 @@ help:
 	@echo "make archive the overlay as one file with an install note and checksums"
 	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full takes hours and settles the bars"
 	@echo "make mutate  take one piece of the series out after another; a test of Kafka must fail each time"
+	@echo "make formal  the formal model in kip/formal: what holds, and the counter-examples without a piece of the patch (minutes)"
 	@echo "make lab-rounds    fifty labs with a random fault each; nothing of them stays behind (half an hour)"
 	@echo "make lock    renew requirements/*.lock from pyproject.toml"
 	@echo "make clean   remove build/ and out/"
@@ -120,3 +121,8 @@ lab-rounds: build
 .PHONY: mutate
 mutate: build
 	@exec $(BIN)/rackgate patch mutate
+
+# The formal model: each command within its bounds, each with the outcome that it must have; pictures of what was found.
+.PHONY: formal
+formal: $(VENV)/ready
+	@exec $(BIN)/rackgate formal

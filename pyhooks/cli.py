@@ -16,6 +16,7 @@ from pyhooks.checker.cli import JUDGE_EPILOG, judge_command
 from pyhooks.cluster.cli import lab_app
 from pyhooks.errors import RackgateError
 from pyhooks.fault.cli import broker_app, rack_app
+from pyhooks.formal.cli import FORMAL_EPILOG, formal_command
 from pyhooks.model.cli import PLAN_EPILOG, model_app, plan_command
 from pyhooks.watch.cli import WATCH_EPILOG, watch_command
 from pyhooks.workload.cli import SET_EPILOG, set_command
@@ -41,6 +42,7 @@ app.command("watch", epilog=WATCH_EPILOG)(watch_command)
 app.command("judge", epilog=JUDGE_EPILOG)(judge_command)
 app.add_typer(model_app, name="model")
 app.command("plan", epilog=PLAN_EPILOG)(plan_command)
+app.command("formal", epilog=FORMAL_EPILOG)(formal_command)
 
 
 @app.command("version")

@@ -661,7 +661,113 @@ pred invariant {
 assert HoldsAtFirst { (patched and init) implies invariant }
 assert HoldsFromStepToStep { (patched and invariant and step and after no Void) implies after invariant }
 
-Small: check NothingIsLost for 3 but exactly 2 Record, exactly 3 Epoch, exactly 6 steps expect 0
-First: check HoldsAtFirst for 3 but exactly 2 Record, exactly 3 Epoch, exactly 1 steps expect 0
+---------------------------------------------------------------------------------------------------------------------------------
+-- What is checked. "3 Rack" and the like are bounds, "steps" counts states.
+
+-- A new partition is in a state of the invariant.
+First: check HoldsAtFirst for 4 but 3 Rack, exactly 2 Record, exactly 5 Epoch, exactly 1 steps expect 0
+
+-- Whatever step comes next, it keeps the invariant: so the promise holds for any number of steps.
 Step: check HoldsFromStepToStep for 3 but exactly 2 Record, exactly 4 Epoch, exactly 2 steps expect 0
-Step4: check HoldsFromStepToStep for 4 but 3 Rack, exactly 2 Record, exactly 5 Epoch, exactly 2 steps expect 0
+
+-- The promise itself, without the invariant, in a few steps.
+Short: check NothingIsLost for 2 but exactly 2 Record, exactly 3 Epoch, exactly 5 steps expect 0
+
+pred without[missing: set Feature] { behaviour and Patched = Feature - missing }
+
+pred onlyEvents[events: set Event] { always Now in events + Stutter }
+
+-- R is 2, and all that fails is one rack, which is destroyed. Few events may happen, in an order that is easily followed: the
+-- leader knows the ISR when it appends.
+pred oneRackFails {
+  always (R = Two and no Void)
+  some r: Rack | always ((Now = Destroy implies Whom.rack = r) and (Now = Fence implies no Whom & Up))
+  eventually Now = Destroy
+  always (Now = Append implies Current.leads.viewIsr = Isr)
+}
+
+pred seenIsLost { some l: Current.leads & Up | some Committed - l.log }
+pred ackedIsLost { some l: Current.leads & Up | some Acked - l.log }
+
+-- Without the gate at the high watermark (patch 10) a record that consumers have seen is lost with one rack.
+NoHighWatermarkGate: run {
+  without[HighWatermarkGate] and oneRackFails and onlyEvents[Append + Fetch + Shrink + Answer + Destroy + Fence]
+  Isr = Broker and M = Two and eventually seenIsLost
+} for 2 but exactly 3 Broker, exactly 1 Record, exactly 3 Epoch, exactly 8 steps expect 1
+
+-- If the gates count a replica that is about to join the ISR, an acknowledged record is lost with one rack.
+GateOnMaximalIsr: run {
+  without[CommittedIsr] and oneRackFails and onlyEvents[Append + Fetch + Shrink + Answer + AskToAdd + Destroy + Fence]
+  M = Two and eventually ackedIsLost
+} for 2 but exactly 4 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
+
+-- Without the rack-aware ELR (patch 26) an acknowledged record is lost with one rack, though another still has it.
+NoRackAwareElr: run {
+  without[RackAwareElr] and oneRackFails and onlyEvents[Append + Fetch + Shrink + Destroy + Register + Unfence]
+  Isr = Broker and M = Two and always (Now = Shrink implies some Acked) and eventually ackedIsLost
+} for 2 but exactly 3 Broker, exactly 1 Record, exactly 3 Epoch, exactly 8 steps expect 1
+
+-- With the check before the append alone an acknowledged record is lost with one rack.
+AppendGateAlone: run {
+  without[HighWatermarkGate + AfterAppendGate] and oneRackFails and onlyEvents[Append + Shrink + Answer + Destroy + Fence]
+  Isr = Broker and eventually ackedIsLost
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 6 steps expect 1
+
+-- If a lowered M clears the ELR while racks are missing (without patch 28), an acknowledged record is lost with one rack.
+NoKeptElr: run {
+  without[KeptElr] and oneRackFails and onlyEvents[Append + Fetch + Shrink + Alter + Destroy + Register + Unfence]
+  Isr = Broker and M = Two and eventually ackedIsLost
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 8 steps expect 1
+
+-- If a leader that has not seen a raised R may shrink the ISR (patch 26), a seen record is lost though all it does is stop.
+NoRaiseGuard: run {
+  without[RaiseGuard] and onlyEvents[Append + Shrink + Answer + Alter + Stop]
+  Isr = Broker and always (no Void and no Unclean) and eventually seenIsLost
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 2 Epoch, exactly 6 steps expect 1
+
+-- Where the promise ends: R racks are destroyed.
+TwoRacksDestroyed: run {
+  without[none] and onlyEvents[Append + Fetch + Destroy + Register + Unfence]
+  always R = Two and Isr = Broker and eventually ackedIsLost
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 8 steps expect 1
+
+-- Where the promise ends: R - 1 racks are destroyed, and a broker elsewhere is killed and restarted, which counts as damage.
+KilledElsewhere: run {
+  without[none] and onlyEvents[Append + Fetch + Kill + Fence + Destroy + Register + Unfence]
+  some r: Rack | always (Now = Destroy implies Whom.rack = r) and always (Now = Kill implies Whom.rack != r)
+  always R = Two and Isr = Broker and eventually ackedIsLost
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
+
+-- It happens: a rack is destroyed, and a replica is elected from the ELR that has the acknowledged record.
+ElrLeads: run {
+  without[none] and oneRackFails and onlyEvents[Append + Fetch + Shrink + Destroy + Fence]
+  Isr = Broker and M = Two and always (Now = Shrink implies some Acked)
+  eventually (some l: Elr & Up | some Acked & l.log and after l = Current.leads)
+} for 2 but exactly 3 Broker, exactly 1 Record, exactly 3 Epoch, exactly 7 steps expect 1
+
+-- It happens: the last known leader is elected with an acknowledged record.
+LastKnownLeads: run {
+  without[none] and eventually (some l: LastKnown | some Acked & l.log and after (l = Current.leads and l in Up))
+} for 1 but exactly 1 Record, exactly 3 Epoch, exactly 5 steps expect 1
+
+-- It happens: records are acknowledged where R is above the replication factor.
+CappedByReplicas: run { without[none] and always R = Three and eventually some Acked }
+for 2 but exactly 2 Broker, exactly 1 Record, exactly 1 Epoch, exactly 3 steps expect 1
+
+-- It happens: a lowered R lets a record through that waited.
+LoweredLetsThrough: run {
+  without[none] and onlyEvents[Append + Alter + Learn]
+  R = Two and one Isr and eventually (Now = Learn and Committed' != Committed)
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 1 Epoch, exactly 4 steps expect 1
+
+-- It happens: a leader that has been replaced and does not know advances its high watermark.
+FormerLeaderCommits: run {
+  without[none] and always (R = Two and no Void)
+  eventually (Now = Fetch and Committed' != Committed and all l: Broker | l.hw' = l.hw or l.view != Current)
+} for 3 but exactly 1 Record, exactly 2 Epoch, exactly 5 steps expect 1
+
+-- It happens: the controller does not attempt a request, since the leader may not know of a raised R.
+NotAttempted: run {
+  without[none] and onlyEvents[Alter]
+  eventually (some l: Isr, f: Isr - l | leading[l] and l.view = Current and l.viewIsr = Isr and not accepted[l, Isr - f])
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 1 Epoch, exactly 2 steps expect 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET  # noqa: S405  # the file is written by the Alloy that we started
+import xml.etree.ElementTree as ET  # the file is written by the Alloy that we started
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,7 +101,9 @@ def _state(instance: ET.Element) -> State:
         if element.tag == "sig":
             relations[name] = frozenset((_atom(one),) for one in element.findall("atom"))
         elif element.tag in ("field", "skolem"):
-            relations[name] = frozenset(tuple(_atom(one) for one in row.findall("atom")) for row in element.findall("tuple"))
+            relations[name] = frozenset(
+                tuple(_atom(one) for one in row.findall("atom")) for row in element.findall("tuple")
+            )
     return State(relations)
 
 

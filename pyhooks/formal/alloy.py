@@ -1,0 +1,136 @@
+"""Runs one command of a model in an Alloy of its own, headless, and tells what it found."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyhooks import paths, toml
+from pyhooks.build import maven, recipe
+from pyhooks.build.fetch import Store
+from pyhooks.errors import RackgateError
+from pyhooks.formal.model import Command
+from pyhooks.process import run
+
+PIN = paths.REPO / "kip" / "formal" / "alloy.toml"
+# Glucose comes with Alloy for Linux and macOS; sat4j is Java and runs anywhere, several times slower.
+SOLVERS = ("glucose", "minisat", "sat4j")
+_HEAP = "-Xmx2g"
+# What Alloy says, with status 1, when a command finds what it should not, or does not find what it should.
+_UNEXPECTED = "against expectation"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command came to.
+
+    Attributes:
+        command: which one.
+        found: whether it found an instance; None if it could not be run to its end.
+        seconds: by the clock on the wall, the start of Java included.
+        instance: file with what it found, or None.
+        trouble: why it could not be run to its end, or empty.
+    """
+
+    command: Command
+    found: bool | None
+    seconds: float
+    instance: Path | None = None
+    trouble: str = ""
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether it found something just if it should."""
+        return self.found is self.command.expected
+
+    def summary(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "name": self.command.name,
+            "kind": self.command.kind,
+            "what": self.command.what,
+            "bounds": self.command.bounds,
+            "expected": self.command.expected,
+            "found": self.found,
+            "as_expected": self.as_expected,
+            "seconds": round(self.seconds, 1),
+            "trouble": self.trouble,
+        }
+
+
+def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
+    """The pinned Alloy, brought by Maven if it is not there yet, and verified.
+
+    Args:
+        pin: the file that says which, and its SHA-256.
+        base: the folder to keep it in, by default ``build/alloy``.
+
+    Raises:
+        RackgateError: the file is not right, or the jar cannot be had or is another one.
+    """
+    raw = toml.read(pin, "it says which Alloy is run").get("alloy", {})
+    if not {"id", "sha256"}.issubset(raw):
+        raise RackgateError(f"{pin}: [alloy] must have id and sha256")
+    artifact = recipe.Artifact(raw["id"], raw["sha256"], ("alloy",))
+    store = Store(base or paths.BUILD / "alloy")
+    with tempfile.TemporaryDirectory(prefix="rackgate-alloy-") as work:
+        store.fetch(replace(recipe.load(), path=pin), [artifact], Path(work))
+    return store.path(artifact)
+
+
+def execute(jar: Path, model: Path, command: Command, folder: Path, *, solver: str, limit_s: float) -> Outcome:
+    """Runs a command to its end.
+
+    Args:
+        jar: the Alloy.
+        model: the model's source.
+        command: one of its commands.
+        folder: where Alloy may write; it is emptied.
+        solver: out of ``SOLVERS``.
+        limit_s: bound in seconds.
+
+    Returns:
+        The outcome; if it could not be run to its end, with why.
+    """
+    started = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder.with_suffix(".log")
+    java = maven.java_home() / "bin" / "java"
+    # one thread to collect garbage: two commands run side by side
+    words = [java, _HEAP, "-XX:+UseSerialGC", "-Djava.awt.headless=true", "-jar", jar, "exec", "--force", "--quiet"]
+    words += ["--solver", solver, "--type", "xml", "--command", command.name, "--output", folder, model]
+    try:
+        run(words, what=f"run {command.name}", log=log, timeout_s=limit_s)
+    except RackgateError as error:
+        if not log.exists() or _UNEXPECTED not in log.read_text(encoding="utf-8", errors="replace"):
+            return Outcome(command, None, time.monotonic() - started, trouble=str(error))
+    try:
+        instance = found_in(folder, command)
+    except RackgateError as error:
+        return Outcome(command, None, time.monotonic() - started, trouble=str(error))
+    return Outcome(command, instance is not None, time.monotonic() - started, instance)
+
+
+def found_in(folder: Path, command: Command) -> Path | None:
+    """The instance that Alloy's receipt tells of, or None if it tells that there is none.
+
+    Raises:
+        RackgateError: there is no receipt, or it does not tell of the command.
+    """
+    receipt = folder / "receipt.json"
+    try:
+        known = json.loads(receipt.read_text(encoding="utf-8"))["commands"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RackgateError(f"run {command.name}: Alloy left no receipt in {folder}") from error
+    if command.name not in known:
+        raise RackgateError(f"run {command.name}: Alloy's receipt in {folder} does not tell of it")
+    if not known[command.name].get("solution"):
+        return None
+    instance = folder / f"{command.name}-solution-0.xml"
+    if not instance.exists():
+        raise RackgateError(f"run {command.name}: Alloy found something and did not write it to {instance}")
+    return instance

@@ -1,0 +1,208 @@
+"""``rackgate formal``: Alloy checks the model of ISR, ELR, high watermark and election; what it finds is drawn."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from pyhooks import paths
+from pyhooks.errors import RackgateError
+from pyhooks.formal import alloy
+from pyhooks.formal.alloy import Outcome
+from pyhooks.formal.model import MODEL, Command, choose, commands
+
+WIDTH = 120  # columns, where there is no terminal
+FORMAL_EPILOG = (
+    "Examples: rackgate formal · rackgate formal --list · rackgate formal --only Step --jobs 1 ·"
+    " rackgate formal --only NoRackAwareElr --pictures /tmp · rackgate formal --json >formal.json"
+)
+
+
+def formal_command(
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only the command of this name; can be given more than once.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show the commands, and run none.")] = False,
+    model: Annotated[Path, typer.Option(help="The Alloy model.", metavar="FILE")] = MODEL,
+    jobs: Annotated[int, typer.Option(help="How many run at a time; each takes a core.", min=1, max=64)] = 2,
+    limit: Annotated[float, typer.Option(help="Seconds that one command may take.", min=1.0)] = 900.0,
+    solver: Annotated[str, typer.Option(help=f"What solves: {', '.join(alloy.SOLVERS)}.")] = alloy.SOLVERS[0],
+    run_dir: Annotated[Path | None, typer.Option(help="Where results go, by default out/formal.")] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="Where the pictures of what was found go, by default the folder of the results.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")] = False,
+) -> None:
+    """Checks the formal model in kip/formal, each command within its own bounds, and draws what was found.
+
+    A "check" must find nothing; a "run" must find something: a counter-example without a piece of the patch, or that
+    what the promise is about does happen. Alloy is pinned by SHA-256 and brought by Maven. Results are in
+    out/formal/summary.json, instances and pictures beside it.
+
+    Exit status: 0 all is as expected, 1 something was found that should not be, or not found that should be, 2 a
+    command could not be run to its end.
+    """
+    if solver not in alloy.SOLVERS:
+        raise RackgateError(f"--solver {solver}: there are {', '.join(alloy.SOLVERS)}")
+    chosen = choose(commands(model), only or [])
+    if list_:
+        _show_commands(chosen)
+        return
+    folder = run_dir or paths.OUT / "formal"
+    started = time.monotonic()
+    outcomes = run_all(chosen, model, folder, jobs=jobs, limit_s=limit, solver=solver, quiet=json_)
+    drawn = draw_all(outcomes, pictures or folder)
+    summary = {
+        "model": model.name,
+        "solver": solver,
+        "seconds": round(time.monotonic() - started, 1),
+        "as_expected": all(one.as_expected for one in outcomes),
+        "commands": [one.summary() for one in outcomes],
+        "pictures": [str(path) for path in drawn],
+    }
+    text = json.dumps(summary, indent=1)
+    (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
+    if json_:
+        typer.echo(text)
+    else:
+        _show(outcomes, float(str(summary["seconds"])), folder)
+    raise typer.Exit(exit_status(outcomes))
+
+
+def run_all(
+    chosen: Sequence[Command], model: Path, folder: Path, *, jobs: int, limit_s: float, solver: str, quiet: bool
+) -> tuple[Outcome, ...]:
+    """Runs commands side by side.
+
+    Args:
+        chosen: which.
+        model: the model's source.
+        folder: where results go; those of earlier runs of the same commands are removed.
+        jobs: how many at a time.
+        limit_s: bound in seconds for each.
+        solver: out of ``alloy.SOLVERS``.
+        quiet: show no progress.
+
+    Returns:
+        Their outcomes, in the order of the commands.
+
+    Raises:
+        RackgateError: Alloy cannot be had, or the folder not be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RackgateError(f"{folder}: cannot be made: {error.strerror}") from error
+    usual = _usual(folder)
+    jar = alloy.fetch()
+    done: dict[str, Outcome] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True, quiet=quiet, highlight=False)
+    estimate_s = sum(usual.get(command.name, 0.0) for command in chosen) / jobs
+    about = f" of about {estimate_s:.0f} s" if estimate_s else ""
+    with (
+        Progress(*columns, console=console, transient=True, disable=quiet) as progress,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+        task = progress.add_task(f"Alloy{about}", total=len(chosen))
+        # the longest first, so that the others fill the time beside it
+        order = sorted(chosen, key=lambda command: (command.kind != "check", -usual.get(command.name, 0.0)))
+        futures = []
+        for command in order:
+            own = folder / command.name
+            shutil.rmtree(own, ignore_errors=True)
+            futures.append(pool.submit(alloy.execute, jar, model, command, own, solver=solver, limit_s=limit_s))
+        for future in as_completed(futures):
+            outcome = future.result()
+            done[outcome.command.name] = outcome
+            progress.advance(task)
+            console.print(f"{outcome.command.name}: {_word(outcome)}, {outcome.seconds:.1f} s", markup=False)
+    return tuple(done[command.name] for command in chosen)
+
+
+def draw_all(outcomes: Sequence[Outcome], folder: Path) -> tuple[Path, ...]:
+    """Draws what was found.
+
+    Args:
+        outcomes: of the commands.
+        folder: where the pictures go.
+
+    Returns:
+        The files.
+    """
+    # matplotlib takes a second
+    from pyhooks.formal import drawing, instance, trace
+
+    made: list[Path] = []
+    for one in outcomes:
+        if one.instance is not None:
+            told = trace.steps(instance.read(one.instance))
+            made.extend(drawing.write(told, one.command.what, folder, one.command.name))
+    return tuple(made)
+
+
+def exit_status(outcomes: Sequence[Outcome]) -> int:
+    """0 if all is as expected, 2 if something could not be run, else 1."""
+    if any(one.found is None for one in outcomes):
+        return 2
+    return 0 if all(one.as_expected for one in outcomes) else 1
+
+
+def _usual(folder: Path) -> dict[str, float]:
+    try:
+        known = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["commands"]
+        return {str(one["name"]): float(one["seconds"]) for one in known}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}  # an estimate is not worth an error
+
+
+def _word(outcome: Outcome) -> str:
+    if outcome.found is None:
+        return f"UNKNOWN ({outcome.trouble})"
+    found = {
+        ("check", False): "no counter-example",
+        ("check", True): "COUNTER-EXAMPLE",
+        ("run", True): "found",
+        ("run", False): "NOT FOUND",
+    }
+    return found[outcome.command.kind, outcome.found]
+
+
+def _show(outcomes: Sequence[Outcome], seconds: float, folder: Path) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("command", "what it shows", "bounds", "outcome"):
+        table.add_column(title, overflow="fold")
+    table.add_column("s", justify="right", no_wrap=True)
+    for one in outcomes:
+        style = "" if one.as_expected else "bold red"
+        command = one.command
+        table.add_row(command.name, command.what, command.bounds, _word(one), f"{one.seconds:.1f}", style=style)
+    console = _console()
+    console.print(table)
+    odd = [one.command.name for one in outcomes if not one.as_expected]
+    verdict = f"not as expected: {', '.join(odd)}" if odd else f"all {len(outcomes)} are as expected"
+    console.print(f"{verdict}; {seconds:.0f} s; {folder / 'summary.json'}", markup=False)
+
+
+def _show_commands(chosen: Sequence[Command]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("command", "what it shows", "bounds", "must find"):
+        table.add_column(title, overflow="fold")
+    for command in chosen:
+        table.add_row(command.name, command.what, command.bounds, "something" if command.expected else "nothing")
+    _console().print(table)
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=WIDTH)

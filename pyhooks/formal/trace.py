@@ -1,0 +1,188 @@
+"""Tells what happens in a trace in the words of Kafka: brokers by number and rack, a step in a few words."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyhooks.errors import RackgateError
+from pyhooks.formal.instance import State
+
+# Event of the model to words; {whom} are the brokers that it happens to.
+_WORDS: Mapping[str, str] = {
+    "Append": "{whom} appends {records}",
+    "Fetch": "{whom} fetches",
+    "AskToAdd": "leader asks to\nadd {whom}",
+    "Add": "controller\nadds {whom}",
+    "Refuse": "adding {whom}\nfails",
+    "Shrink": "{whom} lags, out\nof the ISR",
+    "Answer": "{whom} learns of\nthe new ISR",
+    "Learn": "{whom} applies\nthe metadata",
+    "Kill": "{whom} is killed",
+    "Destroy": "{whom} destroyed",
+    "Stop": "{whom} stops",
+    "Fence": "{whom} is fenced",
+    "Register": "{whom} is back",
+    "Unfence": "{whom} unfenced",
+    "Prefer": "{whom} preferred",
+    "Alter": "{configs}",
+    "Stutter": "nothing",
+}
+_LEVELS = {"One": "1", "Two": "2", "Three": "3"}
+
+
+@dataclass(frozen=True)
+class Replica:
+    """What a broker has and is at one time.
+
+    Attributes:
+        name: its number and rack, as in ``1a``.
+        rack: the letter.
+        log: what is on its disk, in order, by the numbers of records from 1.
+        hw: how many of them are below the high watermark as it knows it.
+        up: whether its process runs.
+        lost: whether its disk was destroyed, and it has not registered since.
+        in_isr: as the controller has it.
+        in_elr: as the controller has it.
+        leads: as the controller has it.
+        thinks_it_leads: as it has it itself.
+    """
+
+    name: str
+    rack: str
+    log: tuple[int, ...]
+    hw: int
+    up: bool
+    lost: bool
+    in_isr: bool
+    in_elr: bool
+    leads: bool
+    thinks_it_leads: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """A state, and how it came about.
+
+    Attributes:
+        event: what happened before it, in words; empty for the first.
+        kind: the name of that in the model.
+        whom: names of those it happened to.
+        replicas: all brokers, by rack.
+        acked: numbers of the records that a producer with acks=all was told of.
+        seen: numbers of those that were below the high watermark of a leader at any time.
+        missing: those that were seen and the leader, which runs, does not have.
+        last_known: name of the last known leader, or empty.
+        min_racks: R.
+        min_replicas: M.
+    """
+
+    event: str
+    kind: str
+    whom: tuple[str, ...]
+    replicas: tuple[Replica, ...]
+    acked: tuple[int, ...]
+    seen: tuple[int, ...]
+    missing: tuple[int, ...]
+    last_known: str
+    min_racks: str
+    min_replicas: str
+
+
+def steps(states: Sequence[State]) -> tuple[Step, ...]:
+    """The trace, step by step, up to where nothing happens anymore.
+
+    Raises:
+        RackgateError: it is of another model.
+    """
+    racks = _racks(states[0])
+    names = _names(states[0], racks)
+    made: list[Step] = []
+    for number, state in enumerate(states):
+        before = states[number - 1] if number else None
+        kind = _plain(before.one("Now")) if before else ""
+        if kind == "Stutter":
+            continue
+        made.append(_step(before, state, kind, names, racks))
+    return tuple(made)
+
+
+def _racks(first: State) -> dict[str, str]:
+    """Atoms of racks to letters; that of the first leader is a."""
+    leader = first.lone(first.one("Current"), "leads")
+    own = first.lone(leader, "rack") if leader else None
+    atoms = sorted(first.atoms("Rack"), key=lambda atom: (atom != own, atom))
+    used = [atom for atom in atoms if any(first.lone(broker, "rack") == atom for broker in first.atoms("Broker"))]
+    return dict(zip(used, string.ascii_lowercase, strict=False))
+
+
+def _names(first: State, racks: Mapping[str, str]) -> dict[str, str]:
+    """Atoms of brokers to names, by rack, the first leader first, members of the ISR before others."""
+    leader = first.lone(first.one("Current"), "leads")
+    isr = first.atoms("Isr")
+    letters = {broker: racks[str(first.lone(broker, "rack"))] for broker in first.atoms("Broker")}
+    order = sorted(letters, key=lambda broker: (letters[broker], broker != leader, broker not in isr, broker))
+    return {broker: f"{number}{letters[broker]}" for number, broker in enumerate(order, 1)}
+
+
+def _step(before: State | None, state: State, kind: str, names: Mapping[str, str], racks: Mapping[str, str]) -> Step:
+    leader = state.lone(state.one("Current"), "leads")
+    last = next(iter(state.atoms("LastKnown")), None)
+    seen = _numbers(state.atoms("Committed"))
+    held = _numbers(state.join(leader, "log")) if leader else ()
+    runs = leader is not None and leader in state.atoms("Up")
+    whom = tuple(sorted(names[broker] for broker in before.atoms("Whom"))) if before else ()
+    return Step(
+        event=_event(before, state, kind, whom) if before else "",
+        kind=kind,
+        whom=whom,
+        replicas=tuple(_replica(state, broker, names, racks) for broker in names),
+        acked=_numbers(state.atoms("Acked")),
+        seen=seen,
+        missing=tuple(number for number in seen if number not in held) if runs else (),
+        last_known=names[last] if last else "",
+        min_racks=_LEVELS[_plain(state.one("R"))],
+        min_replicas=_LEVELS[_plain(state.one("M"))],
+    )
+
+
+def _replica(state: State, broker: str, names: Mapping[str, str], racks: Mapping[str, str]) -> Replica:
+    log = _numbers(state.join(broker, "log"))
+    view = state.lone(broker, "view")
+    up = broker in state.atoms("Up")
+    return Replica(
+        name=names[broker],
+        rack=racks[str(state.lone(broker, "rack"))],
+        log=log,
+        hw=len(state.join(broker, "hw")),
+        up=up,
+        lost=broker in state.atoms("Unclean") and not log,
+        in_isr=broker in state.atoms("Isr"),
+        in_elr=broker in state.atoms("Elr"),
+        leads=state.lone(state.one("Current"), "leads") == broker,
+        thinks_it_leads=up and view is not None and state.lone(view, "leads") == broker,
+    )
+
+
+def _event(before: State, state: State, kind: str, whom: Collection[str]) -> str:
+    if kind not in _WORDS:
+        raise RackgateError(f"the instance has an event {kind!r} that pyhooks/formal/trace.py has no words for")
+    new = sorted(state.atoms("Appended") - before.atoms("Appended"))
+    acks = "acks=all" if any(one in state.atoms("AcksAll") for one in new) else "acks=1"
+    configs = [
+        f"{letter} {_LEVELS[_plain(before.one(letter))]} → {_LEVELS[_plain(state.one(letter))]}"
+        for letter in ("R", "M")
+        if before.one(letter) != state.one(letter)
+    ]
+    records = ", ".join(f"r{number}" for number in _numbers(new)) + f"\n({acks})"
+    words = _WORDS[kind].format(whom=", ".join(whom), records=records, configs=", ".join(configs))
+    return words.replace("fetches", "fetch") if kind == "Fetch" and len(whom) > 1 else words
+
+
+def _numbers(records: Collection[str]) -> tuple[int, ...]:
+    return tuple(sorted(int(one.removeprefix("Record")) + 1 for one in records))
+
+
+def _plain(atom: str) -> str:
+    return atom.rstrip(string.digits)
