@@ -101,7 +101,17 @@ def execute(jar: Path, model: Path, command: Command, folder: Path, *, solver: s
     log = folder.with_suffix(".log")
     java = maven.java_home() / "bin" / "java"
     # one thread to collect garbage: two commands run side by side
-    words = [java, _HEAP, "-XX:+UseSerialGC", "-Djava.awt.headless=true", "-jar", jar, "exec", "--force", "--quiet"]
+    words: list[str | Path] = [
+        java,
+        _HEAP,
+        "-XX:+UseSerialGC",
+        "-Djava.awt.headless=true",
+        "-jar",
+        jar,
+        "exec",
+        "--force",
+        "--quiet",
+    ]
     words += ["--solver", solver, "--type", "xml", "--command", command.name, "--output", folder, model]
     try:
         run(words, what=f"run {command.name}", log=log, timeout_s=limit_s)

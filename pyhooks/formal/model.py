@@ -12,7 +12,8 @@ from pyhooks.errors import RackgateError
 
 MODEL = paths.REPO / "kip" / "formal" / "isr.als"
 _COMMAND = re.compile(
-    r"^(?P<name>\w+): (?P<kind>check|run)\b(?P<body>.*?)\n?[ }]*\bfor (?P<bounds>[^\n{}]+?) expect (?P<expect>[01])$",
+    r"^(?P<name>\w+): (?P<kind>check|run)\b(?:(?!^\w+: *(?:check|run)\b).)*?\n?[ }]*\bfor (?P<bounds>[^{}]+?)"
+    r" expect (?P<expect>[01])$",
     re.MULTILINE | re.DOTALL,
 )
 _LABEL = re.compile(r"^(\w+): *(?:check|run)\b", re.MULTILINE)

@@ -1,0 +1,311 @@
+"""The runner of the formal model: what it reads of commands and instances, what it tells, draws and ends with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pyhooks.build import maven
+from pyhooks.cli import app
+from pyhooks.errors import RackgateError
+from pyhooks.formal import alloy, drawing, instance, model, trace
+from pyhooks.formal.alloy import Outcome
+from pyhooks.formal.cli import exit_status
+from pyhooks.formal.model import Command
+
+SMALL = """\
+module small
+-- Nothing is lost
+-- in two lines.
+Safe: check NothingIsLost for 3 but exactly 2 steps expect 0
+
+-- A part of the patch is missing.
+Lost: run {
+  some Broker and { all b: Broker | b for b }
+} for 2 but exactly 1 Record,
+  exactly 6 steps expect 1
+"""
+SIGNATURES = (
+    "Rack", "Record", "AcksAll", "Epoch", "Broker", "Isr", "Elr", "LastKnown", "Current", "Active", "R", "M", "Up",
+    "Unclean", "Committed", "Acked", "Appended", "Now", "Whom",
+)  # fmt: skip
+# Two brokers in two racks: both have an acknowledged record, then the leader's disk goes, and it leads without it.
+FIXED: Mapping[str, Sequence[str]] = {
+    "Rack": ["Rack$0", "Rack$1"],
+    "Record": ["Record$0"],
+    "AcksAll": ["Record$0"],
+    "Epoch": ["Epoch$0", "Epoch$1"],
+    "Broker": ["Broker$0", "Broker$1"],
+    "Current": ["Epoch$0"],
+    "Active": ["Broker$0", "Broker$1"],
+    "Up": ["Broker$0", "Broker$1"],
+    "Isr": ["Broker$0", "Broker$1"],
+    "R": ["Two$0"],
+    "M": ["One$0"],
+}
+HELD = {"Committed": ["Record$0"], "Acked": ["Record$0"], "Appended": ["Record$0"]}
+# the leader is Broker$1, in Rack$1
+STATES: Sequence[Mapping[str, Sequence[str]]] = [
+    {"Now": ["Append$0"], "Whom": ["Broker$1"]},
+    {"Now": ["Fetch$0"], "Whom": ["Broker$0"], "Appended": ["Record$0"], "log": ["Broker$1 Record$0"]},
+    {
+        "Now": ["Destroy$0"], "Whom": ["Broker$1"], **HELD, "log": ["Broker$0 Record$0", "Broker$1 Record$0"],
+        "hw": ["Broker$1 Record$0"],
+    },
+    {
+        "Now": ["Register$0"], "Whom": ["Broker$1"], **HELD, "log": ["Broker$0 Record$0"], "Up": ["Broker$0"],
+        "Unclean": ["Broker$1"],
+    },
+    {"Now": ["Stutter$0"], **HELD, "log": ["Broker$0 Record$0"], "Isr": ["Broker$1"], "Elr": ["Broker$0"]},
+    {"Now": ["Stutter$0"], **HELD, "log": ["Broker$0 Record$0"], "Isr": ["Broker$1"], "Elr": ["Broker$0"]},
+]  # fmt: skip
+FIELDS: Mapping[str, Sequence[str]] = {
+    "leads": ["Epoch$0 Broker$1"],
+    "rack": ["Broker$0 Rack$0", "Broker$1 Rack$1"],
+    "view": ["Broker$0 Epoch$0", "Broker$1 Epoch$0"],
+    "log": [],
+    "hw": [],
+}
+
+
+def xml(states: Sequence[Mapping[str, Sequence[str]]] = STATES) -> str:
+    """As Alloy writes it, but for what is not read."""
+
+    def one(changes: Mapping[str, Sequence[str]]) -> str:
+        said = ['<sig label="Int" ID="1" builtin="yes"/>']
+        for name in SIGNATURES:
+            atoms = "".join(f'<atom label="{atom}"/>' for atom in changes.get(name, FIXED.get(name, [])))
+            said.append(f'<sig label="this/{name}" ID="2">{atoms}<type ID="3"/></sig>')
+        for name, usual in FIELDS.items():
+            rows = [row.split() for row in changes.get(name, usual)]
+            tuples = "".join(
+                "<tuple>" + "".join(f'<atom label="{atom}"/>' for atom in row) + "</tuple>" for row in rows
+            )
+            said.append(f'<field label="{name}" ID="4">{tuples}<types><type ID="3"/></types></field>')
+        return "<instance>" + "".join(said) + "</instance>"
+
+    return "<alloy>" + "".join(map(one, states)) + "</alloy>"
+
+
+def told() -> tuple[trace.Step, ...]:
+    return trace.steps(instance.parse(xml()))
+
+
+def source(folder: Path, text: str) -> Path:
+    path = folder / "model.als"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_commands_are_read_with_what_is_said_of_them(tmp_path: Path) -> None:
+    assert model.commands(source(tmp_path, SMALL)) == (
+        Command("Safe", "check", "Nothing is lost in two lines.", "3 but exactly 2 steps", False),
+        Command("Lost", "run", "A part of the patch is missing.", "2 but exactly 1 Record, exactly 6 steps", True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("-- A part of the patch is missing.\n", "\n", "Lost has no comment"),
+        (" expect 0", "", "command Safe is not as"),
+        (SMALL, "module small\n", "has no command"),
+    ],
+)
+def test_commands_that_say_too_little_are_refused(tmp_path: Path, old: str, new: str, error: str) -> None:
+    with pytest.raises(RackgateError, match=error):
+        model.commands(source(tmp_path, SMALL.replace(old, new)))
+
+
+def test_the_model_has_what_is_promised_of_it() -> None:
+    known = {command.name: command for command in model.commands()}
+    assert not any(known[name].expected for name in ("First", "Step", "Short"))
+    assert all(known[name].expected for name in ("NoHighWatermarkGate", "GateOnMaximalIsr", "NoRackAwareElr"))
+    assert {command.kind for command in known.values() if not command.expected} == {"check"}
+
+
+def test_commands_are_chosen_by_name(tmp_path: Path) -> None:
+    known = model.commands(source(tmp_path, SMALL))
+    assert model.choose(known, ["Lost"]) == known[1:]
+    assert model.choose(known, []) == known
+    with pytest.raises(RackgateError, match="no command Lots: there are Safe, Lost"):
+        model.choose(known, ["Lots"])
+
+
+def test_an_instance_is_read_state_by_state() -> None:
+    states = instance.parse(xml())
+    assert len(states) == len(STATES)
+    assert states[1].join("Broker1", "log") == {"Record0"}
+    assert states[1].lone("Broker0", "rack") == "Rack0"
+    assert states[3].atoms("Unclean") == {"Broker1"}
+    assert states[0].one("R") == "Two0"
+    with pytest.raises(RackgateError, match="no Feature"):
+        states[0].atoms("Feature")
+    with pytest.raises(RackgateError, match="2 atoms in Up, not one"):
+        states[0].one("Up")
+
+
+@pytest.mark.parametrize("text", ["<alloy>", "<alloy></alloy>", ""])
+def test_what_is_no_instance_is_refused(text: str) -> None:
+    with pytest.raises(RackgateError):
+        instance.parse(text)
+
+
+def test_a_trace_is_told_by_numbers_and_racks() -> None:
+    steps = told()
+    # the leader is the first, and its rack is a
+    assert [replica.name for replica in steps[0].replicas] == ["1a", "2b"]
+    assert [step.event for step in steps] == [
+        "", "1a appends r1\n(acks=all)", "2b fetches", "1a destroyed", "1a is back",
+    ]  # fmt: skip
+    assert steps[2].acked == (1,)
+    assert [replica.hw for replica in steps[2].replicas] == [1, 0]
+
+
+def test_what_is_lost_is_found_when_the_leader_runs() -> None:
+    steps = told()
+    assert steps[3].replicas[0].lost
+    assert not steps[3].replicas[0].up
+    assert steps[3].missing == ()
+    assert steps[4].missing == (1,)
+    assert steps[4].replicas[1].in_elr
+
+
+def test_an_event_without_words_is_refused() -> None:
+    strange = [dict(STATES[0], Now=["Explode$0"]), *STATES[1:]]
+    with pytest.raises(RackgateError, match="Explode"):
+        trace.steps(instance.parse(xml(strange)))
+
+
+def test_changed_configs_are_told_from_their_values() -> None:
+    changed = [dict(STATES[0], Now=["Alter$0"], Whom=[]), dict(STATES[0], Now=["Stutter$0"], R=["One$0"])]
+    assert [step.event for step in trace.steps(instance.parse(xml(changed)))] == ["", "R 2 → 1"]
+
+
+def test_every_event_of_the_model_has_words() -> None:
+    text = model.MODEL.read_text(encoding="utf-8")
+    (events,) = [block.split("extends Event")[0] for block in text.split("one sig ")[1:] if "extends Event" in block]
+    names = [name.strip() for name in events.split(",")]
+    assert "Destroy" in names
+    for name in names:
+        changed = [dict(STATES[0], Now=[f"{name}$0"]), dict(STATES[0], Now=["Stutter$0"])]
+        assert len(trace.steps(instance.parse(xml(changed)))) == (1 if name == "Stutter" else 2)
+
+
+def test_the_picture_shows_the_loss_and_is_the_same_each_time(tmp_path: Path) -> None:
+    first, bitmap = drawing.write(told(), "A title", tmp_path / "one", "trace")
+    again, _ = drawing.write(told(), "A title", tmp_path / "two", "trace")
+    text = first.read_text(encoding="utf-8")
+    assert text == again.read_text(encoding="utf-8")
+    assert bitmap.read_bytes().startswith(b"\x89PNG")
+    for words in ("A title", "1a destroyed", "rack b", "r1 is lost", "ELR 2b", "r1 acked"):
+        assert words in text, words
+    whole, _ = drawing.write(told()[:4], "A title", tmp_path, "whole")
+    assert "is lost" not in whole.read_text(encoding="utf-8")
+
+
+RUN = Command("Lost", "run", "what", "2", True)
+
+
+def receipt(folder: Path, content: object) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "receipt.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_a_receipt_tells_whether_something_was_found(tmp_path: Path) -> None:
+    receipt(tmp_path, {"commands": {"Lost": {"type": "run"}}})
+    assert alloy.found_in(tmp_path, RUN) is None
+    receipt(tmp_path, {"commands": {"Lost": {"solution": [{"duration": 3}]}}})
+    with pytest.raises(RackgateError, match="did not write it"):
+        alloy.found_in(tmp_path, RUN)
+    (tmp_path / "Lost-solution-0.xml").write_text(xml(), encoding="utf-8")
+    assert alloy.found_in(tmp_path, RUN) == tmp_path / "Lost-solution-0.xml"
+
+
+@pytest.mark.parametrize("content", [{}, {"commands": {"Other": {}}}, []])
+def test_a_receipt_that_does_not_tell_is_not_taken_for_nothing_found(tmp_path: Path, content: object) -> None:
+    receipt(tmp_path, content)
+    with pytest.raises(RackgateError, match="receipt"):
+        alloy.found_in(tmp_path, RUN)
+
+
+@pytest.mark.parametrize(
+    ("script", "found", "trouble"),
+    [
+        (
+            'echo satisfied against expectation; echo \'{"commands": {"Lost": {}}}\' >$OUT/receipt.json; exit 1',
+            False,
+            "",
+        ),
+        ('echo \'{"commands": {"Lost": {}}}\' >$OUT/receipt.json', False, ""),
+        # what it left cannot be trusted if it failed for another reason
+        (
+            'echo \'{"commands": {"Lost": {}}}\' >$OUT/receipt.json; echo Type error; exit 1',
+            None,
+            "ended with status 1",
+        ),
+        ("exit 0", None, "no receipt"),
+        ("sleep 20", None, "did not end within 1 s"),
+    ],
+)
+def test_how_alloy_ends_is_not_taken_for_an_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, found: bool | None, trouble: str
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\nOUT={tmp_path}/Lost\n{script}\n", encoding="utf-8")
+    java.chmod(0o755)
+    monkeypatch.setattr(maven, "java_home", lambda: tmp_path)
+    limit_s = 1.0 if "sleep" in script else 60.0
+    outcome = alloy.execute(tmp_path, tmp_path, RUN, tmp_path / "Lost", solver="sat4j", limit_s=limit_s)
+    assert outcome.found is found
+    assert trouble in outcome.trouble
+    assert not outcome.as_expected
+
+
+def test_exit_status_tells_unexpected_from_unknown() -> None:
+    right, wrong = Outcome(RUN, True, 1.0), Outcome(RUN, False, 1.0)
+    assert exit_status([right]) == 0
+    assert exit_status([right, wrong]) == 1
+    assert exit_status([right, wrong, Outcome(RUN, None, 1.0, trouble="out of time")]) == 2
+
+
+def test_a_pin_without_a_hash_is_refused(tmp_path: Path) -> None:
+    pin = tmp_path / "alloy.toml"
+    pin.write_text('[alloy]\nid = "a:b:1"\n', encoding="utf-8")
+    with pytest.raises(RackgateError, match="must have id and sha256"):
+        alloy.fetch(pin, tmp_path)
+
+
+def test_another_jar_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "b-1.jar").write_bytes(b"another")
+    pin = tmp_path / "alloy.toml"
+    pin.write_text(f'[alloy]\nid = "a:b:1"\nsha256 = "{"0" * 64}"\n', encoding="utf-8")
+    with pytest.raises(RackgateError, match=r"wrong hash.*alloy\.toml"):
+        alloy.fetch(pin, tmp_path)
+
+
+def test_commands_are_listed_without_running_any() -> None:
+    done = CliRunner().invoke(app, ["formal", "--list", "--only", "Step"])
+    assert done.exit_code == 0, done.output
+    assert "Step" in done.output
+    assert "NoRackAwareElr" not in done.output
+
+
+@pytest.mark.build
+def test_a_command_of_the_model_for_real(tmp_path: Path) -> None:
+    words = ["formal", "--only", "NotAttempted", "--json", "--run-dir", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    summary = json.loads(done.output)
+    (command,) = summary["commands"]
+    assert command["found"] is True
+    states = instance.read(tmp_path / "NotAttempted" / "NotAttempted-solution-0.xml")
+    # a raised R, which no broker has reported to know yet
+    assert states[1].atoms("Behind") == states[1].atoms("Broker")
+    assert all(Path(path).is_file() for path in summary["pictures"])
+    assert len(summary["pictures"]) == 2
