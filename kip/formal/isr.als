@@ -668,7 +668,7 @@ assert HoldsFromStepToStep { (patched and invariant and step and after no Void) 
 First: check HoldsAtFirst for 4 but 3 Rack, exactly 2 Record, exactly 5 Epoch, exactly 1 steps expect 0
 
 -- Whatever step comes next, it keeps the invariant: so the promise holds for any number of steps.
-Step: check HoldsFromStepToStep for 3 but exactly 2 Record, exactly 4 Epoch, exactly 2 steps expect 0
+Step: check HoldsFromStepToStep for 3 but exactly 3 Record, exactly 5 Epoch, exactly 2 steps expect 0
 
 -- The promise itself, without the invariant, in a few steps.
 Short: check NothingIsLost for 2 but exactly 2 Record, exactly 3 Epoch, exactly 5 steps expect 0
@@ -722,7 +722,8 @@ NoKeptElr: run {
 -- If a leader that has not seen a raised R may shrink the ISR (patch 26), a seen record is lost though all it does is stop.
 NoRaiseGuard: run {
   without[RaiseGuard] and onlyEvents[Append + Shrink + Answer + Alter + Stop]
-  Isr = Broker and always (no Void and no Unclean) and eventually seenIsLost
+  Isr = Broker and R = One and always M = One and no disj a, b: Broker | a.rack = b.rack
+  always (no Void and no Unclean) and eventually seenIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 2 Epoch, exactly 6 steps expect 1
 
 -- Where the promise ends: R racks are destroyed.

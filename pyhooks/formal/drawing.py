@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ PAPER = "#ffffff"
 # inches
 CELL, ROW, LEFT, HEAD, FOOT, WORDS = 1.32, 0.62, 0.95, 0.66, 0.74, 0.44
 ISR, ELR, LOST = LIGHT.series[0], LIGHT.series[1], LIGHT.refusal
+# The legend needs so much; a line of the title is so high, and a letter of it so wide.
+LEAST, LINE, LETTER = 9.3, 0.2, 0.107
 _PNG_DPI = 110
 
 
@@ -58,13 +61,22 @@ def draw(trace: Sequence[Step], title: str) -> Figure:
         title: above it.
     """
     brokers = len(trace[0].replicas)
-    width = LEFT + CELL * len(trace) + 0.1
+    width = max(LEAST, LEFT + CELL * len(trace) + 0.1)
+    lines = textwrap.wrap(title, int((width - 0.2) / LETTER)) or [""]
     tall = WORDS + ROW * brokers + FOOT
-    height = HEAD + tall
+    height = HEAD + LINE * (len(lines) - 1) + tall
     with mpl.rc_context(RC):
         figure = Figure(figsize=(width, height))
-        figure.text(0.12 / width, 1 - 0.1 / height, title, va="top", fontsize=11.5, color=LIGHT.ink, fontweight="bold")
-        _legend(figure, width, height)
+        figure.text(
+            0.12 / width,
+            1 - 0.1 / height,
+            "\n".join(lines),
+            va="top",
+            fontsize=11.5,
+            color=LIGHT.ink,
+            fontweight="bold",
+        )
+        _legend(figure, width, height, HEAD - 0.3 + LINE * (len(lines) - 1))
         axes = figure.add_axes((0, 0, 1, tall / height))
         axes.set_xlim(0, width)
         axes.set_ylim(0, tall)
@@ -75,7 +87,7 @@ def draw(trace: Sequence[Step], title: str) -> Figure:
     return figure
 
 
-def _legend(figure: Figure, width: float, height: float) -> None:
+def _legend(figure: Figure, width: float, height: float, top: float) -> None:
     def marker(shape: str, colour: str, label: str) -> Line2D:
         return Line2D([], [], linestyle="none", marker=shape, color=colour, markersize=7, label=label)
 
@@ -90,7 +102,7 @@ def _legend(figure: Figure, width: float, height: float) -> None:
         marker("x", LOST, "disk gone"),
     ]
     figure.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=(0.05 / width, 1 - 0.36 / height), ncols=8,
+        handles=handles, loc="upper left", bbox_to_anchor=(0.05 / width, 1 - top / height), ncols=8,
         labelcolor=LIGHT.ink, fontsize=8, handlelength=1.2, columnspacing=1.0, handletextpad=0.4, borderpad=0,
     )  # fmt: skip
 
