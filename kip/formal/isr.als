@@ -400,15 +400,21 @@ pred forget[bs: set Broker] {
   viewR' = viewR and viewM' = viewM
 }
 
--- A process ends, and the controller does not know. It may have ended in good order all the same.
+-- A process ends, and the controller does not know. If not in good order, what was not flushed may be gone.
 pred kill[b: Broker] {
   Now = Kill and Whom = b
   b in Up
   Up' = Up - b
-  Unclean' = Unclean or Unclean' = Unclean + b
   Active' = Active
+  Unclean' = Unclean or Unclean' = Unclean + b
+  b in Unclean' => {
+    b.log' in b.log and b.log & b.log'.prevs in b.log'
+    b.hw' = b.hw & b.log'
+  } else (b.log' = b.log and b.hw' = b.hw)
+  all other: Broker - b | other.log' = other.log and other.hw' = other.hw
+  Committed' = Committed and Acked' = Acked and Appended' = Appended
   forget[b]
-  samePartition and sameConfigs and sameLogs
+  samePartition and sameConfigs
 }
 
 -- Disks in one rack are gone, and what runs on them ends.
@@ -735,7 +741,7 @@ TwoRacksDestroyed: run {
 -- Where the promise ends: R - 1 racks are destroyed, and a broker elsewhere is killed and restarted, which counts as damage.
 KilledElsewhere: run {
   without[none] and onlyEvents[Append + Fetch + Kill + Fence + Destroy + Register + Unfence]
-  some r: Rack | always (Now = Destroy implies Whom.rack = r) and always (Now = Kill implies Whom.rack != r)
+  some r: Rack | always ((Now = Destroy implies Whom.rack = r) and (Now = Kill implies Whom.rack != r and log' = log))
   always R = Two and Isr = Broker and eventually ackedIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
 
