@@ -17,10 +17,18 @@ open util/ordering[Record] as records
 -- What the series consists of, so that a piece can be taken out. AppendGate: Partition.appendRecordsToLeader, patch 8.
 -- AfterAppendGate: Partition.checkEnoughReplicasReachOffset, patch 9. HighWatermarkGate: Partition.maybeIncrementLeaderHW, patch
 -- 10. CommittedIsr: all three count PartitionState.isr and not maximalIsr. RackAwareElr: PCB.maybePopulateTargetElr, patch 26.
--- RaiseGuard: RCM.validateAlterPartitionData, patch 26. KeptElr: RCM.recordsToKeepElrs, patch 28.
+-- RaiseGuard: RCM.validateAlterPartitionData, patch 26. KeptElr: RCM.recordsToKeepElrs, patch 28. ImageFirst:
+-- Partition.minInSyncRacksOfImage, patch 23.
 abstract sig Feature {}
-one sig AppendGate, AfterAppendGate, HighWatermarkGate, CommittedIsr, RackAwareElr, RaiseGuard, KeptElr extends Feature {}
+one sig AppendGate, AfterAppendGate, HighWatermarkGate, CommittedIsr, RackAwareElr, RaiseGuard, KeptElr, ImageFirst
+  extends Feature {}
 sig Patched in Feature {}
+
+-- What the series leaves open, shut unless a command is about it. RaisedMBeforeConfigs: an image that raises M and changes the
+-- partition; brokers apply partitions before configs, and M, other than R, is not required before.
+abstract sig Gap {}
+one sig RaisedMBeforeConfigs extends Gap {}
+sig Open in Gap {}
 
 -- A number of replicas or of racks. Three of each are the most that is ever required here.
 abstract sig Level {}
@@ -86,8 +94,8 @@ var lone sig Void in Epoch {} -- since when as many are damaged: nothing is prom
 
 -- For pictures: what happens in a step, and to whom.
 abstract sig Event {}
-one sig Append, Fetch, AskToAdd, Add, Refuse, Shrink, Answer, Learn, Kill, Destroy, Stop, Fence, Register, Unfence, Prefer, Alter,
-  Stutter extends Event {}
+one sig Append, Fetch, AskToAdd, Add, Refuse, Shrink, Answer, Learn, Begin, Kill, Destroy, Stop, Fence, Register, Unfence, Prefer,
+  Alter, Stutter extends Event {}
 var one sig Now in Event {}
 var sig Whom in Broker {}
 
@@ -100,6 +108,8 @@ pred three[s: set Broker] { some disj x, y, z: Broker | x + y + z in s }
 fun capped[k: Level]: Level { three[Broker] => k else lone Broker => One else lower[k, Two] }
 
 fun lower[a, b: Level]: Level { One in a + b => One else Two in a + b => Two else Three }
+
+fun higher[a, b: Level]: Level { lower[a, b] = a => b else a }
 
 pred raised[from, to: Level] { from != to and lower[from, to] = from }
 
@@ -354,15 +364,10 @@ pred receive[l: Broker] {
   samePartition and sameConfigs and sameBrokers
 }
 
--- A broker applies the metadata: Partition.makeLeader or makeFollower, with R as it is in the same image (patch 23), then its
--- heartbeat reports that. What it skips is as if it had not been on time.
-pred learn[b: Broker] {
-  Now = Learn and Whom = b
+-- A broker takes over the partition from the metadata: Partition.makeLeader or makeFollower
+pred applyPartition[b: Broker] {
   b in Up
   view' = view - b -> Epoch + b -> Current
-  viewR' = viewR - b -> Level + b -> R
-  viewM' = viewM - b -> Level + b -> M
-  Behind' = Behind - b
   all other: Broker - b {
     other.viewIsr' = other.viewIsr and other.pending' = other.pending and other.answer' = other.answer
     other.start' = other.start and other.ends' = other.ends and other.heard' = other.heard
@@ -385,6 +390,26 @@ pred learn[b: Broker] {
   log' = log and Appended' = Appended
   R' = R and M' = M
   samePartition and sameBrokers
+}
+
+-- A broker applies the metadata, then its heartbeat reports that. What it skips is as if it had not been on time.
+pred learn[b: Broker] {
+  Now = Learn and Whom = b
+  viewR' = viewR - b -> Level + b -> R
+  viewM' = viewM - b -> Level + b -> M
+  Behind' = Behind - b
+  applyPartition[b]
+}
+
+-- BrokerMetadataPublisher applies partitions before configs. The leader requires what the image requires all the same (patch 23):
+-- Partition.updateMinInSyncRacksOfImage. It does not for M.
+pred begin[b: Broker] {
+  Now = Begin and Whom = b
+  viewR' = (ImageFirst in Patched => viewR - b -> Level + b -> higher[b.viewR, R] else viewR)
+  viewM' = viewM
+  RaisedMBeforeConfigs in Open or not raised[b.viewM, M]
+  Behind' = Behind
+  applyPartition[b]
 }
 
 ---------------------------------------------------------------------------------------------------------------------------------
@@ -540,7 +565,7 @@ pred init {
 pred step {
   (some l: Broker | append[l] or add[l] or refuse[l] or receive[l] or fetch[l, Whom] or shrink[l, Whom] or
     (some f: Broker | askToAdd[l, f])) or
-  (some b: Broker | learn[b] or kill[b] or stop[b] or fence[b] or register[b] or unfence[b] or prefer[b]) or
+  (some b: Broker | learn[b] or begin[b] or kill[b] or stop[b] or fence[b] or register[b] or unfence[b] or prefer[b]) or
   destroy[Whom] or alter or stutter
 }
 
@@ -549,7 +574,7 @@ pred behaviour { init and always step }
 ---------------------------------------------------------------------------------------------------------------------------------
 -- The promise
 
-pred patched { Patched = Feature }
+pred patched { Patched = Feature and no Open }
 
 -- A leader without a record that was committed truncates it everywhere; one whose disk is gone can do so only when it is back.
 pred leaderHolds { all l: Current.leads - Unclean | Committed in l.log }
@@ -679,7 +704,7 @@ Step: check HoldsFromStepToStep for 3 but exactly 3 Record, exactly 5 Epoch, exa
 -- The promise itself, without the invariant, in a few steps.
 Short: check NothingIsLost for 2 but exactly 2 Record, exactly 3 Epoch, exactly 5 steps expect 0
 
-pred without[missing: set Feature] { behaviour and Patched = Feature - missing }
+pred without[missing: set Feature] { behaviour and Patched = Feature - missing and no Open }
 
 pred onlyEvents[events: set Event] { always Now in events + Stutter }
 
@@ -732,6 +757,14 @@ NoRaiseGuard: run {
   always (no Void and no Unclean) and eventually seenIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 2 Epoch, exactly 6 steps expect 1
 
+-- If a leader requires a raised R only when it has applied configs (without patch 23), a seen record is lost though all it does
+-- is stop.
+NoImageFirst: run {
+  without[ImageFirst] and onlyEvents[Append + Alter + Fence + Unfence + Begin + Stop]
+  Isr = Broker and R = One and always M = One and no disj a, b: Broker | a.rack = b.rack
+  always (no Void and no Unclean) and eventually seenIsLost
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 2 Epoch, exactly 7 steps expect 1
+
 -- Where the promise ends: R racks are destroyed.
 TwoRacksDestroyed: run {
   without[none] and onlyEvents[Append + Fetch + Destroy + Register + Unfence]
@@ -744,6 +777,14 @@ KilledElsewhere: run {
   some r: Rack | always ((Now = Destroy implies Whom.rack = r) and (Now = Kill implies Whom.rack != r and log' = log))
   always R = Two and Isr = Broker and eventually ackedIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
+
+-- Where the promise ends: one image raises M and takes a replica out of the ISR; an acknowledged record is lost, nothing damaged.
+RaisedM: run {
+  behaviour and Patched = Feature and Open = Gap
+  onlyEvents[Append + Fetch + Alter + Fence + Unfence + Begin + Learn + Stop]
+  always (R = Two and (Now = Fence implies Current.leads not in Whom) and (Now = Begin implies after Now = Learn))
+  Isr = Broker and M = Two and always (no Void and no Unclean) and eventually ackedIsLost
+} for 3 but 2 Rack, exactly 3 Broker, exactly 1 Record, exactly 3 Epoch, exactly 10 steps expect 1
 
 -- It happens: a rack is destroyed, and a replica is elected from the ELR that has the acknowledged record.
 ElrLeads: run {

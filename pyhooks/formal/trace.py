@@ -19,6 +19,7 @@ _WORDS: Mapping[str, str] = {
     "Shrink": "{whom} lags, out\nof the ISR",
     "Answer": "{whom} learns of\nthe new ISR",
     "Learn": "{whom} applies\nthe metadata",
+    "Begin": "{whom} applies\nthe partition",
     "Kill": "{whom} is killed",
     "Destroy": "{whom} destroyed",
     "Stop": "{whom} stops",
