@@ -696,10 +696,13 @@ assert HoldsFromStepToStep { (patched and invariant and step and after no Void) 
 -- What is checked. "3 Rack" and the like are bounds, "steps" counts states.
 
 -- A new partition is in a state of the invariant.
-First: check HoldsAtFirst for 4 but 3 Rack, exactly 2 Record, exactly 5 Epoch, exactly 1 steps expect 0
+First: check HoldsAtFirst for 4 but 3 Rack, exactly 3 Record, exactly 6 Epoch, exactly 1 steps expect 0
 
 -- Whatever step comes next, it keeps the invariant: so the promise holds for any number of steps.
 Step: check HoldsFromStepToStep for 3 but exactly 3 Record, exactly 5 Epoch, exactly 2 steps expect 0
+
+-- The same with four brokers.
+Step4: check HoldsFromStepToStep for 4 but 3 Rack, exactly 2 Record, exactly 6 Epoch, exactly 2 steps expect 0
 
 -- The promise itself, without the invariant, in a few steps.
 Short: check NothingIsLost for 2 but exactly 2 Record, exactly 3 Epoch, exactly 5 steps expect 0
