@@ -702,7 +702,7 @@ First: check HoldsAtFirst for 4 but 3 Rack, exactly 3 Record, exactly 6 Epoch, e
 Step: check HoldsFromStepToStep for 3 but exactly 3 Record, exactly 5 Epoch, exactly 2 steps expect 0
 
 -- The same with four brokers.
-Step4: check HoldsFromStepToStep for 4 but 3 Rack, exactly 2 Record, exactly 6 Epoch, exactly 2 steps expect 0
+Step4: check HoldsFromStepToStep for 4 but 3 Rack, exactly 3 Record, exactly 6 Epoch, exactly 2 steps expect 0
 
 -- The promise itself, without the invariant, in a few steps.
 Short: check NothingIsLost for 2 but exactly 2 Record, exactly 3 Epoch, exactly 5 steps expect 0
