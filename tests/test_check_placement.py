@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhooks.check.findings import TopicReport, at_risk, cluster_findings, topic_reports
+from pyhooks.check.findings import TopicReport, at_risk, below_expected, cluster_findings, topic_reports
 from pyhooks.check.placement import (
     Broker,
     Cluster,
@@ -385,3 +385,27 @@ def test_states_are_kept_for_each_partition() -> None:
     found = report(AAB, topic("t", need(1, 2), (1, 3), (3, 2)))
     assert [state.partition.number for state in found.states] == [0, 1]
     assert all(isinstance(state, State) and state.writable for state in found.states)
+
+
+def test_topics_that_were_left_at_fewer_racks_are_told() -> None:
+    default = Need(Setting(2, "default"), Setting(1, "default"))
+    topics = [
+        topic("lowered", need(2, 1), (1, 2, 3)),
+        topic("by-default", default, (1, 2, 3)),
+        topic("stock", need(2, None), (1, 2, 3)),
+        topic("as-expected", need(2, 2), (1, 2, 3)),
+        topic("more", need(2, 3), (1, 2, 3)),
+        topic("one-replica", need(1, 1), (1,)),
+        topic("unknown", None, (1, 2, 3)),
+    ]
+    assert below_expected(topics, 1) == ()
+    found = {finding.topic: finding for finding in below_expected(topics, 2)}
+    assert list(found) == ["lowered", "by-default", "stock"]
+    assert found["lowered"].means == "requires racks: 1 (topic), expected: 2"
+    assert "on the topic," in found["lowered"].remedy
+    assert "on the topic or for the cluster" in found["by-default"].remedy
+    assert "unknown to the brokers" in found["stock"].means
+    assert at_risk(found.values(), strict=False)
+    # as many as it has replicas, not more
+    (capped,) = below_expected([topic("two", need(2, 1), (1, 3))], 3)
+    assert capped.means == "requires racks: 1 (topic), expected: 2"

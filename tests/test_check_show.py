@@ -247,3 +247,12 @@ def test_the_json_has_all_that_its_description_names() -> None:
     assert by_name["wide"]["partitions"][0]["needs"] == {"replicas": 2, "racks": 2}
     silent = told["brokers"][4]
     assert (silent["answered"], silent["because"]) == (False, "h5:9092: does not answer within 15 s")
+
+
+def test_fewer_racks_than_expected_are_a_risk() -> None:
+    lowered = topic("lowered", need(2, 1, "topic"), (1, 3, 5))
+    cluster = seen(dict.fromkeys(RACKS, PATCHED), (lowered,))
+    assert not report(cluster).at_risk
+    made = make_report(cluster, [lowered], strict=False, expect_racks=2)
+    assert made.at_risk
+    assert [(f.topic, f.code) for f in made.findings if f.severity == "risk"] == [("lowered", "racks-below-expected")]

@@ -28,6 +28,7 @@ WIDTH = 100  # columns, where there is no terminal
 
 EPILOG = (
     "Examples: rackgate check --bootstrap kafka1:9092 · rackgate check --topic 'orders*' --json ·"
+    " rackgate check --expect-racks 2 ·"
     " rackgate check --plan >plan.json && kafka-reassign-partitions.sh --bootstrap-server … --execute"
     " --reassignment-json-file plan.json. Without --bootstrap: the lab that runs. For settings of new topics: rackgate"
     " plan."
@@ -48,6 +49,10 @@ def check_command(
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="All that was found, for programs.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Show notices too, and count them as risks.")] = False,
+    expect_racks: Annotated[
+        int,
+        typer.Option(help="Topics that require fewer racks than this are at risk: R lowered and left so.", min=1),
+    ] = 1,
     plan: Annotated[
         bool,
         typer.Option("--plan", help="Print the reassignment that mends placements which can't reach R, and no table."),
@@ -76,7 +81,7 @@ def check_command(
         complete = _plan(seen, chosen, plan_to)
         if plan:
             raise typer.Exit(0 if complete else 1)
-    report = make_report(seen, chosen, strict=strict)
+    report = make_report(seen, chosen, strict=strict, expect_racks=expect_racks)
     from pyhooks.check import show
 
     if json_:
@@ -86,16 +91,17 @@ def check_command(
     raise typer.Exit(1 if report.at_risk else 0)
 
 
-def make_report(seen: Seen, topics: Sequence[Topic], *, strict: bool) -> Report:
+def make_report(seen: Seen, topics: Sequence[Topic], *, strict: bool, expect_racks: int = 1) -> Report:
     """Everything there is to say.
 
     Args:
         seen: the whole cluster.
         topics: those to report on.
         strict: notices count as risks.
+        expect_racks: topics that require fewer racks are at risk.
     """
     from pyhooks.check.enforce import enforcement_findings
-    from pyhooks.check.findings import at_risk, cluster_findings, topic_reports, worst_first
+    from pyhooks.check.findings import at_risk, below_expected, cluster_findings, topic_reports, worst_first
     from pyhooks.check.show import Report
 
     reports = topic_reports(seen.cluster, topics)
@@ -106,6 +112,7 @@ def make_report(seen: Seen, topics: Sequence[Topic], *, strict: bool) -> Report:
             *(finding for finding in about_brokers if not finding.topic or finding.topic in names),
             *cluster_findings(seen.cluster, seen.enforcement.default),
             *(finding for one in reports for finding in one.findings),
+            *below_expected(topics, expect_racks),
         ]
     )
     return Report(seen, reports, found, at_risk(found, strict=strict))

@@ -113,6 +113,29 @@ def topic_reports(cluster: Cluster, topics: Sequence[Topic]) -> tuple[TopicRepor
     return tuple(reports)
 
 
+def below_expected(topics: Iterable[Topic], expected: int) -> tuple[Finding, ...]:
+    """Topics that require fewer racks than somebody expects, as those do whose R was lowered in an outage and left so.
+
+    A topic with fewer replicas than that is expected to require as many as it has, since R is capped by them.
+
+    Args:
+        topics: those to look at; what is not known of them is told by ``topic_reports``.
+        expected: lowest R that is not told; with 1 nothing is.
+    """
+    found = []
+    for topic in topics:
+        most = max((len(partition.target) for partition in topic.partitions), default=0)
+        wanted = gate.capped(expected, most)
+        if topic.need is None or topic.need.min_racks >= wanted:
+            continue
+        source = topic.need.racks.source if topic.need.racks else "unknown to the brokers"
+        means = f"requires racks: {topic.need.min_racks} ({source}), expected: {wanted}"
+        where = "on the topic" if source == "topic" else "on the topic or for the cluster"
+        remedy = f"set min.insync.racks={wanted} {where}, once its in-sync replicas are in so many racks"
+        found.append(Finding("risk", "racks-below-expected", means, remedy, topic.name))
+    return tuple(found)
+
+
 def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, ...]:
     """What there is to know of racks and brokers, whatever the topics.
 
