@@ -1,8 +1,8 @@
 """The gate: whether an ISR has enough replicas in enough racks to take a record with acks=all. Pure.
 
-It is that of the patch series (kip/README.md): min.insync.replicas (M) and min.insync.racks (R) are both capped by the
-number of replicas, those included that a reassignment is adding. Only the ISR counts. All brokers without a rack are in
-one unnamed rack together; a broker that the cluster does not know is in none.
+It is that of the patch series (kip/KIP-1290.md): min.insync.replicas (M) and min.insync.racks (R) are both capped by
+the number of replicas, those included that a reassignment is adding. Only the ISR counts. All brokers without a rack
+are in one unnamed rack together; a broker that the cluster does not know is in none.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from person import RACKGATE, visiting
 from pyhooks import paths
 from pyhooks.cluster import topology
 
-DOCUMENTS = [path for path in (*paths.REPO.glob("*.md"), *paths.REPO.glob("*/README.md")) if path.is_file()]
+FOUND = (*paths.REPO.glob("*.md"), *paths.REPO.glob("*/README.md"), *paths.REPO.glob("kip/*.md"))
+DOCUMENTS = sorted({path for path in FOUND if path.is_file()})
 
 
 def commands(word: str) -> list[list[str]]:
@@ -68,6 +69,32 @@ def test_pictures_of_the_documents_are_there() -> None:
     for document in DOCUMENTS:
         for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", document.read_text(encoding="utf-8")):
             assert (document.parent / target).is_file(), f"{document.name}: {target}"
+
+
+def anchors(document: Path) -> set[str]:
+    """The names that links can give headings: in lower case, with hyphens for spaces, without other punctuation."""
+    text = re.sub(r"^ *```.*?^ *```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = [re.sub(r"[^\w\- ]", "", line.lower()) for line in re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE)]
+    return {heading.replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(paths.REPO)))
+def test_links_lead_somewhere(document: Path) -> None:
+    dead = []
+    for target in re.findall(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+        if target.startswith(("https://", "http://", "mailto:")):
+            continue
+        file, _, anchor = target.partition("#")
+        there = document.parent / file if file else document
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            dead.append(target)
+    assert not dead, f"{document.relative_to(paths.REPO)}: {', '.join(dead)}"
+
+
+def test_the_documents_of_the_proposal_are_in_its_index() -> None:
+    index = (paths.REPO / "kip" / "README.md").read_text(encoding="utf-8")
+    for document in (paths.REPO / "kip").glob("*.md"):
+        assert document.name == "README.md" or f"]({document.name})" in index, document.name
 
 
 @pytest.mark.lab

@@ -13,8 +13,8 @@ and the whole ISR is in one rack.
 *Acknowledged records.* acks=all waits for the whole ISR, so a record that is acknowledged is on all members of an ISR
 that passes the gate. In the window after that each replica is destroyed with probability d and each rack with
 probability D, all independently. The records are lost if all that may be elected are destroyed: who returns empty is
-elected in the end, and the others truncate what they have (kip/README.md). Who may be elected is the last ISR that was
-enough for the controller, ISR and ELR together:
+elected in the end, and the others truncate what they have (kip/KIP-1290.md). Who may be elected is the last ISR that
+was enough for the controller, ISR and ELR together:
 
 - ``elr="racks"``: enough is at least M members in at least R racks; rack-aware ELR, as in the patch series.
 - ``elr="replicas"``: at least M members; ``eligible.leader.replicas.version`` 1 of stock Kafka, whatever the gate is.

@@ -1,0 +1,301 @@
+"""The runbook in kip/operations.md: each command of it, in a lab in which a rack is lost, does what it is there for."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from features import ELR_FEATURE, RACKS_FEATURE
+from person import Person, visiting
+
+from pyhooks import paths
+from pyhooks.cluster.node import NODE_DISK
+from pyhooks.cluster.tools import TOOLS
+from pyhooks.cluster.topology import find
+from pyhooks.wait import wait_for
+
+RUNBOOK = paths.REPO / "kip" / "operations.md"
+STEPS = (
+    "Before an outage",
+    "Assess",
+    "Go on with the promise: move a replica",
+    "Go on without it: lower R",
+    "Restore",
+    "Audit",
+    "Roll back",
+    "Upgrade",
+)
+# one partition each; racks a, a, b and a, b, c
+PLACED = {"orders": "1:2:3", "invoices": "2:1:3", "payments": "1:3:5"}
+GATE = ("--config", "min.insync.replicas=2", "--config", "min.insync.racks=2")
+CONTROLLERS = ("controller-101", "controller-102", "controller-103")
+# else a snapshot of the metadata is due after an hour
+SNAPSHOTS = 'properties = { "metadata.log.max.snapshot.interval.ms" = 5000 }\n'
+CHECKPOINT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
+SETTLES_S = 120.0
+
+
+def section(title: str) -> str:
+    """What stands below a heading, up to the next of the same level."""
+    _, _, after = RUNBOOK.read_text(encoding="utf-8").partition(f"\n## {title}\n")
+    assert after, f"{RUNBOOK.name} has no section {title!r}"
+    return after.partition("\n## ")[0]
+
+
+def shown(title: str) -> list[list[str]]:
+    """The commands of a section in their order."""
+    blocks = re.findall(r"```sh\n(.*?)```", section(title), re.DOTALL)
+    return [shlex.split(line) for line in "".join(blocks).splitlines() if line.strip()]
+
+
+def in_lab(words: list[str], replaced: dict[str, str]) -> list[str]:
+    """The same for ``rackgate``, which knows the brokers of its lab.
+
+    Args:
+        words: a command of the runbook.
+        replaced: what to put for some of its words.
+    """
+    program, *rest = words
+    for option in ("--bootstrap-server", "--bootstrap"):
+        if option in rest:
+            at = rest.index(option)
+            assert rest[at + 1] == "$BOOTSTRAP", words
+            del rest[at : at + 2]
+    rest = [replaced.get(word, word) for word in rest]
+    return (
+        rest if program == "rackgate" else ["lab", "kafka", program.removeprefix("kafka-").removesuffix(".sh"), *rest]
+    )
+
+
+def test_every_command_is_in_a_step_and_of_a_form_that_a_lab_can_run() -> None:
+    text = RUNBOOK.read_text(encoding="utf-8")
+    blocks = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)).splitlines()
+    assert len([line for line in blocks if line.strip()]) == sum(len(shown(title)) for title in STEPS)
+    for title in STEPS:
+        for words in shown(title):
+            assert re.fullmatch(r"kafka-[a-z-]+\.sh|rackgate|ls", words[0]), words
+            if words[0] == "ls":
+                continue
+            assert "$BOOTSTRAP" in words, words
+            own = in_lab(words, {})
+            assert own[0] == "check" or (own[:2] == ["lab", "kafka"] and own[2] in TOOLS), own
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Iterator[Person]:
+    """Somebody with a lab whose controllers write snapshots often, and the three topics of the runbook in it."""
+    topology = tmp_path / "runbook.toml"
+    # its last table is that of the controllers
+    topology.write_text(find("az3-outside").read_text(encoding="utf-8") + SNAPSHOTS, encoding="utf-8")
+    with visiting(tmp_path / "state") as made:
+        made.does("lab", "up", "--topology", str(topology), "--run-dir", str(tmp_path / "run"))
+        for topic, placed in PLACED.items():
+            words = ("topics", "--create", "--topic", topic, "--replica-assignment", placed, *GATE)
+            made.does("lab", "kafka", *words)
+        yield made
+
+
+class Operator:
+    """Carries out steps of the runbook.
+
+    Attributes:
+        person: who runs commands.
+        moves: file that stands for ``move.json``.
+    """
+
+    def __init__(self, person: Person, folder: Path) -> None:
+        self.person = person
+        self.moves = folder / "move.json"
+
+    def tries(self, title: str, number: int, *more: str, topic: str = "orders") -> subprocess.CompletedProcess[str]:
+        """A command of a section by its place, with further options, on another topic than it is shown with."""
+        words = shown(title)[number]
+        return self.person.tries(*in_lab(words, {"orders": topic, "move.json": str(self.moves)}), *more)
+
+    def does(self, title: str, number: int, *more: str, topic: str = "orders") -> str:
+        """The same, which has to succeed; what it wrote."""
+        done = self.tries(title, number, *more, topic=topic)
+        assert done.returncode == 0, (done.args, done.stdout + done.stderr)
+        return done.stdout
+
+    def listed(self, title: str, number: int) -> set[str]:
+        """Those of the three topics that ``kafka-topics --describe`` lists partitions of."""
+        return set(re.findall(r"Topic: (\w+)\s+Partition:", self.does(title, number))) & set(PLACED)
+
+    def checks(self, title: str, number: int) -> tuple[int, dict[str, Any]]:
+        """Exit status and findings of ``rackgate check``."""
+        done = self.tries(title, number, "--json")
+        assert done.stdout, done.stderr
+        told: dict[str, Any] = json.loads(done.stdout)
+        return done.returncode, told
+
+    def audit(self) -> set[str]:
+        """The topics that the audit finds."""
+        status, told = self.checks("Audit", 0)
+        found = {one["topic"] for one in told["findings"] if one["code"] == "racks-below-expected"}
+        assert status == 1 or not found
+        return found
+
+    def accepted(self) -> None:
+        """Waits until a single attempt of a producer is acknowledged; it may meet a leader that is just elected."""
+        wait_for(lambda: self.probe() == "ok", what="an acknowledgement", timeout_s=SETTLES_S, interval_s=1.0)
+
+    def probe(self) -> str:
+        """What a single attempt of a producer ends in."""
+        (event,) = [
+            json.loads(line)
+            for line in self.tries("Assess", 5).stdout.splitlines()
+            if '"producer_send_success"' in line or '"producer_send_error"' in line
+        ]
+        return str(event.get("exception", "ok"))
+
+
+def level(text: str, feature: str) -> tuple[str, int]:
+    """Finalized level of a feature, and the offset of the metadata, in what ``kafka-features describe`` wrote."""
+    (line,) = [line for line in text.splitlines() if line.startswith(f"Feature: {feature} ")]
+    found = re.search(r"FinalizedVersionLevel: (\S+)\s+Epoch: (\d+)", line)
+    assert found, line
+    return found[1], int(found[2])
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(1500)
+def test_the_runbook(person: Person, tmp_path: Path) -> None:
+    does = Operator(person, tmp_path)
+    wait_for(lambda: not does.listed("Restore", 0), what="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0)
+    _before(does)
+    assert "away, proved" in person.does("rack", "kill", "b")
+    _assess(does)
+    _go_on(does)
+    assert "is back, proved" in person.does("rack", "heal", "b")
+    _restore(does)
+    _roll_back(does)
+    _upgrade(does)
+
+
+def _before(does: Operator) -> None:
+    assert does.audit() == set()
+    _, told = does.checks("Before an outage", 0)
+    assert told["cluster"]["enforced"] is True
+    # what the loss of a rack would stop: another placement of orders would survive it
+    assert {("orders", "rack-loss-stops"), ("invoices", "rack-loss-stops")} <= _codes(told)
+    assert ("payments", "rack-loss-stops") not in _codes(told)
+    kept = does.does("Before an outage", 1)
+    for topic in PLACED:
+        assert re.search(rf"Topic: {topic}\s.*min\.insync\.racks=2", kept), kept
+    assert "Default configs for broker" in does.does("Before an outage", 2)
+    does.accepted()
+
+
+def _assess(does: Operator) -> None:
+    wait_for(
+        lambda: does.listed("Assess", 0) == {"orders", "invoices"},
+        what="the topics in racks a, a, b to refuse",
+        timeout_s=SETTLES_S,
+        interval_s=1.0,
+    )
+    assert does.listed("Assess", 1) == {"payments"}, "one more rack, and it refuses"
+    assert does.listed("Assess", 2) == set(), "all have a leader"
+    assert re.search(r"LeaderId:\s+10[123]\b", does.does("Assess", 3))
+    status, told = does.checks("Assess", 4)
+    assert status == 1
+    assert ("orders", "too-few-racks") in _codes(told)
+    assert does.probe().endswith("NotEnoughRacksException")
+    gate = json.loads(does.person.does("lab", "metrics", "--for", "5s", "--json"))["nodes"]
+    brokers = [row["gate"] for row in gate if row["gate"]]
+    assert sum(row["UnderMinRackIsrPartitionCount"]["last"] for row in brokers) == 2
+    assert sum(row["AtMinRackIsrPartitionCount"]["last"] for row in brokers) == 1
+    assert sum(row["RackCheckFailureRate.Count"]["last"] for row in brokers) >= 1
+
+
+def _go_on(does: Operator) -> None:
+    title = "Go on with the promise: move a replica"
+    (plan,) = re.findall(r"```json\n(.*?)```", section(title), re.DOTALL)
+    assert [one["topic"] for one in json.loads(plan)["partitions"]] == ["invoices"]
+    does.moves.write_text(plan, encoding="utf-8")
+    assert "Successfully started partition reassignment" in does.does(title, 0)
+    wait_for(
+        lambda: "is completed." in does.does(title, 1), what="the reassignment", timeout_s=SETTLES_S, interval_s=1.0
+    )
+    assert does.listed("Assess", 0) == {"orders"}, "what has a replica in a third rack takes writes"
+
+    lower = "Go on without it: lower R"
+    does.does(lower, 0)
+    wait_for(lambda: not does.listed(lower, 1), what="orders to take writes", timeout_s=SETTLES_S, interval_s=1.0)
+    does.accepted()
+    assert does.audit() == {"orders"}
+
+
+def _restore(does: Operator) -> None:
+    wait_for(lambda: not does.listed("Restore", 0), what="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0)
+    assert does.audit() == {"orders"}, "that the rack is back restores nothing"
+    assert re.search(r"Topic: orders\s.*min\.insync\.racks=1", does.does("Audit", 1))
+    does.does("Restore", 1)
+    wait_for(lambda: does.audit() == set(), what="the restored value", timeout_s=SETTLES_S, interval_s=1.0)
+    assert does.listed("Restore", 2) == set()
+    does.accepted()
+
+
+def _roll_back(does: Operator) -> None:
+    refused = does.tries("Roll back", 1)
+    said = " ".join((refused.stdout + refused.stderr).split())
+    assert refused.returncode != 0
+    assert f"{RACKS_FEATURE} cannot be downgraded to 0" in said
+    for topic in PLACED:
+        assert topic in said
+        does.does("Roll back", 0, topic=topic)
+    does.does("Roll back", 1)
+    wait_for(
+        lambda: level(does.does("Roll back", 2), RACKS_FEATURE)[0] == "0",
+        what="the downgrade",
+        timeout_s=SETTLES_S,
+        interval_s=1.0,
+    )
+    _, offset = level(does.does("Roll back", 2), RACKS_FEATURE)
+    *_, last = shown("Roll back")
+    assert last[0] == "ls"
+    words = [word.replace("$METADATA_LOG_DIR", str(NODE_DISK / "data")) for word in last]
+    for node in CONTROLLERS:
+        wait_for(
+            partial(_is_beyond, does.person, node, words, offset),
+            what=f"a snapshot of {node} behind metadata offset {offset}",
+            timeout_s=SETTLES_S,
+            interval_s=1.0,
+        )
+
+
+def _upgrade(does: Operator) -> None:
+    raised = "Upgrade"
+    refused = does.tries(raised, 3)
+    assert refused.returncode != 0, "R above 1 at level 0"
+    assert f"A value above 1 requires {RACKS_FEATURE} 1" in " ".join((refused.stdout + refused.stderr).split())
+    does.does(raised, 0)
+    wait_for(
+        lambda: level(does.does(raised, 1), RACKS_FEATURE)[0] == "1",
+        what="the upgrade",
+        timeout_s=SETTLES_S,
+        interval_s=1.0,
+    )
+    assert level(does.does(raised, 1), ELR_FEATURE)[0] == "1"
+    assert json.loads(does.does(raised, 2))["partitions"] == []
+    for topic in PLACED:
+        does.does(raised, 3, topic=topic)
+    wait_for(lambda: does.audit() == set(), what="R=2 again", timeout_s=SETTLES_S, interval_s=1.0)
+    does.accepted()
+
+
+def _codes(told: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(one["topic"], one["code"]) for one in told["findings"]}
+
+
+def _is_beyond(person: Person, node: str, words: list[str], offset: int) -> bool:
+    """Whether the newest snapshot of the metadata of a node ends behind an offset, as the files say that it lists."""
+    listing = person.does("lab", "exec", "--node", node, "--", *words)
+    return max(map(int, CHECKPOINT.findall(listing)), default=-1) > offset
