@@ -224,7 +224,13 @@ def _go_on(does: Operator) -> None:
     wait_for(
         lambda: "is completed." in does.does(title, 1), what="the reassignment", timeout_s=SETTLES_S, interval_s=1.0
     )
-    assert does.listed("Assess", 0) == {"orders"}, "what has a replica in a third rack takes writes"
+    # what has a replica in a third rack takes writes
+    wait_for(
+        lambda: does.listed("Assess", 0) == {"orders"},
+        what="invoices to take writes",
+        timeout_s=SETTLES_S,
+        interval_s=1.0,
+    )
 
     lower = "Go on without it: lower R"
     does.does(lower, 0)
