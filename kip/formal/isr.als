@@ -4,7 +4,7 @@
  *
  * Names in the comments are of Kafka: PCB = PartitionChangeBuilder, RCM = ReplicationControlManager, CCM =
  * ConfigurationControlManager (all of the controller), Partition = kafka.cluster.Partition (of brokers). "Patch n" is the n-th of
- * the series. kip/README.md tells what is checked, within which bounds, and what is not in the model.
+ * the series. kip/formal.md tells what is checked, within which bounds, and what is not in the model.
  *
  * All brokers of the model are the replicas. A step is one thing that happens; Stutter is none. Where Kafka is determined by
  * something that is not here (the order of replicas, how long a follower may lag) the model may do any of it.
