@@ -14,6 +14,7 @@ from pyhooks import paths
 from pyhooks.build import builder, git, mutants, mutate, recipe, series
 from pyhooks.build.archive import make_archive
 from pyhooks.build.distribution import Distribution
+from pyhooks.build.facts import facts
 from pyhooks.build.jmh import FULL, QUICK, measure, pace_words
 from pyhooks.build.jvmtest import run_tests
 from pyhooks.build.pace import Rule
@@ -157,6 +158,30 @@ def check_command() -> None:
     applied = builder.try_apply(plan, patches)
     ending = "and they apply" if applied else "NOT TRIED whether they apply: no sources yet, run `rackgate build` once"
     say(f"{len(patches)} patches are in order, {ending}")
+
+
+@patch_app.command("facts")
+def facts_command(json_: Json = False) -> None:
+    """Says what the series touches: files, messages on the wire and their versions, parents of the errors.
+
+    Examples:
+      rackgate patch facts
+      rackgate patch facts --json | jq .requests
+    """
+    found = facts(Distribution.load(), series.load(recipe.load().path.parent))
+    if json_:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    say(f"{found['patches']} patches: {found['main_files']} files of Kafka's code, {found['test_files']} of its tests")
+    for module, files in found["main"].items():
+        say(f"  {module}: {', '.join(files)}")
+    for name, message in found["messages"].items():
+        fields = "other fields" if message["fields_changed"] else "the same fields"
+        say(f"{name}: versions {message['versions']}, before {message['was']}, {fields}")
+    for side, parents in found["parents"].items():
+        for name, above in parents.items():
+            say(f"{name}, {side}: {' < '.join(above) if above else 'absent'}")
+    say(f"{found['deprecations']} deprecations")
 
 
 @patch_app.command("test")
