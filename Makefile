@@ -17,7 +17,7 @@ help:
 	@echo "make system  all system tests, two labs at a time (40 minutes), and out/system/index.html"
 	@echo "make system-smoke  three of them (8 minutes); system-long: many seeds (hours); system-load: 10,000 partitions"
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
-	@echo "make check   ruff, mypy --strict, the patch series"
+	@echo "make check   ruff, mypy --strict, the patch series, the claims about the KIP"
 	@echo "make build   the patched Kafka alone"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
 	@echo "make upstream-all  every test class of the touched modules (hours; goes on where it was interrupted)"
@@ -44,6 +44,7 @@ check: $(VENV)/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/rackgate patch check
+	$(BIN)/rackgate evidence --check
 
 pytest: $(VENV)/ready build
 	@exec $(BIN)/pytest

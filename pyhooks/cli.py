@@ -15,6 +15,7 @@ from pyhooks.check.cli import EPILOG, check_command
 from pyhooks.checker.cli import JUDGE_EPILOG, judge_command
 from pyhooks.cluster.cli import lab_app
 from pyhooks.errors import RackgateError
+from pyhooks.evidence.cli import EVIDENCE_EPILOG, evidence_command
 from pyhooks.fault.cli import broker_app, rack_app
 from pyhooks.formal.cli import FORMAL_EPILOG, formal_command
 from pyhooks.model.cli import PLAN_EPILOG, model_app, plan_command
@@ -43,6 +44,7 @@ app.command("judge", epilog=JUDGE_EPILOG)(judge_command)
 app.add_typer(model_app, name="model")
 app.command("plan", epilog=PLAN_EPILOG)(plan_command)
 app.command("formal", epilog=FORMAL_EPILOG)(formal_command)
+app.command("evidence", epilog=EVIDENCE_EPILOG)(evidence_command)
 
 
 @app.command("version")

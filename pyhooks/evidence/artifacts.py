@@ -1,0 +1,233 @@
+"""Artifacts in ``kip/evidence``: what a run came to, in a few kB of JSON, with what tells whether it still holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyhooks import paths
+from pyhooks.build import series
+from pyhooks.errors import RackgateError
+from pyhooks.evidence.claims import SERIES, Claim, Claims, Run
+from pyhooks.evidence.judging import FAILED, NOT_RUN, PASSED, SKIPPED, STALE, Judged, judge
+
+EVIDENCE = paths.REPO / "kip" / "evidence"
+SCHEMA = 1
+# beside what one reads, an artifact holds nothing
+MAX_BYTES = 32_000
+INDEX = "claims.json"
+ABSENT = "absent"
+_METHOD = re.compile(r"\w+")
+_FIELDS = {"schema", "run", "commands", "statuses", "date", "seconds", "depends", "versions", "machine", "result"}
+
+
+@dataclass(frozen=True)
+class Book:
+    """What is known of all claims by the artifacts in a folder.
+
+    Attributes:
+        artifacts: run to its artifact, of those that have one.
+        hashes: run to SHA-256 of the file.
+        stale: run to what has changed since.
+        judged: claim to what is known of it.
+    """
+
+    artifacts: Mapping[str, Mapping[str, Any]]
+    hashes: Mapping[str, str]
+    stale: Mapping[str, str]
+    judged: Mapping[str, Judged]
+
+
+def read_book(claims: Claims, folder: Path = EVIDENCE, root: Path = paths.REPO) -> Book:
+    """Reads all artifacts and judges all claims by them; runs nothing.
+
+    Args:
+        claims: what to judge.
+        folder: of the artifacts.
+        root: of the files that runs depend on.
+
+    Raises:
+        RackgateError: an artifact that is not one.
+    """
+    artifacts: dict[str, Mapping[str, Any]] = {}
+    hashes: dict[str, str] = {}
+    stale: dict[str, str] = {}
+    now = fingerprints({name for run in claims.runs.values() for name in run.depends}, root)
+    for run in claims.runs.values():
+        path = folder / f"{run.id}.json"
+        if not path.is_file():
+            continue
+        artifacts[run.id] = read(path)
+        hashes[run.id] = hashlib.sha256(path.read_bytes()).hexdigest()
+        if changed := changes(run, artifacts[run.id], now):
+            stale[run.id] = changed
+    results = {name: artifact["result"] for name, artifact in artifacts.items()}
+    judged = {claim.id: judge(claim, results, stale) for claim in claims.claims.values()}
+    return Book(artifacts, hashes, stale, judged)
+
+
+def read(path: Path) -> Mapping[str, Any]:
+    """An artifact.
+
+    Raises:
+        RackgateError: it is not one of this schema.
+    """
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RackgateError(f"{path}: {error}; run `rackgate evidence --fresh {path.stem}`") from error
+    if not isinstance(told, dict) or told.get("schema") != SCHEMA or told.keys() != _FIELDS or told["run"] != path.stem:
+        raise RackgateError(f"{path}: no artifact of {path.stem}; run `rackgate evidence --fresh {path.stem}`")
+    return told
+
+
+def changes(run: Run, artifact: Mapping[str, Any], now: Mapping[str, str]) -> str:
+    """What has changed since an artifact was made, in words; empty if it is of the present.
+
+    Args:
+        run: whose artifact it is.
+        artifact: as it was read.
+        now: the present fingerprints of what the run depends on.
+    """
+    found = [] if artifact["commands"] == dict(run.commands) else ["the command has changed"]
+    then = artifact["depends"]
+    words = {name: "the patch series has" if name == SERIES else f"{name} has" for name in run.depends}
+    found += [f"{words[name]} changed" for name in run.depends if then.get(name) != now[name]]
+    return ", ".join(found)
+
+
+def fingerprints(names: Iterable[str], root: Path = paths.REPO) -> dict[str, str]:
+    """SHA-256 of what runs depend on, by its name in ``depends``.
+
+    Raises:
+        RackgateError: a pattern that fits no file.
+    """
+    return {name: _fingerprint(name, root) for name in names}
+
+
+def _fingerprint(name: str, root: Path) -> str:
+    if name == SERIES:
+        return series.series_hash(series.load(root / paths.PATCH.relative_to(paths.REPO)))
+    files = sorted(path for path in root.glob(name) if path.is_file())
+    if not files:
+        raise RackgateError(f"kip/claims.toml: a run depends on {name}, and there is no such file")
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.relative_to(root)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def text_of(artifact: Mapping[str, Any]) -> str:
+    """An artifact as it is written.
+
+    Raises:
+        RackgateError: too large to be committed.
+    """
+    text = json.dumps(artifact, indent=1, sort_keys=True) + "\n"
+    if len(text.encode()) > MAX_BYTES:
+        raise RackgateError(
+            f"run {artifact['run']}: its result has {len(text.encode())} bytes, more than {MAX_BYTES}: name in `keep` "
+            "of kip/claims.toml what is needed of it"
+        )
+    return text
+
+
+def asked(claims: Claims, run: str) -> tuple[str, ...]:
+    """The tests of a run that rules ask for."""
+    atoms = (atom for claim in claims.claims.values() for rule in claim.rules.values() for atom in rule)
+    return tuple(sorted({case for atom in atoms if atom.run == run for case in atom.cases}))
+
+
+def of_junit(files: Iterable[Path], wanted: Sequence[str]) -> dict[str, Any]:
+    """What JUnit's XML says of the wanted tests, and how many there were.
+
+    A test with parameters has passed if it has with all of them.
+
+    Raises:
+        RackgateError: no file, or one that is not XML.
+    """
+    cases: dict[str, set[str]] = {}
+    totals = dict.fromkeys((PASSED, FAILED, SKIPPED), 0)
+    files = list(files)
+    for file in files:
+        try:
+            found = list(ElementTree.parse(file).getroot().iter("testcase"))  # noqa: S314 - written by the run just now
+        except ElementTree.ParseError as error:
+            raise RackgateError(f"{file}: {error}") from error
+        for case in found:
+            kinds = {node.tag for node in case}
+            outcome = FAILED if kinds & {"failure", "error"} else SKIPPED if "skipped" in kinds else PASSED
+            totals[outcome] += 1
+            method = _METHOD.match(case.get("name", ""))
+            cases.setdefault(f"{case.get('classname')}#{method.group() if method else ''}", set()).add(outcome)
+    if not files:
+        raise RackgateError("no report of tests was written")
+    return {"cases": {name: _together(cases.get(name, set())) for name in wanted}, "totals": totals}
+
+
+def _together(outcomes: set[str]) -> str:
+    return next((one for one in (FAILED, SKIPPED, PASSED) if one in outcomes), ABSENT)
+
+
+def of_system(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``results.json`` of the system tests says, without what needs more than a line."""
+    return {
+        "seed": document["seed"],
+        "counts": document["counts"],
+        "tests": {
+            one["id"]: {name: one[name] for name in ("outcome", "reasons", "seconds", "verdicts")}
+            for one in document["results"]
+        },
+    }
+
+
+def index_of(claims: Claims, book: Book) -> dict[str, Any]:
+    """What is committed beside the artifacts: for each claim its verdict and by which files, with their SHA-256."""
+    return {
+        name: {
+            "state": one.state,
+            "artifacts": {run: book.hashes[run] for run in claims.claims[name].runs if run in book.hashes},
+        }
+        for name, one in book.judged.items()
+    }
+
+
+def write_index(claims: Claims, book: Book, folder: Path = EVIDENCE) -> None:
+    """Writes the index."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(index_of(claims, book), indent=1, sort_keys=True) + "\n"
+    (folder / INDEX).write_text(text, encoding="utf-8")
+
+
+def contradiction(claim: Claim, judged: Judged) -> str:
+    """How an artifact of the present contradicts what the claims say of a sentence, or empty."""
+    if judged.state == claim.verdict or judged.state in (NOT_RUN, STALE):
+        return ""
+    return f"{claim.id}: claims.toml says {claim.verdict}, its artifact {judged.state}: {'; '.join(judged.because)}"
+
+
+def faults(claims: Claims, book: Book, folder: Path = EVIDENCE) -> list[str]:
+    """What is wrong with the committed files: contradictions, and an index that is not of them."""
+    found = [words for name, one in book.judged.items() if (words := contradiction(claims.claims[name], one))]
+    path = folder / INDEX
+    try:
+        index = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        return [*found, f"{path}: {error}; run `rackgate evidence --judge`"]
+    for name, entry in index_of(claims, book).items():
+        told = index.get(name, {"state": NOT_RUN, "artifacts": {}})
+        if told["artifacts"] != entry["artifacts"]:
+            found.append(f"{name}: {INDEX} has other hashes of its artifacts; run `rackgate evidence --judge`")
+        # what the series' next patch makes stale is no fault of the index
+        elif told["state"] != entry["state"] and entry["state"] != STALE and claims.claims[name].runs:
+            found.append(
+                f"{name}: {INDEX} says {told['state']}, and it is {entry['state']}; run `rackgate evidence --judge`"
+            )
+    found += [f"{name}: {INDEX} has it, and claims.toml has not" for name in index.keys() - claims.claims.keys()]
+    return found

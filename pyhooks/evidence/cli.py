@@ -1,0 +1,174 @@
+"""``rackgate evidence``: runs what checks the claims, judges them, and shows what is known."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pyhooks.build.progress import Stages
+from pyhooks.errors import RackgateError
+from pyhooks.evidence import artifacts, page, running
+from pyhooks.evidence.artifacts import Book
+from pyhooks.evidence.claims import COSTS, Claims, Run, load
+
+EVIDENCE_EPILOG = (
+    "Examples: rackgate evidence --list · rackgate evidence --cost seconds · rackgate evidence parent-class ·"
+    " rackgate evidence --fresh system-kip · rackgate evidence --judge. Exit status: 0 all that were asked for are as"
+    " claims.toml says, 1 one is not, is undecided, stale or not run, 2 something could not be tried."
+)
+PAGE = running.OUT / "index.html"
+
+
+def evidence_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Claims or runs of kip/claims.toml; all if left out.", metavar="[ID]…")
+    ] = None,
+    cost: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Only runs of this cost ({', '.join(COSTS)}); can be repeated.", metavar="COST"),
+    ] = None,
+    cheap: Annotated[bool, typer.Option("--cheap", help="Only what takes seconds, as --cost seconds.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has an artifact of the present, too.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Run nothing and write nothing: show what is known.")] = False,
+    judge: Annotated[
+        bool, typer.Option("--judge", help="Run nothing: judge the artifacts, write claims.json and the page.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read files alone, as `make check`: 1 if one contradicts another.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what is known as JSON.")] = False,
+) -> None:
+    """Checks what KIP-1290 and its background claim: runs the commands, judges their results, writes a matrix.
+
+    What is run is what has no artifact, or one of an earlier patch series or command. Artifacts go to kip/evidence and
+    are meant to be committed; the page goes to out/evidence/index.html.
+    """
+    claims = load()
+    chosen = choose(claims, names or [])
+    if sum((list_, judge, check)) > 1:
+        raise RackgateError("--list, --judge and --check: give one of them")
+    if check:
+        raise typer.Exit(_check(claims))
+    costs = {"seconds"} if cheap else set()
+    for word in cost or []:
+        if word not in COSTS:
+            raise RackgateError(f"--cost {word}: expected one of {', '.join(COSTS)}")
+        costs.add(word)
+    book = artifacts.read_book(claims)
+    wanted = [name for name in _asked(claims, names or []) if not costs or claims.runs[name].cost in costs]
+    failed: list[str] = []
+    if not (list_ or judge):
+        todo = [claims.runs[name] for name in wanted if fresh or name not in book.hashes or name in book.stale]
+        failed = _carry_out(claims, todo, quiet=as_json)
+        book = artifacts.read_book(claims)
+    if not list_:
+        artifacts.write_index(claims, book)
+        page.write(claims, book, PAGE)
+    # of a claim that needs a run besides which was not asked for, nothing can be said yet
+    present = {*wanted, *(book.hashes.keys() - book.stale.keys())}
+    if costs or names:
+        chosen = [name for name in chosen if name in (names or []) or set(claims.claims[name].runs) <= present]
+    _tell(claims, book, chosen, as_json=as_json, written=None if list_ else PAGE)
+    if failed:
+        raise RackgateError(f"{len(failed)} runs could not be carried out: {', '.join(failed)}")
+    if not list_ and not all(book.judged[name].state == claims.claims[name].verdict for name in chosen):
+        raise typer.Exit(1)
+
+
+def choose(claims: Claims, names: Sequence[str]) -> list[str]:
+    """The claims that names of claims or runs stand for, in the order of the file; all without names.
+
+    Raises:
+        RackgateError: a name that is neither.
+    """
+    for name in names:
+        if name not in claims.claims and name not in claims.runs:
+            raise RackgateError(f"{name}: no claim or run of kip/claims.toml; `rackgate evidence --list` shows them")
+    wanted = set(names)
+    return [claim.id for claim in claims.claims.values() if not wanted or wanted & {claim.id, *claim.runs}]
+
+
+def _asked(claims: Claims, names: Sequence[str]) -> list[str]:
+    """The runs that are named, and those of the claims that are; all without names."""
+    own = [name for name in names if name in claims.claims] if names else list(claims.claims)
+    used = {*names, *_runs(claims, own)}
+    return [name for name in claims.runs if name in used]
+
+
+def _runs(claims: Claims, chosen: Sequence[str]) -> list[str]:
+    used = {run for name in chosen for run in claims.claims[name].runs}
+    return [name for name in claims.runs if name in used]
+
+
+def _carry_out(claims: Claims, todo: Sequence[Run], *, quiet: bool) -> list[str]:
+    stages = Stages(len(todo), running.OUT / "timings.json", quiet=quiet)
+    if todo:
+        stages.say(f"{len(todo)} runs, about {sum(run.minutes for run in todo):.0f} min as kip/claims.toml tells")
+    failed = []
+    for run in todo:
+        try:
+            with stages.stage(run.id):
+                running.carry_out(claims, run)
+        except RackgateError as error:
+            # the others may do, and each is kept
+            failed.append(run.id)
+            stages.say(f"{run.id}: {error}")
+            if error.detail:
+                stages.say(error.detail)
+            if quiet:
+                sys.stderr.write(f"{run.id}: {error}\n")
+        else:
+            stages.remember()
+    return failed
+
+
+def _check(claims: Claims) -> int:
+    book = artifacts.read_book(claims)
+    faults = artifacts.faults(claims, book)
+    console = Console(soft_wrap=True, markup=False, highlight=False)
+    for fault in faults:
+        console.print(f"error: {fault}")
+    console.print(f"{len(claims.claims)} claims: {_words(book)}; {len(faults)} contradictions")
+    return 1 if faults else 0
+
+
+def _words(book: Book) -> str:
+    return ", ".join(f"{count} {state}" for state, count in page.counts(book).items() if count)
+
+
+def _tell(claims: Claims, book: Book, chosen: Sequence[str], *, as_json: bool, written: Path | None) -> None:
+    rows = [page.row(claims.claims[name], claims, book) for name in chosen]
+    if as_json:
+        told = {"counts": page.counts(book), "claims": rows, "page": str(written) if written else ""}
+        sys.stdout.write(json.dumps(told, indent=1) + "\n")
+        return
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=160)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("claim", no_wrap=True)
+    table.add_column("verdict", min_width=12)
+    table.add_column("by", max_width=24)
+    table.add_column("says")
+    for one in rows:
+        verdict = f"{one['state']}, was {one['was']}" if one["was"] else one["state"]
+        if one["agrees"] is False:
+            verdict += f"; claims.toml says {one['expected']}"
+        table.add_row(one["id"], verdict, ", ".join(check["run"] for check in one["checks"]), one["says"])
+    console.print(table)
+    missing = [claims.runs[name] for name in _runs(claims, chosen) if name not in book.hashes or name in book.stale]
+    for cost in COSTS:
+        if own := [run for run in missing if run.cost == cost]:
+            console.print(f"to run ({cost}, about {sum(run.minutes for run in own):.0f} min):", soft_wrap=True)
+            for run in own:
+                console.print(f"  rackgate evidence {run.id}: needs {run.needs}", soft_wrap=True)
+    console.print(f"{len(claims.claims)} claims: {_words(book)}", soft_wrap=True)
+    if written:
+        console.print(str(written), soft_wrap=True)

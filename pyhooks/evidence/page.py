@@ -1,0 +1,99 @@
+"""The matrix of claims as one page, from claims and artifacts alone."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyhooks.evidence.artifacts import EVIDENCE, INDEX, Book
+from pyhooks.evidence.claims import CONDITIONAL, CONFIRMED, NOT_TESTABLE, REFUTED, Claim, Claims, Run
+from pyhooks.evidence.judging import NOT_RUN, STALE, UNDECIDED
+from pyhooks.pages import environment
+from pyhooks.pictures import DARK, LIGHT
+
+STATES = (CONFIRMED, CONDITIONAL, REFUTED, UNDECIDED, STALE, NOT_RUN, NOT_TESTABLE)
+
+
+def counts(book: Book) -> dict[str, int]:
+    """How many claims there are in each state, all states named."""
+    found = Counter(one.state for one in book.judged.values())
+    return {state: found[state] for state in STATES}
+
+
+def row(claim: Claim, claims: Claims, book: Book) -> dict[str, Any]:
+    """All that is shown of a claim.
+
+    Returns:
+        The fields of the claim; ``state``, ``because`` and ``was`` of what is known; ``agrees``, whether that is what
+        the claims say (None while nothing is known); ``checks``, for each run its command, cost, needs and artifact.
+    """
+    judged = book.judged[claim.id]
+    known = judged.state not in (NOT_RUN, STALE)
+    return {
+        "id": claim.id,
+        "document": claim.document,
+        "place": claim.place,
+        "says": claim.says,
+        "why": claim.why if judged.state == claim.verdict else "",
+        "expected": claim.verdict,
+        "state": judged.state,
+        "because": list(judged.because),
+        "was": judged.was,
+        "agrees": judged.state == claim.verdict if known else None,
+        "checks": [_check(claims.runs[name], book) for name in claim.runs],
+    }
+
+
+def _check(run: Run, book: Book) -> dict[str, Any]:
+    artifact: Mapping[str, Any] = book.artifacts.get(run.id, {})
+    return {
+        "run": run.id,
+        "commands": [command for _, command in sorted(run.commands.items())],
+        "cost": run.cost,
+        "minutes": run.minutes,
+        "needs": run.needs,
+        "artifact": f"{run.id}.json" if artifact else "",
+        "sha256": book.hashes.get(run.id, ""),
+        "date": artifact.get("date", ""),
+        "versions": artifact.get("versions", {}),
+        "stale": book.stale.get(run.id, ""),
+    }
+
+
+def html(claims: Claims, book: Book, artifacts: str) -> str:
+    """The page.
+
+    Args:
+        claims: all of them.
+        book: what is known of them.
+        artifacts: where a link finds the folder of the artifacts, without a slash at its end.
+    """
+    rows = [row(claim, claims, book) for claim in claims.claims.values()]
+    return (
+        environment(Path(__file__).parent)
+        .get_template("page.html.j2")
+        .render(
+            light=LIGHT.names(),
+            dark=DARK.names(),
+            counts=counts(book),
+            documents=[
+                (title, [one for one in rows if one["document"] == key]) for key, title in claims.documents.items()
+            ],
+            index=INDEX,
+            artifacts=artifacts,
+            again=lambda one: shlex.join(["rackgate", "evidence", "--fresh", one["id"]]),
+        )
+    )
+
+
+def write(claims: Claims, book: Book, path: Path, folder: Path = EVIDENCE) -> None:
+    """Writes the page; its links to artifacts are relative to it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    up = folder.resolve()
+    beside = path.parent.resolve()
+    common = next(parent for parent in (beside, *beside.parents) if up.is_relative_to(parent))
+    steps = [".."] * len(beside.relative_to(common).parts) + list(up.relative_to(common).parts)
+    path.write_text(html(claims, book, "/".join(steps) or "."), encoding="utf-8")

@@ -1,0 +1,184 @@
+"""Runs the commands of ``claims.toml`` and keeps what they came to."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyhooks import __version__, paths
+from pyhooks.build import recipe, series
+from pyhooks.build.distribution import Distribution
+from pyhooks.errors import RackgateError
+from pyhooks.evidence import artifacts, judging
+from pyhooks.evidence.claims import SERIES, Claims, Run
+
+OUT = paths.OUT / "evidence"
+MODULES = {"rackgate": "pyhooks.cli", "pytest": "pytest"}
+# how much longer than expected a run may take on a busy machine
+_PATIENCE, _LEAST_S = 10.0, 900.0
+_END_S = 120.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended.
+
+    Attributes:
+        status: its exit status.
+        output: what it printed.
+    """
+
+    status: int
+    output: str
+
+
+Execute = Callable[[Sequence[str], Path, float], Done]
+
+
+def execute(words: Sequence[str], log: Path, timeout_s: float) -> Done:
+    """Runs one command of the project from the root of the checkout.
+
+    Args:
+        words: of ``rackgate`` or ``pytest``; the interpreter of this process runs it.
+        log: file for what it writes to standard error.
+        timeout_s: how long it may take, in seconds.
+
+    Raises:
+        RackgateError: it took longer, and was ended.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", MODULES[words[0]], *words[1:]]
+    environment = {**os.environ, "PYTHONPATH": str(paths.REPO), "COLUMNS": "120"}
+    with (
+        log.open("w", encoding="utf-8") as errors,
+        subprocess.Popen(
+            command, cwd=paths.REPO, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        try:
+            output, _ = process.communicate(timeout=timeout_s)
+        except BaseException as error:
+            # it has labs or brokers to end first
+            process.terminate()
+            try:
+                process.communicate(timeout=_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise RackgateError(f"{shlex.join(words)}: not ready after {timeout_s:.0f} s; see {log}") from error
+            raise
+    return Done(process.returncode, output)
+
+
+def carry_out(
+    claims: Claims,
+    run: Run,
+    *,
+    folder: Path = artifacts.EVIDENCE,
+    root: Path = paths.REPO,
+    out: Path = OUT,
+    execute: Execute = execute,
+) -> dict[str, Any]:
+    """Runs the commands of a run and writes its artifact.
+
+    Args:
+        claims: what rules ask for.
+        run: to carry out.
+        folder: of the artifacts.
+        root: of the files that it depends on, and of what it writes.
+        out: for logs.
+        execute: what runs a command.
+
+    Raises:
+        RackgateError: it ended with another status, left nothing to read, or the build is not of the present series.
+    """
+    depends = artifacts.fingerprints(run.depends, root)
+    if SERIES in run.depends:
+        _fits(depends[SERIES])
+    begun, clock = time.time(), time.monotonic()
+    results: dict[str, Any] = {}
+    statuses: dict[str, int] = {}
+    for number, (label, command) in enumerate(run.commands.items()):
+        words = shlex.split(command)
+        log = out / f"{run.id}{f'-{number}' if number else ''}.log"
+        done = execute(words, log, max(_LEAST_S, run.minutes * 60 * _PATIENCE))
+        if done.status not in run.statuses:
+            tail = log.read_text(encoding="utf-8", errors="replace")[-1500:] if log.is_file() else ""
+            said = tail.strip() or done.output[-1500:].strip()
+            raise RackgateError(f"{command}: ended with status {done.status}; see {log}", detail=said)
+        statuses[label], results[label] = done.status, _result(claims, run, done, root, begun)
+    seconds = time.monotonic() - clock
+    if artifacts.fingerprints(run.depends, root) != depends:
+        raise RackgateError(f"run {run.id}: what it depends on has changed meanwhile; run it again")
+    artifact = {
+        "schema": artifacts.SCHEMA,
+        "run": run.id,
+        "commands": dict(run.commands),
+        "statuses": statuses,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(begun)),
+        "seconds": round(seconds, 1),
+        "depends": depends,
+        "versions": versions(),
+        "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "load": round(os.getloadavg()[0], 1)},
+        "result": results.get("", results),
+    }
+    text = artifacts.text_of(artifact).replace(f"{root}/", "")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{run.id}.json").write_text(text, encoding="utf-8")
+    return artifact
+
+
+def versions() -> dict[str, str]:
+    """Of what the results are."""
+    plan = recipe.load()
+    patches = len(series.load(plan.path.parent))
+    return {
+        "kafka": plan.version,
+        "patches": str(patches),
+        "python": platform.python_version(),
+        "kafka-rackgate": __version__,
+    }
+
+
+def _fits(series_hash: str) -> None:
+    if Distribution.load().manifest["patch_hash"] != series_hash:
+        raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
+
+
+def _result(claims: Claims, run: Run, done: Done, root: Path, begun: float) -> Any:
+    if run.kind == "junit":
+        # a report of before says nothing of this run; file systems keep times less exactly than the clock
+        files = [path for path in root.glob(run.reads) if path.stat().st_mtime >= begun - 1]
+        return artifacts.of_junit(files, artifacts.asked(claims, run.id))
+    if run.reads:
+        path = root / run.reads
+        if not path.is_file() or path.stat().st_mtime < begun - 1:
+            raise RackgateError(f"run {run.id}: it did not write {run.reads}")
+        text = path.read_text(encoding="utf-8")
+    else:
+        text = done.output
+    try:
+        told = json.loads(text, parse_constant=str)
+    except ValueError as error:
+        raise RackgateError(f"run {run.id}: what it wrote is not JSON: {error}") from error
+    if run.kind == "system":
+        return artifacts.of_system(told)
+    return _kept(told, run)
+
+
+def _kept(told: Any, run: Run) -> Any:
+    if not run.keep:
+        return told
+    try:
+        return {name: judging.find(told, name if name.startswith("/") else f"/{name}") for name in run.keep}
+    except judging.AbsentError as error:
+        raise RackgateError(f"run {run.id}: keep of kip/claims.toml does not fit its result: {error}") from error
