@@ -277,6 +277,9 @@ def test_places_in_a_result() -> None:
     assert find(result, "/rows/#") == 2
     assert find(result, "/rows/1/v") == find(result, "/rows/arm=B&at=p99/v") == 9
     assert find({"/rows/arm=B&at=p99/v": 7}, "/rows/arm=B&at=p99/v") == 7
+    kept = {"/rows/arm=B": {"word": "faster"}, "/rows/arm=BB": {"word": "slower"}}
+    assert find(kept, "/rows/arm=BB/word") == "slower"
+    assert find(kept, "/rows/arm=B") == {"word": "faster"}
     for absent in ("/x", "/rows/2", "/rows/arm=B/v", "/rows/v", "/a~1b/~0/deeper"):
         with pytest.raises(AbsentError):
             find(result, absent)
@@ -352,6 +355,16 @@ def test_a_run_that_fails_leaves_nothing(root: Path) -> None:
         )
     assert caught.value.detail == "what it said"
     assert not (root / "kept").exists()
+
+
+def test_a_command_is_one_of_the_project(tmp_path: Path) -> None:
+    done = running.execute(["rackgate", "version"], tmp_path / "logs" / "log", 60)
+    assert (done.status, done.output.split()[0]) == (0, "kafka-rackgate")
+    wrong = running.execute(["rackgate", "evidence", "nothing-of-that-name"], tmp_path / "log", 60)
+    assert wrong.status == 2
+    assert "no claim or run" in (tmp_path / "log").read_text(encoding="utf-8")
+    with pytest.raises(RackgateError, match="rackgate version: not ready after 0 s"):
+        running.execute(["rackgate", "version"], tmp_path / "log", 0.01)
 
 
 def test_a_report_of_before_is_not_taken(root: Path) -> None:

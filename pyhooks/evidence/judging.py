@@ -133,10 +133,12 @@ def find(result: Any, pointer: str) -> Any:
     Raises:
         AbsentError: there is nothing.
     """
-    if isinstance(result, dict) and pointer in result:
-        return result[pointer]
     at: Any = result
-    for step in pointer[1:].split("/"):
+    for kept in result if isinstance(result, dict) else ():
+        if kept.startswith("/") and f"{pointer}/".startswith(f"{kept}/"):
+            at, pointer = result[kept], pointer[len(kept) :]
+            break
+    for step in pointer.split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
         if key == "#" and isinstance(at, list | dict):
             at = len(at)

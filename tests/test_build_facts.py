@@ -1,0 +1,68 @@
+"""What the series touches, as told from patches and jars."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyhooks import paths
+from pyhooks.build import facts, series
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.facts import Jar
+from pyhooks.errors import RackgateError
+
+NAME = "common/message/ProduceRequest.json"
+FIELDS = [{"name": "Acks", "type": "int16", "versions": "0+", "about": "How many."}]
+
+
+def jar(path: Path, definition: dict[str, Any] | None, behind: Jar | None = None) -> Jar:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("other.txt", "x")
+        if definition is not None:
+            archive.writestr(NAME, "// a comment\n" + json.dumps(definition, indent=1))
+    return Jar(path, behind)
+
+
+@pytest.mark.parametrize(
+    ("fields", "changed"),
+    [
+        (FIELDS, False),
+        ([{**FIELDS[0], "about": "How many replicas."}], False),
+        ([{**FIELDS[0], "versions": "14+"}], True),
+        ([*FIELDS, {"name": "Racks", "type": "int32", "versions": "14+"}], True),
+    ],
+)
+def test_a_message_is_compared_by_what_is_on_the_wire(tmp_path: Path, fields: list[Any], changed: bool) -> None:
+    stock = jar(tmp_path / "stock.jar", {"validVersions": "3-13", "fields": FIELDS})
+    overlay = jar(tmp_path / "overlay.jar", {"validVersions": "3-14", "fields": fields}, stock)
+    told = facts._message(stock, overlay, f"clients/src/main/resources/{NAME}")
+    assert told == {"fields_changed": changed, "versions": "3-14", "was": "3-13"}
+    same = facts._message(stock, jar(tmp_path / "empty.jar", None, stock), f"clients/src/main/resources/{NAME}")
+    assert same == {"fields_changed": False, "versions": "3-13", "was": "3-13"}
+
+
+def test_a_jar_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jar").write_bytes(b"no zip")
+    with pytest.raises(RackgateError, match=r"a\.jar: can't be read"):
+        Jar(tmp_path / "a.jar")
+    assert jar(tmp_path / "b.jar", None).parents("org/apache/kafka/common/errors/None") == []
+    assert jar(tmp_path / "b.jar", None).versions("org/apache/kafka/common/message/None") == []
+
+
+def test_the_facts_of_the_series() -> None:
+    patches = series.load(paths.PATCH)
+    told = facts.facts(Distribution.load(), patches)
+    # read from the published jar, so these are what is claimed of Kafka itself
+    assert told["parents"]["stock"]["NotEnoughReplicasException"][0] == "RetriableException"
+    assert told["parents"]["stock"]["NotEnoughRacksException"] == []
+    assert told["parents"]["overlay"]["NotEnoughRacksException"][0] == "RetriableException"
+    assert told["requests"]["Produce"] == {"stock": [3, 13], "overlay": [3, 14]}
+    assert told["requests"]["Fetch"]["stock"] == told["requests"]["Fetch"]["overlay"]
+    assert told["main_files"] == sum(len(files) for files in told["main"].values())
+    assert set(told["messages"]) == {"ProduceRequest", "ProduceResponse"}
+    with pytest.raises(RackgateError, match="not of the present series"):
+        facts.facts(Distribution.load(), patches[:-1])
