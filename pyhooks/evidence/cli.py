@@ -28,7 +28,7 @@ PAGE = running.OUT / "index.html"
 
 def evidence_command(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Claims or runs of kip/claims.toml; all if left out.", metavar="[ID]…")
+        list[str] | None, typer.Argument(help="Claims or runs of kip/claims.toml; all if left out.", metavar="ID")
     ] = None,
     cost: Annotated[
         list[str] | None,
