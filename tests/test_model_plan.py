@@ -311,13 +311,13 @@ def test_times_of_a_year() -> None:
 
 
 def test_the_defaults_of_the_document_are_those_of_the_commands() -> None:
-    text = (paths.REPO / "kip" / "README.md").read_text(encoding="utf-8")
+    text = (paths.REPO / "kip" / "model.md").read_text(encoding="utf-8")
     for default in ch.DEFAULTS:
         assert f"| `{default.option}` | {default.value} |" in text
 
 
 def test_the_table_of_the_document_is_what_the_model_says() -> None:
-    text = (paths.REPO / "kip" / "README.md").read_text(encoding="utf-8")
+    text = (paths.REPO / "kip" / "model.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([abc, ]+) \| (\d) \| (\d) \| (.+) \|$", text, re.MULTILINE)
     assert len(rows) >= 12
     for where, m, r, told in rows:
