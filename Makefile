@@ -26,6 +26,7 @@ help:
 	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full takes hours and settles the bars"
 	@echo "make mutate  take one piece of the series out after another; a test of Kafka must fail each time"
 	@echo "make formal  the formal model in kip/formal: what holds, and the counter-examples without a piece of the patch (minutes)"
+	@echo "make runbook       every step of kip/operations.md, in a lab"
 	@echo "make lab-rounds    fifty labs with a random fault each; nothing of them stays behind (half an hour)"
 	@echo "make lock    renew requirements/*.lock from pyproject.toml"
 	@echo "make clean   remove build/ and out/"
@@ -117,6 +118,11 @@ jmh-full: build
 .PHONY: lab-rounds
 lab-rounds: build
 	@exec $(BIN)/pytest -s -m long tests/test_lab_rounds.py
+
+# Every step of kip/operations.md, in a lab (some minutes).
+.PHONY: runbook
+runbook: build
+	@exec $(BIN)/pytest -s -m long tests/test_operations.py
 
 # One piece of the series is taken out after another, and a test of Kafka must fail each time. Can be interrupted.
 .PHONY: mutate

@@ -166,6 +166,7 @@ def level(text: str, feature: str) -> tuple[str, int]:
 
 
 @pytest.mark.lab
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_the_runbook(person: Person, tmp_path: Path) -> None:
     does = Operator(person, tmp_path)
