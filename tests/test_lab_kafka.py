@@ -90,6 +90,13 @@ def test_tools_of_kafka_know_the_brokers(person: Person) -> None:
     assert "no tool 'topic' of Kafka; there are: acls, " in unknown.stderr
 
 
+def test_check_asks_the_brokers_of_the_lab(person: Person) -> None:
+    """From outside, where nobody has an address of theirs."""
+    person.does("lab", "kafka", "topics", "--create", "--topic", "checked", "--replica-assignment", "1:2")
+    found = json.loads(person.tries("check", "--topic", "checked", "--json").stdout)
+    assert [topic["name"] for topic in found["topics"]] == ["checked"]
+
+
 def test_logs_of_a_node(person: Person) -> None:
     assert "Kafka Server started" in person.does("lab", "logs", "broker-1", "-n", "10000")
     unknown = person.tries("lab", "logs", "broker-9")

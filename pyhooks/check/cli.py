@@ -14,6 +14,7 @@ from rich.console import Console
 
 from pyhooks.cluster import labs
 from pyhooks.cluster.cli import LabOption
+from pyhooks.cluster.lab import Lab
 from pyhooks.errors import RackgateError
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ def check_command(
     reach R is in the plan (or nothing is), 1 some of it can't be mended.
     """
     if not bootstrap:
-        raise typer.Exit(labs.enter_again(lab, otherwise="say which cluster with --bootstrap host:port"))
+        if not labs.inside(lab):
+            raise typer.Exit(labs.enter_again(lab, otherwise="say which cluster with --bootstrap host:port"))
+        bootstrap = Lab.attach().bootstrap
     if plan and (json_ or plan_to):
         raise RackgateError("--plan prints the plan alone: leave out --json, or use --plan-to FILE beside it")
     seen = _look(bootstrap, command_config, timeout)
