@@ -143,8 +143,9 @@ def _terminal(plan: Plan) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", plan.lines, plan.columns, 0, 0))
     environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
     environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    # a session of its own, whose terminal this is: else it would not hear of Ctrl-C
-    words = [*process.DIES_WITH_PARENT, "setsid", "--ctty", *plan.command]
+    # a session of its own, whose terminal this is: else it would not hear of Ctrl-C; nor if it is told to ignore it, as
+    # a shell's background commands and all below them are
+    words = [*process.DIES_WITH_PARENT, "env", "--default-signal=INT,QUIT", "setsid", "--ctty", *plan.command]
     try:
         with subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment) as running:
             os.close(slave)
