@@ -1,31 +1,33 @@
-"""The latency phase from raw observations to numbers: a Spark job whose result is small and plain."""
+"""The latency phase from raw observations to numbers: Spark jobs whose results are small and plain.
+
+Times are whole nanoseconds, so every quantile is exact: the one that sorting the observations would give (linear
+between neighbours). How far the sample allows quantiles is the plan's ``min_beyond``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.comparisons import COMPARED, Measured, compare, family_size, quantile_name
 from bench.load import outcome_counts
-from bench.scenarios import Arm, LatencyPlan, Scenario
+from bench.quantiles import Counts, Key, Wanted, counted, exact, pooled
+from bench.scenarios import Arm, Cell, LatencyPlan, Scenario
 from pyhooks import stats
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-COMPARED = (0.5, 0.99)
 CURVE_RESAMPLES = 1000
 # From the median to 99.99 %, evenly on the scale on which the curve is drawn.
 CURVE_POINTS_PER_DECADE = 16
 CURVE_DECADES = 4
-
-
-def quantile_name(quantile: float) -> str:
-    """``p50``, ``p99.9`` and the like."""
-    return f"p{quantile * 100:.6g}"
+NS_PER_MS = 1e6
+SLOT = ("cell", "arm", "block")
+ARM = ("cell", "arm")
 
 
 def curve_quantiles() -> list[float]:
@@ -51,207 +53,201 @@ def read_raw(spark: SparkSession, raw: Path) -> DataFrame:
 
 
 def latency(raw: DataFrame, scenario: Scenario) -> dict[str, Any]:
-    """The latency phase's numbers.
+    """The latency phase's numbers of a run with one cell; see ``cells``."""
+    (numbers,) = cells(raw, scenario.cells)
+    return numbers
+
+
+def cells(raw: DataFrame, planned: Sequence[Cell]) -> list[dict[str, Any]]:
+    """The latency phase's numbers in each cell; the words of all of them are one family.
 
     Args:
-        raw: of ``read_raw``; rows of other phases are left out.
-        scenario: the plan that was driven.
+        raw: of ``read_raw``; rows of other phases are left out. Column ``cell`` says to which cell a row belongs; it
+            may be missing if there is only one.
+        planned: all cells of the run.
 
     Returns:
-        ``arms``: per arm counts, percentiles, pacer lateness and curve; ``rounds``: percentiles of each arm in each
-        round, warm-up included; ``comparisons``: paired ratios with intervals and words. All latencies in ms.
-    """
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+        For each cell ``arms``: per arm counts, quantiles, pacer lateness and curve, all None for an arm that refused;
+        ``rounds``: quantiles of each arm in each round, warm-up included; ``comparisons``: paired ratios with
+        intervals and words; ``detectable``: the smallest ratio that it could have told from 1, in its worst
+        comparison. All latencies in ms.
 
-    plan = scenario.latency
-    frame = raw.where(F.col("phase") == "latency")
-    arms = {arm.id: arm for arm in scenario.latency_arms}
-    acked = frame.where(F.col("measured") & (F.col("outcome") == "acked"))
-    # The head of a slot is discarded in warm-up rounds too, so that rounds compare.
-    head_over = F.col("intended_ns") - F.min("intended_ns").over(_slot_window()) >= plan.discard_s * 1e9
-    rounds = _rounds(frame.withColumn("head_over", head_over).where("head_over and outcome = 'acked'"))
-    summary = {
-        arm_id: _arm_summary(plan, row, arms[arm_id]) for arm_id, row in _per_arm(frame.where("measured"), plan).items()
+    Raises:
+        ValueError: several cells, and no column that tells them apart.
+    """
+    frame = _prepared(raw, planned)
+    outcomes = {(row["cell"], row["arm"]): row.asDict() for row in _outcomes(frame)}
+    errors = _errors(frame) if any(row["acked"] == 0 for row in outcomes.values()) else {}
+    sent, acked = frame.where("measured"), frame.where("outcome = 'acked'")
+    slots = counted(acked.where("kept"), "latency_ns", SLOT)
+    found = {
+        "latency": _quantiles(acked.where("kept"), "latency_ns", SLOT, slots, planned),
+        "client": _quantiles(acked.where("measured"), "client_ns", ARM, None, planned),
+        "late": _quantiles(sent, "late_ns", ARM, None, planned),
     }
-    for arm_id, curve in _curves(acked, plan, scenario.seed).items():
-        summary[arm_id]["curve"] = curve
+    run = []
+    for cell in planned:
+        summary = {
+            arm.id: _arm(cell, arm, outcomes[cell.id, arm.id], found, errors.get((cell.id, arm.id)))
+            for arm in cell.scenario.latency_arms
+            if (cell.id, arm.id) in outcomes
+        }
+        for arm_id in summary:
+            own = {key[2]: one for key, one in slots.items() if key[:2] == (cell.id, arm_id) and key[2] >= 0}
+            summary[arm_id]["curve"] = _curve(own, cell.scenario) if own else None
+        run.append(Measured(cell, _rounds(cell, slots, found["latency"]), summary))
+    family = family_size(planned)
+    return [_numbers(one, rows, family) for one, rows in zip(run, compare(run), strict=True)]
+
+
+def _numbers(one: Measured, rows: list[dict[str, Any]], family: int) -> dict[str, Any]:
+    plan = one.cell.scenario.latency
+    names = [quantile_name(q) for q in COMPARED]
     return {
-        "arms": [summary[arm_id] for arm_id in arms if arm_id in summary],
-        "rounds": rounds,
-        "comparisons": compare(scenario, rounds, summary),
+        "cell": one.cell.id,
+        "label": one.cell.label,
+        "state": one.cell.state,
+        "arms": list(one.summary.values()),
+        "rounds": list(one.rounds),
+        "comparisons": rows,
+        "detectable": {name: _worst(rows, name) for name in names},
+        "family": family,
         "bands": {quantile_name(q): plan.band(q) for q in COMPARED},
         "confidence": plan.confidence,
         "unit": "ms",
     }
 
 
-def _slot_window() -> Any:
-    from pyspark.sql import Window
+def _worst(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """The detectable ratio of a cell's worst comparison; None if one of them has none."""
+    own = [row["detectable_ratio"] for row in rows if row["at"] == name and not row["is_control"]]
+    return None if None in own else max(own)
 
-    return Window.partitionBy("arm", "block")
 
-
-def _percentiles(column: str, quantiles: Sequence[float]) -> Column:
-    """Exact percentiles (Spark's ``percentile`` sorts, it does not sketch)."""
+def _prepared(raw: DataFrame, planned: Sequence[Cell]) -> DataFrame:
+    """The latency phase with whole nanoseconds, and ``kept``: measured, or of a warm-up round behind its head."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-    return F.expr(f"percentile({column}, array({', '.join(map(repr, quantiles))}))")
-
-
-def _rounds(acked: DataFrame) -> list[dict[str, Any]]:
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
-    rows = (
-        acked.groupBy("block", "arm")
-        .agg(_percentiles("latency_us", COMPARED).alias("at"), F.count("*").alias("n"))
-        .orderBy("block", "arm")
-        .collect()
+    if "cell" not in raw.columns:
+        if len(planned) != 1:
+            raise ValueError("observations of several cells need a column 'cell'")
+        raw = raw.withColumn("cell", F.lit(planned[0].id))
+    frame = raw.where("phase = 'latency'").select(
+        *SLOT,
+        "measured",
+        "outcome",
+        "error",
+        "intended_ns",
+        (F.col("done_ns") - F.col("intended_ns")).alias("latency_ns"),
+        (F.col("sent_ns") - F.col("intended_ns")).alias("late_ns"),
+        (F.col("client_us") * 1000).alias("client_ns"),
     )
+    discard_ns = {cell.id: round(cell.scenario.latency.discard_s * 1e9) for cell in planned}
+    first = frame.where("block < 0").groupBy(*SLOT).agg(F.min("intended_ns").alias("first_ns")).collect()
+    heads = [(row["cell"], row["arm"], row["block"], row["first_ns"] + discard_ns[row["cell"]]) for row in first]
+    if not heads:
+        return frame.withColumn("kept", F.col("measured"))
+    starts = raw.sparkSession.createDataFrame(heads, "cell string, arm string, block int, from_ns long")
+    behind = F.coalesce(F.col("intended_ns") >= F.col("from_ns"), F.lit(False))
+    return frame.join(F.broadcast(starts), list(SLOT), "left").withColumn("kept", F.col("measured") | behind)
+
+
+def _outcomes(frame: DataFrame) -> list[Any]:
+    return list(frame.where("measured").groupBy(*ARM).agg(*outcome_counts()).collect())
+
+
+def _errors(frame: DataFrame) -> dict[Key, str]:
+    """The most frequent error of each arm."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    bad = frame.where("measured and outcome <> 'acked'")
+    rows = bad.groupBy(*ARM, "error").agg(F.count("*").alias("n")).orderBy("n", "error").collect()
+    return {(row["cell"], row["arm"]): str(row["error"]) for row in rows}
+
+
+def _quantiles(
+    frame: DataFrame, value: str, keys: Sequence[str], counts: dict[Key, Counts] | None, planned: Sequence[Cell]
+) -> dict[Key, dict[float, float]]:
+    """Exact quantiles in ms of each arm (key: cell, arm), and if grouped by slot of each slot (cell, arm, block)."""
+    groups = counted(frame, value, keys) if counts is None else counts
+    plans = {cell.id: cell.scenario.latency for cell in planned}
+    by_arm: dict[Key, list[Key]] = {}
+    for key in groups:
+        if len(key) == len(ARM) or key[2] >= 0:
+            by_arm.setdefault(key[:2], []).append(key)
+    asked: list[tuple[Key, Wanted]] = []
+    for arm, own in by_arm.items():
+        together = pooled([groups[key] for key in own])
+        quantiles = {*plans[arm[0]].quantiles, *COMPARED, 1.0}
+        asked += [(arm, Wanted(tuple(own), together, quantile)) for quantile in sorted(quantiles)]
+    if len(keys) > len(ARM):
+        asked += [(key, Wanted((key,), one, quantile)) for key, one in groups.items() for quantile in COMPARED]
+    values = exact(frame, value, keys, [wanted for _, wanted in asked])
+    found: dict[Key, dict[float, float]] = {}
+    for (key, wanted), number in zip(asked, values, strict=True):
+        found.setdefault(key, {})[wanted.quantile] = number / NS_PER_MS
+    return found
+
+
+def _rounds(
+    cell: Cell, slots: Mapping[Key, Counts], found: Mapping[Key, Mapping[float, float]]
+) -> list[dict[str, Any]]:
     return [
         {
-            "block": row["block"],
-            "arm": row["arm"],
-            "n": row["n"],
-            **{f"{quantile_name(q)}_ms": value / 1000 for q, value in zip(COMPARED, row["at"], strict=True)},
+            "block": key[2],
+            "arm": key[1],
+            "n": slots[key].total,
+            **{f"{quantile_name(q)}_ms": found[key][q] for q in COMPARED},
         }
-        for row in rows
+        for key in sorted(slots, key=lambda one: (one[2], one[1]))
+        if key[0] == cell.id
     ]
 
 
-def _per_arm(measured: DataFrame, plan: LatencyPlan) -> dict[str, Any]:
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+def _arm(
+    cell: Cell, arm: Arm, counts: Mapping[str, Any], found: Mapping[str, Any], error: str | None
+) -> dict[str, Any]:
+    plan, key = cell.scenario.latency, (cell.id, arm.id)
+    highest = stats.highest_quantile(counts["acked"], plan.min_beyond)
+    latencies, late = found["latency"].get(key, {}), found["late"][key]
 
-    acked = F.col("outcome") == "acked"
-    rows = (
-        measured.withColumn("acked_us", F.when(acked, F.col("latency_us")))
-        .withColumn("own_us", F.when(acked, F.col("client_us")))
-        .groupBy("arm")
-        .agg(
-            *outcome_counts(),
-            _percentiles("acked_us", plan.quantiles).alias("at"),
-            F.max("acked_us").alias("max_us"),
-            _percentiles("own_us", plan.quantiles).alias("own"),
-            _percentiles("late_us", COMPARED).alias("late"),
-            F.max("late_us").alias("late_max_us"),
-        )
-        .collect()
-    )
-    return {row["arm"]: row for row in rows}
-
-
-def _arm_summary(plan: LatencyPlan, row: Any, arm: Arm) -> dict[str, Any]:
-    highest = stats.highest_quantile(row["acked"], plan.min_beyond)
-
-    def allowed(values: Sequence[float] | None) -> dict[str, float | None]:
-        pairs = zip(plan.quantiles, values or [0.0] * len(plan.quantiles), strict=True)
-        return {quantile_name(q): value / 1000 if q <= highest + 1e-12 else None for q, value in pairs}
+    def allowed(values: Mapping[float, float]) -> dict[str, float | None]:
+        return {quantile_name(q): values.get(q) if q <= highest + 1e-12 else None for q in plan.quantiles}
 
     return {
         "arm": arm.id,
         "label": arm.label,
         "topic": arm.topic,
         "role": arm.latency,
-        **{key: row[key] for key in ("intended", "acked", "failed", "unknown")},
-        "percentiles_ms": allowed(row["at"]),
-        "client_percentiles_ms": allowed(row["own"]),
-        "max_ms": None if row["max_us"] is None else row["max_us"] / 1000,
+        **{name: counts[name] for name in ("intended", "acked", "failed", "unknown")},
+        # An arm that refuses has no latency.
+        "refused": counts["acked"] == 0,
+        "refused_with": error if counts["acked"] == 0 else None,
+        "percentiles_ms": allowed(latencies),
+        "client_percentiles_ms": allowed(found["client"].get(key, {})),
+        "max_ms": latencies.get(1.0),
         "highest_quantile": highest,
-        "pacer_late_ms": {
-            "p50": row["late"][0] / 1000,
-            "p99": row["late"][1] / 1000,
-            "max": row["late_max_us"] / 1000,
-        },
+        "pacer_late_ms": {"p50": late[0.5], "p99": late[0.99], "max": late[1.0]},
     }
 
 
-def _curves(acked: DataFrame, plan: LatencyPlan, seed: int) -> dict[str, dict[str, Any]]:
-    """Percentile curves with intervals, from counts in bins of 0.1 % per arm and block."""
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
-    index = F.floor(F.log(F.greatest(F.col("latency_us"), F.lit(1.0))) * stats.BINS_PER_E).alias("bin")
-    rows = acked.groupBy("arm", "block", index).agg(F.count("*").alias("n")).collect()
-    curves: dict[str, dict[str, Any]] = {}
-    for arm in sorted({row["arm"] for row in rows}):
-        own = [row for row in rows if row["arm"] == arm]
-        blocks = {block: at for at, block in enumerate(sorted({row["block"] for row in own}))}
-        bins = np.array(sorted({row["bin"] for row in own}), dtype=np.int64)
-        counts = np.zeros((len(blocks), bins.size), dtype=np.int64)
-        for row in own:
-            counts[blocks[row["block"]], np.searchsorted(bins, row["bin"])] = row["n"]
-        highest = stats.highest_quantile(int(counts.sum()), plan.min_beyond)
-        quantiles = np.array([q for q in curve_quantiles() if q <= highest + 1e-12])
-        values = stats.bin_value(bins)
-        low, high = stats.curve_intervals(
-            counts, values, quantiles, confidence=plan.confidence, resamples=CURVE_RESAMPLES, seed=seed
-        )
-        point = stats.histogram_quantiles(counts.sum(axis=0, keepdims=True), values, quantiles)[0]
-        curves[arm] = {
-            "quantiles": quantiles.tolist(),
-            "latency_ms": (point / 1000).tolist(),
-            "low_ms": (low / 1000).tolist(),
-            "high_ms": (high / 1000).tolist(),
-        }
-    return curves
-
-
-def compare(
-    scenario: Scenario, rounds: Sequence[dict[str, Any]], summary: dict[str, dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Every arm against the baseline at p50 and p99, block by block.
-
-    A comparison is ``undecided`` if a block lacks one of its arms or if any of their measured records was not
-    acknowledged: a percentile of the acknowledged ones alone would flatter the arm that lost more.
-    """
-    plan, base = scenario.latency, scenario.role("baseline")
-    control = scenario.role("control")
-    found: list[dict[str, Any]] = []
-    for quantile in COMPARED:
-        name = quantile_name(quantile)
-        at = {(row["block"], row["arm"]): row[f"{name}_ms"] for row in rounds if row["block"] >= 0}
-        ratios = {
-            arm.id: _paired(at, plan, arm.id, base.id, scenario.seed)
-            for arm in scenario.latency_arms
-            if arm is not base
-        }
-        for arm_id, ratio in ratios.items():
-            open_records = sum(
-                summary.get(one, {}).get("intended", 0) - summary.get(one, {}).get("acked", 0)
-                for one in (arm_id, base.id)
-            )
-            control_ratio = ratios[control.id]
-            word: stats.Word = "undecided"
-            if ratio is not None and control_ratio is not None and open_records == 0:
-                band = plan.band(quantile)
-                is_control = arm_id == control.id
-                word = stats.word(ratio, band) if is_control else stats.verdict(ratio, control_ratio, band)
-            found.append(
-                {
-                    "arm": arm_id,
-                    "against": base.id,
-                    "is_control": arm_id == control.id,
-                    "at": name,
-                    "ratio": None if ratio is None else asdict(ratio),
-                    "band": plan.band(quantile),
-                    "band_ends": list(stats.band_ends(plan.band(quantile))),
-                    "blocks": plan.blocks,
-                    "not_acked": open_records,
-                    "detectable_ratio": None if ratio is None else stats.detectable_ratio(ratio),
-                    "word": word,
-                }
-            )
-    return found
-
-
-def _paired(
-    at: dict[tuple[int, str], float], plan: LatencyPlan, arm: str, base: str, seed: int
-) -> stats.Interval | None:
-    blocks = range(plan.blocks)
-    if any((block, one) not in at for block in blocks for one in (arm, base)):
-        return None
-    return stats.ratio_interval(
-        [at[block, arm] for block in blocks],
-        [at[block, base] for block in blocks],
-        confidence=plan.confidence,
-        resamples=plan.resamples,
-        seed=seed,
+def _curve(blocks: Mapping[int, Counts], scenario: Scenario) -> dict[str, Any]:
+    """A percentile curve with its interval, from the blocks' counts in bins of 0.1 %."""
+    plan: LatencyPlan = scenario.latency
+    bins = np.unique(np.concatenate([one.bins for one in blocks.values()]))
+    counts = np.zeros((len(blocks), bins.size), dtype=np.int64)
+    for row, one in enumerate(blocks[block] for block in sorted(blocks)):
+        counts[row, np.searchsorted(bins, one.bins)] = one.counts
+    highest = stats.highest_quantile(int(counts.sum()), plan.min_beyond)
+    quantiles = np.array([q for q in curve_quantiles() if q <= highest + 1e-12])
+    values = stats.bin_value(bins)
+    low, high = stats.curve_intervals(
+        counts, values, quantiles, confidence=plan.confidence, resamples=CURVE_RESAMPLES, seed=scenario.seed
     )
+    point = stats.histogram_quantiles(counts.sum(axis=0, keepdims=True), values, quantiles)[0]
+    return {
+        "quantiles": quantiles.tolist(),
+        "latency_ms": (point / 1000).tolist(),
+        "low_ms": (low / 1000).tolist(),
+        "high_ms": (high / 1000).tolist(),
+    }

@@ -16,6 +16,7 @@ from pyhooks import paths
 bench_app = typer.Typer(no_args_is_help=True, help="Measure what the gate costs and what it buys.")
 
 DEFAULT_OUT = paths.OUT / "bench"
+SPEED_OUT = paths.OUT / "bench-speed"
 
 
 @bench_app.command(
@@ -78,3 +79,36 @@ def report_command(
     for line in verdict.lines(stored["verdicts"]):
         console.print(line, markup=False)
     console.print(f"report: {page}", markup=False)
+
+
+@bench_app.command(
+    "speed",
+    epilog="Examples: rackgate bench speed · rackgate bench speed --observations 1000000 --json",
+)
+def speed_command(
+    observations: Annotated[
+        list[int] | None, typer.Option(min=1, help="How many; can be given several times [default: 5 and 50 million].")
+    ] = None,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[2]",
+    out: Annotated[Path, typer.Option(help="Folder for speed.json and, meanwhile, the observations.")] = SPEED_OUT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Makes up observations of 12 cells, 4 arms and 20 blocks and measures their analysis; needs no cluster.
+
+    50 million observations are some 2 GB of Parquet while it runs.
+    """
+    from bench import speed
+
+    sizes = sorted(observations or speed.SIZES)
+    result = speed.measure(
+        sizes, out.resolve() / "work", master=master, tell=lambda line: typer.echo(line, err=as_json)
+    )
+    file = speed.write(result, out)
+    if as_json:
+        typer.echo(file.read_text(encoding="utf-8").rstrip())
+        return
+    grown = speed.growth(result)
+    typer.echo(f"greatest memory: {result['rows'][-1]['peak_gib_so_far']:.1f} GiB, Python and Spark together")
+    if grown is not None:
+        typer.echo(f"{sizes[-1] / sizes[0]:.3g} times the observations took {grown:.1f} times as long")
+    typer.echo(f"figures: {file}")

@@ -148,6 +148,25 @@ def usage(samples: list[Sample]) -> list[dict[str, Any]]:
     return rows
 
 
+def tree_rss_gib(proc: Path = PROC) -> float:
+    """Resident memory of this process and of all that it began, directly or not, in GiB."""
+    parents: dict[int, int] = {}
+    pages: dict[int, int] = {}
+    for folder in proc.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            pages[int(folder.name)] = int((folder / "statm").read_text().split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended while we looked
+    ours, more = {os.getpid()}, True
+    while more:
+        below = {pid for pid, parent in parents.items() if parent in ours} - ours
+        ours, more = ours | below, bool(below)
+    return sum(pages.get(pid, 0) for pid in ours) * PAGE_BYTES / 2**30
+
+
 def describe() -> dict[str, Any]:
     """Kernel, CPU and memory of this machine."""
     cpu = next(

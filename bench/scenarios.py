@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from bench.inference import FEWEST_BLOCKS, Rules
 from pyhooks import toml
 from pyhooks.errors import RackgateError
 
@@ -57,8 +58,12 @@ class LatencyPlan:
         gap_s: pause between two slots in seconds.
         quantiles: percentiles of the table, as fractions.
         min_beyond: a percentile is given only if so many observations lie beyond it.
-        confidence: of every interval, such as 0.95.
+        confidence: of every interval that is shown, such as 0.95.
         resamples: bootstrap resamples.
+        alpha: bound on the chance that any word of the run is wrong; ``bench.inference`` has the test.
+        power: chance with which the smallest detectable ratio is detected.
+        trim: share of the blocks that is left out at each end of a mean.
+        min_blocks: fewer carry no verdict.
         band_p50: half-width of the equivalence band at p50, as a fraction.
         band_p99: the same at p99.
     """
@@ -74,8 +79,24 @@ class LatencyPlan:
     min_beyond: int
     confidence: float
     resamples: int
+    alpha: float
+    power: float
+    trim: float
+    min_blocks: int
     band_p50: float
     band_p99: float
+
+    @property
+    def rules(self) -> Rules:
+        """What a verdict asks."""
+        return Rules(
+            alpha=self.alpha,
+            power=self.power,
+            trim=self.trim,
+            min_blocks=self.min_blocks,
+            confidence=self.confidence,
+            resamples=self.resamples,
+        )
 
     def band(self, quantile: float) -> float:
         """Half-width of the equivalence band at ``quantile`` (0.5 or 0.99), as a fraction."""
@@ -114,6 +135,23 @@ class OutagePlan:
     def total_s(self) -> float:
         """Length of the load in seconds."""
         return self.before_s + self.during_s + self.after_s
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A situation in which all arms are compared: a state of the cluster, a link, a load, a size, a linger, a client.
+
+    Attributes:
+        id: short name, the value of ``cell`` in the raw observations.
+        label: for people.
+        state: of the cluster, such as ``healthy``.
+        scenario: what was driven in it; its latency phase alone is read.
+    """
+
+    id: str
+    label: str
+    state: str
+    scenario: Scenario
 
 
 @dataclass(frozen=True)
@@ -159,6 +197,11 @@ class Scenario:
     def role(self, role: Role) -> Arm:
         """The arm with this part in the latency phase (the first, if several)."""
         return next(arm for arm in self.arms if arm.latency == role)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells that carry verdicts: one, the healthy cluster."""
+        return (Cell(self.name, self.about, "healthy", self),)
 
     def as_json(self) -> dict[str, Any]:
         """The scenario as plain JSON, for the manifest."""
@@ -307,6 +350,10 @@ def _latency(table: _Table) -> LatencyPlan:
         min_beyond=table.whole("min_beyond", 1),
         confidence=table.number("confidence", 0.5, 0.999),
         resamples=table.whole("resamples", 100),
+        alpha=table.number("alpha", 0.001, 0.5),
+        power=table.number("power", 0.5, 0.999),
+        trim=table.number("trim", 0, 0.25),
+        min_blocks=table.whole("min_blocks", FEWEST_BLOCKS),
         band_p50=bands.number("p50", 0.001, 1),
         band_p99=bands.number("p99", 0.001, 1),
     )

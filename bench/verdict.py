@@ -26,35 +26,63 @@ def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def latency(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
-    """One sentence for each candidate and percentile."""
-    labels = {arm["arm"]: arm["label"] for arm in numbers["arms"]}
+    """One sentence for each candidate and percentile of a cell."""
+    arms = {arm["arm"]: arm for arm in numbers["arms"]}
     rows = numbers["comparisons"]
     controls = {row["at"]: row for row in rows if row["is_control"]}
     return [
         {
             "about": "latency",
             "word": row["word"],
-            "subject": f"{labels.get(row['arm'], row['arm'])} against {labels.get(row['against'], '')}, {row['at']}",
-            "text": _latency_text(row, controls[row["at"]], numbers["confidence"]),
+            "subject": f"{_label(arms, row['arm'])} against {_label(arms, row['against'])}, {row['at']}",
+            "text": _latency_text(row, controls[row["at"]], arms, numbers["confidence"]),
         }
         for row in rows
         if not row["is_control"]
     ]
 
 
-def _latency_text(row: Mapping[str, Any], control: Mapping[str, Any], confidence: float) -> str:
-    if row["not_acked"]:
+def _label(arms: Mapping[str, Mapping[str, Any]], arm: str) -> str:
+    return str(arms[arm]["label"]) if arm in arms else arm
+
+
+def _latency_text(
+    row: Mapping[str, Any], control: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], confidence: float
+) -> str:
+    if row["reason"] == "refused":
+        told = [f"{_label(arms, arm)} ({arms[arm]['refused_with']})" for arm in row["refused"]]
+        return f"No record was acknowledged by {' and '.join(told)}, so there is no latency to compare."
+    if row["reason"] == "not acknowledged":
         return f"{row['not_acked']:,} measured records were not acknowledged, so the percentiles do not compare."
-    if row["ratio"] is None or control["ratio"] is None:
+    if row["reason"] == "missing":
         return "A block lacks one of its arms."
-    level, band = f"{confidence:.0%}", f"±{row['band']:.0%}"
-    text = f"Ratio {spread(row['ratio'])} ({level} interval over {row['blocks']} blocks), band {band}. "
+    band = f"±{row['band']:.0%}"
+    if row["ratio"] is None:
+        return f"{row['blocks']} blocks, {row['min_blocks']} are asked for."
+    text = f"Ratio {spread(row['ratio'])} ({confidence:.0%} interval over {row['blocks']} blocks), band {band}. "
+    text += f"A ratio of {row['detectable_ratio']:.3g} would have been told from 1. "
+    if row["reason"] == "few blocks":
+        return f"{text}Nothing is decided: {row['min_blocks']} blocks are asked for."
+    if control["ratio"] is None:
+        return f"{text}Nothing is decided, because the control has no numbers."
     same = f"two equal arms came out at {spread(control['ratio'])}"
-    if row["word"] != "undecided":
-        return f"{text}Control: {same}."
-    if control["word"] != "equivalent":
-        return f"{text}Nothing is decided, because the control failed: {same}, not within {band}."
-    return f"{text}The interval reaches over the band and over 1; control: {same}."
+    if row["reason"] == "control":
+        return f"{text}Nothing is decided, because the control failed: {same}, {_of_control(control, band)}."
+    if row["reason"] == "noise":
+        return (
+            f"{text}Too noisy for a word: equal arms would need about {row['blocks_needed']:,} blocks; control: {same}."
+        )
+    return f"{text}Control: {same}."
+
+
+def _of_control(control: Mapping[str, Any], band: str) -> str:
+    """Why a control failed, in words."""
+    if control["reason"] == "noise":
+        needed = control["blocks_needed"]
+        return f"not shown to be within {band}; at this noise equal arms would need about {needed:,} blocks for that"
+    if control["reason"] == "decided":
+        return f"{control['word']} than itself"
+    return f"{control['reason']}"
 
 
 def spread(interval: Mapping[str, float]) -> str:

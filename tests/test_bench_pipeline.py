@@ -17,6 +17,7 @@ import pytest
 
 from bench import analyse, availability, endtoend, figures, report, verdict
 from bench import scenarios as plans
+from bench.comparisons import Measured, compare
 from bench.load import SCHEMA
 from bench.pacer import record_key
 from bench.pacing import Slot, latency_slots, outage_slots
@@ -29,7 +30,7 @@ from pyhooks.workload.pacing import NS
 START_NS = 1_000 * NS
 SLOWER = 1.5
 SCENARIO = plans.load("quick")
-SHORTER = {"rate_per_s": 100, "blocks": 6, "slot_s": 2.5, "discard_s": 0.5, "resamples": 500}
+SHORTER = {"rate_per_s": 100, "blocks": 6, "slot_s": 2.5, "discard_s": 0.5, "resamples": 500, "min_blocks": 6}
 WARM_UP = {"warmup_rounds": 1, "warmup_rate_per_s": 150}
 SCENARIO = dataclasses.replace(
     SCENARIO,
@@ -216,16 +217,21 @@ def test_equal_arms_are_equivalent_and_the_slower_one_slower(outcome: dict[str, 
     assert words["B", "p50"]["ratio"]["point"] == pytest.approx(SLOWER, rel=0.01)
 
 
+def compared(rounds: list[dict[str, Any]], summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    (rows,) = compare([Measured(SCENARIO.cells[0], rounds, summary)])
+    return {row["arm"]: row for row in rows}
+
+
 def test_an_unacknowledged_record_or_a_missing_block_leaves_it_undecided(outcome: dict[str, Any]) -> None:
     latency = outcome["latency"]
     summary = {arm["arm"]: arm for arm in latency["arms"]}
     lossy = summary | {"B": summary["B"] | {"acked": summary["B"]["acked"] - 1}}
-    rows = {row["arm"]: row for row in analyse.compare(SCENARIO, latency["rounds"], lossy)}
-    assert rows["B"]["word"] == "undecided"
+    rows = compared(latency["rounds"], lossy)
+    assert (rows["B"]["word"], rows["B"]["reason"]) == ("undecided", "not acknowledged")
     assert rows["A'"]["word"] == "equivalent"
     fewer = [row for row in latency["rounds"] if (row["block"], row["arm"]) != (2, "B")]
-    missing = {row["arm"]: row for row in analyse.compare(SCENARIO, fewer, summary)}
-    assert (missing["B"]["word"], missing["B"]["ratio"]) == ("undecided", None)
+    missing = compared(fewer, summary)
+    assert (missing["B"]["word"], missing["B"]["reason"], missing["B"]["ratio"]) == ("undecided", "missing", None)
 
 
 def test_the_outage_is_decided_topic_by_topic(outcome: dict[str, Any]) -> None:
@@ -281,7 +287,7 @@ def test_an_ack_under_the_gate_is_told_in_the_verdict(result: dict[str, Any]) ->
 def test_a_failed_control_is_named_as_the_reason(result: dict[str, Any]) -> None:
     changed = json.loads(json.dumps(result["latency"]))
     for row in changed["comparisons"]:
-        row["word"] = "undecided"
+        row["word"], row["reason"] = "undecided", "noise" if row["is_control"] else "control"
     assert all("because the control failed" in row["text"] for row in verdict.latency(changed))
 
 

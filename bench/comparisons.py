@@ -1,0 +1,196 @@
+"""Every candidate against the baseline, block by block, in all cells of a run: ratios, words and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from bench import inference
+from bench.inference import Decision, Effect, Reason, Rules, Tails
+from bench.scenarios import Arm, Cell
+from pyhooks import stats
+
+COMPARED = (0.5, 0.99)
+# More verdicts would ask more of each of them than blocks can give.
+MOST_CELLS = 12
+
+
+def quantile_name(quantile: float) -> str:
+    """``p50``, ``p99.9`` and the like."""
+    return f"p{quantile * 100:.6g}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured in one cell.
+
+    Attributes:
+        cell: which.
+        rounds: quantiles of each arm in each block, in ms; see ``bench.analyse``.
+        summary: per arm, what became of its records.
+    """
+
+    cell: Cell
+    rounds: Sequence[Mapping[str, Any]]
+    summary: Mapping[str, Mapping[str, Any]]
+
+    def not_acked(self, arms: Sequence[str]) -> int:
+        """How many measured records of these arms were not acknowledged."""
+        return sum(self.summary[arm]["intended"] - self.summary[arm]["acked"] for arm in arms if arm in self.summary)
+
+    def refused(self, arms: Sequence[str]) -> list[str]:
+        """Which of these arms got no record acknowledged."""
+        return [arm for arm in arms if arm in self.summary and self.summary[arm]["refused"]]
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One comparison on its way to a word."""
+
+    measured: Measured
+    arm: Arm
+    quantile: float
+    logs: tuple[float, ...] | None
+    effect: Effect | None
+    reason: Reason
+
+    @property
+    def is_control(self) -> bool:
+        return self.arm.latency == "control"
+
+    @property
+    def band(self) -> float:
+        return self.measured.cell.scenario.latency.band(self.quantile)
+
+    @property
+    def fit(self) -> Effect | None:
+        """The effect, if a word may be said of it."""
+        return self.effect if self.reason == "decided" else None
+
+
+def family_size(cells: Sequence[Cell]) -> int:
+    """The number of comparisons that a run's plan names, whatever becomes of them."""
+    arms = [arm for cell in cells for arm in cell.scenario.latency_arms if arm.latency == "candidate"]
+    return len(arms) * len(COMPARED)
+
+
+def rules_of(cells: Sequence[Cell]) -> Rules:
+    """The rules that all cells of a run share.
+
+    Raises:
+        ValueError: too many cells, or cells with rules of their own.
+    """
+    if not 0 < len(cells) <= MOST_CELLS:
+        raise ValueError(f"a run has 1 to {MOST_CELLS} cells with verdicts, not {len(cells)}")
+    rules = {cell.scenario.latency.rules for cell in cells}
+    if len(rules) > 1:
+        raise ValueError("all cells of a run must have the same rules")
+    return rules.pop()
+
+
+def compare(run: Sequence[Measured]) -> list[list[dict[str, Any]]]:
+    """The comparisons of each cell, controls among them; words by the rules of ``bench.inference``.
+
+    A comparison is ``undecided`` if one of its arms refuses (it has no latency), if a block lacks one of them, if any
+    of their measured records was not acknowledged (a quantile of the acknowledged ones alone would flatter the arm
+    that lost more), if there are fewer blocks than the rules ask, if the control is not equivalent, or by the test.
+    """
+    rules, family = rules_of([one.cell for one in run]), family_size([one.cell for one in run])
+    pairs = [[_pair(one, arm, q) for q in COMPARED for arm in _others(one.cell)] for one in run]
+    members = [pair for own in pairs for pair in own if not pair.is_control]
+    decided = inference.decide([pair.fit for pair in members], [pair.band for pair in members], rules)
+    by_pair = {id(pair): decision for pair, decision in zip(members, decided, strict=True)}
+    found = []
+    for own in pairs:
+        rows = []
+        controls = {pair.quantile: _control_word(pair, rules) for pair in own if pair.is_control}
+        for pair in own:
+            if pair.is_control:
+                rows.append(_row(pair, None, controls[pair.quantile], controls[pair.quantile], family))
+            else:
+                rows.append(_row(pair, by_pair[id(pair)], by_pair[id(pair)].word, controls[pair.quantile], family))
+        found.append(rows)
+    return found
+
+
+def _others(cell: Cell) -> list[Arm]:
+    return [arm for arm in cell.scenario.latency_arms if arm.latency != "baseline"]
+
+
+def _pair(one: Measured, arm: Arm, quantile: float) -> _Pair:
+    scenario = one.cell.scenario
+    plan, base = scenario.latency, scenario.role("baseline").id
+    name = f"{quantile_name(quantile)}_ms"
+    at = {(row["block"], row["arm"]): row[name] for row in one.rounds if row["block"] >= 0}
+    blocks = range(plan.blocks)
+    logs = None
+    if all((block, each) in at for block in blocks for each in (arm.id, base)):
+        logs = tuple(math.log(at[block, arm.id] / at[block, base]) for block in blocks)
+    effect = None
+    if logs is not None and len(logs) >= inference.FEWEST_BLOCKS:
+        effect = inference.effect(logs, plan.rules, scenario.seed)
+    reason: Reason = "decided"
+    if one.refused([arm.id, base]):
+        reason = "refused"
+    elif one.not_acked([arm.id, base]):
+        reason = "not acknowledged"
+    elif logs is None:
+        reason = "missing"
+    elif len(logs) < plan.min_blocks:
+        reason = "few blocks"
+    return _Pair(one, arm, quantile, logs, effect, reason)
+
+
+def _control_word(pair: _Pair, rules: Rules) -> stats.Word:
+    return "undecided" if pair.fit is None else inference.alone(pair.fit, pair.band, rules)
+
+
+def _row(pair: _Pair, decision: Decision | None, word: stats.Word, control: stats.Word, family: int) -> dict[str, Any]:
+    scenario, effect = pair.measured.cell.scenario, pair.effect
+    plan, base = scenario.latency, scenario.role("baseline")
+    both = [pair.arm.id, base.id]
+    reason: Reason = pair.reason
+    if reason == "decided" and not pair.is_control and control != "equivalent":
+        word, reason = "undecided", "control"
+    elif reason == "decided" and word == "undecided":
+        reason = "noise"
+    tails = plan.rules.control_tails if pair.is_control else plan.rules.tails(family)
+    return {
+        "cell": pair.measured.cell.id,
+        "arm": pair.arm.id,
+        "against": base.id,
+        "is_control": pair.is_control,
+        "at": quantile_name(pair.quantile),
+        "word": word,
+        "reason": reason,
+        "ratio": None if effect is None else asdict(effect.interval((1.0 - plan.confidence) / 2)),
+        "mean_ratio": None if pair.logs is None else math.exp(float(np.mean(pair.logs))),
+        "band": pair.band,
+        "band_ends": list(stats.band_ends(pair.band)),
+        "blocks": plan.blocks,
+        "min_blocks": plan.min_blocks,
+        "not_acked": pair.measured.not_acked(both),
+        "refused": pair.measured.refused(both),
+        "p_equivalent": None if decision is None else decision.p_equivalent,
+        "p_different": None if decision is None else decision.p_different,
+        **_reach(effect, pair.band, tails, plan.rules),
+    }
+
+
+def _reach(effect: Effect | None, band: float, tails: Tails, rules: Rules) -> dict[str, Any]:
+    """What the blocks' noise allowed to find, and how many blocks of it the band asks for."""
+    if effect is None:
+        return {"detectable_ratio": None, "provable_band": None, "block_spread": None, "blocks_needed": None}
+    error, freedom, power = effect.error, effect.freedom, rules.power
+    spread = error * math.sqrt(effect.blocks)
+    return {
+        "detectable_ratio": inference.detectable_ratio(error, freedom, tails, power),
+        "provable_band": inference.provable_band(error, freedom, tails, power),
+        # Of a block's log-ratio, as a standard deviation.
+        "block_spread": spread,
+        "blocks_needed": inference.blocks_needed(spread, band, tails, rules),
+    }

@@ -1,0 +1,285 @@
+"""The words of a run and their chances of error: pure functions of the log-ratios of blocks.
+
+A *comparison* is one candidate arm against the baseline in one cell at one quantile. Its data are the log-ratios of
+the two arms' quantiles, one a block. What is said of it is about ``theta``, the (trimmed) mean of their distribution.
+
+*Interval.* Whole blocks are drawn anew (bootstrap) and the trimmed mean of each resample is taken. The middle 68.3 % of
+these means are two standard errors wide, once widened by ``sqrt(n / (n - 1))``; the interval is the trimmed mean of the
+blocks, plus and minus Student's t times that error. Degrees of freedom: the untrimmed blocks less one (Tukey and
+McLaughlin, 1963). The outer percentiles of the resamples are not used: a family of dozens needs levels below one in a
+thousand, which a score of blocks can't show, and one wild block that is drawn three times would rule them, as it would
+rule their standard deviation. Simulated (``tests/test_bench_inference.py``), it covers at least as often as it says,
+with blocks that are normal, drift, or are hit by bursts.
+
+*Tests.* ``equivalent`` is two one-sided tests (TOST; Schuirmann, 1987): both "theta <= -log(1 + band)" and "theta >=
+log(1 + band)" are rejected, each at level a; the same as that the interval of confidence 1 - 2a lies in the band.
+``slower`` is the rejection of "theta <= 0", ``faster`` that of "theta >= 0".
+
+*Family.* All comparisons that the plan names, m of them, whatever came of them; what has no numbers has p = 1. Holm's
+procedure runs twice, each time with half of ``alpha``: over the m hypotheses "not equivalent", and over the 2m
+one-sided ones. So the chance that any word of a run is wrong, of either kind, is at most ``alpha``, however the
+comparisons depend on each other. Where both would be said, the word is ``equivalent``.
+
+*Control.* The second arm with the baseline's settings must be equivalent by itself (no correction: the control can
+only take words away), else the cell says ``undecided`` at that quantile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pyhooks.stats import Interval, Word, student_t_quantile, student_t_tail
+
+Floats = npt.NDArray[np.float64]
+# Why a comparison has the word it has; ``decided`` for every word but ``undecided``.
+Reason = Literal["decided", "noise", "control", "refused", "not acknowledged", "missing", "few blocks"]
+# A mean of so few blocks has no interval worth the name.
+FEWEST_BLOCKS = 4
+# One standard error below and above the middle.
+_MIDDLE = [NormalDist().cdf(-1.0), NormalDist().cdf(1.0)]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of all verdicts of a run, as its plan states them.
+
+    Attributes:
+        alpha: bound on the chance that any word of the run is wrong.
+        power: chance with which the smallest detectable ratio is detected.
+        trim: share of the blocks that is left out at each end, so that a burst of other work does not decide.
+        min_blocks: fewer blocks carry no verdict.
+        confidence: of the intervals that are shown, each for itself.
+        resamples: bootstrap resamples.
+    """
+
+    alpha: float
+    power: float
+    trim: float
+    min_blocks: int
+    confidence: float
+    resamples: int
+
+    def tails(self, family: int) -> Tails:
+        """The strictest levels that Holm's procedure asks in a family of so many comparisons."""
+        return Tails(self.alpha / 2 / family, self.alpha / 2 / (2 * family))
+
+    @property
+    def control_tails(self) -> Tails:
+        """The levels of a control, which is no member of the family."""
+        return Tails(self.alpha / 2, self.alpha / 2)
+
+
+@dataclass(frozen=True)
+class Tails:
+    """Levels of one-sided tests.
+
+    Attributes:
+        equivalent: of each of the two that make ``equivalent``.
+        different: of "not slower" and of "not faster".
+    """
+
+    equivalent: float
+    different: float
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The estimate of a log-ratio.
+
+    Attributes:
+        point: trimmed mean of the blocks' log-ratios.
+        error: its standard error.
+        freedom: degrees of freedom of Student's t.
+        blocks: how many blocks.
+    """
+
+    point: float
+    error: float
+    freedom: int
+    blocks: int
+
+    def interval(self, tail: float) -> Interval:
+        """The interval of the ratio that leaves out ``tail`` at each end."""
+        reach = student_t_quantile(1.0 - tail, self.freedom) * self.error
+        return Interval(math.exp(self.point - reach), math.exp(self.point), math.exp(self.point + reach))
+
+    def against_at_most(self, log_ratio: float) -> float:
+        """The p-value of "theta is at most ``log_ratio``"."""
+        if self.error == 0.0:
+            return 0.0 if self.point > log_ratio else 1.0
+        return student_t_tail((self.point - log_ratio) / self.error, self.freedom)
+
+    def against_at_least(self, log_ratio: float) -> float:
+        """The p-value of "theta is at least ``log_ratio``"."""
+        return Effect(-self.point, self.error, self.freedom, self.blocks).against_at_most(-log_ratio)
+
+    def against_different(self, band: float) -> float:
+        """The p-value of "the ratio lies outside of 1/(1+band) .. 1+band"."""
+        edge = math.log1p(band)
+        return max(self.against_at_most(-edge), self.against_at_least(edge))
+
+    def against_equal(self) -> float:
+        """The smaller one of the p-values of "not slower" and "not faster"."""
+        return min(self.against_at_most(0.0), self.against_at_least(0.0))
+
+
+def trimmed_means(values: Floats, trim: float) -> Floats:
+    """Means along the last axis without the share ``trim`` at each end."""
+    cut = math.floor(values.shape[-1] * trim)
+    if cut:
+        values = np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut]
+    return np.asarray(values.mean(axis=-1), dtype=np.float64)
+
+
+@lru_cache(maxsize=16)
+def _picks(size: int, resamples: int, seed: int) -> npt.NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(0, size, size=(resamples, size))
+
+
+def effect(logs: Sequence[float] | Floats, rules: Rules, seed: int) -> Effect:
+    """The effect that the log-ratios of blocks show.
+
+    Args:
+        logs: one a block.
+        rules: of the run.
+        seed: of the resamples.
+
+    Raises:
+        ValueError: fewer than ``FEWEST_BLOCKS`` values, or one that is not finite.
+    """
+    sample = np.asarray(logs, dtype=np.float64)
+    if sample.size < FEWEST_BLOCKS or not np.isfinite(sample).all():
+        raise ValueError(f"need at least {FEWEST_BLOCKS} finite values, got {sample.tolist()!r}")
+    size = int(sample.size)
+    means = trimmed_means(sample[_picks(size, rules.resamples, seed)], rules.trim)
+    low, high = np.quantile(means, _MIDDLE)
+    error = float(high - low) / 2 * math.sqrt(size / (size - 1))
+    freedom = size - 2 * math.floor(size * rules.trim) - 1
+    return Effect(float(trimmed_means(sample, rules.trim)), error, freedom, size)
+
+
+def holm(p_values: Sequence[float], hypotheses: int) -> list[float]:
+    """Holm's adjusted p-values: a hypothesis is rejected at any level at or above its own.
+
+    Args:
+        p_values: of some of the hypotheses, the smallest of all among them.
+        hypotheses: number of all.
+    """
+    adjusted = [1.0] * len(p_values)
+    highest = 0.0
+    for step, at in enumerate(sorted(range(len(p_values)), key=lambda one: p_values[one])):
+        highest = max(highest, min(1.0, (hypotheses - step) * p_values[at]))
+        adjusted[at] = highest
+    return adjusted
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the test says of one comparison, before its control is asked.
+
+    Attributes:
+        word: of the closed list.
+        p_equivalent: adjusted p-value of "not equivalent", to be held against ``alpha``.
+        p_different: adjusted p-value of "not slower" or "not faster", whichever is smaller.
+    """
+
+    word: Word
+    p_equivalent: float
+    p_different: float
+
+
+def decide(effects: Sequence[Effect | None], bands: Sequence[float], rules: Rules) -> list[Decision]:
+    """The words of a whole family.
+
+    Args:
+        effects: of each comparison that the plan names; None where there are no numbers.
+        bands: half-width of the equivalence band of each, as a fraction.
+        rules: of the run.
+    """
+    outside = [1.0 if one is None else one.against_different(b) for one, b in zip(effects, bands, strict=True)]
+    equal = [1.0 if one is None else one.against_equal() for one in effects]
+    # Each of the two families has half of alpha.
+    p_equivalent = [min(1.0, 2 * p) for p in holm(outside, len(effects))]
+    p_different = [min(1.0, 2 * p) for p in holm(equal, 2 * len(effects))]
+    found = []
+    for one, p_e, p_d in zip(effects, p_equivalent, p_different, strict=True):
+        word: Word = "undecided"
+        if p_e <= rules.alpha:
+            word = "equivalent"
+        elif p_d <= rules.alpha and one is not None:
+            word = "slower" if one.point > 0 else "faster"
+        found.append(Decision(word, p_e, p_d))
+    return found
+
+
+def alone(one: Effect, band: float, rules: Rules) -> Word:
+    """The word of a control: as if it were the only comparison of the run, without a correction."""
+    if one.against_different(band) <= rules.control_tails.equivalent:
+        return "equivalent"
+    if one.against_equal() <= rules.control_tails.different:
+        return "slower" if one.point > 0 else "faster"
+    return "undecided"
+
+
+def _distance(tail: float, power: float, freedom: int) -> float:
+    """How many standard errors an effect needs, so that a t-test of level ``tail`` finds it with ``power``.
+
+    The inverse of the noncentral t distribution as Johnson and Welch approximate it (Biometrika 31, 1940).
+    """
+    critical = student_t_quantile(1.0 - tail, freedom)
+    spread = math.sqrt(1.0 + critical**2 / (2 * freedom))
+    return critical * (1.0 - 1.0 / (4 * freedom)) + NormalDist().inv_cdf(power) * spread
+
+
+def detectable_ratio(error: float, freedom: int, tails: Tails, power: float) -> float:
+    """The smallest ratio above 1 that the test would have told from 1.
+
+    Were this the true ratio, and the blocks as noisy as they are, then "not slower" would be rejected with chance
+    ``power`` at the level ``tails.different``: as if it were the first of its family. Its inverse is the same for
+    "not faster".
+
+    Args:
+        error: standard error of the mean log-ratio.
+        freedom: its degrees of freedom.
+        tails: levels of the tests.
+        power: such as 0.8.
+    """
+    return math.exp(error * _distance(tails.different, power, freedom))
+
+
+def provable_band(error: float, freedom: int, tails: Tails, power: float) -> float:
+    """The narrowest band in which two arms of ratio 1 would have been called equivalent with chance ``power``."""
+    # Both of the one-sided tests must reject, so each may miss half as often.
+    return math.expm1(error * _distance(tails.equivalent, (1.0 + power) / 2, freedom))
+
+
+def blocks_needed(spread: float, band: float, tails: Tails, rules: Rules) -> int:
+    """How many blocks call two arms of ratio 1 equivalent with chance ``power``.
+
+    Args:
+        spread: standard deviation of the blocks' log-ratios (of a trimmed mean: its standard error times the root of
+            the number of blocks).
+        band: half-width of the equivalence band, as a fraction.
+        tails: levels of the tests.
+        rules: of the run.
+    """
+
+    def enough(blocks: int) -> bool:
+        freedom = blocks - 2 * math.floor(blocks * rules.trim) - 1
+        return provable_band(spread / math.sqrt(blocks), freedom, tails, rules.power) <= band
+
+    low, high = FEWEST_BLOCKS, FEWEST_BLOCKS
+    while not enough(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

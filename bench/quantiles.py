@@ -1,0 +1,171 @@
+"""Exact quantiles of any number of observations in two passes of Spark, whose results are small.
+
+The first pass counts observations in bins of equal ratio, which says in which bin each wanted rank lies. The second one
+takes the observations of those bins alone, about one in a thousand each, and counts equal values. So nothing is sorted
+or moved but counts, and a quantile is the one that sorting all observations would give, to the nanosecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from pyhooks.stats import BINS_PER_E
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Key = tuple[Any, ...]
+Ints = npt.NDArray[np.int64]
+NS_PER_US = 1000.0
+
+
+def bin_of(value: str) -> Column:
+    """The bin of a column of nanoseconds; ``pyhooks.stats.bin_value`` gives the bin's middle in microseconds."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    # All below a microsecond share bin 0.
+    return F.floor(F.log(F.greatest(F.col(value) / NS_PER_US, F.lit(1.0))) * BINS_PER_E).cast("int")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many observations lie in each bin.
+
+    Attributes:
+        bins: ascending, int64.
+        counts: one per bin, int64.
+    """
+
+    bins: Ints
+    counts: Ints
+
+    @property
+    def total(self) -> int:
+        """All observations."""
+        return int(self.counts.sum())
+
+    def place(self, rank: int) -> tuple[int, int]:
+        """The bin that holds the observation of this rank (from 0), and its rank in the bin."""
+        sums = self.counts.cumsum()
+        at = int(np.searchsorted(sums, rank, side="right"))
+        return int(self.bins[at]), rank - (int(sums[at - 1]) if at else 0)
+
+
+def ranks(quantile: float, total: int) -> tuple[int, int, float]:
+    """The two ranks between which a quantile lies, and how far it is towards the second, as numpy's ``linear``."""
+    position = quantile * (total - 1)
+    low = int(position)
+    return low, min(low + 1, total - 1), position - low
+
+
+def counted(frame: DataFrame, value: str, keys: Sequence[str]) -> dict[Key, Counts]:
+    """The first pass: counts by bin for each group.
+
+    Args:
+        frame: observations.
+        value: column of whole nanoseconds.
+        keys: columns that make the groups.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    table = frame.groupBy(*keys, bin_of(value).alias("bin")).agg(F.count("*").alias("n")).toArrow()
+    return {
+        key: Counts(part["bin"].to_numpy(np.int64), part["n"].to_numpy(np.int64))
+        for key, part in _grouped(table.to_pandas(), keys, ["bin"])
+    }
+
+
+def pooled(groups: Sequence[Counts]) -> Counts:
+    """The counts of several groups together."""
+    bins, at = np.unique(np.concatenate([one.bins for one in groups]), return_inverse=True)
+    counts = np.zeros(bins.size, dtype=np.int64)
+    np.add.at(counts, at, np.concatenate([one.counts for one in groups]))
+    return Counts(bins, counts)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A quantile that is asked for.
+
+    Attributes:
+        groups: the groups whose observations are taken together.
+        counts: their counts.
+        quantile: as a fraction; 1 is the greatest.
+    """
+
+    groups: tuple[Key, ...]
+    counts: Counts
+    quantile: float
+
+
+def exact(frame: DataFrame, value: str, keys: Sequence[str], wanted: Sequence[Wanted]) -> list[float]:
+    """The second pass: the wanted quantiles, in nanoseconds and in their order.
+
+    Args:
+        frame: the same observations as for ``counted``.
+        value: the same column.
+        keys: the same keys.
+        wanted: none of an empty group.
+    """
+    if not wanted:
+        return []
+    picked = _picked(frame, value, keys, _bins(wanted))
+    found = []
+    for one in wanted:
+        low, high, share = ranks(one.quantile, one.counts.total)
+        ends = [_at_rank(picked, one, rank) for rank in (low, high)]
+        found.append(ends[0] + (ends[1] - ends[0]) * share)
+    return found
+
+
+def _bins(wanted: Sequence[Wanted]) -> list[Key]:
+    """The bins to take, each as its group's key and the bin."""
+    found: set[Key] = set()
+    for one in wanted:
+        for rank in ranks(one.quantile, one.counts.total)[:2]:
+            bin_, _ = one.counts.place(rank)
+            found |= {(*group, bin_) for group in one.groups}
+    return sorted(found)
+
+
+def _picked(frame: DataFrame, value: str, keys: Sequence[str], bins: list[Key]) -> dict[Key, tuple[Ints, Ints]]:
+    """Values and how often each occurs, for each of the bins."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    names = [*keys, "bin"]
+    types = {field.name: field.dataType.simpleString() for field in frame.select(*keys).schema} | {"bin": "int"}
+    schema = ", ".join(f"{name} {types[name]}" for name in names)
+    table = (
+        frame.select(*keys, F.col(value).alias("value"), bin_of(value).alias("bin"))
+        .join(F.broadcast(frame.sparkSession.createDataFrame(bins, schema)), names, "left_semi")
+        .groupBy(*names, "value")
+        .agg(F.count("*").alias("n"))
+        .toArrow()
+    )
+    return {
+        key: (part["value"].to_numpy(np.int64), part["n"].to_numpy(np.int64))
+        for key, part in _grouped(table.to_pandas(), names, ["value"])
+    }
+
+
+def _at_rank(picked: dict[Key, tuple[Ints, Ints]], one: Wanted, rank: int) -> float:
+    bin_, inside = one.counts.place(rank)
+    parts = [picked[*group, bin_] for group in one.groups if (*group, bin_) in picked]
+    values = np.concatenate([part[0] for part in parts])
+    counts = np.concatenate([part[1] for part in parts])
+    order = np.argsort(values, kind="stable")
+    return float(values[order][np.searchsorted(counts[order].cumsum(), inside, side="right")])
+
+
+def _grouped(table: pd.DataFrame, keys: Sequence[str], order: Sequence[str]) -> list[tuple[Key, pd.DataFrame]]:
+    """The rows of each group, sorted."""
+    rows = table.sort_values([*keys, *order])
+    groups = rows.groupby(list(keys), sort=False)
+    # Python's own types, which Spark takes back.
+    return [(tuple(x.item() if isinstance(x, np.generic) else x for x in key), part) for key, part in groups]

@@ -1,0 +1,172 @@
+"""How fast the analysis is: made-up observations of a whole run, and what it takes to analyse them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench import analyse, machine, scenarios
+from bench.scenarios import Cell, Scenario
+from bench.session import spark_session
+from pyhooks.errors import RackgateError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# A run as the plan allows it: 12 cells with the arms A, A', B and one more candidate, 20 blocks.
+SIZES = (5_000_000, 50_000_000)
+CELLS = 12
+BLOCKS = 20
+SAMPLE_S = 0.5
+SEED = 1290
+# Of a record's latency: a lognormal body around 3 ms, and one record in fifty behind a pause of mean 20 ms.
+MEDIAN_MS, SIGMA, PAUSED, PAUSE_MS = 3.0, 0.4, 0.02, 20.0
+WARM_UP = 200_000
+
+
+def plan(blocks: int = BLOCKS) -> tuple[Cell, ...]:
+    """The cells of a made-up run: the shipped plan's arms and one candidate more, in each of the cells."""
+    quick = scenarios.load("quick")
+    second = dataclasses.replace(quick.role("candidate"), id="C", label="M=2, R=1", topic="rf5-m2r1")
+    arms = (*quick.latency_arms, second, *(arm for arm in quick.arms if arm.latency == "none" and arm.id != "C"))
+    latency = dataclasses.replace(quick.latency, blocks=blocks)
+    scenario: Scenario = dataclasses.replace(quick, arms=arms, latency=latency)
+    return tuple(Cell(f"cell-{n}", f"made up, number {n}", "healthy", scenario) for n in range(CELLS))
+
+
+def observations(spark: SparkSession, number: int, cells: Sequence[Cell], seed: int = SEED) -> DataFrame:
+    """Made-up raw observations, as many in every arm and block, in no order that would help."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    arms = [arm.id for arm in cells[0].scenario.latency_arms]
+    blocks = cells[0].scenario.latency.blocks
+    at = F.col("id")
+
+    def one_of(names: Sequence[str], index: Any) -> Any:
+        return F.element_at(F.array(*[F.lit(name) for name in names]), (index + 1).cast("int"))
+
+    block = (F.floor(at / (len(arms) * len(cells))) % blocks).cast("int")
+    body = MEDIAN_MS * 1e6 * F.exp(F.randn(seed) * SIGMA)
+    pause = F.when(F.rand(seed + 1) < PAUSED, -F.log(1.0 - F.rand(seed + 2)) * PAUSE_MS * 1e6).otherwise(0.0)
+    # Blocks differ, as machines do; the arms are equal.
+    level = 1.0 + 0.2 * F.sin(block * 1.7)
+    return (
+        spark.range(number)
+        .withColumn("late", (F.rand(seed + 3) * 200_000).cast("long"))
+        .withColumn("took", ((body + pause) * level).cast("long"))
+        .select(
+            F.lit("speed").alias("run_id"),
+            F.lit("latency").alias("phase"),
+            one_of([cell.id for cell in cells], F.floor(at / len(arms)) % len(cells)).alias("cell"),
+            F.lit("healthy").alias("state"),
+            block.alias("block"),
+            one_of(arms, at % len(arms)).alias("arm"),
+            F.lit("made-up").alias("topic"),
+            F.lit(0).alias("task"),
+            at.alias("seq"),
+            F.lit(True).alias("measured"),
+            (at * 20_000).alias("intended_ns"),
+            (at * 20_000 + F.col("late")).alias("sent_ns"),
+            (at * 20_000 + F.col("took") + F.col("late")).alias("done_ns"),
+            F.floor(F.col("took") / 1000).alias("client_us"),
+            F.lit("acked").alias("outcome"),
+            F.lit(None).cast("string").alias("error"),
+            F.lit(0).alias("partition"),
+            at.alias("offset"),
+        )
+    )
+
+
+@contextmanager
+def peak_memory() -> Iterator[Callable[[], float]]:
+    """Memory of this process and all below it, sampled; gives the greatest so far in GiB.
+
+    Resident pages that processes share are counted for each, so the figure is rather too high.
+    """
+    peak = [0.0]
+    over = threading.Event()
+
+    def loop() -> None:
+        while not over.wait(SAMPLE_S):
+            peak[0] = max(peak[0], machine.tree_rss_gib())
+
+    thread = threading.Thread(target=loop, name="memory", daemon=True)
+    thread.start()
+    try:
+        yield lambda: max(peak[0], machine.tree_rss_gib())
+    finally:
+        over.set()
+        thread.join(timeout=10 * SAMPLE_S)
+
+
+def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Makes and analyses observations of each size in turn, in one Spark session.
+
+    Args:
+        sizes: numbers of observations, ascending.
+        work: folder for Spark and the observations, which are removed.
+        master: Spark's.
+        tell: takes a line of progress.
+
+    Raises:
+        RackgateError: fewer observations than there are arms and blocks.
+    """
+    import shutil
+
+    cells = plan()
+    slots = CELLS * BLOCKS * len(cells[0].scenario.latency_arms)
+    if min(sizes) < slots:
+        raise RackgateError(f"{min(sizes):,} observations: at least {slots:,} are needed, one for every arm and block")
+    rows: list[dict[str, Any]] = []
+    with spark_session(work / "spark", master=master) as spark, peak_memory() as memory:
+        # Compiling Spark's and Python's code is paid once a run and is shown as its own.
+        for size in (WARM_UP, *sizes):
+            folder = work / "raw"
+            shutil.rmtree(folder, ignore_errors=True)
+            begun = time.monotonic()
+            observations(spark, size, cells).write.parquet(str(folder))
+            made_s, begun = time.monotonic() - begun, time.monotonic()
+            numbers = analyse.cells(analyse.read_raw(spark, folder), cells)
+            took_s = time.monotonic() - begun
+            counted = sum(arm["acked"] for one in numbers for arm in one["arms"])
+            if counted != size:
+                raise RackgateError(f"the analysis saw {counted:,} of {size:,} observations")
+            parquet_mb = sum(file.stat().st_size for file in folder.rglob("*.parquet")) / 1e6
+            row = {"observations": size, "made_s": made_s, "analysed_s": took_s, "parquet_mb": parquet_mb}
+            rows.append(row | {"peak_gib_so_far": memory(), "warm_up": size == WARM_UP and not rows})
+            left = "" if size == sizes[-1] or size == WARM_UP else f"; the next may take {_next_s(row, size, sizes)}"
+            tell(f"{size:>12,} observations: analysed in {took_s:.1f} s (made in {made_s:.1f} s){left}")
+        shutil.rmtree(work / "raw")
+    return {
+        "schema": 1,
+        "master": master,
+        "cells": CELLS,
+        "blocks": BLOCKS,
+        "machine": machine.describe(),
+        "rows": rows,
+    }
+
+
+def _next_s(row: dict[str, Any], size: int, sizes: Sequence[int]) -> str:
+    following = sizes[list(sizes).index(size) + 1]
+    return f"about {(row['made_s'] + row['analysed_s']) * following / size:.0f} s"
+
+
+def growth(result: dict[str, Any]) -> float | None:
+    """How many times as long the greatest number of observations took as the least one; None for one size."""
+    rows = [row for row in result["rows"] if not row["warm_up"]]
+    return rows[-1]["analysed_s"] / rows[0]["analysed_s"] if len(rows) > 1 else None
+
+
+def write(result: dict[str, Any], out: Path) -> Path:
+    """Writes ``speed.json``; returns it."""
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / "speed.json"
+    file.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return file
