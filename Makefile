@@ -13,6 +13,7 @@ BIN := $(VENV)/bin
 
 help:
 	@echo "make bench   build the patched Kafka, run the benchmark with a rack outage, write out/bench/index.html"
+	@echo "make bench-speed  how fast its analysis is, on 5 and 50 million made-up observations"
 	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest on the overlay, a few system tests"
 	@echo "make system  all system tests, two labs at a time (40 minutes), and out/system/index.html"
 	@echo "make system-smoke  three of them (8 minutes); system-long: many seeds (hours); system-load: 10,000 partitions"
@@ -33,6 +34,11 @@ help:
 
 bench: $(VENV)/ready
 	@exec $(BIN)/rackgate bench run
+
+# The analysis alone, on made-up observations, 5 and 50 million; needs no cluster.
+.PHONY: bench-speed
+bench-speed: $(VENV)/ready
+	@exec $(BIN)/rackgate bench speed
 
 build: $(VENV)/ready
 	@exec $(BIN)/rackgate build

@@ -148,23 +148,29 @@ def usage(samples: list[Sample]) -> list[dict[str, Any]]:
     return rows
 
 
-def tree_rss_gib(proc: Path = PROC) -> float:
-    """Resident memory of this process and of all that it began, directly or not, in GiB."""
+def tree(proc: Path = PROC) -> tuple[float, float]:
+    """Of this process and all that it began, directly or not: resident memory in GiB, and CPU seconds so far.
+
+    Pages that processes share are counted for each of them; what has ended is not counted.
+    """
     parents: dict[int, int] = {}
-    pages: dict[int, int] = {}
+    used: dict[int, tuple[int, int]] = {}
     for folder in proc.iterdir():
         if not folder.name.isdigit():
             continue
         try:
-            parents[int(folder.name)] = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            pages[int(folder.name)] = int((folder / "statm").read_text().split()[1])
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            pages = int((folder / "statm").read_text().split()[1])
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended while we looked
+        parents[int(folder.name)] = int(fields[1])
+        used[int(folder.name)] = pages, int(fields[11]) + int(fields[12])
     ours, more = {os.getpid()}, True
     while more:
         below = {pid for pid, parent in parents.items() if parent in ours} - ours
         ours, more = ours | below, bool(below)
-    return sum(pages.get(pid, 0) for pid in ours) * PAGE_BYTES / 2**30
+    found = [used[pid] for pid in ours if pid in used]
+    return sum(one[0] for one in found) * PAGE_BYTES / 2**30, sum(one[1] for one in found) / TICKS_PER_S
 
 
 def describe() -> dict[str, Any]:

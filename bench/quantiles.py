@@ -7,13 +7,13 @@ or moved but counts, and a quantile is the one that sorting all observations wou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from pyhooks.stats import BINS_PER_E
 
@@ -75,10 +75,7 @@ def counted(frame: DataFrame, value: str, keys: Sequence[str]) -> dict[Key, Coun
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     table = frame.groupBy(*keys, bin_of(value).alias("bin")).agg(F.count("*").alias("n")).toArrow()
-    return {
-        key: Counts(part["bin"].to_numpy(np.int64), part["n"].to_numpy(np.int64))
-        for key, part in _grouped(table.to_pandas(), keys, ["bin"])
-    }
+    return {key: Counts(bins, counts) for key, bins, counts in _grouped(table, keys, "bin", "n")}
 
 
 def pooled(groups: Sequence[Counts]) -> Counts:
@@ -148,10 +145,7 @@ def _picked(frame: DataFrame, value: str, keys: Sequence[str], bins: list[Key]) 
         .agg(F.count("*").alias("n"))
         .toArrow()
     )
-    return {
-        key: (part["value"].to_numpy(np.int64), part["n"].to_numpy(np.int64))
-        for key, part in _grouped(table.to_pandas(), names, ["value"])
-    }
+    return {key: (values, counts) for key, values, counts in _grouped(table, names, "value", "n")}
 
 
 def _at_rank(picked: dict[Key, tuple[Ints, Ints]], one: Wanted, rank: int) -> float:
@@ -163,9 +157,23 @@ def _at_rank(picked: dict[Key, tuple[Ints, Ints]], one: Wanted, rank: int) -> fl
     return float(values[order][np.searchsorted(counts[order].cumsum(), inside, side="right")])
 
 
-def _grouped(table: pd.DataFrame, keys: Sequence[str], order: Sequence[str]) -> list[tuple[Key, pd.DataFrame]]:
-    """The rows of each group, sorted."""
-    rows = table.sort_values([*keys, *order])
-    groups = rows.groupby(list(keys), sort=False)
-    # Python's own types, which Spark takes back.
-    return [(tuple(x.item() if isinstance(x, np.generic) else x for x in key), part) for key, part in groups]
+def _grouped(table: Any, keys: Sequence[str], order: str, number: str) -> Iterator[tuple[Key, Ints, Ints]]:
+    """Of each group of an Arrow table its key and two columns, sorted by the first of them.
+
+    By whole numbers, since there may be millions of rows and sorting texts takes many times as long.
+    """
+    if table.num_rows == 0:
+        return
+    coded = [table[key].combine_chunks().dictionary_encode() for key in keys]
+    indices = [column.indices.to_numpy().astype(np.int64) for column in coded]
+    values = [column.dictionary.to_pylist() for column in coded]
+    group = np.zeros(table.num_rows, dtype=np.int64)
+    for index, own in zip(indices, values, strict=True):
+        group = group * len(own) + index
+    ordered, numbers = (table[name].to_numpy().astype(np.int64) for name in (order, number))
+    rows = np.lexsort((ordered, group))
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(group[rows])) + 1, [rows.size]])
+    for start, end in pairwise(starts):
+        own_rows = rows[start:end]
+        key = tuple(own[index[own_rows[0]]] for own, index in zip(values, indices, strict=True))
+        yield key, ordered[own_rows], numbers[own_rows]

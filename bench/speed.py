@@ -85,21 +85,18 @@ def observations(spark: SparkSession, number: int, cells: Sequence[Cell], seed: 
 
 @contextmanager
 def peak_memory() -> Iterator[Callable[[], float]]:
-    """Memory of this process and all below it, sampled; gives the greatest so far in GiB.
-
-    Resident pages that processes share are counted for each, so the figure is rather too high.
-    """
+    """Samples the memory of this process and all below it; gives the greatest so far in GiB."""
     peak = [0.0]
     over = threading.Event()
 
     def loop() -> None:
         while not over.wait(SAMPLE_S):
-            peak[0] = max(peak[0], machine.tree_rss_gib())
+            peak[0] = max(peak[0], machine.tree()[0])
 
     thread = threading.Thread(target=loop, name="memory", daemon=True)
     thread.start()
     try:
-        yield lambda: max(peak[0], machine.tree_rss_gib())
+        yield lambda: max(peak[0], machine.tree()[0])
     finally:
         over.set()
         thread.join(timeout=10 * SAMPLE_S)
@@ -131,17 +128,18 @@ def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[st
             shutil.rmtree(folder, ignore_errors=True)
             begun = time.monotonic()
             observations(spark, size, cells).write.parquet(str(folder))
-            made_s, begun = time.monotonic() - begun, time.monotonic()
+            made_s, begun, cpu_s = time.monotonic() - begun, time.monotonic(), machine.tree()[1]
             numbers = analyse.cells(analyse.read_raw(spark, folder), cells)
-            took_s = time.monotonic() - begun
+            took_s, cpu_s = time.monotonic() - begun, machine.tree()[1] - cpu_s
             counted = sum(arm["acked"] for one in numbers for arm in one["arms"])
             if counted != size:
                 raise RackgateError(f"the analysis saw {counted:,} of {size:,} observations")
             parquet_mb = sum(file.stat().st_size for file in folder.rglob("*.parquet")) / 1e6
-            row = {"observations": size, "made_s": made_s, "analysed_s": took_s, "parquet_mb": parquet_mb}
-            rows.append(row | {"peak_gib_so_far": memory(), "warm_up": size == WARM_UP and not rows})
+            row: dict[str, Any] = {"observations": size, "made_s": made_s, "analysed_s": took_s, "cpu_s": cpu_s}
+            row |= {"parquet_mb": parquet_mb, "peak_gib_so_far": memory()}
+            rows.append(row | {"warm_up": not rows})
             left = "" if size == sizes[-1] or size == WARM_UP else f"; the next may take {_next_s(row, size, sizes)}"
-            tell(f"{size:>12,} observations: analysed in {took_s:.1f} s (made in {made_s:.1f} s){left}")
+            tell(f"{size:>12,} observations: analysed in {took_s:.1f} s, {cpu_s:.1f} s of CPU{left}")
         shutil.rmtree(work / "raw")
     return {
         "schema": 1,

@@ -1,0 +1,204 @@
+"""Several cells, one family: words on written rounds, and exact quantiles by Spark against sorting."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from bench import analyse, comparisons, quantiles, speed, verdict
+from bench import scenarios as plans
+from bench.comparisons import Measured, compare
+from bench.quantiles import Counts, Wanted
+from bench.scenarios import Cell
+from bench.session import spark_session
+from pyhooks.errors import RackgateError
+
+QUICK = plans.load("quick")
+QUICK = dataclasses.replace(QUICK, latency=dataclasses.replace(QUICK.latency, resamples=1000))
+
+
+def cells(number: int) -> list[Cell]:
+    return [Cell(f"c{n}", f"cell {n}", "healthy", QUICK) for n in range(number)]
+
+
+def measured(cell: Cell, ratio: float, *, control: float = 1.0, noise: float = 0.02, seed: int = 1) -> Measured:
+    random = np.random.default_rng(seed)
+    truth = {"A": 1.0, "A'": control, "B": ratio}
+    rounds = [
+        {"block": block, "arm": arm, "p50_ms": 3 * x, "p99_ms": 12 * x}
+        for block in range(QUICK.latency.blocks)
+        for arm, x in ((arm, level * math.exp(random.normal(0, noise))) for arm, level in truth.items())
+    ]
+    summary = {arm: {"intended": 100, "acked": 100, "refused": False} for arm in truth}
+    return Measured(cell, rounds, summary)
+
+
+def words(run: list[Measured]) -> list[dict[str, tuple[str, str]]]:
+    return [{row["arm"]: (row["word"], row["reason"]) for row in rows if row["at"] == "p50"} for rows in compare(run)]
+
+
+def test_each_cell_has_its_own_words_and_a_failed_control_takes_those_of_its_cell_alone() -> None:
+    one, two, three = cells(3)
+    run = [measured(one, 1.0), measured(two, 1.4, seed=2), measured(three, 1.4, control=1.2, seed=3)]
+    found = words(run)
+    assert [own["B"] for own in found] == [
+        ("equivalent", "decided"),
+        ("slower", "decided"),
+        ("undecided", "control"),
+    ]
+    assert found[2]["A'"] == ("slower", "decided")
+
+
+def test_a_cell_among_many_must_show_more_than_one_alone() -> None:
+    alone = compare([measured(cells(1)[0], 1.0)])[0]
+    among = compare([measured(cell, 1.0, seed=n) for n, cell in enumerate(cells(12))])
+    b_alone, b_among = (next(row for row in rows if row["arm"] == "B") for rows in (alone, among[0]))
+    assert b_among["detectable_ratio"] > b_alone["detectable_ratio"] * 1.005
+    assert b_among["provable_band"] > b_alone["provable_band"]
+    assert b_among["blocks_needed"] > b_alone["blocks_needed"]
+    with pytest.raises(ValueError, match="1 to 12 cells"):
+        compare([measured(cell, 1.0) for cell in cells(13)])
+
+
+def test_cells_with_rules_of_their_own_are_refused() -> None:
+    one, two = cells(2)
+    other = dataclasses.replace(QUICK, latency=dataclasses.replace(QUICK.latency, alpha=0.5))
+    with pytest.raises(ValueError, match="same rules"):
+        comparisons.rules_of([one, dataclasses.replace(two, scenario=other)])
+
+
+def test_fewer_blocks_than_the_rules_ask_carry_no_word_and_show_their_ratio() -> None:
+    few = dataclasses.replace(QUICK, latency=dataclasses.replace(QUICK.latency, blocks=10))
+    (rows,) = compare([measured(dataclasses.replace(cells(1)[0], scenario=few), 1.5)])
+    row = next(row for row in rows if row["arm"] == "B")
+    assert (row["word"], row["reason"]) == ("undecided", "few blocks")
+    assert row["ratio"]["point"] == pytest.approx(1.5, rel=0.1)
+
+
+def test_a_word_that_noise_prevents_says_how_many_blocks_it_would_take() -> None:
+    (rows,) = compare([measured(cells(1)[0], 1.0, noise=0.15)])
+    row = next(row for row in rows if row["arm"] == "A'")
+    assert (row["word"], row["reason"]) == ("undecided", "noise")
+    assert row["blocks_needed"] > QUICK.latency.blocks
+
+
+def test_ranks_are_numpys() -> None:
+    values = np.sort(np.random.default_rng(1).integers(0, 10**9, 1234))
+    for quantile in (0.0, 0.5, 0.99, 0.9999, 1.0):
+        low, high, share = quantiles.ranks(quantile, values.size)
+        between = values[low] + (values[high] - values[low]) * share
+        assert between == pytest.approx(np.quantile(values, quantile), rel=1e-12)
+
+
+def test_a_place_is_that_of_the_sorted_observations() -> None:
+    counts = Counts(np.array([3, 5, 9]), np.array([2, 1, 4]))
+    assert [counts.place(rank) for rank in range(7)] == [(3, 0), (3, 1), (5, 0), *[(9, rank) for rank in range(4)]]
+    both = quantiles.pooled([counts, Counts(np.array([5, 6]), np.array([10, 1]))])
+    assert (both.bins.tolist(), both.counts.tolist()) == ([3, 5, 6, 9], [2, 11, 1, 4])
+
+
+SIZE = 40_000
+BLOCKS = 4
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A made-up run of twelve cells, analysed; in two of them an arm refuses, and one latency is many."""
+    folder = tmp_path_factory.mktemp("cells")
+    planned = speed.plan(BLOCKS)
+    latency = dataclasses.replace(planned[0].scenario.latency, min_blocks=4, resamples=200)
+    planned = tuple(
+        dataclasses.replace(cell, scenario=dataclasses.replace(cell.scenario, latency=latency)) for cell in planned
+    )
+    with spark_session(folder / "spark", master="local[2]") as spark:
+        rows = speed.observations(spark, SIZE, planned).toPandas()
+        rows.loc[rows["cell"] == "cell-3", "done_ns"] = rows["intended_ns"] + 5_000_000
+        gone = (rows["cell"] == "cell-1") & (rows["arm"] == "B") | (rows["cell"] == "cell-2") & (rows["arm"] == "A")
+        rows.loc[gone, ["outcome", "error"]] = ["unknown", "NOT_ENOUGH_REPLICAS"]
+        spark.createDataFrame(rows).write.parquet(str(folder / "raw"))
+        raw = analyse.read_raw(spark, folder / "raw")
+        with pytest.raises(ValueError, match="need a column 'cell'"):
+            analyse.cells(raw.drop("cell"), planned)
+        yield {"rows": rows, "numbers": {one["cell"]: one for one in analyse.cells(raw, planned)}}
+
+
+def test_every_quantile_is_the_one_of_sorting(made: dict[str, Any]) -> None:
+    rows: pd.DataFrame = made["rows"]
+    assert set(made["numbers"]) == set(rows["cell"]) == {f"cell-{n}" for n in range(12)}
+    for cell in ("cell-0", "cell-3", "cell-11"):
+        numbers = made["numbers"][cell]
+        for arm in numbers["arms"]:
+            own = rows[(rows["cell"] == cell) & (rows["arm"] == arm["arm"])]
+            took = (own["done_ns"] - own["intended_ns"]) / 1e6
+            assert arm["intended"] == arm["acked"] == len(own)
+            assert arm["percentiles_ms"]["p50"] == pytest.approx(np.quantile(took, 0.5), rel=1e-12)
+            assert arm["percentiles_ms"]["p90"] == pytest.approx(np.quantile(took, 0.9), rel=1e-12)
+            # Some 830 observations: 83 beyond p90, 8 beyond p99.
+            assert arm["percentiles_ms"]["p99"] is None
+            assert arm["max_ms"] == took.max()
+            late = (own["sent_ns"] - own["intended_ns"]) / 1e6
+            assert arm["pacer_late_ms"]["p99"] == pytest.approx(np.quantile(late, 0.99), rel=1e-12)
+            client = own["client_us"] / 1e3
+            assert arm["client_percentiles_ms"]["p50"] == pytest.approx(np.quantile(client, 0.5), rel=1e-12)
+        for row in numbers["rounds"]:
+            own = rows[(rows["cell"] == cell) & (rows["arm"] == row["arm"]) & (rows["block"] == row["block"])]
+            took = (own["done_ns"] - own["intended_ns"]) / 1e6
+            assert row["n"] == len(own)
+            assert row["p99_ms"] == pytest.approx(np.quantile(took, 0.99), rel=1e-12)
+
+
+def test_an_arm_that_refuses_has_no_latency_and_its_comparisons_say_so(made: dict[str, Any]) -> None:
+    numbers = made["numbers"]["cell-1"]
+    refusing = next(arm for arm in numbers["arms"] if arm["arm"] == "B")
+    assert refusing["refused"]
+    assert refusing["refused_with"] == "NOT_ENOUGH_REPLICAS"
+    assert set(refusing["percentiles_ms"].values()) == {None}
+    assert refusing["curve"] is None
+    said = {row["arm"]: row["reason"] for row in numbers["comparisons"] if row["at"] == "p50"}
+    assert said["B"] == "refused"
+    assert said["C"] != "refused"
+    told = next(one for one in verdict.latency(numbers) if one["subject"].startswith("M=2, R=2"))
+    assert told["word"] == "undecided"
+    assert told["text"].startswith("No record was acknowledged by M=2, R=2 (NOT_ENOUGH_REPLICAS)")
+    # Where the baseline refuses, nobody is compared, the control neither.
+    without = made["numbers"]["cell-2"]["comparisons"]
+    assert {row["reason"] for row in without} == {"refused"}
+    assert {row["word"] for row in without} == {"undecided"}
+
+
+def test_a_latency_that_is_always_the_same_is_found(made: dict[str, Any]) -> None:
+    numbers = made["numbers"]["cell-3"]
+    assert {arm["percentiles_ms"]["p90"] for arm in numbers["arms"]} == {5.0}
+    assert {row["word"] for row in numbers["comparisons"]} == {"equivalent"}
+
+
+def test_wanting_nothing_asks_spark_nothing() -> None:
+    wanted: list[Wanted] = []
+    assert quantiles.exact(None, "latency_ns", ["cell"], wanted) == []
+
+
+def test_too_few_observations_for_the_speed_are_told(tmp_path: Path) -> None:
+    with pytest.raises(RackgateError, match="10 observations: at least 960"):
+        speed.measure([10], tmp_path, master="local[1]", tell=print)
+
+
+def test_growth_leaves_the_warm_up_out() -> None:
+    rows = [{"warm_up": n == 0, "analysed_s": s} for n, s in enumerate((9.0, 2.0, 16.0))]
+    assert speed.growth({"rows": rows}) == 8.0
+    assert speed.growth({"rows": rows[:2]}) is None
+
+
+def test_help_of_speed_shows_an_example() -> None:
+    from bench.cli import bench_app
+
+    done = CliRunner().invoke(bench_app, ["speed", "--help"])
+    assert done.exit_code == 0
+    assert "--observations 1000000" in done.stdout
