@@ -15,6 +15,7 @@ from bench import figures
 from pyhooks import pages, pictures
 from pyhooks.errors import RackgateError
 
+SCHEMA_VERSION = 2
 PNG_DPI = 200
 PAPER = "#ffffff"
 NONE = "\N{EN DASH}"
@@ -56,7 +57,7 @@ def load(path: Path) -> dict[str, Any]:
         raise RackgateError(f"{file}: can't be read: {error.strerror}; run 'rackgate bench run' first") from error
     except json.JSONDecodeError as error:
         raise RackgateError(f"{file}: not JSON: {error}") from error
-    if not isinstance(result, dict) or result.get("schema") != 1:
+    if not isinstance(result, dict) or result.get("schema") != SCHEMA_VERSION:
         raise RackgateError(f"{file}: not a result of this version of the benchmark")
     return result
 

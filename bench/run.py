@@ -36,7 +36,6 @@ from pyhooks.workload.pacing import NS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SCHEMA_VERSION = 1
 # From asking Spark for the load to its first record; the schedule is fixed, so this must be enough on a busy machine.
 LEAD_S = 6.0
 # Spark's way of writing a phase's observations after the last record.
@@ -263,7 +262,7 @@ def analysed(this: Run) -> dict[str, Any]:
     """The numbers of all phases."""
     raw = analyse.read_raw(this.spark, this.raw)
     return {
-        "schema": SCHEMA_VERSION,
+        "schema": report.SCHEMA_VERSION,
         "latency": analyse.latency(raw, this.scenario),
         "outage": outage_numbers(this, raw),
         "end_to_end": end_to_end_numbers(this, raw),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from bench import machine
 from bench.machine import Sample
+from pyhooks.wait import wait_for
 
 
 def test_processes_are_told_apart_by_their_own_words_and_not_by_those_of_what_they_start(tmp_path: Path) -> None:
@@ -53,3 +55,15 @@ def test_the_machine_describes_itself() -> None:
     assert found["kernel"] == os.uname().release
     assert found["cpus"] >= 1
     assert found["memory_gib"] > 0.1
+
+
+def test_the_tree_is_this_process_and_what_it_began_and_grows_with_work() -> None:
+    memory_gib, cpu_s = machine.tree()
+    assert 0.005 < memory_gib < 20
+    child = subprocess.Popen([sys.executable, "-c", "held = bytearray(200 << 20); input()"], stdin=subprocess.PIPE)
+    try:
+        wait_for(lambda: machine.tree()[0] > memory_gib + 0.15 or None, what="the child's memory", timeout_s=60)
+    finally:
+        child.kill()
+        child.communicate()
+    assert machine.tree()[1] >= cpu_s - 0.1

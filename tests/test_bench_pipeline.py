@@ -160,7 +160,7 @@ def checked(spark: Any, rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
 def result(outcome: dict[str, Any]) -> dict[str, Any]:
     """As the run would write it."""
     whole: dict[str, Any] = {
-        "schema": 1,
+        "schema": report.SCHEMA_VERSION,
         "latency": outcome["latency"],
         "outage": outcome["outage"],
         "end_to_end": outcome["checked"]["whole"],
