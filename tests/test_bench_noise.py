@@ -58,7 +58,7 @@ def block_ratios(random: np.random.Generator, blocks: int, measured_s: float, pi
 
 def spread(blocks: int, measured_s: float, pieces: int = 1) -> Floats:
     """Standard deviation of a block's log-ratio at p50 and at p99."""
-    return np.std(list(block_ratios(np.random.default_rng(4), blocks, measured_s, pieces)), axis=0)
+    return np.asarray(np.std(list(block_ratios(np.random.default_rng(4), blocks, measured_s, pieces)), axis=0))
 
 
 def test_the_model_spreads_as_the_first_runs_did() -> None:
