@@ -18,17 +18,11 @@ open util/ordering[Record] as records
 -- AfterAppendGate: Partition.checkEnoughReplicasReachOffset, patch 9. HighWatermarkGate: Partition.maybeIncrementLeaderHW, patch
 -- 10. CommittedIsr: all three count PartitionState.isr and not maximalIsr. RackAwareElr: PCB.maybePopulateTargetElr, patch 26.
 -- RaiseGuard: RCM.validateAlterPartitionData, patch 26. KeptElr: RCM.recordsToKeepElrs, patch 28. ImageFirst:
--- Partition.minInSyncRacksOfImage, patch 23.
+-- Partition.minInSyncRacksOfImage, patch 23. ImageFirstOfM: Partition.minInSyncReplicasOfImage, patch 30.
 abstract sig Feature {}
-one sig AppendGate, AfterAppendGate, HighWatermarkGate, CommittedIsr, RackAwareElr, RaiseGuard, KeptElr, ImageFirst
+one sig AppendGate, AfterAppendGate, HighWatermarkGate, CommittedIsr, RackAwareElr, RaiseGuard, KeptElr, ImageFirst, ImageFirstOfM
   extends Feature {}
 sig Patched in Feature {}
-
--- What the series leaves open, shut unless a command is about it. RaisedMBeforeConfigs: an image that raises M and changes the
--- partition; brokers apply partitions before configs, and M, other than R, is not required before.
-abstract sig Gap {}
-one sig RaisedMBeforeConfigs extends Gap {}
-sig Open in Gap {}
 
 -- A number of replicas or of racks. Three of each are the most that is ever required here.
 abstract sig Level {}
@@ -62,13 +56,14 @@ sig Broker {
   var ends: Broker -> Record,
   var heard: set Broker,
 
-  -- what this broker requires: Partition.minInSyncRacksOf, LogConfig.minInSyncReplicas
+  -- what this broker requires: Partition.minInSyncRacksOf, Partition.effectiveMinIsr, both before they are capped
   var viewR: one Level,
   var viewM: one Level
 }
 
 -- What the controller knows: PartitionRegistration (isr, elr, lastKnownElr, leaderEpoch), BrokerRegistration.fenced, the configs of
--- the topic, and which brokers have not reported yet that they know of the last raise (CCM.minIsrOffset, patch 26).
+-- the topic, and which brokers have not reported yet, since they registered, that they know of the last raise
+-- (CCM.minIsrOffset, patch 26).
 var sig Isr in Broker {}
 var sig Elr in Broker {}
 var lone sig LastKnown in Broker {}
@@ -248,7 +243,7 @@ pred append[l: Broker] {
   leading[l]
   one r: Record - Appended {
     r.prevs in Appended
-    r in AcksAll implies many[l.viewIsr, capped[M]] and
+    r in AcksAll implies many[l.viewIsr, capped[l.viewM]] and
       (AppendGate in Patched implies spans[counted[l.viewIsr, l.pending], capped[l.viewR]])
     log' = log + l -> r
     Appended' = Appended + r
@@ -401,13 +396,12 @@ pred learn[b: Broker] {
   applyPartition[b]
 }
 
--- BrokerMetadataPublisher applies partitions before configs. The leader requires what the image requires all the same (patch 23):
--- Partition.updateMinInSyncRacksOfImage. It does not for M.
+-- BrokerMetadataPublisher applies partitions before configs. The leader requires what the image requires all the same:
+-- Partition.updateMinIsrOfImage. Of M (patch 30) this is so where R matters; where it does not, what it has is what its log has.
 pred begin[b: Broker] {
   Now = Begin and Whom = b
   viewR' = (ImageFirst in Patched => viewR - b -> Level + b -> higher[b.viewR, R] else viewR)
-  viewM' = viewM
-  RaisedMBeforeConfigs in Open or not raised[b.viewM, M]
+  viewM' = (ImageFirstOfM in Patched and R != One => viewM - b -> Level + b -> higher[b.viewM, M] else viewM)
   Behind' = Behind
   applyPartition[b]
 }
@@ -478,7 +472,9 @@ pred fence[b: Broker] {
   sameConfigs and sameLogs and sameViews
 }
 
--- A broker starts and registers, fenced: ClusterControlManager.registerBroker, RCM.handleBrokerShutdown.
+-- A broker starts and registers, fenced: ClusterControlManager.registerBroker, RCM.handleBrokerShutdown. Its logs know its
+-- properties alone, which require nothing here, and the controller does not know which metadata it has until it tells
+-- (BrokerHeartbeatManager.metadataOffset). Where racks do not matter it is taken to know what it knew: the gap of KIP-966 again.
 pred register[b: Broker] {
   Now = Register and Whom = b
   b not in Up
@@ -492,9 +488,17 @@ pred register[b: Broker] {
     change[Isr - b, none, Active - b, Broker]
     account[none]
   } else samePartition
-  view' = view and viewIsr' = viewIsr and pending' = pending and answer' = answer and start' = start and ends' = ends and viewR' = viewR and viewM' = viewM
+  view' = view and viewIsr' = viewIsr and pending' = pending and answer' = answer and start' = start and ends' = ends
   heard' = heard - Broker -> b
-  sameConfigs and sameLogs
+  R' = R and M' = M
+  R = One => {
+    viewR' = viewR and viewM' = viewM and Behind' = Behind
+  } else {
+    viewR' = viewR ++ b -> One
+    viewM' = viewM ++ b -> One
+    Behind' = Behind + b
+  }
+  sameLogs
 }
 
 -- RCM.handleBrokerUnfenced
@@ -574,7 +578,7 @@ pred behaviour { init and always step }
 ---------------------------------------------------------------------------------------------------------------------------------
 -- The promise
 
-pred patched { Patched = Feature and no Open }
+pred patched { Patched = Feature }
 
 -- A leader without a record that was committed truncates it everywhere; one whose disk is gone can do so only when it is back.
 pred leaderHolds { all l: Current.leads - Unclean | Committed in l.log }
@@ -618,7 +622,7 @@ pred viewsAreOfThePast {
       no b.(b.ends)
     }
     -- those that have reported that they know of the last raise do not require less
-    (b in Up - Behind and some b.view) implies lower[b.viewR, R] = R and lower[b.viewM, M] = M
+    b not in Behind implies lower[b.viewR, R] = R and lower[b.viewM, M] = M
   }
 }
 
@@ -707,7 +711,7 @@ Step4: check HoldsFromStepToStep for 4 but 3 Rack, exactly 3 Record, exactly 6 E
 -- The promise itself, without the invariant, in a few steps.
 Short: check NothingIsLost for 2 but exactly 2 Record, exactly 3 Epoch, exactly 5 steps expect 0
 
-pred without[missing: set Feature] { behaviour and Patched = Feature - missing and no Open }
+pred without[missing: set Feature] { behaviour and Patched = Feature - missing }
 
 pred onlyEvents[events: set Event] { always Now in events + Stutter }
 
@@ -768,6 +772,14 @@ NoImageFirst: run {
   always (no Void and no Unclean) and eventually seenIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 2 Epoch, exactly 7 steps expect 1
 
+-- If a leader requires a raised M only when it has applied configs (without patch 30), and one image raises M and takes a replica
+-- out of the ISR, an acknowledged record is lost though all that happens is that brokers stop.
+RaisedM: run {
+  without[ImageFirstOfM] and onlyEvents[Append + Fetch + Alter + Fence + Unfence + Begin + Learn + Stop]
+  always (R = Two and (Now = Fence implies Current.leads not in Whom) and (Now = Begin implies after Now = Learn))
+  Isr = Broker and M = Two and always (no Void and no Unclean) and eventually ackedIsLost
+} for 3 but 2 Rack, exactly 3 Broker, exactly 1 Record, exactly 3 Epoch, exactly 10 steps expect 1
+
 -- Where the promise ends: R racks are destroyed.
 TwoRacksDestroyed: run {
   without[none] and onlyEvents[Append + Fetch + Destroy + Register + Unfence]
@@ -780,14 +792,6 @@ KilledElsewhere: run {
   some r: Rack | always ((Now = Destroy implies Whom.rack = r) and (Now = Kill implies Whom.rack != r and log' = log))
   always R = Two and Isr = Broker and eventually ackedIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
-
--- Where the promise ends: one image raises M and takes a replica out of the ISR; an acknowledged record is lost, nothing damaged.
-RaisedM: run {
-  behaviour and Patched = Feature and Open = Gap
-  onlyEvents[Append + Fetch + Alter + Fence + Unfence + Begin + Learn + Stop]
-  always (R = Two and (Now = Fence implies Current.leads not in Whom) and (Now = Begin implies after Now = Learn))
-  Isr = Broker and M = Two and always (no Void and no Unclean) and eventually ackedIsLost
-} for 3 but 2 Rack, exactly 3 Broker, exactly 1 Record, exactly 3 Epoch, exactly 10 steps expect 1
 
 -- It happens: a rack is destroyed, and a replica is elected from the ELR that has the acknowledged record.
 ElrLeads: run {
