@@ -62,8 +62,7 @@ sig Broker {
 }
 
 -- What the controller knows: PartitionRegistration (isr, elr, lastKnownElr, leaderEpoch), BrokerRegistration.fenced, the configs of
--- the topic, and which brokers have not reported yet, since they registered, that they know of the last raise
--- (CCM.minIsrOffset, patch 26).
+-- the topic, and which brokers have not reported yet that they know of the last raise (CCM.minIsrOffset, patch 26).
 var sig Isr in Broker {}
 var sig Elr in Broker {}
 var lone sig LastKnown in Broker {}
@@ -472,9 +471,7 @@ pred fence[b: Broker] {
   sameConfigs and sameLogs and sameViews
 }
 
--- A broker starts and registers, fenced: ClusterControlManager.registerBroker, RCM.handleBrokerShutdown. Its logs know its
--- properties alone, which require nothing here, and the controller does not know which metadata it has until it tells
--- (BrokerHeartbeatManager.metadataOffset). Where racks do not matter it is taken to know what it knew: the gap of KIP-966 again.
+-- A broker starts and registers, fenced: ClusterControlManager.registerBroker, RCM.handleBrokerShutdown.
 pred register[b: Broker] {
   Now = Register and Whom = b
   b not in Up
@@ -488,17 +485,9 @@ pred register[b: Broker] {
     change[Isr - b, none, Active - b, Broker]
     account[none]
   } else samePartition
-  view' = view and viewIsr' = viewIsr and pending' = pending and answer' = answer and start' = start and ends' = ends
+  view' = view and viewIsr' = viewIsr and pending' = pending and answer' = answer and start' = start and ends' = ends and viewR' = viewR and viewM' = viewM
   heard' = heard - Broker -> b
-  R' = R and M' = M
-  R = One => {
-    viewR' = viewR and viewM' = viewM and Behind' = Behind
-  } else {
-    viewR' = viewR ++ b -> One
-    viewM' = viewM ++ b -> One
-    Behind' = Behind + b
-  }
-  sameLogs
+  sameConfigs and sameLogs
 }
 
 -- RCM.handleBrokerUnfenced
