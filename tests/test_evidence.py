@@ -560,3 +560,19 @@ def test_the_claims_of_the_project_are_enough_and_their_tests_exist() -> None:
 def test_committed_artifacts_do_not_contradict_the_claims() -> None:
     claims = load()
     assert artifacts.faults(claims, artifacts.read_book(claims)) == []
+
+
+def test_each_deviation_names_claims_of_the_text_and_each_that_is_refuted_is_one() -> None:
+    claims = {name: claim for name, claim in load().claims.items() if claim.document == "kip"}
+    text = (paths.REPO / "kip" / "KIP-1290.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (D\d+) \| (.*)\|$", text, re.MULTILINE)
+    assert [name for name, _ in rows] == [f"D{number}" for number in range(1, len(rows) + 1)]
+    named: set[str] = set()
+    for name, row in rows:
+        said, *_, last = row.split(" | ")
+        ids = set(re.findall(r"`([a-z0-9-]+)`", last))
+        assert ids <= claims.keys(), name
+        # what the text does not say it does not claim
+        assert bool(ids) == (said not in ("nothing said", "no tool")), name
+        named |= ids
+    assert {name for name, claim in claims.items() if claim.verdict == REFUTED} <= named
