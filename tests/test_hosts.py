@@ -206,9 +206,11 @@ def test_a_lost_voter_leaves_the_quorum_and_comes_back(hosts: Hosts, tmp_path: P
 
 
 def test_what_fails_on_a_host_is_told(hosts: Hosts) -> None:
-    with pytest.raises(RackgateError, match=f"{BROKER.name}: sh ended with status 3") as caught:
-        hosts.run_on(BROKER, "sh -c 'echo why; exit 3'")
-    assert caught.value.detail == "why\n"
+    with pytest.raises(RackgateError, match=f"{BROKER.name}: sh ended with status 3: why") as caught:
+        hosts.run_on(BROKER, "sh -c 'echo why; echo and this >&2; exit 3'")
+    assert caught.value.detail == "why\nand this\n"
+    # of a command that succeeds nobody wants to know it
+    assert hosts.run_on(BROKER, "sh -c 'echo all; echo warned >&2'") == "all\n"
     assert hosts.run_on(BROKER, "echo a; echo b") == "a\nb\n"
 
 

@@ -106,14 +106,16 @@ class Hosts:
         """Runs a shell command on a host to its end and returns its standard output.
 
         Raises:
-            RackgateError: it ended with a status other than 0, or the host can't be asked.
+            RackgateError: it ended with a status other than 0, or the host can't be asked; with all that it wrote.
         """
-        script = f"( {command} ); printf '\\n%d' $?"
+        tell = f"( {command} ) 2>$e; s=$?; [ $s -eq 0 ] || tail -c 4000 $e; rm -f $e; printf '\\n%d' $s"
+        script = f"e=$(mktemp) && {{ {tell}; }}"
         with _asked(node):
             told = self.accounts[node.name].ssh_output(script, combine_stderr=False, timeout_sec=timeout_s)
         text, _, status = told.decode(errors="replace").rpartition("\n")
         if status != "0":
-            raise RackgateError(f"{node.name}: {command.split()[0]} ended with status {status}", detail=text)
+            first = next((f": {line.strip()}" for line in text.splitlines() if line.strip()), "")
+            raise RackgateError(f"{node.name}: {command.split()[0]} ended with status {status}{first}", detail=text)
         return str(text)
 
     def _status(self, node: Node, command: str) -> int:

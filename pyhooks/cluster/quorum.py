@@ -187,5 +187,29 @@ def wait_follows(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
 
 
 def _make_voter(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
+    """Adds a voter, again if the quorum does not take it at once: it refuses while it is busy with something else.
+
+    Raises:
+        RackgateError: not in time; says what the quorum answered last.
+    """
     wait_follows(cluster, node, others)
-    cluster.join_quorum(node, others)
+    directory = cluster.directory_id(node)
+    refused: list[RackgateError] = []
+
+    def joined() -> bool:
+        # an answer that got lost tells nothing
+        if refused and voters(cluster, others).get(node.node_id) == directory:
+            return True
+        try:
+            cluster.join_quorum(node, others)
+        except RackgateError as error:
+            refused.append(error)
+            return False
+        return True
+
+    try:
+        wait_for(joined, what=f"the quorum to take {node.name} as a voter", timeout_s=FOLLOW_S, interval_s=1.0)
+    except RackgateError as error:
+        if not refused:
+            raise
+        raise RackgateError(f"{error}; its last answer: {refused[-1]}", detail=refused[-1].detail) from refused[-1]
