@@ -1,0 +1,195 @@
+"""Replications as Spark tasks: any number of them on any executors, with the same result.
+
+Each replication has a seed of its own, and what it gives depends on nothing else. The code is shipped by Spark
+(``addPyFile``); executors need Python with numpy, pandas and pyarrow, and nothing of this project.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from pyhooks import paths
+from pyhooks.errors import RackgateError
+from pyhooks.model.chances import YEAR_S
+from pyhooks.model.simulation.replication import Found, Plan, play
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = "none"
+SCHEMA = "replication long, setting int, shares array<double>, lost array<double>, events int, tail_s double"
+# so many tasks for each core, so that none is idle for long at the end and progress can be told
+_TASKS_A_CORE = 12
+# partition-years that are played together: enough for numpy, and not too much for a core's cache
+_TOGETHER_YEARS = 2.0
+_LOOK_S = 0.5
+
+Tell = Callable[[int, int], None]
+
+
+def chunks(plan: Plan, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """As many replications as are played together; what they give does not depend on it."""
+    size = max(1, round(_TOGETHER_YEARS * YEAR_S / plan.counts_s))
+    for first in range(0, len(numbers), size):
+        yield numbers[first : first + size]
+
+
+def here(plan: Plan, replications: int, tell: Tell) -> list[Found]:
+    """Runs all replications in this process.
+
+    Args:
+        plan: what.
+        replications: how many.
+        tell: takes how many are done, and of how many.
+    """
+    found: list[Found] = []
+    for numbers in chunks(plan, range(replications)):
+        found += play(plan, numbers)
+        tell(numbers[-1] + 1, replications)
+    return found
+
+
+def simulate(plan: Plan, replications: int, *, master: str, tell: Tell, slices: int | None = None) -> list[Found]:
+    """Runs all replications.
+
+    Args:
+        plan: what.
+        replications: how many.
+        master: Spark's, or ``none`` for this process without Spark.
+        tell: takes how many are done, and of how many.
+        slices: into how many tasks; None for as many as suit the cores.
+
+    Raises:
+        RackgateError: Spark does not start, or a task failed.
+    """
+    if master == HERE:
+        return here(plan, replications, tell)
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    with tempfile.TemporaryDirectory(prefix="rackgate-model-") as folder:
+        try:
+            with _session(Path(folder), master) as spark:
+                return _run(spark, plan, replications, tell, slices)
+        except (PySparkException, Py4JError) as error:
+            said = [line.strip() for line in str(error).splitlines() if "Error: " in line or "Exception: " in line]
+            raise RackgateError(
+                f"--master {master}: Spark could not run the simulation: {(said or ['see below'])[-1]}",
+                detail=str(error),
+            ) from error
+
+
+def _run(spark: SparkSession, plan: Plan, replications: int, tell: Tell, slices: int | None) -> list[Found]:
+    cores = max(1, int(spark.sparkContext.defaultParallelism))
+    wanted = slices or min(replications, _TASKS_A_CORE * cores)
+
+    def task(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            for numbers in chunks(plan, [int(number) for number in frame["id"]]):
+                yield _table(play(plan, numbers))
+
+    frame = spark.range(0, replications, 1, wanted).mapInPandas(task, schema=SCHEMA)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(frame.collect)
+        try:
+            while True:
+                try:
+                    rows = waiting.result(timeout=_LOOK_S)
+                    break
+                except NotYet:
+                    tell(_done(spark, replications), replications)
+        except BaseException:
+            spark.sparkContext.cancelAllJobs()
+            raise
+    tell(replications, replications)
+    return [
+        Found(row.replication, row.setting, np.array(row.shares), np.array(row.lost), row.events, row.tail_s)
+        for row in rows
+    ]
+
+
+def _done(spark: SparkSession, replications: int) -> int:
+    """How many replications are in tasks that have ended."""
+    tracker = spark.sparkContext.statusTracker()
+    for stage in tracker.getActiveStageIds():
+        info = tracker.getStageInfo(stage)
+        if info is not None and info.numTasks:
+            return int(replications * info.numCompletedTasks / info.numTasks)
+    return 0
+
+
+def _table(found: Sequence[Found]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "replication": [one.replication for one in found],
+            "setting": [one.setting for one in found],
+            "shares": [one.shares for one in found],
+            "lost": [one.lost for one in found],
+            "events": [one.events for one in found],
+            "tail_s": [one.tail_s for one in found],
+        }
+    )
+
+
+def pack(folder: Path) -> Path:
+    """The code that executors need, as one file."""
+    file = folder / "rackgate-model.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        for source in sorted((paths.REPO / "pyhooks").rglob("*.py")):
+            packed.write(source, str(source.relative_to(paths.REPO)))
+    return file
+
+
+@contextmanager
+def _session(work: Path, master: str) -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = (
+        SparkSession.builder.master(master)
+        .appName("rackgate-model")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.local.dir", str(work / "scratch"))
+        .config("spark.sql.warehouse.dir", str(work / "warehouse"))
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_logging(work)} -XX:+UseSerialGC")
+    )
+    if master.startswith("local"):
+        # nobody else is to reach it
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+    spark = builder.getOrCreate()
+    try:
+        spark.sparkContext.addPyFile(str(pack(work)))
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _logging(work: Path) -> Path:
+    """Spark's log goes to a file: its errors reach Python as exceptions."""
+    lines = (
+        "status = error",
+        "appender.file.type = File",
+        "appender.file.name = file",
+        f"appender.file.fileName = {work / 'spark.log'}",
+        "appender.file.layout.type = PatternLayout",
+        "appender.file.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex",
+        "rootLogger.level = warn",
+        "rootLogger.appenderRef.file.ref = file",
+    )
+    file = work / "log4j2.properties"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file

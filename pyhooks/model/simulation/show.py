@@ -1,0 +1,190 @@
+"""What the simulation found, for people and as JSON for programs.
+
+The JSON is one object. Keys are stable: later versions may add some.
+
+- ``plan``: ``{racks, rf, partitions, topics, placements, years, replications, seed, rare, drawn_more_often}``;
+  ``placements`` maps racks of replicas, the leader's first, to how many partitions have them.
+- ``faults``: the options as they were given or by default, with the source of each default.
+- ``settings``: a list of ``{min_replicas, min_racks, elr, lower_s, refused, by_status, alone, lowered, lost, by_cause,
+  events, tail_s, refused_less, lost_less}``; each figure is ``{value, low, high}``, an interval of 95 %, where ``low``
+  and ``high`` are null if nothing varied. ``refused`` and the like are fractions of partition-time, ``lost`` and the
+  like partitions in a year of the cluster, ``events`` in the same. With ``--rare`` only ``lost`` and ``by_cause`` and
+  ``lost_less`` are told, the others are null.
+- ``took_s``: on the wall.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pyhooks.model.chances import YEAR_S
+from pyhooks.model.show import chance, of_a_year
+from pyhooks.model.simulation.faults import DEFAULTS
+from pyhooks.model.simulation.history import KINDS
+from pyhooks.model.simulation.machine import Cause, Setting, Status
+from pyhooks.model.simulation.replication import Plan, layout
+from pyhooks.model.simulation.summary import REFUSED, Figure, Judged
+
+CAUSES = {
+    Cause.BROKERS: "disks one by one",
+    Cause.ONE_RACK: "a rack destroyed",
+    Cause.MORE_RACKS: "more racks destroyed",
+    Cause.UNFLUSHED: "not flushed when power failed",
+    Cause.FORGOTTEN: "a replica has them, another was elected",
+}
+STATUSES = {
+    Status.WAITS: "waits for one that is not known to be away",
+    Status.NOBODY: "no replica is there",
+    Status.HOLDER: "enough are there, none that may lead",
+    Status.REPLICAS: "too few replicas",
+    Status.RACKS: "too few racks",
+}
+
+
+def simulated_json(
+    judged: Sequence[Judged], plan: Plan, names: Sequence[str], given: dict[str, str], replications: int, took_s: float
+) -> str:
+    """See the module."""
+    told = {
+        "plan": {
+            "racks": dict(zip(names, plan.racks, strict=True)),
+            "rf": plan.factor,
+            "partitions": plan.partitions,
+            "topics": plan.topics,
+            "placements": _placements(plan),
+            "years": replications * plan.counts_s / YEAR_S,
+            "replications": replications,
+            "seed": plan.seed,
+            "rare": plan.biased is not None,
+            "drawn_more_often": None if plan.biased is None else {kind: getattr(plan.biased, kind) for kind in KINDS},
+        },
+        "faults": [
+            {
+                "option": one.option,
+                "value": given.get(one.option, one.value),
+                "default": one.value,
+                "source": one.source,
+            }
+            for one in DEFAULTS
+        ],
+        "settings": [_judged(one, rare=plan.biased is not None) for one in judged],
+        "took_s": took_s,
+    }
+    return json.dumps(told, indent=1, allow_nan=False)
+
+
+def _placements(plan: Plan) -> dict[str, int]:
+    found = layout(plan)[1]
+    number = Counter(found.pattern.tolist())
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return {" ".join(letters[rack] for rack in racks): number[one] for one, racks in enumerate(found.patterns)}
+
+
+def _judged(one: Judged, *, rare: bool) -> dict[str, Any]:
+    setting = one.setting
+    told: dict[str, Any] = {
+        "min_replicas": setting.min_replicas,
+        "min_racks": setting.min_racks,
+        "elr": setting.elr,
+        "lower_s": None if math.isinf(setting.lower_s) else setting.lower_s,
+    }
+    for name in ("refused", "alone", "lowered", "events", "refused_less"):
+        told[name] = None if rare else _figure(getattr(one, name))
+    told["by_status"] = None if rare else {each.name.lower(): _figure(one.by_status[each]) for each in REFUSED}
+    told["by_cause"] = {each.name.lower(): _figure(one.by_cause[each]) for each in Cause}
+    told["lost"], told["lost_less"], told["tail_s"] = _figure(one.lost), _figure(one.lost_less), one.tail_s
+    return told
+
+
+def _figure(one: Figure | None) -> dict[str, float | None] | None:
+    if one is None:
+        return None
+    low, high = (one.interval.low, one.interval.high) if one.interval else (None, None)
+    return {"value": one.value, "low": low, "high": high}
+
+
+def name(setting: Setting) -> str:
+    """A setting in words."""
+    told = f"M={setting.min_replicas} R={setting.min_racks}"
+    if not math.isinf(setting.lower_s):
+        told += f" lowered after {setting.lower_s / 60:g} min"
+    return told if setting.elr == "racks" else f"{told} elr={setting.elr}"
+
+
+def print_simulated(console: Console, judged: Sequence[Judged], plan: Plan, replications: int, took_s: float) -> None:
+    """All of it, a column for each setting."""
+    years = replications * plan.counts_s / YEAR_S
+    placements = ", ".join(f"{racks} ({number})" for racks, number in _placements(plan).items())
+    console.print(
+        Text(
+            f"{sum(plan.racks)} brokers, {plan.partitions} partitions, RF {plan.factor}, {years:,.4g} cluster-years in"
+            f" {replications} replications, seed {plan.seed}, {took_s:.0f} s",
+            style="bold",
+        ),
+        soft_wrap=True,
+    )
+    console.print(f"racks of replicas, the leader's first: {_cut(placements)}", style="dim", soft_wrap=True)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for one in judged:
+        table.add_column(name(one.setting), justify="right")
+    if plan.biased is None:
+        _shares(table, judged)
+    else:
+        _row(table, "partitions that lose records, in a year", [one.lost for one in judged], _number)
+    for cause, words in CAUSES.items():
+        if any(one.by_cause[cause].value for one in judged):
+            _row(table, f"  {words}", [one.by_cause[cause] for one in judged], _number)
+    if plan.biased is None:
+        _row(table, "times that any do, in a year", [one.events for one in judged], _number)
+    console.print(table)
+    console.print("in brackets: 95 % · of shares of time: how long that is in a year of a partition", style="dim")
+    if plan.biased is not None:
+        drawn = ", ".join(f"{kind} {getattr(plan.biased, kind):.3g}" for kind in KINDS)
+        console.print(f"drawn more often than they happen, by: {drawn}; each loss weighs less in return", style="dim")
+
+
+def _shares(table: Table, judged: Sequence[Judged]) -> None:
+    _row(table, "acks=all is not taken", [one.refused for one in judged], of_a_year)
+    for status, words in STATUSES.items():
+        _row(table, f"  {words}", [one.by_status[status] for one in judged], of_a_year)
+    _row(table, "one rack acknowledges alone", [one.alone for one in judged], of_a_year)
+    if any(not math.isinf(one.setting.lower_s) for one in judged):
+        _row(table, "R is lowered", [one.lowered for one in judged], of_a_year)
+    if len(judged) > 1:
+        _row(table, "not taken, less than with the first", [one.refused_less for one in judged], _signed)
+    _row(table, "partitions that lose records, in a year", [one.lost for one in judged], _number)
+
+
+def _row(table: Table, words: str, figures: Sequence[Figure | None], text: Any) -> None:
+    cells = []
+    for one in figures:
+        if one is None:
+            cells.append("")
+            continue
+        cell = text(one.value)
+        if one.interval is not None:
+            cell += f" [{text(one.interval.low)}, {text(one.interval.high)}]"
+        cells.append(cell)
+    table.add_row(words, *(Text(cell) for cell in cells))
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else chance(value) if value >= 0 else f"-{chance(-value)}"
+
+
+def _signed(value: float) -> str:
+    return "0" if value == 0 else of_a_year(value) if value > 0 else f"-{of_a_year(-value)}"
+
+
+def _cut(text: str, most: int = 160) -> str:
+    return text if len(text) <= most else f"{text[: most - 2]} …"

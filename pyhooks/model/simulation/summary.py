@@ -1,0 +1,149 @@
+"""From replications to figures with intervals: what each setting gives, and how it differs from the first one.
+
+Replications are independent, so intervals are of 95 %: of shares of time, of partitions that lost records and of differences by a
+bootstrap over replications (``pyhooks.stats.mean_interval``), of events exactly for a Poisson count (Garwood). What was
+never seen has no interval of the first kind; that of the events tells how often it may happen unseen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyhooks.model.chances import YEAR_S
+from pyhooks.model.simulation.history import Floats
+from pyhooks.model.simulation.machine import ALONE, LOWERED, Cause, Setting, Status
+from pyhooks.model.simulation.replication import Found, Plan
+from pyhooks.stats import Interval, mean_interval
+
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+# replications beyond this are averaged in groups, which are independent too
+_MOST_BLOCKS = 1000
+REFUSED = tuple(one for one in Status if one is not Status.TAKEN)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A mean over replications.
+
+    Attributes:
+        value: the mean.
+        interval: of 95 %; None if it was the same in all replications, or there is one only.
+    """
+
+    value: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a setting gives.
+
+    Attributes:
+        setting: which.
+        refused: the share of partition-time in which acks=all is not taken.
+        by_status: of each status that refuses.
+        alone: the share in which one rack acknowledges alone.
+        lowered: the share in which the operator has R lowered.
+        lost: partitions that lose acknowledged records, in a year of the cluster.
+        by_cause: of each cause.
+        events: how often in a year of the cluster any do; None with what is drawn more often than it happens.
+        tail_s: seconds of acknowledged writes that a partition loses where it does not lose all, on average; None if
+            that never happened.
+        refused_less: by how much less is refused than with the first setting.
+        lost_less: how many partitions less lose records in a year.
+    """
+
+    setting: Setting
+    refused: Figure
+    by_status: dict[Status, Figure]
+    alone: Figure
+    lowered: Figure
+    lost: Figure
+    by_cause: dict[Cause, Figure]
+    events: Figure | None
+    tail_s: float | None
+    refused_less: Figure
+    lost_less: Figure
+
+
+def summarise(found: Sequence[Found], plan: Plan) -> list[Judged]:
+    """For each setting.
+
+    Args:
+        found: of all replications.
+        plan: that they are of.
+    """
+    years = plan.counts_s / YEAR_S
+    ordered = sorted(found, key=lambda one: (one.setting, one.replication))
+    by_setting = [[one for one in ordered if one.setting == setting] for setting in range(len(plan.settings))]
+    judged: list[Judged] = []
+    first: tuple[Floats, Floats] | None = None
+    for setting, ones in zip(plan.settings, by_setting, strict=True):
+        shares = np.array([one.shares for one in ones])
+        lost = np.array([one.lost for one in ones]) / years
+        refused = shares[:, list(REFUSED)].sum(axis=1)
+        first = first or (refused, lost.sum(axis=1))
+        tails = sum(one.tail_s for one in ones)
+        with_tail = sum(float(one.lost[Cause.UNFLUSHED]) for one in ones)
+        judged.append(
+            Judged(
+                setting=setting,
+                refused=figure(refused),
+                by_status={one: figure(shares[:, one]) for one in REFUSED},
+                alone=figure(shares[:, ALONE]),
+                lowered=figure(shares[:, LOWERED]),
+                lost=figure(lost.sum(axis=1)),
+                by_cause={one: figure(lost[:, one]) for one in Cause},
+                events=None if plan.biased else _events(sum(one.events for one in ones), years * len(ones)),
+                tail_s=tails / with_tail if with_tail else None,
+                refused_less=figure(first[0] - refused),
+                lost_less=figure(first[1] - lost.sum(axis=1)),
+            )
+        )
+    return judged
+
+
+def figure(values: Floats) -> Figure:
+    """The mean of what replications gave."""
+    mean = float(values.mean())
+    if len(values) < 2 or (values == values[0]).all():
+        return Figure(mean, None)
+    size = math.ceil(len(values) / _MOST_BLOCKS)
+    whole = values[: len(values) // size * size].reshape(-1, size).mean(axis=1)
+    found = mean_interval(whole.tolist(), confidence=CONFIDENCE, resamples=RESAMPLES, seed=len(values))
+    return Figure(mean, Interval(found.low, mean, found.high))
+
+
+def _events(number: int, years: float) -> Figure:
+    low, high = poisson_interval(number, CONFIDENCE)
+    return Figure(number / years, Interval(low / years, number / years, high / years))
+
+
+def poisson_interval(number: int, confidence: float) -> tuple[float, float]:
+    """The exact interval of the mean of a Poisson distribution of which ``number`` was seen (Garwood 1936)."""
+    tail = (1 - confidence) / 2
+    low = 0.0 if number == 0 else _mean_where(lambda mean: 1 - _at_most(number - 1, mean) >= tail)
+    return low, _mean_where(lambda mean: _at_most(number, mean) <= tail)
+
+
+def _mean_where(reached: Callable[[float], bool]) -> float:
+    """The least mean for which it holds, if it does for all above."""
+    low, high = 0.0, 1.0
+    while not reached(high):
+        low, high = high, high * 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high
+
+
+def _at_most(number: int, mean: float) -> float:
+    """The chance of at most so many."""
+    terms = np.arange(number + 1)
+    logs = terms * math.log(mean) - mean - np.cumsum(np.log(np.maximum(terms, 1)))
+    return float(np.exp(logs).sum())
