@@ -27,10 +27,10 @@ _RARE_COUNTS = 1.0
 _TELL_S = 10.0
 
 SIMULATE_EPILOG = (
-    "Examples: rackgate model simulate --racks a:2,b:2,c:1 · rackgate model simulate --racks a:34,b:33,c:33 --partitions"
-    " 10000 --setting 2,1 --setting 3,1 --setting 2,2 --setting 2,2,lower=30m --years 100 · rackgate model simulate --racks"
-    " a:2,b:1 --placement a,a,b --rack-outage 4x2h --json · rackgate model simulate --racks a:34,b:33,c:33 --rare ·"
-    " rackgate model simulate --racks a:34,b:33,c:33 --years 1000 --master spark://host:7077"
+    "Examples: rackgate model simulate --racks a:2,b:2,c:1 · rackgate model simulate --racks a:34,b:33,c:33"
+    " --partitions 10000 --setting 2,1 --setting 3,1 --setting 2,2 --setting 2,2,lower=30m · rackgate model simulate"
+    " --racks a:2,b:1 --placement a,a,b --rack-outage 4x2h --json · rackgate model simulate --racks a:34,b:33,c:33"
+    " --rare · rackgate model simulate --racks a:34,b:33,c:33 --years 1000 --master spark://host:7077"
 )
 
 
@@ -95,12 +95,12 @@ def simulate_command(
 ) -> None:
     """Simulates years of a cluster: how long acks=all is taken, what is lost, how often one rack acknowledges alone.
 
-    Brokers fail, restart, lag and lose disks, racks are away or destroyed, failures come in bursts; partitions are where
-    Kafka would put them, and live by Kafka's rules: sessions, ISR, ELR, elections, M and R. All settings are judged on
-    the same faults. Intervals are of 95 %, over independent replications of a year each. With --rare replications are
-    short and failures are drawn more often than they happen, each loss weighing less: for losses too rare to be seen.
-    The same seed gives the same figures on any number of cores. What is modelled and what is left out:
-    pyhooks/model/simulation/machine.py; where the defaults come from: kip/model.md.
+    Brokers fail, restart, lag and lose disks, racks are away or destroyed, failures come in bursts; partitions are
+    where Kafka would put them, and live by Kafka's rules: sessions, ISR, ELR, elections, M and R. All settings are
+    judged on the same faults. Intervals are of 95 %, over independent replications of a year each. With --rare
+    replications are short and failures are drawn more often than they happen, each loss weighing less: for losses too
+    rare to be seen. The same seed gives the same figures on any number of cores. What is modelled and what is left
+    out: pyhooks/model/simulation/machine.py; where the defaults come from: kip/model.md.
     """
     given = {
         fl.BROKER.option: broker_failure, fl.STOP.option: broker_restart, fl.LAG.option: lag, fl.DISK.option: disk_loss,
@@ -153,8 +153,8 @@ def plan(
     Raises:
         RackgateError: something is not well written, or does not fit together.
     """
-    from pyhooks.model.simulation.machine import Timing
     from pyhooks.model.simulation.replication import Plan
+    from pyhooks.model.simulation.script import Timing
 
     room = dict(sorted(parse(racks, "--racks").items()))
     if sum(room.values()) > MAX_BROKERS:
@@ -214,7 +214,7 @@ def _running(numbers: list[int]) -> list[int]:
 
 
 def _setting(text: str, rf: int) -> Any:
-    from pyhooks.model.simulation.machine import NEVER, Setting
+    from pyhooks.model.simulation.script import NEVER, Setting
 
     wrong = f"--setting {text}: expected M,R such as 2,2, and then lower=30m or elr=replicas"
     parts = [part.strip() for part in text.split(",")]

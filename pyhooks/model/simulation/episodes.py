@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pyhooks.model.simulation.history import Floats, History, Ints, apart
 from pyhooks.model.simulation.layout import Layout
-from pyhooks.model.simulation.machine import Scripts, Timing
+from pyhooks.model.simulation.script import Scripts, Timing
 
 Words = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]

@@ -1,7 +1,7 @@
 """What fails in a cluster, how often and for how long: what the simulation is fed with, and from where.
 
-All arrive independently of each other and of what is already away, at the same rate all the time (Poisson), and last for times
-that are drawn from exponential distributions. What hits the same broker while it is away prolongs that.
+All arrive independently of each other and of what is already away, at the same rate all the time (Poisson), and last
+for times that are drawn from exponential distributions. What hits the same broker while it is away prolongs that.
 """
 
 from __future__ import annotations
@@ -78,16 +78,14 @@ class Faults:
 BROKER = Default("--broker-failure", chances.BROKER_AWAY.value, "as `--broker-away` of `rackgate model exact`")
 STOP = Default("--broker-restart", "12x2m", "assumed: an upgrade or a change of configuration each month")
 LAG = Default("--lag", "4x5m", "assumed: no published rate was found")
-DISK = Default(
-    "--disk-loss", "0.0157x20h", "as `--broker-destroyed` of `rackgate model exact`; with `--copy` 24 h in all"
-)
+DISK = Default("--disk-loss", "0.0157x20h", "as `--broker-destroyed` of `rackgate model exact`; 24 h with `--copy`")
 RACK = Default("--rack-outage", chances.RACK_AWAY.value, "as `--rack-away` of `rackgate model exact`")
 RACK_DISKS = Default("--rack-loss", "0.001x20h", "assumed, as `--rack-destroyed` of `rackgate model exact`")
 POWER = Default("--power-share", "0.1", "assumed: most failures end a process or a link, not the power")
 BURST_SHARE = Default(
     "--burst-share",
     "0.37",
-    "of failures in a storage cell are part of a burst (Ford et al., OSDI 2010, by anantjain.dev)",
+    "so many failures are part of a burst (Ford et al., OSDI 2010, by anantjain.dev)",
 )
 BURST_SIZE = Default("--burst-size", "3", "assumed: most bursts are small; 2 is the least")
 BURST_ONE_RACK = Default("--burst-one-rack", "0.5", "assumed")
@@ -96,7 +94,7 @@ SESSION = Default("--session", "9s", "broker.session.timeout.ms of Kafka")
 LAG_MAX = Default("--lag-max", "30s", "replica.lag.time.max.ms of Kafka")
 FLUSH = Default("--flush", "30s", "vm.dirty_expire_centisecs of Linux; Kafka leaves flushing to the kernel")
 CATCH_UP = Default(
-    "--catch-up", "0.1", "assumed: of the time that it was away, copying goes ten times as fast as writing"
+    "--catch-up", "0.1", "assumed, of the time that it was away: copying is ten times as fast as writing"
 )
 COPY = Default("--copy", "4h", "assumed: 1.5 TB at 100 MB/s")
 DEFAULTS = (

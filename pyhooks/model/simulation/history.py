@@ -13,10 +13,8 @@ import numpy.typing as npt
 
 from pyhooks.model.chances import YEAR_S
 from pyhooks.model.simulation.faults import Faults, Spells
-from pyhooks.model.simulation.machine import Code
+from pyhooks.model.simulation.script import Code, Floats, Ints
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Draw = np.random.Generator
 # means of an exponential distribution after which next to nothing of it is left
 _WARM_MEANS = 8.0

@@ -1,4 +1,4 @@
-"""The partitions of a cluster: where their replicas are, and which of them live the same when one broker or rack is away."""
+"""The partitions of a cluster: where their replicas are, and which live the same when one broker or rack is away."""
 
 from __future__ import annotations
 

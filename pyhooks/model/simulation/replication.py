@@ -14,7 +14,19 @@ from pyhooks.model.simulation.episodes import alike, clumps, entries, episodes, 
 from pyhooks.model.simulation.faults import Faults
 from pyhooks.model.simulation.history import Biased, Cluster, Floats, Ints, Stretch, draw, warm_up_s
 from pyhooks.model.simulation.layout import Layout
-from pyhooks.model.simulation.machine import CAUSES, COLUMNS, NEVER, STATUSES, Losses, Scripts, Setting, Timing
+from pyhooks.model.simulation.script import (
+    ALONE,
+    CAUSES,
+    COLUMNS,
+    NEVER,
+    STATUSES,
+    Losses,
+    Scripts,
+    Setting,
+    Status,
+    Timing,
+    whole,
+)
 from pyhooks.model.simulation.striping import place
 
 # losses of one cluster that are no further apart than this are one event
@@ -64,8 +76,8 @@ class Found:
     Attributes:
         replication: its number.
         setting: its index.
-        shares: of partition-time, by ``machine.Status`` and then ``machine.ALONE`` and ``machine.LOWERED``.
-        lost: partitions that lost acknowledged records, by ``machine.Cause``; with what is drawn more often, each by
+        shares: of partition-time, by ``script.Status`` and then ``script.ALONE`` and ``script.LOWERED``.
+        lost: partitions that lost acknowledged records, by ``script.Cause``; with what is drawn more often, each by
             its weight.
         events: how many times any did, losses within an hour of each other counted once; 0 with what is drawn more
             often, since events have no weight.
@@ -183,13 +195,13 @@ class _Replication:
             spent = self.spent * self._weights()[:, None, None]
             total += spent.sum(axis=0)
             np.subtract.at(whole_s, self.pattern, spent[:, :, :STATUSES].sum(axis=2))
-        status = machine.whole(patterns, plan.settings)
+        status = whole(patterns, plan.settings)
         alone = np.array([len(set(one)) == 1 for one in patterns])
         shares = []
         for setting in range(len(plan.settings)):
             np.add.at(total[setting], status[:, setting], whole_s[:, setting])
-            taken = alone & (status[:, setting] == machine.Status.TAKEN)
-            total[setting, machine.ALONE] += whole_s[taken, setting].sum()
+            taken = alone & (status[:, setting] == Status.TAKEN)
+            total[setting, ALONE] += whole_s[taken, setting].sum()
             shares.append(total[setting] / (plan.counts_s * self.layout.partitions))
         return [Found(self.number, setting, one, *self._lost(setting)) for setting, one in enumerate(shares)]
 

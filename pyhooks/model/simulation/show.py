@@ -30,8 +30,8 @@ from pyhooks.model.chances import YEAR_S
 from pyhooks.model.show import chance, of_a_year
 from pyhooks.model.simulation.faults import DEFAULTS
 from pyhooks.model.simulation.history import KINDS
-from pyhooks.model.simulation.machine import Cause, Setting, Status
 from pyhooks.model.simulation.replication import Plan, layout
+from pyhooks.model.simulation.script import Cause, Setting, Status
 from pyhooks.model.simulation.summary import REFUSED, Figure, Judged
 
 CAUSES = {
@@ -147,7 +147,7 @@ def print_simulated(console: Console, judged: Sequence[Judged], plan: Plan, repl
     if plan.biased is None:
         _row(table, "times that any do, in a year", [one.events for one in judged], _number)
     console.print(table)
-    console.print("in brackets: 95 % · of shares of time: how long that is in a year of a partition", style="dim")
+    console.print("below each: its interval of 95 % · shares of time: how long in a year of a partition", style="dim")
     if plan.biased is not None:
         drawn = ", ".join(f"{kind} {getattr(plan.biased, kind):.3g}" for kind in KINDS)
         console.print(f"drawn more often than they happen, by: {drawn}; each loss weighs less in return", style="dim")
@@ -173,7 +173,7 @@ def _row(table: Table, words: str, figures: Sequence[Figure | None], text: Any) 
             continue
         cell = text(one.value)
         if one.interval is not None:
-            cell += f" [{text(one.interval.low)}, {text(one.interval.high)}]"
+            cell += f"\n{text(one.interval.low)} to {text(one.interval.high)}"
         cells.append(cell)
     table.add_row(words, *(Text(cell) for cell in cells))
 

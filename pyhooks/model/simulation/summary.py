@@ -1,8 +1,8 @@
 """From replications to figures with intervals: what each setting gives, and how it differs from the first one.
 
-Replications are independent, so intervals are of 95 %: of shares of time, of partitions that lost records and of differences by a
-bootstrap over replications (``pyhooks.stats.mean_interval``), of events exactly for a Poisson count (Garwood). What was
-never seen has no interval of the first kind; that of the events tells how often it may happen unseen.
+Replications are independent. Intervals are of 95 %: of shares of time, of partitions that lost records and of
+differences by a bootstrap over replications (``pyhooks.stats.mean_interval``), of events exactly for a Poisson count
+(Garwood). What was never seen has none of the first kind; that of the events tells how often it may happen unseen.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 
 from pyhooks.model.chances import YEAR_S
 from pyhooks.model.simulation.history import Floats
-from pyhooks.model.simulation.machine import ALONE, LOWERED, Cause, Setting, Status
 from pyhooks.model.simulation.replication import Found, Plan
+from pyhooks.model.simulation.script import ALONE, LOWERED, Cause, Setting, Status
 from pyhooks.stats import Interval, mean_interval
 
 CONFIDENCE = 0.95

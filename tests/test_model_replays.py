@@ -1,0 +1,145 @@
+"""The simulator's state machine comes to what the lab measured of the same sequences of faults."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyhooks.model.simulation.machine import run
+from pyhooks.model.simulation.script import NEVER, Code, Outcome, Scripts, Seen, Setting, Status, Timing, tables
+
+TABLE = Path(__file__).with_name("lab_outcomes.toml")
+RUNS: list[dict[str, Any]] = tomllib.loads(TABLE.read_text(encoding="utf-8"))["run"]
+# as in the lab, where little is written between the faults
+TIMING = Timing(session_s=9.0, lag_s=30.0, flush_s=30.0, catch_up=0.05, copy_s=5.0)
+
+
+def mask(slots: list[int]) -> int:
+    return sum(1 << (slot - 1) for slot in slots)
+
+
+def slots(sets: int) -> list[int]:
+    return [slot + 1 for slot in range(12) if sets >> slot & 1]
+
+
+def replay(
+    script: list[Any], racks: str, settings: list[Setting], timing: Timing = TIMING
+) -> tuple[Outcome, list[Seen]]:
+    """Runs one script; the partition is well for ever before it and after it."""
+    events = sorted(script, key=lambda one: one[0])
+    numbers = {rack: number for number, rack in enumerate(dict.fromkeys(racks))}
+    scripts = Scripts(
+        np.array([0, len(events)]),
+        np.array([float(one[0]) for one in events]),
+        np.array([Code[one[1]] for one in events], dtype=np.int64),
+        np.array([mask(one[2]) for one in events]),
+        np.zeros(1, dtype=np.int64),
+    )
+    seen: list[Seen] = []
+    outcome = run(scripts, [[numbers[rack] for rack in racks]], settings, timing, end_s=1e9, seen=seen)
+    return outcome, seen
+
+
+def at(seen: list[Seen], setting: int, second: float) -> Seen:
+    own = [one for one in seen if one.setting == setting]
+    for one in own:
+        if one.from_s <= second < one.to_s:
+            return one
+    # before the script and after it all is well
+    assert second < own[0].from_s or second >= own[-1].to_s
+    full = own[0].isr
+    return Seen(0, setting, 0.0, NEVER, Status.TAKEN, 0, full, 0)
+
+
+@pytest.mark.parametrize("one", RUNS, ids=lambda one: f"{one['racks']} {one['source'].partition(':')[0]}")
+def test_it_comes_to_what_the_lab_measured(one: dict[str, Any]) -> None:
+    lower = float(one.get("lower_after_s", NEVER))
+    elr = "replicas" if one.get("stock") else "racks"
+    settings = [Setting(m, r, elr, lower) for m, r in one["settings"]]  # type: ignore[arg-type]
+    outcome, seen = replay(one["script"], one["racks"], settings)
+    for setting, expected in enumerate(one["expect"]):
+        found = [[second, at(seen, setting, second).status.name] for second, _ in expected]
+        assert found == expected, f"setting {setting}"
+    for setting, expected in enumerate(one.get("elr", [])):
+        assert [[second, slots(at(seen, setting, second).elr)] for second, _ in expected] == expected
+    for setting, expected in enumerate(one.get("leader", [])):
+        for second, some in expected:
+            assert at(seen, setting, second).leader + 1 in some, second
+    lost = set(outcome.losses.setting.tolist())
+    assert [setting in lost for setting in range(len(settings))] == one["lost"]
+
+
+def test_the_table_names_its_sources() -> None:
+    for one in RUNS:
+        file = one["source"].partition(",")[0].partition(":")[0]
+        assert (TABLE.parent.parent / file).is_file(), one["source"]
+
+
+def spent(outcome: Outcome, status: Status, setting: int = 0) -> float:
+    return float(outcome.spent_s[0, setting, status])
+
+
+def test_seconds_of_a_crash() -> None:
+    """Waits for the session, then goes on; who is back is in the ISR after it has caught up."""
+    outcome, seen = replay([[100, "CRASH", [2]], [200, "BACK", [2]]], "abc", [Setting(2, 2), Setting(3, 1)])
+    assert spent(outcome, Status.WAITS) == pytest.approx(9.0)
+    assert spent(outcome, Status.TAKEN) == pytest.approx(100 - 9 + 0.05 * 100)
+    assert spent(outcome, Status.REPLICAS, 1) == pytest.approx(100 - 9 + 0.05 * 100)
+    assert outcome.ended_s.tolist() == pytest.approx([205.0])
+    assert not len(outcome.losses.script)
+    assert {one.isr for one in seen} == {0b111, 0b101}
+
+
+def test_seconds_of_a_follower_that_is_slow() -> None:
+    """Waits until the lag is too long; a leader that is slow lags behind nobody."""
+    slow, fast = [[100, "SLOW", [2]], [160, "FAST", [2]]], [[100, "SLOW", [1]], [160, "FAST", [1]]]
+    outcome, seen = replay(slow, "abc", [Setting(2, 1)])
+    assert spent(outcome, Status.WAITS) == pytest.approx(30.0)
+    assert at(seen, 0, 150).isr == 0b101
+    assert outcome.ended_s.tolist() == pytest.approx([163.0])
+    outcome, seen = replay(fast, "abc", [Setting(2, 1)])
+    assert spent(outcome, Status.WAITS) == 0.0
+    short, seen = replay([[100, "SLOW", [2]], [120, "FAST", [2]]], "abc", [Setting(2, 1)])
+    assert spent(short, Status.WAITS) == pytest.approx(20.0)
+    assert {one.isr for one in seen} == {0b111}
+
+
+@pytest.mark.parametrize(("where", "lost_s"), [("aaa", 30.0), ("abb", None)])
+def test_what_is_not_flushed_is_lost_if_all_lose_their_power(where: str, lost_s: float | None) -> None:
+    """Racks without a common supply keep it; the third replica of aaa was away before and has less."""
+    off = [[100, "STOP", [3]], [1000, "POWER", [1, 2] if where == "aaa" else [2]]]
+    script = [*off, [1100, "BACK", [1, 2] if where == "aaa" else [2]], [1200, "BACK", [3]]]
+    outcome, _ = replay(script, where, [Setting(2, 1)])
+    assert outcome.losses.seconds.tolist() == ([] if lost_s is None else pytest.approx([lost_s]))
+
+
+def test_an_idle_gate_has_flushed_what_it_took() -> None:
+    """With R=2 nothing is acknowledged after rack b has left, so a loss of power later on finds it flushed."""
+    script = [[100, "CUT", [3]], [300, "POWER", [1, 2]], [400, "BACK", [1, 2]], [500, "BACK", [3]]]
+    outcome, _ = replay(script, "aab", [Setting(2, 2), Setting(2, 1)])
+    assert outcome.losses.setting.tolist() == [1]
+    assert outcome.losses.seconds.tolist() == pytest.approx([30.0])
+
+
+def test_without_elr_the_last_one_leads_whatever_it_has_lost() -> None:
+    script = [[100, "STOP", [2]], [200, "DISK", [1]], [300, "BACK", [1]], [400, "BACK", [2]]]
+    outcome, _ = replay(script, "ab", [Setting(1, 1, "off"), Setting(1, 1, "racks"), Setting(2, 1, "racks")])
+    # M=1 acknowledges alone in both; with M=2 nobody did
+    assert outcome.losses.setting.tolist() == [0, 1]
+    assert np.isinf(outcome.losses.seconds).all()
+
+
+def test_a_script_without_an_end_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="before all replicas are back"):
+        replay([[100, "CRASH", [1]]], "ab", [Setting(1, 1)])
+
+
+def test_sets_of_replicas() -> None:
+    members, count, first = tables(3)
+    assert members[0b101].tolist() == [True, False, True]
+    assert count.tolist() == [0, 1, 1, 2, 1, 2, 2, 3]
+    assert first.tolist() == [-1, 0, 1, 0, 2, 0, 1, 0]
