@@ -21,8 +21,8 @@ from pyhooks.stats import Interval, mean_interval
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
-# replications beyond this are averaged in groups, which are independent too
-_MOST_BLOCKS = 1000
+# replications beyond this are averaged in groups, which are independent too: ``mean_interval`` takes some 300
+_MOST_BLOCKS = 300
 REFUSED = tuple(one for one in Status if one is not Status.TAKEN)
 
 

@@ -1,0 +1,397 @@
+"""The simulation against the exact model, closed forms and itself; its figures, its commands."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pyhooks import paths
+from pyhooks.cli import app
+from pyhooks.errors import RackgateError
+from pyhooks.model.chances import YEAR_S, Chances
+from pyhooks.model.exact import Weighed, weigh
+from pyhooks.model.placement import placement
+from pyhooks.model.simulation import faults as fl
+from pyhooks.model.simulation.cli import plan, rarely
+from pyhooks.model.simulation.history import draw
+from pyhooks.model.simulation.onspark import here, pack, simulate
+from pyhooks.model.simulation.replication import Found, Plan, layout, play
+from pyhooks.model.simulation.script import ALONE, LOWERED, STATUSES, Cause, Setting, Status
+from pyhooks.model.simulation.summary import figure, poisson_interval, summarise
+
+RUNNER = CliRunner()
+# nothing but what is asked for, at once
+PLAIN = {
+    "--broker-failure": "0", "--broker-restart": "0", "--lag": "0", "--disk-loss": "0", "--rack-outage": "0",
+    "--rack-loss": "0", "--power-share": "0", "--burst-share": "0", "--session": "1ms", "--catch-up": "0",
+    "--copy": "1ms",
+}  # fmt: skip
+
+
+def made(racks: str, settings: Sequence[str], **more: Any) -> Plan:
+    given = PLAIN | {f"--{option.replace('_', '-')}": text for option, text in more.pop("given", {}).items()}
+    years = more.pop("years", 1.0)
+    found, _ = plan(racks, settings=list(settings), given=given, **more)
+    assert isinstance(found, Plan)
+    return replace(found, counts_s=years * YEAR_S)
+
+
+def of(found: Sequence[Found], setting: int, column: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array([one.shares[column] for one in found if one.setting == setting])
+
+
+def agrees(values: np.ndarray[Any, np.dtype[np.float64]], expected: float, what: str) -> None:
+    """Within four standard errors, and these are small enough to tell."""
+    error = float(values.std(ddof=1)) / math.sqrt(len(values))
+    assert abs(float(values.mean()) - expected) <= 4 * error + 1e-12, (
+        f"{what}: {values.mean()} +- {error}, not {expected}"
+    )
+    assert error <= 0.2 * expected + 1e-6, f"{what}: too few to tell: {values.mean()} +- {error}"
+
+
+# The exact model and closed forms.
+
+# Brokers fail 60 times a year for 20 h and racks 12 times for 30 h, or the like: what is rare is seen.
+BROKER, RACK = (60.0, 20.0), (12.0, 30.0)
+
+
+def share_away(often: float, hours: float) -> float:
+    """Of arrivals that overlap as they please: none of them is there with chance exp(-rate · mean), in steady state."""
+    return -math.expm1(-often * hours * 3600 / YEAR_S)
+
+
+@pytest.mark.parametrize("where", ["a,a,b", "a,b,c"])
+def test_shares_of_time_are_those_of_the_exact_model(where: str) -> None:
+    settings = ["2,1", "2,2", "3,1", "1,2"]
+    given = {"broker_failure": f"{BROKER[0]}x{BROKER[1]}h", "rack_outage": f"{RACK[0]}x{RACK[1]}h"}
+    one = made("a:2,b:2,c:2", settings, where=where, partitions=1, given=given, years=4.0)
+    found = play(one, range(60))
+    chances = Chances(share_away(*BROKER), share_away(*RACK), 0.0, 0.0)
+    for number, text in enumerate(settings):
+        m, r = (int(part) for part in text.split(","))
+        exact: Weighed = weigh(placement(where, "it"), min_replicas=m, min_racks=r, chances=chances)
+        agrees(of(found, number, Status.NOBODY), exact.refused.no_leader, f"{where} {text} nobody")
+        agrees(of(found, number, Status.REPLICAS), exact.refused.replicas, f"{where} {text} replicas")
+        if exact.refused.racks:
+            agrees(of(found, number, Status.RACKS), exact.refused.racks, f"{where} {text} racks")
+        if exact.one_rack_alone:
+            # the exact model has no wait for a holder, in which nothing is acknowledged
+            wait = of(found, number, Status.HOLDER)
+            alone = of(found, number, ALONE)
+            assert wait.mean() <= 0.02
+            agrees(alone, exact.one_rack_alone, f"{where} {text} alone")
+        total = sum(of(found, number, column) for column in range(STATUSES))
+        assert np.asarray(total) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("window_h", [24.0, 240.0])
+def test_losses_of_two_copies_are_those_of_the_closed_form(window_h: float) -> None:
+    """Both disks of a, b: one goes, and within the time that copying takes the other.
+
+    An alternating renewal process: all is well for 1 / 2d, then the window, which the second loss cuts short.
+    """
+    d = 4.0
+    given = {"disk_loss": f"{d}x1ms", "copy": f"{window_h}h"}
+    one = made("a:1,b:1", ["1,1", "2,1"], rf=2, partitions=1, given=given, years=10.0)
+    found = play(one, range(60))
+    window = window_h / (YEAR_S / 3600)
+    second = -math.expm1(-d * window)
+    expected = second / (1 / (2 * d) + second / d)
+    lost = np.array([one.lost.sum() / 10.0 for one in found if one.setting == 0])
+    # after a loss the other disk is copied anew from the first that is back; that is another window
+    agrees(lost, expected, "both")
+    assert sum(one.lost[Cause.BROKERS] for one in found) == sum(one.lost.sum() for one in found)
+    # with M=2 nothing is acknowledged in the window, and the first disk's successor is not trusted: the same is lost
+    both = [sum(one.lost.sum() for one in found if one.setting == setting) for setting in (0, 1)]
+    assert both[1] == pytest.approx(both[0], rel=0.3)
+
+
+def test_one_copy_is_lost_with_its_disk() -> None:
+    one = made("a:3", ["1,1"], rf=1, partitions=30, given={"disk_loss": "2x1h"}, years=1.0)
+    found = play(one, range(100))
+    agrees(np.array([each.lost.sum() for each in found]), 30 * 2.0, "one copy")
+    agrees(np.array([float(each.events) for each in found]), 3 * 2.0, "events")
+
+
+def test_a_destroyed_rack_takes_what_it_has_alone_and_r_keeps_it() -> None:
+    """With rack b away and M=2, R=1, what rack a acknowledges is lost with it; with R=2 nothing is."""
+    given = {"rack_outage": "20x40h", "rack_loss": "3x1h", "copy": "1h"}
+    one = made("a:2,b:1", ["2,1", "2,2", "2,2,elr=replicas"], where="a,a,b", partitions=1, given=given, years=10.0)
+    found = play(one, range(40))
+    lost = np.array([sum(each.lost for each in found if each.setting == setting) for setting in range(3)])
+    assert lost[0].sum() > 100
+    # both racks at a time are destroyed now and then: that no setting outlives
+    assert lost[1, Cause.ONE_RACK] == 0 < lost[0, Cause.ONE_RACK]
+    assert lost[1].sum() < lost[0].sum() / 5
+    # stock ELR forgets the holder, whatever the gate is
+    assert lost[2, Cause.FORGOTTEN] + lost[2, Cause.ONE_RACK] > 50
+
+
+def test_an_operator_lowers_r_after_the_reaction_time() -> None:
+    given = {"rack_outage": "6x10h"}
+    one = made("a:2,b:1", ["2,2", "2,2,lower=2h"], where="a,a,b", partitions=1, given=given, years=4.0)
+    found = play(one, range(60))
+    # of an exponential time T with mean h: E[min(T, r)] = h (1 - exp(-r / h)), so the rest of it is taken
+    refused = [of(found, setting, Status.RACKS).mean() for setting in (0, 1)]
+    assert refused[1] / refused[0] == pytest.approx(-math.expm1(-2 / 10), rel=0.15)
+    assert of(found, 0, LOWERED).max() == 0.0
+    # until two hours after all is well again
+    assert of(found, 1, LOWERED).mean() > refused[0] - refused[1]
+
+
+# The machinery.
+
+BUSY = {"broker_failure": "8x4h", "broker_restart": "6x5m", "lag": "6x10m", "disk_loss": "1x20h",
+    "rack_outage": "4x5h", "rack_loss": "1x20h", "power_share": "0.3", "burst_share": "0.4", "session": "9s",
+    "catch_up": "0.1", "copy": "4h"}  # fmt: skip
+SETTINGS = ("2,1", "2,2", "3,1", "2,2,lower=30m", "2,2,elr=replicas", "1,1,elr=off")
+
+
+def one_by_one(one: Plan, number: int) -> list[tuple[np.ndarray[Any, np.dtype[np.float64]], float]]:
+    """Each partition as a cluster of its own, on the same history: nothing is shared that might be shared wrongly."""
+    where = layout(one)[1]
+    found = []
+    for replicas in where.replicas.tolist():
+        alone = replace(one, placements=(tuple(replicas),), partitions=1)
+        found.append([(each.shares, float(each.lost.sum())) for each in play(alone, [number])])
+    return [
+        (np.mean([each[setting][0] for each in found], axis=0), sum(each[setting][1] for each in found))
+        for setting in range(len(one.settings))
+    ]
+
+
+@pytest.mark.parametrize("racks", ["a:3,b:2,c:2", "a:2,b:2"])
+def test_what_partitions_share_is_the_same_one_by_one(racks: str) -> None:
+    given = BUSY | {"disk_loss": "4x60h", "rack_loss": "3x20h"}
+    one = made(racks, SETTINGS, rf=3, partitions=14, topics=2, given=given, years=1.0)
+    # one in which records are lost
+    number, together = next(
+        (n, found) for n in range(100) if sum(each.lost.sum() for each in (found := play(one, [n])))
+    )
+    for setting, (shares, lost) in enumerate(one_by_one(one, number)):
+        assert together[setting].shares == pytest.approx(shares, abs=1e-12)
+        assert together[setting].lost.sum() == lost
+
+
+def test_a_replication_is_the_same_whoever_it_is_run_with() -> None:
+    one = made("a:2,b:2,c:1", SETTINGS, partitions=20, given=BUSY)
+    alone = [found for number in (3, 0, 2) for found in play(one, [number])]
+    together = {(found.replication, found.setting): found for found in play(one, range(4))}
+    for found in alone:
+        other = together[found.replication, found.setting]
+        assert (found.shares == other.shares).all()
+        assert (found.lost == other.lost).all()
+        assert (found.events, found.tail_s) == (other.events, other.tail_s)
+
+
+def test_a_history_does_not_depend_on_what_is_judged() -> None:
+    one = made("a:2,b:2,c:1", ["2,1", "3,3"], partitions=20, given=BUSY)
+    both, first = play(one, [1]), play(replace(one, settings=one.settings[:1]), [1])
+    assert (both[0].shares == first[0].shares).all()
+
+
+def test_nothing_happens_where_nothing_fails() -> None:
+    one = made("a:2,b:2", ["2,2", "3,1", "1,3"], partitions=4)
+    for found in play(one, [0]):
+        taken = found.setting < 2
+        assert found.shares[Status.TAKEN] == float(taken)
+        # three racks of two can't be had
+        assert found.shares[Status.RACKS] == float(not taken)
+        assert found.shares[ALONE] == 0.0
+
+
+def test_what_overlaps_at_a_broker_is_one_interval_with_all_that_happens() -> None:
+    one = made("a:2,b:2,c:2", ["2,1"], given=BUSY | {"broker_failure": "200x60h"})
+    cluster, _ = layout(one)
+    history = draw(cluster, one.faults, one.stretch, np.random.default_rng(1))
+    for broker in range(cluster.brokers):
+        own = np.flatnonzero(history.broker == broker)
+        slow = history.event_code[history.first_event[own]] == 7
+        for kind in (slow, ~slow):
+            begins, ends = history.from_s[own[kind]], history.to_s[own[kind]]
+            order = np.argsort(begins)
+            assert (begins[order][1:] > ends[order][:-1]).all()
+    for number in range(history.number):
+        events = slice(history.first_event[number], history.first_event[number + 1])
+        assert history.event_s[events][0] == history.from_s[number]
+        assert history.event_s[events][-1] == history.to_s[number]
+        assert history.event_code[events][-1] in (6, 8)
+
+
+# Rare losses.
+
+
+def test_drawn_more_often_and_weighing_less_it_is_the_same() -> None:
+    """Where plain simulation sees losses, both agree; and the weights have mean 1."""
+    given = {"disk_loss": "1x20h", "rack_loss": "0.2x20h", "copy": "4h", "rack_outage": "2x5h", "session": "9s"}
+    one = made("a:2,b:2,c:2", ["1,1", "2,1", "2,2"], partitions=12, given=given)
+    rare = rarely(one)
+    assert rare.biased is not None
+    assert rare.biased.rack_disks > rare.biased.disk > 1
+    plain_found = play(one, range(400))
+    short, plain_years = rare.counts_s / YEAR_S, 1.0
+    rare_found = [found for first in range(0, 3000, 100) for found in play(rare, range(first, first + 100))]
+    for setting in range(3):
+        plain = np.array([each.lost.sum() / plain_years for each in plain_found if each.setting == setting])
+        weighed = np.array([each.lost.sum() / short for each in rare_found if each.setting == setting])
+        error = math.hypot(plain.std() / math.sqrt(len(plain)), weighed.std() / math.sqrt(len(weighed)))
+        assert abs(plain.mean() - weighed.mean()) <= 4 * error, (setting, plain.mean(), weighed.mean(), error)
+        assert error <= 0.5 * plain.mean() or plain.mean() == 0.0
+
+
+def test_rare_losses_are_told_better_for_the_same_work() -> None:
+    """Both disks of a, b, each lost once in 64 years: by the closed form once in 11,000 years of 4 partitions."""
+    given = {"disk_loss": "0.0157x1ms", "copy": "24h"}
+    one = made("a:1,b:1", ["1,1"], rf=2, partitions=1, given=given)
+    rare = rarely(one)
+    d, window = 0.0157, 24 / (YEAR_S / 3600)
+    second = -math.expm1(-d * window)
+    expected = second / (1 / (2 * d) + second / d)
+    weighed = np.array([each.lost.sum() / (rare.counts_s / YEAR_S) for each in play(rare, range(6000))])
+    agrees(weighed, expected, "rare")
+    error = weighed.std() / math.sqrt(len(weighed)) / expected
+    # a plain simulation of years that sees Poisson many of them has relative error 1 / sqrt(expected number); even with
+    # as many years as there were replications, each of which is some days
+    assert error < 0.5 / math.sqrt(6000 * expected)
+
+
+# Figures.
+
+
+@pytest.mark.parametrize(
+    ("number", "low", "high"), [(0, 0.0, 3.689), (1, 0.0253, 5.572), (10, 4.795, 18.39), (100, 81.36, 121.6)]
+)
+def test_poisson_intervals_are_those_of_the_tables(number: int, low: float, high: float) -> None:
+    assert poisson_interval(number, 0.95) == pytest.approx((low, high), rel=1e-3)
+
+
+def test_figures_have_intervals_where_something_varies() -> None:
+    assert figure(np.zeros(10)).interval is None
+    assert figure(np.array([1.0])).interval is None
+    found = figure(np.random.default_rng(1).normal(5, 1, 2500))
+    assert found.interval is not None
+    assert found.interval.low < 5 < found.interval.high
+    assert found.interval.high - found.interval.low == pytest.approx(2 * 1.96 / 50, rel=0.2)
+
+
+def test_a_summary_tells_what_replications_gave() -> None:
+    one = made("a:2,b:1", ["2,1", "2,2"], where="a,a,b", partitions=2, given={"rack_outage": "5x4h"})
+    found = play(one, range(6))
+    first, second = summarise(found, one)
+    assert first.refused.value == pytest.approx(1 - of(found, 0, Status.TAKEN).mean())
+    assert second.refused_less.value == pytest.approx(first.refused.value - second.refused.value)
+    assert first.refused_less.value == 0.0
+    assert second.events is not None
+    assert second.events.interval is not None
+    assert second.events.interval.high == pytest.approx(3.689 / 6, rel=1e-3)
+    assert summarise(list(reversed(found)), one) == [first, second]
+
+
+# On Spark, and commands.
+
+
+def test_the_code_for_executors_has_what_they_import(tmp_path: Any) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(pack(tmp_path)) as packed:
+        names = set(packed.namelist())
+    assert {"pyhooks/__init__.py", "pyhooks/gate.py", "pyhooks/model/simulation/machine.py"} <= names
+    assert not any(name.endswith((".jar", ".toml")) for name in names)
+
+
+@pytest.mark.build
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_on_spark_it_is_the_same_whatever_the_number_of_tasks() -> None:
+    one = made("a:2,b:2,c:1", ["2,1", "2,2"], partitions=10, given=BUSY)
+    expected = here(one, 7, lambda _done, _of: None)
+    told: list[tuple[int, int]] = []
+    for slices in (1, 3):
+        found = simulate(one, 7, master="local[2]", tell=lambda *now: told.append(now), slices=slices)
+        found.sort(key=lambda each: (each.replication, each.setting))
+        assert len(found) == len(expected)
+        for each, other in zip(found, expected, strict=True):
+            assert (each.replication, each.setting, each.events) == (other.replication, other.setting, other.events)
+            assert (each.shares == other.shares).all()
+            assert (each.lost == other.lost).all()
+        assert told[-1] == (7, 7)
+
+
+def runs(*words: str) -> str:
+    done = RUNNER.invoke(app, ["model", "simulate", *words, "--master", "none"], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_the_command_for_people_and_programs() -> None:
+    words = ["--racks", "a:2,b:1", "--placement", "a,a,b", "--partitions", "30", "--years", "3", "--setting", "2,1"]
+    words += ["--setting", "2,2", "--setting", "2,2,lower=30m", "--rack-outage", "4x5h"]
+    said = runs(*words)
+    assert "3 brokers, 30 partitions, RF 3, 3 cluster-years in 3 replications" in said
+    assert "M=2 R=2 lowered after 30 min" in said
+    told = json.loads(runs(*words, "--json"))
+    assert told["plan"]["placements"] == {"a a b": 10, "a b a": 10, "a b b": 10}
+    assert told["plan"]["racks"] == {"a": 2, "b": 1}
+    assert [one["lower_s"] for one in told["settings"]] == [None, None, 1800.0]
+    refused = [one["refused"]["value"] for one in told["settings"]]
+    assert refused[0] < refused[2] < refused[1]
+    assert told["settings"][1]["by_status"]["racks"]["value"] > 0
+    given = {one["option"]: one for one in told["faults"]}
+    assert given["--rack-outage"]["value"] == "4x5h"
+    assert given["--rack-outage"]["default"] == fl.RACK.value
+    assert json.loads(runs(*words, "--json")) | {"took_s": 0} == told | {"took_s": 0}
+
+
+def test_the_command_for_rare_losses() -> None:
+    words = ["--racks", "a:1,b:1,c:1", "--partitions", "3", "--years", "3", "--rare"]
+    told = json.loads(runs(*words, "--json"))
+    assert told["plan"]["rare"] is True
+    assert told["plan"]["drawn_more_often"]["rack_disks"] > 100
+    assert told["settings"][0]["refused"] is None
+    assert told["settings"][0]["lost"]["value"] >= 0
+    assert "each loss weighs less in return" in runs(*words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--racks", "a:2", "--rf", "3"], "--rf 3: --racks has 2 brokers"),
+        (["--racks", "a:2,b:1", "--placement", "a,c"], "there is no rack c"),
+        (["--racks", "a:3", "--setting", "2"], "--setting 2: expected M,R"),
+        (["--racks", "a:3", "--setting", "4,1"], "--setting 4,1: M is 4: expected 1 to 3"),
+        (["--racks", "a:3", "--setting", "1,0"], "R is 0: expected 1 to 3"),
+        (["--racks", "a:3", "--setting", "1,1,lower=soon"], "lower soon: expected a duration"),
+        (["--racks", "a:3", "--setting", "1,1,elr=on"], "expected M,R such as 2,2"),
+        (["--racks", "a:3", "--lag", "often"], "--lag often: expected 4x1h"),
+        (["--racks", "a:3", "--lag", "20000x1s"], "at most 10000 times a year"),
+        (["--racks", "a:3", "--power-share", "2"], "--power-share 2: expected a number from 0 to 1"),
+        (["--racks", "a:3", "--burst-size", "1"], "--burst-size 1: expected a number from 2"),
+        (["--racks", "a:3", "--copy", "1y"], "--copy 1y: expected a duration"),
+        (["--racks", "a:3", "--years", "0"], "--years 0: expected more than 0"),
+        (["--racks", "a:3", "--topics", "5", "--partitions", "4"], "--topics 5: there are 4 partitions"),
+        (["--racks", "a:3000"], "3000 brokers: at most 2000"),
+    ],
+)
+def test_bad_values_are_told_in_one_line(words: list[str], said: str) -> None:
+    with pytest.raises(RackgateError) as caught:
+        RUNNER.invoke(app, ["model", "simulate", *words, "--master", "none"], catch_exceptions=False)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_status == 2
+
+
+def test_settings_of_a_plan() -> None:
+    one = made("a:2,b:1", ["2,2,lower=30m,elr=replicas"])
+    assert one.settings == (Setting(2, 2, "replicas", 1800.0),)
+
+
+def test_the_defaults_of_the_document_are_those_of_the_command() -> None:
+    text = (paths.REPO / "kip" / "model.md").read_text(encoding="utf-8")
+    for default in fl.DEFAULTS:
+        assert f"| `{default.option}` | {default.value} |" in text
