@@ -172,9 +172,8 @@ def test_what_partitions_share_is_the_same_one_by_one(racks: str) -> None:
     given = BUSY | {"disk_loss": "4x60h", "rack_loss": "3x20h"}
     one = made(racks, SETTINGS, rf=3, partitions=14, topics=2, given=given, years=1.0)
     # one in which records are lost
-    number, together = next(
-        (n, found) for n in range(100) if sum(each.lost.sum() for each in (found := play(one, [n])))
-    )
+    every = ((number, play(one, [number])) for number in range(100))
+    number, together = next((number, found) for number, found in every if sum(each.lost.sum() for each in found))
     for setting, (shares, lost) in enumerate(one_by_one(one, number)):
         assert together[setting].shares == pytest.approx(shares, abs=1e-12)
         assert together[setting].lost.sum() == lost
