@@ -20,6 +20,7 @@ from pyhooks.fault.cli import broker_app, rack_app
 from pyhooks.formal.cli import FORMAL_EPILOG, formal_command
 from pyhooks.model.cli import PLAN_EPILOG, model_app, plan_command
 from pyhooks.model.simulation.cli import SIMULATE_EPILOG, simulate_command
+from pyhooks.model.simulation.speed import SPEED_EPILOG, speed_command
 from pyhooks.watch.cli import WATCH_EPILOG, watch_command
 from pyhooks.workload.cli import SET_EPILOG, set_command
 
@@ -43,6 +44,7 @@ app.add_typer(system_app, name="system")
 app.command("watch", epilog=WATCH_EPILOG)(watch_command)
 app.command("judge", epilog=JUDGE_EPILOG)(judge_command)
 model_app.command("simulate", epilog=SIMULATE_EPILOG)(simulate_command)
+model_app.command("speed", epilog=SPEED_EPILOG)(speed_command)
 app.add_typer(model_app, name="model")
 app.command("plan", epilog=PLAN_EPILOG)(plan_command)
 app.command("formal", epilog=FORMAL_EPILOG)(formal_command)

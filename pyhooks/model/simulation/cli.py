@@ -127,14 +127,14 @@ def simulate_command(
 
     began = time.monotonic()
     with _progress(Console(stderr=True), replications) as tell:
-        found = onspark.simulate(made, replications, master=master, tell=tell)
-    judged, took_s = summarise(found, made), time.monotonic() - began
+        done = onspark.simulate(made, replications, master=master, tell=tell)
+    judged, took = summarise(done.found, made), show.Took(replications, time.monotonic() - began, done.cpu_s)
     if as_json:
-        sys.stdout.write(show.simulated_json(judged, made, names, given, replications, took_s) + "\n")
+        sys.stdout.write(show.simulated_json(judged, made, names, given, took) + "\n")
         return
     console = Console(highlight=False)
     console = console if console.is_terminal else Console(highlight=False, width=WIDTH)
-    show.print_simulated(console, judged, made, replications, took_s)
+    show.print_simulated(console, judged, made, took)
 
 
 def plan(

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = "none"
-SCHEMA = "replication long, setting int, shares array<double>, lost array<double>, events int, tail_s double"
+SCHEMA = (
+    "replication long, setting int, shares array<double>, lost array<double>, events int, tail_s double, cpu_s double"
+)
 # so many tasks for each core, so that none is idle for long at the end and progress can be told
 _TASKS_A_CORE = 12
 # partition-years that are played together: enough for numpy, and not too much for a core's cache
@@ -39,6 +43,19 @@ _LOOK_S = 0.5
 Tell = Callable[[int, int], None]
 
 
+@dataclass(frozen=True)
+class Done:
+    """What was run.
+
+    Attributes:
+        found: of each replication and setting.
+        cpu_s: CPU time of the simulation itself, wherever it ran; without Spark's own.
+    """
+
+    found: list[Found]
+    cpu_s: float
+
+
 def chunks(plan: Plan, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
     """As many replications as are played together; what they give does not depend on it."""
     size = max(1, round(_TOGETHER_YEARS * YEAR_S / plan.counts_s))
@@ -46,7 +63,7 @@ def chunks(plan: Plan, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
         yield numbers[first : first + size]
 
 
-def here(plan: Plan, replications: int, tell: Tell) -> list[Found]:
+def here(plan: Plan, replications: int, tell: Tell) -> Done:
     """Runs all replications in this process.
 
     Args:
@@ -55,13 +72,14 @@ def here(plan: Plan, replications: int, tell: Tell) -> list[Found]:
         tell: takes how many are done, and of how many.
     """
     found: list[Found] = []
+    began = time.process_time()
     for numbers in chunks(plan, range(replications)):
         found += play(plan, numbers)
         tell(numbers[-1] + 1, replications)
-    return found
+    return Done(found, time.process_time() - began)
 
 
-def simulate(plan: Plan, replications: int, *, master: str, tell: Tell, slices: int | None = None) -> list[Found]:
+def simulate(plan: Plan, replications: int, *, master: str, tell: Tell, slices: int | None = None) -> Done:
     """Runs all replications.
 
     Args:
@@ -91,14 +109,16 @@ def simulate(plan: Plan, replications: int, *, master: str, tell: Tell, slices: 
             ) from error
 
 
-def _run(spark: SparkSession, plan: Plan, replications: int, tell: Tell, slices: int | None) -> list[Found]:
+def _run(spark: SparkSession, plan: Plan, replications: int, tell: Tell, slices: int | None) -> Done:
     cores = max(1, int(spark.sparkContext.defaultParallelism))
     wanted = slices or min(replications, _TASKS_A_CORE * cores)
 
     def task(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for frame in frames:
             for numbers in chunks(plan, [int(number) for number in frame["id"]]):
-                yield _table(play(plan, numbers))
+                began = time.process_time()
+                found = play(plan, numbers)
+                yield _table(found, time.process_time() - began)
 
     frame = spark.range(0, replications, 1, wanted).mapInPandas(task, schema=SCHEMA)
     with ThreadPoolExecutor(1) as pool:
@@ -114,10 +134,11 @@ def _run(spark: SparkSession, plan: Plan, replications: int, tell: Tell, slices:
             spark.sparkContext.cancelAllJobs()
             raise
     tell(replications, replications)
-    return [
+    found = [
         Found(row.replication, row.setting, np.array(row.shares), np.array(row.lost), row.events, row.tail_s)
         for row in rows
     ]
+    return Done(found, sum(row.cpu_s for row in rows))
 
 
 def _done(spark: SparkSession, replications: int) -> int:
@@ -130,7 +151,7 @@ def _done(spark: SparkSession, replications: int) -> int:
     return 0
 
 
-def _table(found: Sequence[Found]) -> pd.DataFrame:
+def _table(found: Sequence[Found], cpu_s: float) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "replication": [one.replication for one in found],
@@ -139,6 +160,7 @@ def _table(found: Sequence[Found]) -> pd.DataFrame:
             "lost": [one.lost for one in found],
             "events": [one.events for one in found],
             "tail_s": [one.tail_s for one in found],
+            "cpu_s": cpu_s / len(found),
         }
     )
 
@@ -167,7 +189,7 @@ def _session(work: Path, master: str) -> Iterator[Any]:
         .config("spark.sql.warehouse.dir", str(work / "warehouse"))
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_logging(work)} -XX:+UseSerialGC")
     )
-    if master.startswith("local"):
+    if master.startswith(("local", "spark://127.0.0.1:")):
         # nobody else is to reach it
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
     spark = builder.getOrCreate()

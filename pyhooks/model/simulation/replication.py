@@ -71,7 +71,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Found:
-    """What one replication gives for one setting.
+    """What one replication gives for one setting; it is the same wherever it is run.
 
     Attributes:
         replication: its number.

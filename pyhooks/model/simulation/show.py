@@ -10,7 +10,7 @@ The JSON is one object. Keys are stable: later versions may add some.
   and ``high`` are null if nothing varied. ``refused`` and the like are fractions of partition-time, ``lost`` and the
   like partitions in a year of the cluster, ``events`` in the same. With ``--rare`` only ``lost`` and ``by_cause`` and
   ``lost_less`` are told, the others are null.
-- ``took_s``: on the wall.
+- ``took_s``: on the wall, and ``cpu_s``: CPU time of the simulation itself, without Spark's own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -50,8 +51,23 @@ STATUSES = {
 }
 
 
+@dataclass(frozen=True)
+class Took:
+    """What it took.
+
+    Attributes:
+        replications: how many.
+        wall_s: on the wall, Spark's start included.
+        cpu_s: CPU time of the simulation itself.
+    """
+
+    replications: int
+    wall_s: float
+    cpu_s: float
+
+
 def simulated_json(
-    judged: Sequence[Judged], plan: Plan, names: Sequence[str], given: dict[str, str], replications: int, took_s: float
+    judged: Sequence[Judged], plan: Plan, names: Sequence[str], given: Mapping[str, str], took: Took
 ) -> str:
     """See the module."""
     told = {
@@ -61,8 +77,8 @@ def simulated_json(
             "partitions": plan.partitions,
             "topics": plan.topics,
             "placements": _placements(plan),
-            "years": replications * plan.counts_s / YEAR_S,
-            "replications": replications,
+            "years": took.replications * plan.counts_s / YEAR_S,
+            "replications": took.replications,
             "seed": plan.seed,
             "rare": plan.biased is not None,
             "drawn_more_often": None if plan.biased is None else {kind: getattr(plan.biased, kind) for kind in KINDS},
@@ -77,7 +93,8 @@ def simulated_json(
             for one in DEFAULTS
         ],
         "settings": [_judged(one, rare=plan.biased is not None) for one in judged],
-        "took_s": took_s,
+        "took_s": took.wall_s,
+        "cpu_s": took.cpu_s,
     }
     return json.dumps(told, indent=1, allow_nan=False)
 
@@ -120,14 +137,14 @@ def name(setting: Setting) -> str:
     return told if setting.elr == "racks" else f"{told} elr={setting.elr}"
 
 
-def print_simulated(console: Console, judged: Sequence[Judged], plan: Plan, replications: int, took_s: float) -> None:
+def print_simulated(console: Console, judged: Sequence[Judged], plan: Plan, took: Took) -> None:
     """All of it, a column for each setting."""
-    years = replications * plan.counts_s / YEAR_S
+    years = took.replications * plan.counts_s / YEAR_S
     placements = ", ".join(f"{racks} ({number})" for racks, number in _placements(plan).items())
     console.print(
         Text(
             f"{sum(plan.racks)} brokers, {plan.partitions} partitions, RF {plan.factor}, {years:,.4g} cluster-years in"
-            f" {replications} replications, seed {plan.seed}, {took_s:.0f} s",
+            f" {took.replications} replications, seed {plan.seed}; {took.wall_s:.0f} s, {took.cpu_s:.0f} s of CPU",
             style="bold",
         ),
         soft_wrap=True,

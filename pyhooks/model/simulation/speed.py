@@ -1,0 +1,205 @@
+"""How fast the simulation is: one large cluster for many years, on cores of this process's Spark and on a cluster.
+
+The cluster is a standalone master with two workers of one core each, all on this machine, which end with the
+measurement. What is told beside the time on the wall is the CPU time of the simulation itself: on a machine that does
+other things too, it is what can be compared.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pyhooks.errors import RackgateError
+from pyhooks.model.chances import YEAR_S
+from pyhooks.process import DIES_WITH_PARENT
+from pyhooks.wait import wait_for
+
+RACKS, PARTITIONS = "a:34,b:33,c:33", 10_000
+# at least four failures of each broker and two outages of each rack in a year; the rest as by default
+GIVEN = {"--broker-failure": "4x1h", "--rack-outage": "2x3.5h"}
+SETTINGS = ("2,1", "2,2")
+YEARS = 1000
+WORKERS = 2
+STANDALONE = "standalone"
+MASTERS = ("local[1]", "local[2]", STANDALONE)
+_READY_S = 300.0
+_READY = "Successfully registered with master"
+
+SPEED_EPILOG = (
+    "Examples: rackgate model speed · rackgate model speed --years 100 --on local[2] --on standalone --json. The time"
+    " on the wall tells something only while the machine does nothing else."
+)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The same job in one place.
+
+    Attributes:
+        on: where.
+        years: of the cluster.
+        wall_s: from asking Spark for it to the last figure, Spark's start included.
+        cpu_s: CPU time of the simulation itself.
+        refused: a figure of the result, which is the same everywhere.
+    """
+
+    on: str
+    years: int
+    wall_s: float
+    cpu_s: float
+    refused: float
+
+
+def measure(on: str, years: int) -> Measure:
+    """Runs the job.
+
+    Args:
+        on: a master of Spark's, or ``standalone`` for one that is started for it.
+        years: how many.
+
+    Raises:
+        RackgateError: Spark does not start, or a task failed.
+    """
+    from pyhooks.model.simulation.cli import plan
+    from pyhooks.model.simulation.onspark import simulate
+    from pyhooks.model.simulation.summary import summarise
+
+    job, _ = plan(RACKS, partitions=PARTITIONS, settings=list(SETTINGS), given=GIVEN)
+    with ExitStack() as stack:
+        master = stack.enter_context(standalone()) if on == STANDALONE else on
+        began = time.monotonic()
+        done = simulate(job, round(years * YEAR_S / job.counts_s), master=master, tell=lambda _done, _of: None)
+        refused = summarise(done.found, job)[0].refused.value
+        return Measure(on, years, time.monotonic() - began, done.cpu_s, refused)
+
+
+@contextmanager
+def standalone(workers: int = WORKERS) -> Iterator[str]:
+    """A master of Spark's own with workers of one core each, on this machine; ends with the block.
+
+    Raises:
+        RackgateError: they do not start.
+    """
+    import pyspark
+
+    program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    host, port = "127.0.0.1", _free_port()
+    with tempfile.TemporaryDirectory(prefix="rackgate-spark-") as folder, ExitStack() as stack:
+        work = Path(folder)
+        logging = work / "log4j2.properties"
+        logging.write_text(
+            "status = error\nappender.out.type = Console\nappender.out.name = out\nappender.out.target = SYSTEM_OUT\n"
+            "appender.out.layout.type = PatternLayout\nappender.out.layout.pattern = %m%n\n"
+            "rootLogger.level = info\nrootLogger.appenderRef.out.ref = out\n",
+            encoding="utf-8",
+        )
+        env = {
+            **os.environ,
+            "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile={logging}",
+            "SPARK_DAEMON_MEMORY": "512m",
+        }
+        env["PYSPARK_PYTHON"] = sys.executable
+        # code comes from the driver alone
+        env.pop("PYTHONPATH", None)
+
+        def start(name: str, *words: str) -> Path:
+            log = work / f"{name}.log"
+            out = stack.enter_context(log.open("w", encoding="utf-8"))
+            argv = [*DIES_WITH_PARENT, str(program), *words]
+            child = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=work)
+            stack.callback(_end, child)
+            return log
+
+        url = f"spark://{host}:{port}"
+        start("master", "org.apache.spark.deploy.master.Master", *_at(host, port), "--webui-port", "0")
+        wait_for(lambda: _listens(host, port), what="Spark's master", timeout_s=_READY_S)
+        logs = [
+            start(
+                f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *_at(host, 0), "--webui-port", "0",
+                "--cores", "1", "--memory", "2g", "--work-dir", str(work / f"work-{number}"), url,
+            )
+            for number in range(workers)
+        ]  # fmt: skip
+        for log in logs:
+            wait_for(lambda log=log: _READY in log.read_text(encoding="utf-8"), what="a worker", timeout_s=_READY_S)
+        yield url
+
+
+def _at(host: str, port: int) -> tuple[str, ...]:
+    return "--host", host, "--port", str(port)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _listens(host: str, port: int) -> bool:
+    with socket.socket() as one:
+        one.settimeout(1.0)
+        return one.connect_ex((host, port)) == 0
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def told(measures: Sequence[Measure]) -> dict[str, Any]:
+    """As JSON: ``job``, and ``measures`` as in ``Measure``."""
+    job = {"racks": RACKS, "partitions": PARTITIONS, "given": GIVEN, "settings": list(SETTINGS)}
+    return {"job": job, "measures": [asdict(one) for one in measures]}
+
+
+def measured(on: Sequence[str], years: int, write: Callable[[str], None]) -> list[Measure]:
+    """One after the other, with a line for each.
+
+    Raises:
+        RackgateError: figures differ, which they must not.
+    """
+    found: list[Measure] = []
+    for number, one in enumerate(on):
+        left = "" if not found else f", about {found[-1].wall_s * (len(on) - number) / 60:.0f} min to the end"
+        write(f"{years} cluster-years on {one}{left}")
+        found.append(measure(one, years))
+        write(f"  {found[-1].wall_s:.0f} s, {found[-1].cpu_s:.0f} s of CPU in the simulation")
+    if len({one.refused for one in found}) > 1:
+        raise RackgateError(f"the same job gave different figures: {', '.join(str(one.refused) for one in found)}")
+    return found
+
+
+def speed_command(
+    years: Annotated[int, typer.Option(min=1, help="Cluster-years.")] = YEARS,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Where: Spark's master, or standalone for one with two workers that is started here; can be repeated"
+            " [default: local[1], local[2], standalone].",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="All figures, for programs.")] = False,
+) -> None:
+    """Measures how long 1,000 years of 100 brokers and 10,000 partitions take: on a core, on two, on two workers."""
+    import json
+
+    found = measured(on or list(MASTERS), years, lambda line: typer.echo(line, err=as_json))
+    if as_json:
+        typer.echo(json.dumps(told(found), indent=1))
