@@ -19,6 +19,7 @@ from pyhooks.model.chances import YEAR_S, Chances
 from pyhooks.model.exact import Weighed, weigh
 from pyhooks.model.placement import placement
 from pyhooks.model.simulation import faults as fl
+from pyhooks.model.simulation import speed
 from pyhooks.model.simulation.cli import plan, rarely
 from pyhooks.model.simulation.history import draw
 from pyhooks.model.simulation.onspark import here, pack, simulate
@@ -228,38 +229,60 @@ def test_what_overlaps_at_a_broker_is_one_interval_with_all_that_happens() -> No
 # Rare losses.
 
 
+@pytest.mark.slow
 def test_drawn_more_often_and_weighing_less_it_is_the_same() -> None:
-    """Where plain simulation sees losses, both agree; and the weights have mean 1."""
+    """Where plain simulation sees losses, both agree."""
     given = {"disk_loss": "1x20h", "rack_loss": "0.2x20h", "copy": "4h", "rack_outage": "2x5h", "session": "9s"}
     one = made("a:2,b:2,c:2", ["1,1", "2,1", "2,2"], partitions=12, given=given)
     rare = rarely(one)
     assert rare.biased is not None
     assert rare.biased.rack_disks > rare.biased.disk > 1
-    plain_found = play(one, range(400))
-    short, plain_years = rare.counts_s / YEAR_S, 1.0
-    rare_found = [found for first in range(0, 3000, 100) for found in play(rare, range(first, first + 100))]
-    for setting in range(3):
-        plain = np.array([each.lost.sum() / plain_years for each in plain_found if each.setting == setting])
-        weighed = np.array([each.lost.sum() / short for each in rare_found if each.setting == setting])
-        error = math.hypot(plain.std() / math.sqrt(len(plain)), weighed.std() / math.sqrt(len(weighed)))
-        assert abs(plain.mean() - weighed.mean()) <= 4 * error, (setting, plain.mean(), weighed.mean(), error)
-        assert error <= 0.5 * plain.mean() or plain.mean() == 0.0
+    both_agree(one, rare, plain=400, weighed=3000)
+
+
+def both_agree(one: Plan, rare: Plan, *, plain: int, weighed: int) -> None:
+    """Plain replications of a year, and weighed ones, in batches as large as suits."""
+    of_plain = [found for first in range(0, plain, 50) for found in play(one, range(first, first + 50))]
+    of_rare = [found for first in range(0, weighed, 100) for found in play(rare, range(first, first + 100))]
+    years = [one.counts_s / YEAR_S, rare.counts_s / YEAR_S]
+    for setting in range(len(one.settings)):
+        seen, heavy = (
+            np.array([each.lost.sum() / length for each in found if each.setting == setting])
+            for found, length in zip((of_plain, of_rare), years, strict=True)
+        )
+        error = math.hypot(seen.std() / math.sqrt(len(seen)), heavy.std() / math.sqrt(len(heavy)))
+        assert abs(seen.mean() - heavy.mean()) <= 4 * error, (setting, seen.mean(), heavy.mean(), error)
+        assert error <= 0.5 * seen.mean()
+
+
+def test_two_disks_drawn_more_often_are_lost_as_often() -> None:
+    """As above, where less work is enough."""
+    one = made("a:1,b:1", ["1,1"], rf=2, partitions=1, given={"disk_loss": "2x1ms", "copy": "60h"}, years=10.0)
+    rare = rarely(one)
+    assert rare.biased is not None
+    assert rare.biased.disk > 1
+    both_agree(one, rare, plain=50, weighed=1500)
 
 
 def test_rare_losses_are_told_better_for_the_same_work() -> None:
-    """Both disks of a, b, each lost once in 64 years: by the closed form once in 11,000 years of 4 partitions."""
-    given = {"disk_loss": "0.0157x1ms", "copy": "24h"}
-    one = made("a:1,b:1", ["1,1"], rf=2, partitions=1, given=given)
-    rare = rarely(one)
+    """Both disks of a, b: by the closed form once in 740,000 years. The work is that of as many disks that are lost."""
     d, window = 0.0157, 24 / (YEAR_S / 3600)
+    one = made("a:1,b:1", ["1,1"], rf=2, partitions=1, given={"disk_loss": f"{d}x1ms", "copy": "24h"})
     second = -math.expm1(-d * window)
     expected = second / (1 / (2 * d) + second / d)
-    weighed = np.array([each.lost.sum() / (rare.counts_s / YEAR_S) for each in play(rare, range(6000))])
+    assert 1 / expected == pytest.approx(740_000, rel=0.01)
+    rare = rarely(one)
+    assert rare.biased is not None
+    found = [each for first in range(0, 3000, 500) for each in play(rare, range(first, first + 500))]
+    weighed = np.array([each.lost.sum() / (rare.counts_s / YEAR_S) for each in found])
     agrees(weighed, expected, "rare")
-    error = weighed.std() / math.sqrt(len(weighed)) / expected
-    # a plain simulation of years that sees Poisson many of them has relative error 1 / sqrt(expected number); even with
-    # as many years as there were replications, each of which is some days
-    assert error < 0.5 / math.sqrt(6000 * expected)
+    error = float(weighed.std(ddof=1)) / math.sqrt(len(weighed)) / expected
+    disks = len(found) * 2 * d * rare.biased.disk * rare.stretch.total_s / YEAR_S
+    plain_years = disks / (2 * d)
+    # of a Poisson number of losses, if any is seen
+    plain_error = 1 / math.sqrt(expected * plain_years)
+    assert error < 0.1
+    assert plain_error > 10 * error
 
 
 # Figures.
@@ -306,21 +329,55 @@ def test_the_code_for_executors_has_what_they_import(tmp_path: Any) -> None:
     assert not any(name.endswith((".jar", ".toml")) for name in names)
 
 
+def same(found: Sequence[Found], expected: Sequence[Found]) -> None:
+    """To the last bit, in whatever order."""
+    ordered = sorted(found, key=lambda each: (each.replication, each.setting))
+    assert len(ordered) == len(expected)
+    for each, other in zip(ordered, expected, strict=True):
+        assert (each.replication, each.setting, each.events) == (other.replication, other.setting, other.events)
+        assert (each.shares == other.shares).all()
+        assert (each.lost == other.lost).all()
+
+
 @pytest.mark.build
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_on_spark_it_is_the_same_whatever_the_number_of_tasks() -> None:
+def test_on_spark_it_is_the_same() -> None:
+    one = made("a:2,b:2,c:1", ["2,1", "2,2"], partitions=10, given=BUSY)
+    told: list[tuple[int, int]] = []
+    done = simulate(one, 7, master="local[2]", tell=lambda *now: told.append(now), slices=3)
+    same(done.found, here(one, 7, lambda _done, _of: None).found)
+    assert done.cpu_s > 0
+    assert told[-1] == (7, 7)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_it_is_the_same_on_any_number_of_tasks_and_executors() -> None:
+    """A master with two workers gets its code from the driver alone."""
     one = made("a:2,b:2,c:1", ["2,1", "2,2"], partitions=10, given=BUSY)
     expected = here(one, 7, lambda _done, _of: None).found
-    told: list[tuple[int, int]] = []
-    for slices in (1, 3):
-        found = simulate(one, 7, master="local[2]", tell=lambda *now: told.append(now), slices=slices).found
-        found.sort(key=lambda each: (each.replication, each.setting))
-        assert len(found) == len(expected)
-        for each, other in zip(found, expected, strict=True):
-            assert (each.replication, each.setting, each.events) == (other.replication, other.setting, other.events)
-            assert (each.shares == other.shares).all()
-            assert (each.lost == other.lost).all()
-        assert told[-1] == (7, 7)
+    for slices in (1, 7):
+        same(simulate(one, 7, master="local[2]", tell=lambda _done, _of: None, slices=slices).found, expected)
+    with speed.standalone() as master:
+        same(simulate(one, 7, master=master, tell=lambda _done, _of: None).found, expected)
+
+
+def test_a_speed_is_told_if_the_figures_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = {"local[1]": 0.25, "local[2]": 0.25, "standalone": 0.25}
+
+    def made_up(on: str, years: int) -> speed.Measure:
+        return speed.Measure(on, years, 60.0, 100.0, refused[on])
+
+    monkeypatch.setattr(speed, "measure", made_up)
+    done = RUNNER.invoke(app, ["model", "speed", "--years", "9", "--json"], catch_exceptions=False)
+    told = json.loads(done.stdout)
+    assert [one["on"] for one in told["measures"]] == list(refused)
+    assert told["job"]["given"] == {"--broker-failure": "4x1h", "--rack-outage": "2x3.5h"}
+    assert "9 cluster-years on standalone, about 1 min to the end" in done.stderr
+    refused["standalone"] = 0.5
+    with pytest.raises(RackgateError, match="different figures"):
+        RUNNER.invoke(app, ["model", "speed"], catch_exceptions=False)
 
 
 def runs(*words: str) -> str:
@@ -349,7 +406,7 @@ def test_the_command_for_people_and_programs() -> None:
 
 
 def test_the_command_for_rare_losses() -> None:
-    words = ["--racks", "a:1,b:1,c:1", "--partitions", "3", "--years", "3", "--rare"]
+    words = ["--racks", "a:1,b:1,c:1", "--partitions", "3", "--years", "1", "--rare"]
     told = json.loads(runs(*words, "--json"))
     assert told["plan"]["rare"] is True
     assert told["plan"]["drawn_more_often"]["rack_disks"] > 100

@@ -88,11 +88,13 @@ BURST_SHARE = Default(
     "so many failures are part of a burst (Ford et al., OSDI 2010, by anantjain.dev)",
 )
 BURST_SIZE = Default("--burst-size", "3", "assumed: most bursts are small; 2 is the least")
-BURST_ONE_RACK = Default("--burst-one-rack", "0.5", "assumed")
-BURST_SPREAD = Default("--burst-spread", "2m", "the window by which bursts are told there")
+BURST_ONE_RACK = Default(
+    "--burst-one-rack", "0.5", "assumed; most large ones are tied to racks (the same, by out13.com)"
+)
+BURST_SPREAD = Default("--burst-spread", "2m", "assumed")
 SESSION = Default("--session", "9s", "broker.session.timeout.ms of Kafka")
 LAG_MAX = Default("--lag-max", "30s", "replica.lag.time.max.ms of Kafka")
-FLUSH = Default("--flush", "30s", "vm.dirty_expire_centisecs of Linux; Kafka leaves flushing to the kernel")
+FLUSH = Default("--flush", "30s", "vm.dirty_expire_centisecs of Linux 6; Kafka leaves flushing to the kernel")
 CATCH_UP = Default(
     "--catch-up", "0.1", "assumed, of the time that it was away: copying is ten times as fast as writing"
 )
