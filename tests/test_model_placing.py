@@ -39,11 +39,11 @@ def kafka() -> Any:
                 for broker in rack:
                     self.brokers.add(placing.UsableBroker(broker, name, False))
 
-        @jpype.JOverride
+        @jpype.JOverride  # type: ignore[untyped-decorator]  # jpype has no types
         def usableBrokers(self) -> Any:  # noqa: N802 - Java's name
             return self.brokers.iterator()
 
-        @jpype.JOverride
+        @jpype.JOverride  # type: ignore[untyped-decorator]  # jpype has no types
         def defaultDir(self, _broker: int) -> Any:  # noqa: N802 - Java's name
             return jpype.JClass("org.apache.kafka.common.Uuid")(1, 1)
 

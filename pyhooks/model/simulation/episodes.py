@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pyhooks.model.simulation.history import Floats, History, Ints, apart
+from pyhooks.model.simulation.history import History, apart
 from pyhooks.model.simulation.layout import Layout
-from pyhooks.model.simulation.script import Scripts, Timing
+from pyhooks.model.simulation.script import Floats, Ints, Scripts, Timing
 
 Words = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]

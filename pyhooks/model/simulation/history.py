@@ -162,9 +162,9 @@ class _Outages:
         brokers = np.concatenate([np.zeros(0, dtype=np.int64), *(members[one] for one in rack)])
         names = np.arange(self.names, self.names + len(rack))
         self.names += len(rack)
-        parts = (np.repeat(part, sizes) for part in (from_s, to_s, code, names, cluster.brokers + rack))
-        begins, ends, codes, names, owners = parts
-        self.parts.append((brokers, begins, ends, codes, names, owners))
+        begins, ends = np.repeat(from_s, sizes), np.repeat(to_s, sizes)
+        codes, named, owners = (np.repeat(part, sizes) for part in (code, names, cluster.brokers + rack))
+        self.parts.append((brokers, begins, ends, codes, named, owners))
 
     def all(self) -> tuple[Ints, Floats, Floats, Ints, Ints, Ints]:
         """By broker and then by beginning."""
@@ -244,7 +244,7 @@ def _joined(found: _Outages, lag: tuple[Ints, Floats, Floats], arrivals: dict[st
     owners = np.where(number == 1, owner[first], broker[first])
     copies = np.logical_or.reduceat(code >= Code.DISK, first) if len(first) else np.zeros(0, dtype=bool)
     slow_order = np.lexsort((lag[1], lag[0]))
-    slow_broker, slow_from, slow_to = (part[slow_order] for part in lag)
+    slow_broker, slow_from, slow_to = lag[0][slow_order], lag[1][slow_order], lag[2][slow_order]
     slow_first, slow_ends = _joint(slow_broker, slow_from, slow_to)
     slow = len(slow_first)
     # one event for each outage and one at the end, and two for each spell

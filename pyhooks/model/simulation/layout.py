@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyhooks.model.simulation.history import Cluster, Ints
+from pyhooks.model.simulation.history import Cluster
+from pyhooks.model.simulation.script import Ints
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Layout:
     @property
     def factor(self) -> int:
         """The replication factor."""
-        return self.replicas.shape[1]
+        return int(self.replicas.shape[1])
 
 
 def _groups(

@@ -136,6 +136,16 @@ class _Rows:
         "has_until", "fence", "ready", "copy", "behind", "gone", "timer", "event",
     )  # fmt: skip
 
+    now: Floats
+    lower: Floats
+    operator: Floats
+    acked: Floats
+    timer: Floats
+    event: Floats
+    need_m: Ints
+    need_r: Ints
+    elr_mode: Ints
+
     def __init__(
         self, scripts: Scripts, patterns: Sequence[Sequence[int]], settings: Sequence[Setting], timing: Timing
     ) -> None:
@@ -176,8 +186,6 @@ class _Rows:
         self.copy, self.behind = (np.zeros((every, replicas)) for _ in range(2))
         self.gone = np.zeros((every, replicas), dtype=np.int8)
         self.timer, self.event = filled(NEVER, float), filled(NEVER, float)
-        # an operator who reacts at once to what no failure has brought about lowers what can never be met
-        self._operate(self.row)
 
     @property
     def size(self) -> int:
@@ -194,7 +202,8 @@ class _Rows:
         self.timer = np.minimum(np.minimum(self.fence.min(axis=1), self.ready.min(axis=1)), self.operator)
         left = self.at < self.last_event
         self.event = np.where(left, self.events.at_s[np.where(left, self.at, 0)], NEVER)
-        return np.minimum(self.timer, self.event)
+        earliest: Floats = np.minimum(self.timer, self.event)
+        return earliest
 
     def step(self, until: Floats) -> list[_Lost]:
         """To the next moment of each row, and what happens then; returns what was lost by it."""
@@ -298,7 +307,7 @@ class _Rows:
     def _ring(self, rows: Ints) -> None:
         """One at a time, those that leave first: the controller fences one broker after the other."""
         now = self.now[rows, None]
-        due = self.fence[rows] <= now
+        due: npt.NDArray[np.bool_] = self.fence[rows] <= now
         leaves = due.any(axis=1)
         some, slot = rows[leaves], due[leaves].argmax(axis=1)
         self.fence[some, slot] = NEVER
@@ -331,7 +340,8 @@ class _Rows:
     def _enough(self, rows: Ints) -> npt.NDArray[np.bool_]:
         isr = self.isr[rows]
         racks = self.racks[self.pattern[rows], isr] >= self.need_r[rows]
-        return (self.count[isr] >= self.need_m[rows]) & (racks | (self.elr_mode[rows] < 2))
+        enough: npt.NDArray[np.bool_] = (self.count[isr] >= self.need_m[rows]) & (racks | (self.elr_mode[rows] < 2))
+        return enough
 
     def _elect(self, rows: Ints) -> None:
         """Of the ISR also who is away and not fenced: the controller does not know."""

@@ -36,8 +36,8 @@ SCHEMA = (
 )
 # so many tasks for each core, so that none is idle for long at the end and progress can be told
 _TASKS_A_CORE = 12
-# partition-years that are played together: enough for numpy, and not too much for a core's cache
-_TOGETHER_YEARS = 2.0
+# broker-years that are played together: enough for numpy, and not too much for a core's cache
+_TOGETHER = 200.0
 _LOOK_S = 0.5
 
 Tell = Callable[[int, int], None]
@@ -58,7 +58,7 @@ class Done:
 
 def chunks(plan: Plan, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
     """As many replications as are played together; what they give does not depend on it."""
-    size = max(1, round(_TOGETHER_YEARS * YEAR_S / plan.counts_s))
+    size = max(1, round(_TOGETHER / sum(plan.racks) * YEAR_S / plan.stretch.total_s))
     for first in range(0, len(numbers), size):
         yield numbers[first : first + size]
 

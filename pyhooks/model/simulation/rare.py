@@ -24,7 +24,8 @@ import numpy as np
 
 from pyhooks.model.chances import YEAR_S
 from pyhooks.model.simulation.faults import Faults
-from pyhooks.model.simulation.history import KINDS, Arrivals, Biased, Cluster, Floats, Ints, Stretch
+from pyhooks.model.simulation.history import KINDS, Arrivals, Biased, Cluster, Stretch
+from pyhooks.model.simulation.script import Floats, Ints
 
 AIM = 0.5
 

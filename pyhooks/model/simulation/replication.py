@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pyhooks.model.simulation import machine, rare
 from pyhooks.model.simulation.episodes import alike, clumps, entries, episodes, lone_scripts, scripts
 from pyhooks.model.simulation.faults import Faults
-from pyhooks.model.simulation.history import Biased, Cluster, Floats, Ints, Stretch, draw, warm_up_s
+from pyhooks.model.simulation.history import Biased, Cluster, Stretch, draw, warm_up_s
 from pyhooks.model.simulation.layout import Layout
 from pyhooks.model.simulation.script import (
     ALONE,
@@ -20,6 +20,8 @@ from pyhooks.model.simulation.script import (
     COLUMNS,
     NEVER,
     STATUSES,
+    Floats,
+    Ints,
     Losses,
     Scripts,
     Setting,
@@ -183,8 +185,9 @@ class _Replication:
     def _partitions(self, played: int) -> Ints:
         """Which partitions played it."""
         if played < len(self.group):
-            return self.layout.groups.members[self.group[played]]
-        return self.episodes.partition[self.played == played]
+            return self.layout.groups.members[int(self.group[played])]
+        partitions: Ints = self.episodes.partition[self.played == played]
+        return partitions
 
     def found(self) -> list[Found]:
         """For each setting."""

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -133,8 +134,12 @@ def standalone(workers: int = WORKERS) -> Iterator[str]:
             for number in range(workers)
         ]  # fmt: skip
         for log in logs:
-            wait_for(lambda log=log: _READY in log.read_text(encoding="utf-8"), what="a worker", timeout_s=_READY_S)
+            wait_for(partial(_registered, log), what=f"a worker of Spark ({log.stem})", timeout_s=_READY_S)
         yield url
+
+
+def _registered(log: Path) -> bool:
+    return _READY in log.read_text(encoding="utf-8")
 
 
 def _at(host: str, port: int) -> tuple[str, ...]:

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyhooks.model.chances import YEAR_S
-from pyhooks.model.simulation.history import Floats
 from pyhooks.model.simulation.replication import Found, Plan
-from pyhooks.model.simulation.script import ALONE, LOWERED, Cause, Setting, Status
+from pyhooks.model.simulation.script import ALONE, LOWERED, Cause, Floats, Setting, Status
 from pyhooks.stats import Interval, mean_interval
 
 CONFIDENCE = 0.95
