@@ -308,7 +308,7 @@ class _Rows:
         """One at a time, those that leave first: the controller fences one broker after the other."""
         now = self.now[rows, None]
         due: npt.NDArray[np.bool_] = self.fence[rows] <= now
-        leaves: npt.NDArray[np.bool_] = due.any(axis=1)
+        leaves: npt.NDArray[np.bool_] = np.asarray(due.any(axis=1))
         some, slot = rows[leaves], due[leaves].argmax(axis=1)
         self.fence[some, slot] = NEVER
         self._leave(some, np.left_shift(1, slot), eligible=True)
