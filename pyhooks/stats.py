@@ -16,7 +16,25 @@ Floats = npt.NDArray[np.float64]
 Word = Literal["faster", "slower", "equivalent", "undecided"]
 # Latencies are counted in bins of equal ratio; 0.1 % is far below any band and any noise.
 BINS_PER_E = 1000
-_GAUSS = np.polynomial.legendre.leggauss(200)
+
+
+def _gauss_legendre(size: int) -> tuple[Floats, Floats]:
+    """Nodes and weights of Gauss-Legendre quadrature on -1 .. 1, each of shape (``size``,), by Newton's method.
+
+    numpy's own asks LAPACK for eigenvalues, which crashes in a process that a JVM runs in as well.
+    """
+    nodes = np.cos(math.pi * (np.arange(size, 0, -1) - 0.25) / (size + 0.5))
+    slope = nodes
+    for _ in range(10):
+        before, value = np.ones_like(nodes), nodes
+        for degree in range(2, size + 1):
+            before, value = value, ((2 * degree - 1) * nodes * value - (degree - 1) * before) / degree
+        slope = size * (nodes * value - before) / (nodes**2 - 1)
+        nodes = nodes - value / slope
+    return nodes, 2 / ((1 - nodes**2) * slope**2)
+
+
+_GAUSS = _gauss_legendre(200)
 
 
 @dataclass(frozen=True)

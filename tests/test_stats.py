@@ -101,3 +101,11 @@ def test_curve_intervals_hold_the_curve_and_widen_with_differing_blocks() -> Non
     differing[:4] = [0, 10, 40, 50]
     low, high = stats.curve_intervals(differing, bins, asked, confidence=0.95, resamples=200, seed=1)
     assert low[0] < high[0]
+
+
+def test_quadrature_is_exact_for_polynomials_up_to_twice_its_nodes() -> None:
+    nodes, weights = stats._gauss_legendre(7)
+    for power in range(14):
+        known = 2 / (power + 1) if power % 2 == 0 else 0.0
+        assert float(weights @ nodes**power) == pytest.approx(known, abs=1e-14)
+    assert float(weights @ nodes**14) != pytest.approx(2 / 15, abs=1e-6)
