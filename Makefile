@@ -13,6 +13,8 @@ BIN := $(VENV)/bin
 
 help:
 	@echo "make bench   build the patched Kafka, run the benchmark with a rack outage, write out/bench/index.html"
+	@echo "make bench-full   twelve cells of state, link, load and client (about an hour; goes on where it was interrupted)"
+	@echo "make bench-tail   the 99th percentile on nearby links (half an hour; likewise)"
 	@echo "make bench-speed  how fast its analysis is, on 5 and 50 million made-up observations"
 	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest on the overlay, a few system tests"
 	@echo "make system  all system tests, two labs at a time (40 minutes), and out/system/index.html"
@@ -35,6 +37,14 @@ help:
 
 bench: $(VENV)/ready
 	@exec $(BIN)/rackgate bench run
+
+# The cells that a reviewer would ask for, and the tail of one of them; finished blocks are kept.
+.PHONY: bench-full bench-tail
+bench-full: $(VENV)/ready
+	@exec $(BIN)/rackgate bench run --scenario full --out out/bench-full
+
+bench-tail: $(VENV)/ready
+	@exec $(BIN)/rackgate bench run --scenario tail --out out/bench-tail
 
 # The analysis alone, on made-up observations, 5 and 50 million; needs no cluster.
 .PHONY: bench-speed

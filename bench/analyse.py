@@ -14,8 +14,8 @@ import numpy as np
 
 from bench.comparisons import COMPARED, Measured, compare, family_size, quantile_name
 from bench.load import outcome_counts
+from bench.plan import Arm, Cell, LatencyPlan, Scenario
 from bench.quantiles import Counts, Key, Wanted, counted, exact, pooled
-from bench.scenarios import Arm, Cell, LatencyPlan, Scenario
 from pyhooks import stats
 
 if TYPE_CHECKING:
@@ -46,25 +46,21 @@ def read_raw(spark: SparkSession, raw: Path) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     return (
-        spark.read.parquet(str(raw))
+        spark.read.option("recursiveFileLookup", "true")
+        .parquet(str(raw))
         .withColumn("latency_us", (F.col("done_ns") - F.col("intended_ns")) / 1000.0)
         .withColumn("late_us", (F.col("sent_ns") - F.col("intended_ns")) / 1000.0)
     )
 
 
-def latency(raw: DataFrame, scenario: Scenario) -> dict[str, Any]:
-    """The latency phase's numbers of a run with one cell; see ``cells``."""
-    (numbers,) = cells(raw, scenario.cells)
-    return numbers
-
-
-def cells(raw: DataFrame, planned: Sequence[Cell]) -> list[dict[str, Any]]:
+def cells(raw: DataFrame, planned: Sequence[Cell], refusals: Mapping[Key, str] | None = None) -> list[dict[str, Any]]:
     """The latency phase's numbers in each cell; the words of all of them are one family.
 
     Args:
         raw: of ``read_raw``; rows of other phases are left out. Column ``cell`` says to which cell a row belongs; it
             may be missing if there is only one.
         planned: all cells of the run.
+        refusals: arms that were not driven since a probe had shown that they refuse: cell and arm, and with what.
 
     Returns:
         For each cell ``arms``: per arm counts, quantiles, pacer lateness and curve, all None for an arm that refused;
@@ -89,12 +85,15 @@ def cells(raw: DataFrame, planned: Sequence[Cell]) -> list[dict[str, Any]]:
     for cell in planned:
         summary = {
             arm.id: _arm(cell, arm, outcomes[cell.id, arm.id], found, errors.get((cell.id, arm.id)))
-            for arm in cell.scenario.latency_arms
+            for arm in _arms(cell)
             if (cell.id, arm.id) in outcomes
         }
+        not_driven = {key[1]: why for key, why in (refusals or {}).items() if key[0] == cell.id and key not in outcomes}
+        summary |= {arm.id: _refusing(cell, arm, not_driven[arm.id]) for arm in _arms(cell) if arm.id in not_driven}
         for arm_id in summary:
             own = {key[2]: one for key, one in slots.items() if key[:2] == (cell.id, arm_id) and key[2] >= 0}
             summary[arm_id]["curve"] = _curve(own, cell.scenario) if own else None
+        summary = {arm.id: summary[arm.id] for arm in _arms(cell) if arm.id in summary}
         run.append(Measured(cell, _rounds(cell, slots, found["latency"]), summary))
     family = family_size(planned)
     return [_numbers(one, rows, family) for one, rows in zip(run, compare(run), strict=True)]
@@ -107,6 +106,8 @@ def _numbers(one: Measured, rows: list[dict[str, Any]], family: int) -> dict[str
         "cell": one.cell.id,
         "label": one.cell.label,
         "state": one.cell.state,
+        "setting": one.cell.setting.as_json(),
+        "judged": [quantile_name(q) for q in one.cell.judged],
         "arms": list(one.summary.values()),
         "rounds": list(one.rounds),
         "comparisons": rows,
@@ -118,10 +119,14 @@ def _numbers(one: Measured, rows: list[dict[str, Any]], family: int) -> dict[str
     }
 
 
+def _arms(cell: Cell) -> tuple[Arm, ...]:
+    return cell.scenario.latency_arms
+
+
 def _worst(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
     """The detectable ratio of a cell's worst comparison; None if one of them has none."""
     own = [row["detectable_ratio"] for row in rows if row["at"] == name and not row["is_control"]]
-    return None if None in own else max(own)
+    return None if None in own else max(own, default=None)
 
 
 def _prepared(raw: DataFrame, planned: Sequence[Cell]) -> DataFrame:
@@ -142,7 +147,7 @@ def _prepared(raw: DataFrame, planned: Sequence[Cell]) -> DataFrame:
         (F.col("sent_ns") - F.col("intended_ns")).alias("late_ns"),
         (F.col("client_us") * 1000).alias("client_ns"),
     )
-    discard_ns = {cell.id: round(cell.scenario.latency.discard_s * 1e9) for cell in planned}
+    discard_ns = {cell.id: round(cell.scenario.latency.opening_s * 1e9) for cell in planned}
     first = frame.where("block < 0").groupBy(*SLOT).agg(F.min("intended_ns").alias("first_ns")).collect()
     heads = [(row["cell"], row["arm"], row["block"], row["first_ns"] + discard_ns[row["cell"]]) for row in first]
     if not heads:
@@ -217,7 +222,6 @@ def _arm(
     return {
         "arm": arm.id,
         "label": arm.label,
-        "topic": arm.topic,
         "role": arm.latency,
         **{name: counts[name] for name in ("intended", "acked", "failed", "unknown")},
         # An arm that refuses has no latency.
@@ -228,6 +232,25 @@ def _arm(
         "max_ms": latencies.get(1.0),
         "highest_quantile": highest,
         "pacer_late_ms": {"p50": late[0.5], "p99": late[0.99], "max": late[1.0]},
+    }
+
+
+def _refusing(cell: Cell, arm: Arm, why: str) -> dict[str, Any]:
+    """An arm that got no load, since it would have taken none."""
+    names = [quantile_name(q) for q in cell.scenario.latency.quantiles]
+    return {
+        "arm": arm.id,
+        "label": arm.label,
+        "role": arm.latency,
+        **dict.fromkeys(("intended", "acked", "failed", "unknown"), 0),
+        "refused": True,
+        "refused_with": why,
+        "percentiles_ms": dict.fromkeys(names),
+        "client_percentiles_ms": dict.fromkeys(names),
+        "max_ms": None,
+        "highest_quantile": 0.0,
+        "pacer_late_ms": None,
+        "curve": None,
     }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from bench.load import outcome_counts
-from bench.scenarios import Arm, OutagePlan, Scenario
+from bench.plan import Arm, OutagePlan, Scenario
 from pyhooks.checker.cluster import Look, looks
 from pyhooks.history import Event
 
@@ -156,8 +156,13 @@ def summarise(
         events: the history.
         scenario: the plan that was driven.
         start_ns: start of the phase; all times of the result are seconds from it.
+
+    Raises:
+        ValueError: the plan has no such phase.
     """
     plan, arms = scenario.outage, scenario.outage_arms
+    if plan is None:
+        raise ValueError(f"scenario {scenario.name} has no outage")
     fault = fault_of(events, plan.rack)
     seen = {arm.topic: looks_of(events, arm.topic) for arm in arms}
     windows = {arm.topic: window_of(arm.topic, seen[arm.topic], fault, plan) for arm in arms}

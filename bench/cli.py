@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bench import scenarios
+from bench.plan import Scenario
+from bench.store import Store, begin
 from pyhooks import paths
+from pyhooks.build.distribution import Distribution
+from pyhooks.errors import RackgateError
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure what the gate costs and what it buys.")
 
@@ -21,7 +27,8 @@ SPEED_OUT = paths.OUT / "bench-speed"
 
 @bench_app.command(
     "run",
-    epilog="Examples: rackgate bench run · rackgate bench run --master 'local[4]' --out out/bench-4",
+    epilog="Examples: rackgate bench run · rackgate bench run --scenario full --out out/bench-full ·"
+    " rackgate bench run --master 'local[4]' --out out/bench-4",
 )
 def run_command(
     scenario: Annotated[str, typer.Option(help="A table of bench/scenarios.toml.")] = "quick",
@@ -29,38 +36,62 @@ def run_command(
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[2]",
     topology: Annotated[str | None, typer.Option(help="A topology other than the scenario's.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for report and results.")] = DEFAULT_OUT,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what an interrupted run has measured.")] = False,
 ) -> None:
     """Drives a scenario against the patched Kafka and writes index.html and results.json.
 
-    Outside of a lab this builds what is missing and starts a lab of its own; inside one it uses that.
+    Outside of a lab this builds what is missing and starts labs of its own; inside one it uses that. A run that was
+    interrupted goes on where it was: finished blocks are kept.
     """
-    plan = scenarios.load(scenario, scenario_file)
-    place = topology or plan.topology
+    from bench.progress import clock
+    from bench.run import estimate_s
+
+    plan = scenarios.load(scenario, scenario_file, topology)
     command = ["rackgate", "bench", "run", "--scenario", scenario, "--master", master]
     command += ["--topology", topology] if topology else []
     command += ["--scenario-file", str(scenario_file)] if scenario_file != scenarios.SHIPPED else []
     words = [sys.executable, "-m", "bench.run", "--scenario", scenario, "--scenarios", str(scenario_file.resolve())]
+    words += ["--topology", topology] if topology else []
     words += ["--master", master, "--out", str(out.resolve()), "--command", shlex.join(command)]
+    inside = bool(os.environ.get("RACKGATE_LAB"))
+    if not inside:
+        from pyhooks.build import builder
+
+        made = builder.build(first=None, force=False, quiet=False)
+        about = f"Kafka {made.distribution.manifest['kafka_version']} with the series"
+        typer.echo(f"{about}: ready in {made.seconds:.1f} s")
+    build = str(Distribution.load().manifest.get("patch_hash", ""))
+    store, goes_on = begin(out.resolve() / "run", plan, started=datetime.now(UTC), build=build, fresh=fresh)
+    blocks = sum(cell.scenario.latency.blocks for cell in plan.cells)
+    left = sum(len(store.missing(cell)) for cell in plan.cells)
+    told = f"goes on: {blocks - left} of {blocks} blocks are kept" if goes_on else f"{blocks} blocks"
+    typer.echo(f"{scenario}: {told}; about {clock(estimate_s(store, plan))} to the report")
     sys.stdout.flush()
     sys.stderr.flush()
-    if os.environ.get("RACKGATE_LAB"):
+    if inside:
+        words += ["--session", str(store.next_session())]
         os.execv(words[0], words)  # noqa: S606 - no shell is wanted
-    from pyhooks.build import builder
-    from pyhooks.cluster.cli import become
-
-    made = builder.build(first=None, force=False, quiet=False)
-    typer.echo(f"Kafka {made.distribution.manifest['kafka_version']} with the series: ready in {made.seconds:.1f} s")
-    run_dir = out.resolve() / "run"
-    fresh(run_dir)
-    become(place, run_dir, words, bare=False, stock=False)
+    _in_labs(store, plan, words)
 
 
-def fresh(run_dir: Path) -> None:
-    """Empties the folder of the run before, so that no old event or observation is taken for a new one."""
-    import shutil
+def _in_labs(store: Store, plan: Scenario, words: list[str]) -> None:
+    """Starts one lab after the other, until nothing is missing; the last one writes the report."""
+    from bench import places
+    from pyhooks.cluster.cli import within
+    from pyhooks.process import DIES_WITH_PARENT
 
-    if run_dir.exists():
-        shutil.rmtree(run_dir)
+    while missing := store.places(plan):
+        place, number = missing[0], store.next_session()
+        file = places.write(*place, store.folder / "topologies")
+        own = [*words, "--place", "/".join(place), "--session", str(number)]
+        status = within(str(file), store.lab(number), own, bare=False, stock=False)
+        if status:
+            raise typer.Exit(status)
+        if store.places(plan)[:1] == [place]:
+            raise RackgateError(f"{store.lab(number)}: the lab ended without having measured all of {'/'.join(place)}")
+    if not store.run.get("done"):
+        # it was interrupted when all was measured
+        raise typer.Exit(subprocess.run([*DIES_WITH_PARENT, *words, "--finish"], check=False).returncode)
 
 
 @bench_app.command("report", epilog="Example: rackgate bench report out/bench")

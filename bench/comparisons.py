@@ -11,12 +11,10 @@ import numpy as np
 
 from bench import inference
 from bench.inference import Decision, Effect, Reason, Rules, Tails
-from bench.scenarios import Arm, Cell
+from bench.plan import MOST_CELLS, Arm, Cell
 from pyhooks import stats
 
 COMPARED = (0.5, 0.99)
-# More verdicts would ask more of each of them than blocks can give.
-MOST_CELLS = 12
 
 
 def quantile_name(quantile: float) -> str:
@@ -63,6 +61,10 @@ class _Pair:
         return self.arm.latency == "control"
 
     @property
+    def is_judged(self) -> bool:
+        return self.quantile in self.measured.cell.judged
+
+    @property
     def band(self) -> float:
         return self.measured.cell.scenario.latency.band(self.quantile)
 
@@ -73,9 +75,8 @@ class _Pair:
 
 
 def family_size(cells: Sequence[Cell]) -> int:
-    """The number of comparisons that a run's plan names, whatever becomes of them."""
-    arms = [arm for cell in cells for arm in cell.scenario.latency_arms if arm.latency == "candidate"]
-    return len(arms) * len(COMPARED)
+    """The number of comparisons that a run's plan judges, whatever becomes of them."""
+    return sum(len(cell.judged) for cell in cells for arm in cell.scenario.latency_arms if arm.latency == "candidate")
 
 
 def rules_of(cells: Sequence[Cell]) -> Rules:
@@ -95,13 +96,14 @@ def rules_of(cells: Sequence[Cell]) -> Rules:
 def compare(run: Sequence[Measured]) -> list[list[dict[str, Any]]]:
     """The comparisons of each cell, controls among them; words by the rules of ``bench.inference``.
 
-    A comparison is ``undecided`` if one of its arms refuses (it has no latency), if a block lacks one of them, if any
+    A comparison at a quantile that the plan does not judge has no word but ``undecided``, and is none of the family. A
+    comparison is ``undecided`` if one of its arms refuses (it has no latency), if a block lacks one of them, if any
     of their measured records was not acknowledged (a quantile of the acknowledged ones alone would flatter the arm
     that lost more), if there are fewer blocks than the rules ask, if the control is not equivalent, or by the test.
     """
     rules, family = rules_of([one.cell for one in run]), family_size([one.cell for one in run])
     pairs = [[_pair(one, arm, q) for q in COMPARED for arm in _others(one.cell)] for one in run]
-    members = [pair for own in pairs for pair in own if not pair.is_control]
+    members = [pair for own in pairs for pair in own if not pair.is_control and pair.is_judged]
     decided = inference.decide([pair.fit for pair in members], [pair.band for pair in members], rules)
     by_pair = {id(pair): decision for pair, decision in zip(members, decided, strict=True)}
     found = []
@@ -112,7 +114,9 @@ def compare(run: Sequence[Measured]) -> list[list[dict[str, Any]]]:
             if pair.is_control:
                 rows.append(_row(pair, None, controls[pair.quantile], controls[pair.quantile], family))
             else:
-                rows.append(_row(pair, by_pair[id(pair)], by_pair[id(pair)].word, controls[pair.quantile], family))
+                decision = by_pair.get(id(pair))
+                word = decision.word if decision else "undecided"
+                rows.append(_row(pair, decision, word, controls[pair.quantile], family))
         found.append(rows)
     return found
 
@@ -142,6 +146,8 @@ def _pair(one: Measured, arm: Arm, quantile: float) -> _Pair:
         reason = "missing"
     elif len(logs) < plan.min_blocks:
         reason = "few blocks"
+    elif quantile not in one.cell.judged and arm.latency != "control":
+        reason = "not judged"
     return _Pair(one, arm, quantile, logs, effect, reason)
 
 

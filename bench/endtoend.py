@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def check(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]:
     Args:
         raw: raw observations of all phases.
         log: of ``read_back``.
-        run_id: of the records to look at; records of others (the probe's) are only counted.
+        run_id: of the records to look at; records of others (the probe's), and of loads that are not in ``raw`` (they
+            were given up and sent anew), are only counted.
 
     Returns:
         Counts and examples of each of ``KINDS``, per topic too. *lost*: acked, not there. *duplicated*: there more
@@ -45,12 +47,14 @@ def check(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]:
 
     sent = raw.select(
         "topic",
-        F.concat_ws("/", "run_id", "phase", "arm", "seq").alias("key"),
+        F.concat_ws("/", "run_id", "load", "arm", "seq").alias("key"),
         F.col("outcome"),
         F.col("partition").alias("acked_partition"),
         F.col("offset").alias("acked_offset"),
     )
-    ours = log.where(F.col("key").startswith(f"{run_id}/")).cache()
+    loads = F.broadcast(raw.select("load").distinct())
+    named = log.where(F.col("key").startswith(f"{run_id}/")).withColumn("load", F.split("key", "/")[1])
+    ours = named.join(loads, "load", "left_semi").select(*log.columns).cache()
     copies = ours.groupBy("topic", "key").agg(
         F.count("*").alias("copies"), F.collect_set(F.struct("partition", "offset")).alias("places")
     )
@@ -92,12 +96,12 @@ def _out_of_order(ours: DataFrame) -> DataFrame:
 
     parts = F.split("key", "/")
     before = (
-        Window.partitionBy("topic", "partition", "phase", "arm")
+        Window.partitionBy("topic", "partition", "load", "arm")
         .orderBy("offset")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
     return (
-        ours.withColumns({"phase": parts[1], "arm": parts[2], "seq": parts[3].cast("long")})
+        ours.withColumns({"load": parts[1], "arm": parts[2], "seq": parts[3].cast("long")})
         .withColumn("highest", F.max("seq").over(before))
         .where("seq < highest")
     )
@@ -129,3 +133,27 @@ def _per_topic(judged: DataFrame, disordered: DataFrame, log: DataFrame, ours: D
         }
         for topic in sorted(counted)
     ]
+
+
+def together(found: Sequence[Mapping[str, Any]], run_id: str) -> dict[str, Any]:
+    """Several checks of one run, each of other topics or of another time, as one; counts add up."""
+    topics: dict[str, dict[str, Any]] = {}
+    for one in found:
+        for row in one["topics"]:
+            own = topics.setdefault(row["topic"], {"topic": row["topic"]})
+            for name, value in row.items():
+                if name != "topic":
+                    own[name] = own.get(name, 0) + value
+    return {
+        "run_id": run_id,
+        "kinds": {
+            kind: {
+                "count": sum(one["kinds"][kind]["count"] for one in found),
+                "examples": [text for one in found for text in one["kinds"][kind]["examples"]][:EXAMPLES],
+            }
+            for kind in KINDS
+        },
+        "topics": [topics[name] for name in sorted(topics)],
+        "acked": sum(one["acked"] for one in found),
+        "read": sum(one["read"] for one in found),
+    }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -54,8 +55,9 @@ class Look:
 def colours(result: Mapping[str, Any], palette: Palette) -> dict[str, str]:
     """The colour of each arm, the same in every picture; the control is muted."""
     order: list[str] = []
-    control = {arm["arm"] for arm in result["latency"]["arms"] if arm["role"] == "control"}
-    for arm in [*result["latency"]["arms"], *result["outage"]["topics"]]:
+    arms = [arm for cell in result["cells"] for arm in cell["arms"]]
+    control = {arm["arm"] for arm in arms if arm["role"] == "control"}
+    for arm in [*arms, *(result["outage"]["topics"] if result["outage"] else [])]:
         if arm["arm"] not in order and arm["arm"] not in control:
             order.append(arm["arm"])
     found = {arm: palette.series[number % len(palette.series)] for number, arm in enumerate(order)}
@@ -75,15 +77,15 @@ def _legend(figure: Figure, axes: Axes, palette: Palette, columns: int) -> None:
     )  # fmt: skip
 
 
-def percentiles(result: Mapping[str, Any], look: Look) -> Figure:
-    """Latency against percentile, both on scales that show the tail, with the interval of each curve."""
+def percentiles(result: Mapping[str, Any], cell: Mapping[str, Any], look: Look) -> Figure:
+    """A cell's latency against percentile, both on scales that show the tail, with the interval of each curve."""
     palette = look.palette
     with mpl.rc_context(RC):
         figure = Figure(figsize=look.size(4.3 if look.narrow else 4.2), layout="constrained")
         axes = figure.subplots()
         tint = colours(result, palette)
         highest, values = 0.9, []
-        for arm in result["latency"]["arms"]:
+        for arm in cell["arms"]:
             curve = arm.get("curve")
             if not curve or not curve["quantiles"]:
                 continue
@@ -124,15 +126,14 @@ def _log_ticks(axes: Axes, values: Sequence[float]) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def blocks(result: Mapping[str, Any], look: Look) -> Figure:
+def blocks(result: Mapping[str, Any], cell: Mapping[str, Any], look: Look) -> Figure:
     """Per block the ratio of each arm to the baseline, the pooled interval beside, the equivalence band behind."""
-    latency = result["latency"]
-    names = list(latency["bands"])
+    names = list(cell["bands"])
     with mpl.rc_context(RC):
         figure = Figure(figsize=look.size(6.4 if look.narrow else 6.0), layout="constrained")
         panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
         for axes, name in zip(panels, names, strict=True):
-            _ratio_panel(result, look, axes, name)
+            _ratio_panel(result, cell, look, axes, name)
         panels[-1].set_xlabel("block, in the order of time (negative: warm-up rounds, discarded)")
         if look.narrow:
             panels[-1].set_xlabel("block (negative: warm-up, discarded)")
@@ -140,8 +141,8 @@ def blocks(result: Mapping[str, Any], look: Look) -> Figure:
     return figure
 
 
-def _ratio_panel(result: Mapping[str, Any], look: Look, axes: Axes, name: str) -> None:
-    palette, latency = look.palette, result["latency"]
+def _ratio_panel(result: Mapping[str, Any], cell: Mapping[str, Any], look: Look, axes: Axes, name: str) -> None:
+    palette, latency = look.palette, cell
     rows = [row for row in latency["comparisons"] if row["at"] == name]
     tint = colours(result, palette)
     at = {(row["block"], row["arm"]): row[f"{name}_ms"] for row in latency["rounds"]}
@@ -157,7 +158,7 @@ def _ratio_panel(result: Mapping[str, Any], look: Look, axes: Axes, name: str) -
         x0 = (number - (len(rows) - 1) / 2) * 0.22
         pairs = [(b, at[b, row["arm"]] / at[b, row["against"]]) for b in order
                  if (b, row["arm"]) in at and (b, row["against"]) in at]  # fmt: skip
-        for warm, label in ((False, _pair(result, row)), (True, None)):
+        for warm, label in ((False, _pair(cell, row)), (True, None)):
             own = [(b + x0, ratio) for b, ratio in pairs if (b < 0) is warm]
             inside = [(x, r) for x, r in own if shown[0] <= r <= shown[1]]
             axes.plot(
@@ -191,14 +192,14 @@ def _ratio_panel(result: Mapping[str, Any], look: Look, axes: Axes, name: str) -
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("latency ratio")
-    title = f"{name}, band ±{latency['bands'][name]:.0%}"
+    title = f"{name}, band ±{latency['bands'][name]:.0%}" + ("" if name in latency["judged"] else ", not judged")
     right = "" if look.narrow else f"; at the right all blocks with the {latency['confidence']:.0%} interval"
     axes.set_title(title + right, color=palette.ink)
     axes_style(axes, palette)
 
 
-def _pair(result: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    labels = {arm["arm"]: arm["label"] for arm in result["latency"]["arms"]}
+def _pair(cell: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    labels = {arm["arm"]: arm["label"] for arm in cell["arms"]}
     if row["is_control"]:
         return f"{row['arm']} / {row['against']}: two equal arms"
     return f"{row['arm']} / {row['against']}: {labels[row['arm']]} against {labels[row['against']]}"
@@ -340,4 +341,81 @@ def _isr(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, colour
     axes.set_ylabel("ISR in\nracks", fontsize=8, rotation=0, ha="right", va="center", labelpad=3)
 
 
-PICTURES = {"percentiles": percentiles, "blocks": blocks, "timeline": timeline}
+def overview(result: Mapping[str, Any], look: Look) -> Figure:
+    """The ratio of each candidate, and of the control, to the baseline in every cell: interval and band."""
+    palette, tint, cells = look.palette, colours(result, look.palette), result["cells"]
+    names = list(cells[0]["bands"])
+    arms = list(dict.fromkeys(row["arm"] for cell in cells for row in cell["comparisons"]))
+    with mpl.rc_context(RC):
+        columns = 1 if look.narrow else len(names)
+        size = look.size((0.42 * len(cells) + 1.0) * (len(names) if look.narrow else 1))
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(len(names) // columns, columns, sharey=not look.narrow, squeeze=False).ravel()
+        for axes, name in zip(panels, names, strict=True):
+            _overview_panel(cells, arms, tint, look, axes, name)
+        if not look.narrow:
+            for axes in panels[1:]:
+                axes.tick_params(labelleft=False)
+        _legend(figure, panels[0], palette, 1 if look.narrow else 4)
+    return figure
+
+
+def _overview_panel(
+    cells: Sequence[Mapping[str, Any]], arms: Sequence[str], tint: Mapping[str, str], look: Look, axes: Axes, name: str
+) -> None:
+    palette = look.palette
+    low, high = band_ends(cells[0]["bands"][name])
+    found = [high**1.6]
+    axes.axvspan(low, high, color=palette.band, linewidth=0)
+    axes.axvline(1, color=palette.muted, linewidth=1)
+    for number, arm in enumerate(arms):
+        label: str | None = f"{arm} / {cells[0]['comparisons'][0]['against']}"
+        for at, cell in enumerate(cells):
+            row = next((one for one in cell["comparisons"] if one["arm"] == arm and one["at"] == name), None)
+            if row is None or not row["ratio"]:
+                continue
+            ratio, y = row["ratio"], at + (number - (len(arms) - 1) / 2) * 0.22
+            ends = [[ratio["point"] - ratio["low"]], [ratio["high"] - ratio["point"]]]
+            axes.errorbar(
+                [ratio["point"]], [y], xerr=ends, color=tint[arm], linewidth=1.8, capsize=2.5, label=label,
+                marker="s" if row["is_control"] else "o", markersize=5,
+                markerfacecolor=tint[arm] if name in cell["judged"] else "none",
+            )  # fmt: skip
+            label = None
+            found.append(max(ratio["high"], 1 / ratio["low"]) * 1.06)
+    for at, cell in enumerate(cells):
+        refusing = [arm["arm"] for arm in cell["arms"] if arm["refused"]]
+        if refusing:
+            axes.annotate(
+                f" {', '.join(refusing)} refuse{'s' if len(refusing) == 1 else ''}", (1, at), color=palette.refusal,
+                fontsize=8.5, va="center",
+            )  # fmt: skip
+    span = min(4.0, max(found))
+    axes.set_xscale("log")
+    axes.set_xlim(1 / span, span)
+    axes.set_ylim(len(cells) - 0.5, -0.5)
+    axes.yaxis.set_major_locator(FixedLocator(range(len(cells))))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: cells[round(y)]["cell"] if y < len(cells) else ""))
+    axes.xaxis.set_major_locator(FixedLocator(_ratio_ticks(span)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.3g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_title(f"{name}, band ±{cells[0]['bands'][name]:.0%}", color=palette.ink)
+    axes_style(axes, palette)
+
+
+CELL_PICTURES = {"percentiles": percentiles, "blocks": blocks}
+
+
+def pictures(result: Mapping[str, Any]) -> dict[str, Callable[[Look], Figure]]:
+    """The pictures of a result by name; those of cells have the cell's name behind theirs if there are several."""
+    found: dict[str, Callable[[Look], Figure]] = {}
+    many = len(result["cells"]) > 1
+    if many:
+        found["overview"] = partial(overview, result)
+    if result["outage"]:
+        found["timeline"] = partial(timeline, result)
+    for cell in result["cells"]:
+        for name, draw in CELL_PICTURES.items():
+            found[f"{name}-{cell['cell']}" if many else name] = partial(draw, result, cell)
+    return found

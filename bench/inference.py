@@ -40,7 +40,7 @@ from pyhooks.stats import Interval, Word, student_t_quantile, student_t_tail
 
 Floats = npt.NDArray[np.float64]
 # Why a comparison has the word it has; ``decided`` for every word but ``undecided``.
-Reason = Literal["decided", "noise", "control", "refused", "not acknowledged", "missing", "few blocks"]
+Reason = Literal["decided", "noise", "control", "refused", "not acknowledged", "missing", "few blocks", "not judged"]
 # A mean of so few blocks has no interval worth the name.
 FEWEST_BLOCKS = 4
 # One standard error below and above the middle.

@@ -1,4 +1,4 @@
-"""The load as a Spark job: each task drives all arms of a phase, its share of the records of each."""
+"""A load as a Spark job: each task drives all arms of the load, its share of the records of each."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from bench import settings
 from bench.pacer import ACKED, FAILED, UNKNOWN, Lane, Observations, rows, serving
 from bench.pacing import Slot, by_arm
-from bench.scenarios import Scenario
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Times are nanoseconds of the monotonic clock of the host that ran the task; 0 or -1 where there is none.
+# Times are nanoseconds of the monotonic clock of the host that ran the task; 0 or -1 where there is none. ``load``
+# names the job that sent a record, ``cell`` and ``state`` are those of the plan (no cell in the outage phase).
 SCHEMA = (
-    "run_id string, phase string, block int, arm string, topic string, task int, seq long, measured boolean,"
-    " intended_ns long, sent_ns long, done_ns long, client_us long, outcome string, error string,"
-    " partition int, offset long"
+    "run_id string, load string, cell string, state string, phase string, block int, arm string, topic string,"
+    " task int, seq long, measured boolean, intended_ns long, sent_ns long, done_ns long, client_us long,"
+    " outcome string, error string, partition int, offset long"
 )
 # librdkafka sends to one broker over one connection, and a broker answers a connection's requests in order, so
 # arms that shared a client would wait for each other.
 FIXED_CLIENT = {"acks": "all"}
 # Only what is critical: under a fault librdkafka would tell of every connection that it loses.
 CLIENT_LOG_LEVEL = 2
+# How a load that could not keep its schedule says so; who asked for it may ask again, with more time.
+LATE = "after the start of its schedule"
 
 
 def outcome_counts() -> list[Column]:
@@ -45,47 +48,37 @@ class Load:
 
     Attributes:
         run_id: part of every record's key.
+        name: of the load, unique in the run; part of every record's key.
+        cell: of the plan, or None.
+        state: of that cell, or None.
         bootstrap: addresses of brokers.
-        client: librdkafka properties.
+        client: which producer.
+        config: its properties, beside addresses and acks.
         record_bytes: size of a value.
         seed: of the payload.
         flush_s: bound on waiting for the last reports, in seconds.
         tasks: number of tasks.
-        start_ns: start of the phase on the monotonic clock.
+        start_ns: start of the load on the monotonic clock.
         slots: the schedule.
-        scenario: the plan, for its arms.
     """
 
     run_id: str
+    name: str
+    cell: str | None
+    state: str | None
     bootstrap: str
-    client: Mapping[str, str | int | float | bool]
+    client: settings.Client
+    config: Mapping[str, str | int | float | bool]
     record_bytes: int
     seed: int
     flush_s: float
     tasks: int
     start_ns: int
     slots: tuple[Slot, ...]
-    scenario: Scenario
-
-    @staticmethod
-    def of(scenario: Scenario, slots: tuple[Slot, ...], *, run_id: str, bootstrap: str, start_ns: int) -> Load:
-        """The load that a scenario asks for."""
-        return Load(
-            run_id=run_id,
-            bootstrap=bootstrap,
-            client=dict(scenario.client),
-            record_bytes=scenario.record_bytes,
-            seed=scenario.seed,
-            flush_s=scenario.flush_s,
-            tasks=scenario.tasks,
-            start_ns=start_ns,
-            slots=slots,
-            scenario=scenario,
-        )
 
 
 def observations(spark: SparkSession, load: Load) -> DataFrame:
-    """The raw observations of a phase; computing them drives the load.
+    """The raw observations of a load; computing them drives it.
 
     The result must be consumed exactly once (written to Parquet): computing it again would send again.
 
@@ -105,15 +98,13 @@ def run_task(load: Load, task: int) -> Iterator[pd.DataFrame]:
     """Drives one task's share of the load: a thread and a client for each arm.
 
     Raises:
-        RuntimeError: the task began after the start of the phase, so its schedule is void.
+        RuntimeError: the task began after the start of the load, so its schedule is void.
     """
-    late_ns = time.monotonic_ns() - load.start_ns
-    if late_ns > 0:
-        raise RuntimeError(f"load task {task} began {late_ns / 1e9:.1f} s after the start of its schedule")
     value = random.Random(load.seed).randbytes(load.record_bytes)  # noqa: S311 - payload, not a secret
     lanes = [
         Lane(
             run_id=load.run_id,
+            load=load.name,
             slots=slots,
             start_ns=load.start_ns,
             value=value,
@@ -121,28 +112,49 @@ def run_task(load: Load, task: int) -> Iterator[pd.DataFrame]:
             tasks=load.tasks,
             flush_s=load.flush_s,
         )
-        for _, slots in by_arm(load.slots, load.scenario.arms)
+        for slots in by_arm(load.slots).values()
     ]
+    drive = _drive_java if load.client == "java" else _drive
     with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
-        for done in [pool.submit(_drive, load, lane) for lane in lanes]:
-            for seen in done.result():
-                yield _frame(load, task, seen)
+        for done in [pool.submit(drive, load, lane) for lane in lanes]:
+            yield pd.concat([_frame(load, task, seen) for seen in done.result()], ignore_index=True)
+
+
+def _check_start(load: Load, task: int) -> None:
+    late_ns = time.monotonic_ns() - load.start_ns
+    if late_ns > 0:
+        raise RuntimeError(f"load task {task} was ready {late_ns / 1e9:.1f} s {LATE}")
 
 
 def _drive(load: Load, lane: Lane) -> list[Observations]:
     from confluent_kafka import Producer
 
-    settings: dict[str, Any] = {
-        **load.client,
+    config: dict[str, Any] = {
+        **load.config,
         **FIXED_CLIENT,
         "bootstrap.servers": load.bootstrap,
         "log_level": CLIENT_LOG_LEVEL,
         "client.id": f"rackgate-{lane.slots[0].arm}-{lane.task}",
     }
-    producer = Producer(settings)
+    producer = Producer(config)
+    _check_start(load, lane.task)
     with serving(producer.poll):
         return lane.drive(producer)
 
 
+def _drive_java(load: Load, lane: Lane) -> list[Observations]:
+    from bench.javaclient import JavaClient
+
+    words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in load.config.items()}
+    topics = sorted({slot.topic for slot in lane.slots})
+    client = JavaClient(load.bootstrap, {**words, **FIXED_CLIENT}, topics)
+    try:
+        _check_start(load, lane.task)
+        return lane.drive(client)
+    finally:
+        client.close()
+
+
 def _frame(load: Load, task: int, seen: Observations) -> pd.DataFrame:
-    return pd.DataFrame(dict(rows(load.run_id, task, load.start_ns, seen)))
+    same = {"run_id": load.run_id, "load": load.name, "cell": load.cell, "state": load.state}
+    return pd.DataFrame(dict(rows(seen, load.start_ns, same, task)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,34 @@ from pyhooks.workload.pacing import wait_until
 
 ACKED, FAILED, UNKNOWN = "acked", "failed", "unknown"
 POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Told:
+    """An acknowledgement by a client that notes itself when it came.
+
+    Attributes:
+        partition: of the record.
+        offset: of the record.
+        done_ns: when the client had it, monotonic clock.
+        own_ns: the client's own time from taking the record until then.
+    """
+
+    partition: int
+    offset: int
+    done_ns: int
+    own_ns: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a record was not acknowledged, as ``confluent_kafka.KafkaError`` says it."""
+
+    text: str
+
+    def name(self) -> str:
+        """Short."""
+        return self.text
 
 
 class Client(Protocol):
@@ -42,11 +70,11 @@ class Observations:
         index: positions in the slot, int64.
         sent_ns: when produce() was called, monotonic clock, int64.
         done_ns: when the delivery report arrived, or 0, int64.
-        client_us: librdkafka's own time from produce() until the report is served, or -1, int64.
+        client_us: the client's own time from produce() until it had the acknowledgement, or -1, int64.
         partition: of an acknowledged record, or -1, int32.
         offset: of an acknowledged record, or -1, int64.
         outcome: one of acked, failed (it never left the client), unknown.
-        error: name of librdkafka's error, or None.
+        error: name of the client's error, or None.
     """
 
     slot: Slot
@@ -71,6 +99,11 @@ class Observations:
 
     def report(self, clock: Callable[[], int], at: int, error: Any, message: Any) -> None:
         """Takes the delivery report of the record at position ``at``."""
+        if isinstance(message, Told):
+            self.outcome[at], self.error[at] = ACKED, None
+            self.done_ns[at], self.client_us[at] = message.done_ns, round(message.own_ns / 1000)
+            self.partition[at], self.offset[at] = message.partition, message.offset
+            return
         self.done_ns[at] = clock()
         if error is None:
             self.outcome[at], self.error[at] = ACKED, None
@@ -86,22 +119,23 @@ class Observations:
         self.outcome[at], self.error[at] = FAILED, "_QUEUE_FULL"
 
 
-def record_key(run_id: str, phase: str, arm: str, seq: int) -> bytes:
+def record_key(run_id: str, load: str, arm: str, seq: int) -> bytes:
     """The key by which a record is known again when the topic is read back."""
-    return f"{run_id}/{phase}/{arm}/{seq}".encode()
+    return f"{run_id}/{load}/{arm}/{seq}".encode()
 
 
 @dataclass(frozen=True)
 class Lane:
-    """One arm's way through a phase, with a client of its own.
+    """One arm's way through a load, with a client of its own.
 
     Delivery reports are served by another thread (``serving``), so that this one can sleep until the next intended
     time, and a report is noted when it arrives and not when the next record is due.
 
     Attributes:
         run_id: part of every record's key.
+        load: name of the load, likewise.
         slots: in the order of time.
-        start_ns: start of the phase on the monotonic clock.
+        start_ns: start of the load on the monotonic clock.
         value: value of every record.
         task: number of this task.
         tasks: number of tasks that share the schedule.
@@ -111,6 +145,7 @@ class Lane:
     """
 
     run_id: str
+    load: str
     slots: Sequence[Slot]
     start_ns: int
     value: bytes
@@ -132,9 +167,10 @@ class Lane:
     def _drive_slot(self, client: Client, slot: Slot) -> Observations:
         share = slot.share(self.task, self.tasks)
         seen = Observations(slot, np.arange(share.start, share.stop, share.step, dtype=np.int64))
+        due = (self.start_ns + slot.intended[seen.index]).tolist()
         for at, index in enumerate(share):
-            wait_until(self.start_ns + slot.intended_ns(index), clock=self.clock, sleep=self.sleep)
-            key = record_key(self.run_id, slot.phase, slot.arm, slot.first_seq + index)
+            wait_until(due[at], clock=self.clock, sleep=self.sleep)
+            key = record_key(self.run_id, self.load, slot.arm, slot.first_seq + index)
             seen.sent_ns[at] = self.clock()
             try:
                 client.produce(slot.topic, self.value, key, on_delivery=partial(seen.report, self.clock, at))
@@ -165,20 +201,26 @@ def serving(poll: Callable[[float], int]) -> Iterator[None]:
         thread.join(timeout=10 * POLL_S)
 
 
-def rows(run_id: str, task: int, start_ns: int, seen: Observations) -> Iterator[tuple[str, Any]]:
-    """The columns of the raw observations, by name; see ``bench.load.SCHEMA``."""
+def rows(seen: Observations, start_ns: int, same: Mapping[str, str | None], task: int) -> Iterator[tuple[str, Any]]:
+    """The columns of the raw observations, by name; see ``bench.load.SCHEMA``.
+
+    Args:
+        seen: of one slot.
+        start_ns: start of the load on the monotonic clock.
+        same: the columns that all rows of a load share.
+        task: which sent them.
+    """
     size, slot = len(seen.index), seen.slot
-    intended = np.array([start_ns + slot.intended_ns(int(i)) for i in seen.index], dtype=np.int64)
     yield from {
-        "run_id": [run_id] * size,
+        **{name: [value] * size for name, value in same.items()},
         "phase": [slot.phase] * size,
         "block": np.full(size, slot.block, dtype=np.int32),
         "arm": [slot.arm] * size,
         "topic": [slot.topic] * size,
         "task": np.full(size, task, dtype=np.int32),
         "seq": slot.first_seq + seen.index,
-        "measured": np.array([slot.measured(int(i)) for i in seen.index], dtype=np.bool_),
-        "intended_ns": intended,
+        "measured": slot.counts[seen.index],
+        "intended_ns": start_ns + slot.intended[seen.index],
         "sent_ns": seen.sent_ns,
         "done_ns": seen.done_ns,
         "client_us": seen.client_us,

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from bench.scenarios import Arm, Scenario
+import numpy as np
+import numpy.typing as npt
+
+from bench.plan import Arm, LatencyPlan, OutagePlan
 from pyhooks.workload.pacing import NS, due_ns
+
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -16,14 +22,15 @@ class Slot:
 
     Attributes:
         phase: ``latency`` or ``outage``.
-        block: number of the block; negative for a warm-up round.
+        block: number of the block; negative for warm-up.
         arm: id of the arm.
-        topic: the arm's topic.
-        start_ns: from the start of the phase.
+        topic: that it is driven on.
+        start_ns: from the start of the load.
         duration_ns: length.
         discard_ns: records intended before this much has passed don't count.
         rate_per_s: intended records per second.
-        first_seq: sequence number of its first record; unique for the arm within the phase.
+        first_seq: sequence number of its first record; unique for the arm within the load.
+        jitter: seed by which each record is moved by a share of the step; -1 for a steady beat.
     """
 
     phase: str
@@ -35,23 +42,44 @@ class Slot:
     discard_ns: int
     rate_per_s: float
     first_seq: int
+    jitter: int = -1
 
     @property
     def count(self) -> int:
         """Number of intended records."""
         return count(self.duration_ns, self.rate_per_s)
 
+    @property
+    def intended(self) -> Ints:
+        """When each record is meant to be sent, from the start of the load; ascending."""
+        return self.start_ns + _due(self.count, self.rate_per_s, self.jitter)
+
     def intended_ns(self, index: int) -> int:
-        """When record ``index`` of the slot is meant to be sent, from the start of the phase."""
-        return self.start_ns + due_ns(index, self.rate_per_s)
+        """When record ``index`` of the slot is meant to be sent, from the start of the load."""
+        return int(self.intended[index])
+
+    @property
+    def counts(self) -> npt.NDArray[np.bool_]:
+        """Whether each record counts (it is in a block and behind the discarded head)."""
+        return np.asarray((self.intended - self.start_ns >= self.discard_ns) & (self.block >= 0))
 
     def measured(self, index: int) -> bool:
-        """Whether record ``index`` counts (it is in a block and behind the discarded head)."""
-        return self.block >= 0 and self.intended_ns(index) - self.start_ns >= self.discard_ns
+        """Whether record ``index`` counts."""
+        return bool(self.counts[index])
 
     def share(self, task: int, tasks: int) -> range:
         """Indices of the records that task ``task`` of ``tasks`` sends."""
         return range(task, self.count, tasks)
+
+
+@lru_cache(maxsize=256)
+def _due(number: int, rate_per_s: float, jitter: int) -> Ints:
+    """Moments of a schedule from its start; a seeded share of the step is added to each, which keeps their order."""
+    steps = np.array([due_ns(index, rate_per_s) for index in range(number)], dtype=np.int64)
+    if jitter >= 0:
+        steps += np.floor(np.random.default_rng(jitter).random(number) * NS / rate_per_s).astype(np.int64)
+    steps.flags.writeable = False
+    return steps
 
 
 def count(duration_ns: int, rate_per_s: float) -> int:
@@ -59,39 +87,71 @@ def count(duration_ns: int, rate_per_s: float) -> int:
     return max(1, round(duration_ns * rate_per_s / NS))
 
 
-def latency_slots(scenario: Scenario) -> tuple[Slot, ...]:
-    """The latency phase: in every round all arms in random order, each in a slot of its own."""
-    plan = scenario.latency
-    order = random.Random(scenario.seed)  # noqa: S311 - a seeded plan, not a secret
-    slot_ns, gap_ns = round(plan.slot_s * NS), round(plan.gap_s * NS)
+def rotated(arms: Sequence[Arm], topics: Sequence[str], block: int) -> dict[str, str]:
+    """On which topic each arm is in a block, by its id: in each block one further, each on each in as many blocks.
+
+    Args:
+        arms: as many as topics.
+        topics: names.
+        block: its number.
+    """
+    return {arm.id: topics[(at + block) % len(topics)] for at, arm in enumerate(arms)}
+
+
+def block_slots(
+    plan: LatencyPlan,
+    topics: Mapping[str, str],
+    blocks: Sequence[int],
+    *,
+    rate_per_s: float,
+    seed: str,
+) -> tuple[Slot, ...]:
+    """Blocks on end: in each an opening of every arm, and then pieces in turns, in a new order each time.
+
+    All arms of a block have the same rates and the same sending times within a piece.
+
+    Args:
+        plan: lengths and numbers.
+        topics: arm to topic; the arms that are driven.
+        blocks: numbers of the blocks, negative for warm-up.
+        rate_per_s: intended records per second.
+        seed: of order and times; the block's number is added to it.
+    """
     slots: list[Slot] = []
-    first_seq = 0
-    for block in range(-plan.warmup_rounds, plan.blocks):
-        arms = list(scenario.latency_arms)
-        order.shuffle(arms)
-        rate_per_s = plan.rate_per_s if block >= 0 else plan.warmup_rate_per_s
-        for arm in arms:
-            slots.append(
-                Slot(
-                    phase="latency",
-                    block=block,
-                    arm=arm.id,
-                    topic=arm.topic,
-                    start_ns=len(slots) * (slot_ns + gap_ns),
-                    duration_ns=slot_ns,
-                    discard_ns=round(plan.discard_s * NS),
-                    rate_per_s=rate_per_s,
-                    first_seq=first_seq,
+    start_ns, first_seq = 0, 0
+    for block in blocks:
+        chance = random.Random(f"{seed}/{block}")  # noqa: S311 - a seeded plan, not a secret
+        for piece in range(-1, plan.pieces):
+            order, jitter = list(topics), chance.getrandbits(62)
+            chance.shuffle(order)
+            length_ns = round((plan.opening_s if piece < 0 else plan.piece_s) * NS)
+            for arm in order:
+                slots.append(
+                    Slot(
+                        phase="latency",
+                        block=block,
+                        arm=arm,
+                        topic=topics[arm],
+                        start_ns=start_ns,
+                        duration_ns=length_ns,
+                        discard_ns=length_ns + NS if piece < 0 else round(plan.discard_s * NS),
+                        rate_per_s=rate_per_s,
+                        first_seq=first_seq,
+                        jitter=jitter,
+                    )
                 )
-            )
-        first_seq += count(slot_ns, rate_per_s)
+                start_ns += length_ns
+            first_seq += count(length_ns, rate_per_s)
     return tuple(slots)
 
 
-def outage_slots(scenario: Scenario) -> tuple[Slot, ...]:
+def steady_slot(arm: str, topic: str, *, rate_per_s: float, seconds: float) -> Slot:
+    """One arm alone at one rate, in which everything counts."""
+    return Slot("latency", 0, arm, topic, 0, round(seconds * NS), 0, rate_per_s, 0)
+
+
+def outage_slots(plan: OutagePlan, arms: Sequence[Arm]) -> tuple[Slot, ...]:
     """The outage phase: every arm over the whole length, shifted so that they don't send together."""
-    plan = scenario.outage
-    arms = scenario.outage_arms
     return tuple(
         Slot(
             phase="outage",
@@ -108,14 +168,14 @@ def outage_slots(scenario: Scenario) -> tuple[Slot, ...]:
     )
 
 
-def length_ns(slots: tuple[Slot, ...]) -> int:
-    """From the start of the phase to the end of its last slot."""
+def length_ns(slots: Sequence[Slot]) -> int:
+    """From the start of the load to the end of its last slot."""
     return max(slot.start_ns + slot.duration_ns for slot in slots)
 
 
-def by_arm(slots: tuple[Slot, ...], arms: tuple[Arm, ...]) -> Iterator[tuple[Arm, tuple[Slot, ...]]]:
-    """The slots of each arm in their order; arms without slots are left out."""
-    for arm in arms:
-        own = tuple(slot for slot in slots if slot.arm == arm.id)
-        if own:
-            yield arm, own
+def by_arm(slots: Sequence[Slot]) -> dict[str, tuple[Slot, ...]]:
+    """The slots of each arm in their order."""
+    found: dict[str, list[Slot]] = {}
+    for slot in slots:
+        found.setdefault(slot.arm, []).append(slot)
+    return {arm: tuple(own) for arm, own in found.items()}

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 TICK_S = 0.25
+SAY_S = 60.0
 
 
 class Steps:
@@ -19,13 +20,17 @@ class Steps:
     Args:
         planned_s: what each step is expected to take, in seconds, in order.
         console: where to write.
+        later_s: what is to come after these steps, in seconds.
     """
 
-    def __init__(self, planned_s: Mapping[str, float], console: Console) -> None:
+    def __init__(self, planned_s: Mapping[str, float], console: Console, later_s: float = 0.0) -> None:
         self._planned = dict(planned_s)
         self._console = console
-        self._total_s = sum(planned_s.values())
+        self._total_s = sum(planned_s.values()) + later_s
         self._before_s = 0.0
+        self._name = ""
+        self._begun = self._said = time.monotonic()
+        self._share: float | None = None
         self.took_s: dict[str, float] = {}
 
     @contextmanager
@@ -49,6 +54,7 @@ class Steps:
     def step(self, name: str) -> Iterator[None]:
         """Runs the block as the step ``name``."""
         planned_s, begun = self._planned[name], time.monotonic()
+        self._name, self._begun, self._said, self._share = name, begun, begun, None
         if not self._console.is_terminal:
             left = clock(self._total_s - self._before_s)
             self._console.print(f"{name} (about {planned_s:.0f} s; about {left} to the end)", highlight=False)
@@ -57,8 +63,7 @@ class Steps:
 
         def tick() -> None:
             while not over.wait(TICK_S):
-                # A step that takes longer than planned does not run into the next one's share.
-                self._show(self._before_s + min(planned_s, time.monotonic() - begun))
+                self._show(self._before_s + self._done_s())
 
         thread = threading.Thread(target=tick, name="progress", daemon=True)
         thread.start()
@@ -71,10 +76,34 @@ class Steps:
             self._before_s += planned_s
             self._show(self._before_s)
 
+    def tell(self, text: str, share: float | None = None) -> None:
+        """Says what the step is about just now; without a terminal at most once a minute.
+
+        Args:
+            text: for people.
+            share: of the step that is done, if that is known better than by the time.
+        """
+        self._share = share
+        self._bar.update(self._task, description=text)
+        now = time.monotonic()
+        if not self._console.is_terminal and now - self._said >= SAY_S:
+            self._said = now
+            left = clock(self._total_s - self._before_s - self._done_s())
+            self._console.print(f"  {text} (about {left} to the end)", highlight=False)
+
+    def _done_s(self) -> float:
+        """What of the step is done, in seconds of its plan."""
+        planned_s = self._planned[self._name]
+        if self._share is not None:
+            return planned_s * self._share
+        # A step that takes longer than planned does not run into the next one's share.
+        return min(planned_s, time.monotonic() - self._begun)
+
     def _show(self, done_s: float) -> None:
         self._bar.update(self._task, completed=done_s, left=clock(self._total_s - done_s))
 
 
 def clock(seconds: float) -> str:
     """``2:05``."""
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+    whole = max(0, int(seconds))
+    return f"{whole // 60}:{whole % 60:02d}"

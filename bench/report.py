@@ -11,11 +11,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bench import figures
+from bench import figures, table
+from bench.results import SCHEMA_VERSION
 from pyhooks import pages, pictures
 from pyhooks.errors import RackgateError
 
-SCHEMA_VERSION = 2
 PNG_DPI = 200
 PAPER = "#ffffff"
 NONE = "\N{EN DASH}"
@@ -29,12 +29,18 @@ CAPTIONS = {
         "Latency of each arm divided by the baseline's of the same block. The control compares two topics with the "
         "same settings: what it shows is noise. Triangles lie outside of the picture."
     ),
+    "overview": (
+        "Latency of each arm divided by the baseline's, cell by cell, with its interval; behind it the equivalence"
+        " band. "
+        "Hollow: a quantile that the plan does not judge in this cell. Squares: the control, two equal arms."
+    ),
     "timeline": (
         "Acknowledgements per second. Grey: the rack is away. Dashed: the intended rate. Crosses: refusals that the "
         "probe without retries got. Below each: which racks the topic's ISR reached into."
     ),
 }
 TITLES = {
+    "overview": "All cells",
     "timeline": "A rack goes and comes back",
     "percentiles": "Produce latency",
     "blocks": "Block by block",
@@ -63,7 +69,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def render(result: Mapping[str, Any], out: Path) -> Path:
-    """Writes ``index.html`` and the pictures beside it; returns the page.
+    """Writes ``index.html``, the pictures and ``table.md`` beside it; returns the page.
 
     Args:
         result: of ``load``.
@@ -71,18 +77,24 @@ def render(result: Mapping[str, Any], out: Path) -> Path:
     """
     out.mkdir(parents=True, exist_ok=True)
     drawn = {}
-    for name, draw in figures.PICTURES.items():
-        draw(result, figures.Look(pictures.LIGHT)).savefig(out / f"{name}.png", dpi=PNG_DPI, facecolor=PAPER)
+    for name, draw in figures.pictures(result).items():
+        draw(figures.Look(pictures.LIGHT)).savefig(out / f"{name}.png", dpi=PNG_DPI, facecolor=PAPER)
         looks = {
             "wide": figures.Look(figures.MARKED),
             "narrow": figures.Look(figures.MARKED, narrow=True),
         }
         drawn[name] = {
-            width: inline_svg(draw(result, look), f"{name}-{width}", CAPTIONS[name]) for width, look in looks.items()
+            width: inline_svg(draw(look), f"{name}-{width}", CAPTIONS[kind_of(name)]) for width, look in looks.items()
         }
+    (out / "table.md").write_text(table.markdown(result), encoding="utf-8")
     page = out / "index.html"
     page.write_text(html(result, drawn), encoding="utf-8")
     return page
+
+
+def kind_of(picture: str) -> str:
+    """What a picture shows, by its name: the key of its caption."""
+    return picture.split("-", 1)[0]
 
 
 def inline_svg(figure: Any, name: str, caption: str) -> Markup:
@@ -115,6 +127,9 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
         r=result,
         pictures=drawn,
         captions=CAPTIONS,
+        many=len(result["cells"]) > 1,
+        overview=table.rows(result),
+        head=table.HEAD,
         titles=TITLES,
         light=pictures.LIGHT.names(),
         dark=pictures.DARK.names(),

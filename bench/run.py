@@ -1,4 +1,4 @@
-"""``python -m bench.run``, inside a lab: drives the load, injects the fault, analyses and writes the report."""
+"""``python -m bench.run``: measures, in a lab, what is missing of a run; who does the last of it writes the report."""
 
 from __future__ import annotations
 
@@ -10,159 +10,140 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from bench import analyse, availability, endtoend, machine, pacing, report, scenarios, verdict
-from bench.load import Load, observations
+from bench import analyse, availability, cells, pacing, results, scenarios, verdict
+from bench.driving import SURE_LEAD_S, Session, pause_until
+from bench.machine import Sampler
+from bench.plan import OutagePlan, Scenario
 from bench.progress import Steps, clock
 from bench.session import spark_session
-from bench.target import Target, attach
+from bench.store import OUTAGE, Store
+from bench.sustain import key
+from bench.target import LabTarget, attach
 from bench.topics import spec
 from pyhooks.cluster import topics
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
-from pyhooks.process import DIES_WITH_PARENT, run
+from pyhooks.process import DIES_WITH_PARENT
 from pyhooks.wait import wait_for
 from pyhooks.workload.looks import watched
 from pyhooks.workload.pacing import NS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-# From asking Spark for the load to its first record; the schedule is fixed, so this must be enough on a busy machine.
-LEAD_S = 6.0
-# Spark's way of writing a phase's observations after the last record.
+# Spark's way of writing a load's observations after the last record.
 WRITE_S = 60.0
 PROBE_GRACE_S = 20.0
-LATENCY, OUTAGE = "latency: all arms, block by block", "outage: a rack goes and comes back"
-START, ANALYSE, REPORT = "start: Spark, topics, idle round trips", "analysis and end-to-end check", "report"
+START, TAKEN = "start: Spark, idle round trips", "outage: a rack goes and comes back"
+ANALYSE, REPORT = "analysis of all cells", "report"
+# Estimates in seconds: a lab comes up; Spark starts in it and round trips are measured; analysis and report.
+LAB_S, START_S, ANALYSE_S, EACH_CELL_S, REPORT_S = 22.0, 14.0, 15.0, 2.5, 8.0
+
+Place = tuple[str, str]
 
 
-@dataclass
-class Run:
-    """What the phases of one run share.
-
-    Attributes:
-        target: the cluster.
-        scenario: the plan.
-        run_id: part of every record's key.
-        spark: the session.
-        history: of the run.
-        steps: for the terminal.
-        starts_ns: start of each phase on the monotonic clock.
-        ends_ns: end of each phase.
-        round_trips: measured between places: ``idle`` and ``under_load``.
-        notes: what went wrong and did not end the run.
-    """
-
-    target: Target
-    scenario: scenarios.Scenario
-    run_id: str
-    spark: SparkSession
-    history: History
-    steps: Steps
-    starts_ns: dict[str, int] = field(default_factory=dict)
-    ends_ns: dict[str, int] = field(default_factory=dict)
-    round_trips: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def raw(self) -> Path:
-        """Folder of the raw observations, one Parquet folder per phase."""
-        return self.target.run_dir / "raw"
-
-    @contextmanager
-    def driven(self, phase: str, slots: tuple[pacing.Slot, ...]) -> Iterator[Future[None]]:
-        """Drives the load of a phase while the block runs, and waits, bounded, for its end.
-
-        Raises:
-            RackgateError: the load did not end in time.
-        """
-        start_ns = time.monotonic_ns() + round(LEAD_S * NS)
-        self.starts_ns[phase] = start_ns
-        self.history.note("load", phase, "info", step="start", start_ns=start_ns, slots=len(slots))
-        load = Load.of(self.scenario, slots, run_id=self.run_id, bootstrap=self.target.bootstrap, start_ns=start_ns)
-        frame = observations(self.spark, load)
-        pool = ThreadPoolExecutor(1)
-        done = pool.submit(frame.write.parquet, str(self.raw / f"phase={phase}"))
-        end_ns = start_ns + pacing.length_ns(slots)
-        try:
-            yield done
-            left_s = max(0.0, (end_ns - time.monotonic_ns()) / NS)
-            timeout_s = left_s + self.scenario.flush_s + WRITE_S
-            wait_for(lambda: done.done() or None, what=f"the end of the load ({phase})", timeout_s=timeout_s)
-            raise_failure(done)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            self.spark.sparkContext.cancelAllJobs()
-            raise
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-        self.ends_ns[phase] = time.monotonic_ns()
-        self.history.note("load", phase, "info", step="end")
+def planned(store: Store, scenario: Scenario, place: Place) -> dict[str, float]:
+    """What each step in a lab is expected to take, in seconds."""
+    steps, first, rates = {START: START_S}, True, set(store.rates)
+    for cell in store.pending(scenario, place):
+        ramp = cell.setting.load_percent is not None and key(cell) not in rates
+        steps[step_of(scenario, cell.id)] = cells.planned_s(cell, len(store.missing(cell)), first=first, ramp=ramp)
+        first = False
+        rates.add(key(cell))
+    if scenario.outage and store.outage_is_due(scenario, place):
+        steps[TAKEN] = SURE_LEAD_S + 18 + scenario.outage.total_s
+    return steps
 
 
-def execute(
-    target: Target,
-    scenario: scenarios.Scenario,
-    *,
-    master: str,
-    out: Path,
-    command: str,
-    console: Console,
-) -> dict[str, Any]:
-    """Runs a scenario from first topic to report and returns the result that was written.
+def step_of(scenario: Scenario, cell_id: str) -> str:
+    """What the step of a cell is called."""
+    number = [cell.id for cell in scenario.cells].index(cell_id)
+    return f"cell {number + 1} of {len(scenario.cells)}, {cell_id}: {scenario.cells[number].label}"
+
+
+def finish_planned(scenario: Scenario) -> dict[str, float]:
+    """The same of what comes at the end."""
+    many = len(scenario.cells)
+    return {ANALYSE: ANALYSE_S + EACH_CELL_S * many, REPORT: REPORT_S * (1 + many / 4)}
+
+
+def estimate_s(store: Store, scenario: Scenario) -> float:
+    """What all that is missing is expected to take, labs and report included, in seconds."""
+    labs = sum(LAB_S + sum(planned(store, scenario, place).values()) for place in store.places(scenario))
+    return labs + sum(finish_planned(scenario).values())
+
+
+def in_lab(
+    target: LabTarget, scenario: Scenario, store: Store, place: Place, number: int, *, console: Console, ask: Ask
+) -> dict[str, Any] | None:
+    """Measures what is missing in a place; if nothing else is missing then, returns the result that was written.
 
     Raises:
-        RackgateError: the cluster refused a topic, or the load did not end.
+        RackgateError: the cluster refused a topic, a state was not reached, or a load did not end.
     """
-    started, begun = datetime.now(UTC), time.monotonic()
-    history = History(target.run_dir / "history.jsonl")
-    run_id = started.strftime("%Y%m%d-%H%M%S")
-    steps = Steps(planned(scenario), console)
-    with steps.shown(), machine.Sampler().running() as sampler:
-        with ExitStack() as stack:
-            with steps.step(START):
-                admin = topics.admin(target.bootstrap)
-                racks = topics.racks_of(admin)
-                topics.create(admin, [spec(arm) for arm in scenario.arms])
-                session = spark_session(target.run_dir / "spark", master=master, jars=target.spark_jars)
-                this = Run(target, scenario, run_id, stack.enter_context(session), history, steps)
-                warm(this.spark, scenario.tasks)
-                this.round_trips["idle"] = target.round_trips()
-            with steps.step(LATENCY):
-                latency_phase(this)
-            with steps.step(OUTAGE):
-                outage_phase(this, racks)
-            with steps.step(ANALYSE):
-                result = analysed(this)
-        result["manifest"] = manifest(this, racks, master=master, command=command, started=started)
-        result["usage"] = {phase: sampler.usage(this.starts_ns[phase], this.ends_ns[phase]) for phase in this.starts_ns}
+    others = [one for one in store.places(scenario) if one != place]
+    later_s = sum(LAB_S + sum(planned(store, scenario, one).values()) for one in others)
+    mine = planned(store, scenario, place) | ({} if others else finish_planned(scenario))
+    later_s += sum(finish_planned(scenario).values()) if others else 0.0
+    steps = Steps(mine, console, later_s)
+    with steps.shown(), Sampler().running() as sampler, ExitStack() as stack:
+        with steps.step(START):
+            admin = topics.admin(target.bootstrap)
+            racks = topics.racks_of(admin)
+            spark = stack.enter_context(
+                spark_session(store.lab(number) / "spark", master=ask.master, jars=target.spark_jars)
+            )
+            warm(spark, scenario.tasks)
+            history = History(target.run_dir / "history.jsonl")
+            this = Session(target, scenario, store, number, spark, admin, history, steps, sampler)
+            this.round_trips["idle"] = target.round_trips()
+        for cell in store.pending(scenario, place):
+            with steps.step(step_of(scenario, cell.id)):
+                cells.measure(this, cell)
+            results.add_session(this, place, racks)
+        if scenario.outage and store.outage_is_due(scenario, place):
+            with steps.step(TAKEN):
+                outage_phase(this, racks, scenario.outage)
+        results.add_session(this, place, racks)
+        if others:
+            return None
+        return finish(spark, scenario, store, steps, ask)
+
+
+class Ask(argparse.Namespace):
+    """What the command line asks for."""
+
+    scenario: str
+    scenarios: Path
+    topology: str | None
+    place: str | None
+    session: int
+    finish: bool
+    master: str
+    out: Path
+    command: str
+
+
+def finish(spark: SparkSession, scenario: Scenario, store: Store, steps: Steps, ask: Ask) -> dict[str, Any]:
+    """Analyses all that was measured and writes results and report."""
+    from bench import report
+
+    with steps.step(ANALYSE):
+        result = results.analysed(spark, scenario, store)
+        result["manifest"] = results.manifest(scenario, store, master=ask.master, command=ask.command)
         result["verdicts"] = verdict.sentences(result)
-        with steps.step(REPORT):
-            result["manifest"]["took_s"] = {**steps.took_s, "whole": time.monotonic() - begun}
-            write(result, out)
-            report.render(result, out)
+    with steps.step(REPORT):
+        result["manifest"]["took_s"] |= steps.took_s
+        write(result, ask.out)
+        report.render(result, ask.out)
+        store.done()
     return result
-
-
-def planned(scenario: scenarios.Scenario) -> dict[str, float]:
-    """What each step is expected to take, in seconds."""
-    return {
-        START: 12.0,
-        LATENCY: LEAD_S + 4 + pacing.length_ns(pacing.latency_slots(scenario)) / NS,
-        OUTAGE: LEAD_S + 4 + scenario.outage.total_s,
-        ANALYSE: 25.0,
-        REPORT: 8.0,
-    }
 
 
 def warm(spark: SparkSession, tasks: int) -> None:
@@ -176,23 +157,20 @@ def warm(spark: SparkSession, tasks: int) -> None:
     spark.range(0, tasks, 1, tasks).mapInPandas(load_client, schema="id long").collect()
 
 
-def latency_phase(this: Run) -> None:
-    """Drives the latency phase; round trips under load are measured in a warm-up round, where they harm nothing."""
-    slots = pacing.latency_slots(this.scenario)
-    with this.driven("latency", slots) as done:
-        first_ns = this.starts_ns["latency"] + slots[min(1, len(slots) - 1)].start_ns
-        pause_until(first_ns, done, "the second slot of the load")
-        this.round_trips["under_load"] = this.target.round_trips()
+def outage_phase(this: Session, racks: dict[int, str], plan: OutagePlan) -> None:
+    """Drives the outage phase: load, probe and ISR watch side by side, the fault in the middle; keeps its outcome."""
+    from bench import endtoend
 
-
-def outage_phase(this: Run, racks: dict[int, str]) -> None:
-    """Drives the outage phase: load, probe and ISR watch side by side, the fault in the middle."""
-    plan = this.scenario.outage
-    names = [arm.topic for arm in this.scenario.outage_arms]
+    arms = this.scenario.outage_arms
+    names = [arm.topic for arm in arms]
+    topics.create(this.admin, [spec(arm) for arm in arms])
     survivors = this.target.survivors(plan.rack)
+    start_ns = time.monotonic_ns() + round(SURE_LEAD_S * NS)
+    load = this.load(OUTAGE, pacing.outage_slots(plan, arms), start_ns)
+    path = this.store.unfinished(load.name)
+    notes: list[str] = []
     watch = watched(survivors, names, racks, this.history, interval_s=plan.isr_poll_s)
-    with watch, this.driven("outage", pacing.outage_slots(this.scenario)) as done, probing(this, names):
-        start_ns = this.starts_ns["outage"]
+    with watch, this.driven(load, path) as done, probing(this, plan, names, start_ns, notes):
         fault_ns = start_ns + round(plan.before_s * NS)
         pause_until(fault_ns, done, "the time of the fault")
         try:
@@ -200,15 +178,28 @@ def outage_phase(this: Run, racks: dict[int, str]) -> None:
                 pause_until(fault_ns + round(plan.during_s * NS), done, "the time of the heal")
         except RackgateError as error:
             # The load goes on and the phase is reported, as unknown.
-            this.notes.append(f"outage of rack {plan.rack}: {error}")
+            notes.append(f"outage of rack {plan.rack}: {error}")
         wait_for(lambda: done.done() or None, what="the end of the load", timeout_s=plan.total_s + WRITE_S)
+    end_ns = time.monotonic_ns()
+    raw = analyse.read_raw(this.spark, path)
+    numbers = availability.summarise(this.spark, raw, list(this.history.events()), this.scenario, start_ns)
+    availability.decide(numbers)
+    log = endtoend.read_back(this.spark, this.target.bootstrap, names)
+    found = {
+        "session": this.number,
+        "numbers": numbers,
+        "usage": this.sampler.usage(start_ns, end_ns),
+        "notes": notes,
+        "end_to_end": endtoend.check(raw, log, this.store.run_id),
+    }
+    this.store.keep(path, OUTAGE, f"{OUTAGE}.{this.number}")
+    this.store.add_outage(found)
 
 
 @contextmanager
-def probing(this: Run, names: list[str]) -> Iterator[None]:
+def probing(this: Session, plan: OutagePlan, names: list[str], start_ns: int, notes: list[str]) -> Iterator[None]:
     """Runs the probe that never retries beside the block; it ends by itself, or is ended."""
-    plan = this.scenario.outage
-    seconds = (this.starts_ns["outage"] - time.monotonic_ns()) / NS + plan.total_s
+    seconds = (start_ns - time.monotonic_ns()) / NS + plan.total_s
     words = [sys.executable, "-m", "pyhooks.workload.produce", "--bootstrap", this.target.bootstrap]
     words += ["--mode", "probe", "--topics", ",".join(names), "--rate", f"{plan.probe_rate_per_s:g}"]
     words += ["--seconds", f"{seconds:.0f}", "--history", str(this.history.path)]
@@ -219,88 +210,14 @@ def probing(this: Run, names: list[str]) -> Iterator[None]:
             yield
             child.wait(timeout=PROBE_GRACE_S)
         except subprocess.TimeoutExpired:
-            this.notes.append(f"the probe did not end within {PROBE_GRACE_S:.0f} s and was ended")
+            notes.append(f"the probe did not end within {PROBE_GRACE_S:.0f} s and was ended")
         finally:
             if child.poll() is None:
                 child.kill()
                 child.wait()
     if child.returncode not in (0, -9):
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-        this.notes.append(f"the probe ended with status {child.returncode}: {''.join(last)}")
-
-
-def raise_failure(done: Future[None]) -> None:
-    """Raises what ended the load, if it has ended badly.
-
-    Raises:
-        RackgateError: a task failed; its words are in the message, Spark's in the detail.
-    """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    if not done.done():
-        return
-    try:
-        done.result()
-    except (PySparkException, Py4JError) as error:
-        words = [line.strip() for line in str(error).splitlines() if "Error: " in line]
-        raise RackgateError(f"the load failed: {words[0] if words else 'see below'}", detail=str(error)) from error
-
-
-def pause_until(at_ns: int, done: Future[None], what: str) -> None:
-    """Waits until a moment of the schedule; a load that fails meanwhile ends the wait with its error."""
-
-    def reached() -> bool | None:
-        raise_failure(done)
-        return time.monotonic_ns() >= at_ns or None
-
-    left_s = max(0.0, (at_ns - time.monotonic_ns()) / NS)
-    wait_for(reached, what=what, timeout_s=left_s + 10, interval_s=0.02)
-
-
-def analysed(this: Run) -> dict[str, Any]:
-    """The numbers of all phases."""
-    raw = analyse.read_raw(this.spark, this.raw)
-    return {
-        "schema": report.SCHEMA_VERSION,
-        "latency": analyse.latency(raw, this.scenario),
-        "outage": outage_numbers(this, raw),
-        "end_to_end": end_to_end_numbers(this, raw),
-        "notes": this.notes,
-    }
-
-
-def outage_numbers(this: Run, raw: DataFrame) -> dict[str, Any]:
-    """Availability, decided."""
-    events = list(this.history.events())
-    numbers = availability.summarise(this.spark, raw, events, this.scenario, this.starts_ns["outage"])
-    availability.decide(numbers)
-    return numbers
-
-
-def end_to_end_numbers(this: Run, raw: DataFrame) -> dict[str, Any]:
-    """Acked records against the topics."""
-    names = [arm.topic for arm in this.scenario.arms]
-    log = endtoend.read_back(this.spark, this.target.bootstrap, names)
-    return endtoend.check(raw, log, this.run_id)
-
-
-def manifest(this: Run, racks: dict[int, str], *, master: str, command: str, started: datetime) -> dict[str, Any]:
-    """By what, on what and how the numbers came to be."""
-    target = dict(this.target.manifest())
-    java = run(["java", "--version"], what="ask Java for its version").splitlines()[0]
-    return {
-        "run_id": this.run_id,
-        "started": started.isoformat(timespec="seconds"),
-        "command": command,
-        "master": master,
-        "machine": machine.describe(),
-        "versions": machine.versions(java, target.get("distribution", {})),
-        "racks": {str(broker): rack for broker, rack in sorted(racks.items())},
-        "round_trips": this.round_trips,
-        "scenario": this.scenario.as_json(),
-        **target,
-    }
+        notes.append(f"the probe ended with status {child.returncode}: {''.join(last)}")
 
 
 def write(result: dict[str, Any], out: Path) -> None:
@@ -320,31 +237,60 @@ def last_lines(result: dict[str, Any], out: Path, print_line: Callable[[str], No
     print_line(f"numbers: {out / 'results.json'}  (took {clock(result['manifest']['took_s']['whole'])})")
 
 
-def main() -> None:
-    """Entry point."""
+def _asked() -> Ask:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
     parser.add_argument("--scenario", default="quick")
     parser.add_argument("--scenarios", type=Path, default=scenarios.SHIPPED, help="file with the plans")
+    parser.add_argument("--topology", help="another one than the scenario's")
+    parser.add_argument("--place", help="topology/link of this lab [default: the only one of the plan]")
+    parser.add_argument("--session", type=int, default=1, help="number of this lab in the run")
+    parser.add_argument("--finish", action="store_true", help="only analyse what was measured; needs no lab")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--command", default="python -m bench.run")
-    words = parser.parse_args()
+    return parser.parse_args(namespace=Ask())
+
+
+def execute(ask: Ask, console: Console) -> dict[str, Any] | None:
+    """Does what is asked; returns the result if the run is complete.
+
+    Raises:
+        RackgateError: as told by ``in_lab``, or this lab is none for this run.
+    """
+    scenario = scenarios.load(ask.scenario, ask.scenarios, ask.topology)
+    store = Store(ask.out / "run")
+    if not store.run:
+        raise RackgateError(f"{store.folder}: no run was begun there; start this with 'rackgate bench run'")
+    if ask.finish:
+        steps = Steps(finish_planned(scenario), console)
+        with steps.shown(), spark_session(store.folder / "spark", master=ask.master) as spark:
+            return finish(spark, scenario, store, steps, ask)
+    places = [place for place in scenario.places if ask.place in (None, "/".join(place))]
+    if len(places) != 1:
+        told = ", ".join("/".join(place) for place in scenario.places)
+        raise RackgateError(f"scenario {scenario.name} needs several labs ({told}): run it outside of a lab")
+    return in_lab(attach(), scenario, store, places[0], ask.session, console=console, ask=ask)
+
+
+def main() -> None:
+    """Entry point."""
+    ask = _asked()
     console = Console(soft_wrap=True, highlight=False)
     # py4j logs the traceback of every call that an interrupt ends; what matters is raised as well.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
-        scenario = scenarios.load(words.scenario, words.scenarios)
-        result = execute(attach(), scenario, master=words.master, out=words.out, command=words.command, console=console)
+        result = execute(ask, console)
     except RackgateError as error:
         Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False)
         if error.detail:
             console.print(error.detail, markup=False)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
-        console.print("interrupted: no report was made")
+        console.print("interrupted: the same command goes on with the finished blocks; no report was made")
         # Not sys.exit(), which would wait for the threads that wait for Spark. Children die with us.
         os._exit(130)
-    last_lines(result, words.out, lambda line: console.print(line, markup=False))
+    if result is not None:
+        last_lines(result, ask.out, lambda line: console.print(line, markup=False))
 
 
 if __name__ == "__main__":

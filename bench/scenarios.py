@@ -2,287 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from bench.inference import FEWEST_BLOCKS, Rules
+from bench import settings
+from bench.inference import FEWEST_BLOCKS
+from bench.plan import JUDGED, MOST_CELLS, ROLES, Arm, Cell, LatencyPlan, OutagePlan, Ramp, Scenario
+from bench.plantable import Table
 from pyhooks import toml
 from pyhooks.errors import RackgateError
 
 SHIPPED = Path(__file__).parent / "scenarios.toml"
 
-Role = Literal["baseline", "control", "candidate", "none"]
-ROLES: tuple[Role, ...] = ("baseline", "control", "candidate", "none")
 # Given by the job itself; a scenario that sets them would measure something else than it says.
-RESERVED_CLIENT_KEYS = frozenset({"bootstrap.servers", "acks", "request.required.acks", "retries"})
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One configuration under comparison, with a topic of its own.
-
-    Attributes:
-        id: short name for plots, such as ``A'``.
-        label: what differs, for people.
-        topic: name of its topic (one partition).
-        replicas: broker ids in the order of assignment; the first is the preferred leader.
-        min_insync_replicas: M.
-        min_insync_racks: R; 1 is Kafka's behaviour without the gate.
-        latency: its part in the latency phase, or ``none``.
-        outage: whether it is driven in the outage phase.
-    """
-
-    id: str
-    label: str
-    topic: str
-    replicas: tuple[int, ...]
-    min_insync_replicas: int
-    min_insync_racks: int
-    latency: Role
-    outage: bool
-
-
-@dataclass(frozen=True)
-class LatencyPlan:
-    """The latency phase: rounds of all arms in random order, one slot an arm.
-
-    Attributes:
-        rate_per_s: intended records per second while a slot lasts.
-        warmup_rounds: rounds before the first block; discarded whole.
-        warmup_rate_per_s: intended records per second in those.
-        blocks: rounds that count.
-        slot_s: length of a slot in seconds.
-        discard_s: head of each slot that is discarded, in seconds.
-        gap_s: pause between two slots in seconds.
-        quantiles: percentiles of the table, as fractions.
-        min_beyond: a percentile is given only if so many observations lie beyond it.
-        confidence: of every interval that is shown, such as 0.95.
-        resamples: bootstrap resamples.
-        alpha: bound on the chance that any word of the run is wrong; ``bench.inference`` has the test.
-        power: chance with which the smallest detectable ratio is detected.
-        trim: share of the blocks that is left out at each end of a mean.
-        min_blocks: fewer carry no verdict.
-        band_p50: half-width of the equivalence band at p50, as a fraction.
-        band_p99: the same at p99.
-    """
-
-    rate_per_s: float
-    warmup_rounds: int
-    warmup_rate_per_s: float
-    blocks: int
-    slot_s: float
-    discard_s: float
-    gap_s: float
-    quantiles: tuple[float, ...]
-    min_beyond: int
-    confidence: float
-    resamples: int
-    alpha: float
-    power: float
-    trim: float
-    min_blocks: int
-    band_p50: float
-    band_p99: float
-
-    @property
-    def rules(self) -> Rules:
-        """What a verdict asks."""
-        return Rules(
-            alpha=self.alpha,
-            power=self.power,
-            trim=self.trim,
-            min_blocks=self.min_blocks,
-            confidence=self.confidence,
-            resamples=self.resamples,
-        )
-
-    def band(self, quantile: float) -> float:
-        """Half-width of the equivalence band at ``quantile`` (0.5 or 0.99), as a fraction."""
-        return {0.5: self.band_p50, 0.99: self.band_p99}[quantile]
-
-
-@dataclass(frozen=True)
-class OutagePlan:
-    """The outage phase: all its arms at once, a rack taken away and given back.
-
-    Attributes:
-        rack: the rack that is taken away.
-        rate_per_s: intended records per second and topic.
-        before_s: seconds from the start to the fault.
-        during_s: seconds from the fault to the heal.
-        after_s: seconds from the heal to the end of the load.
-        discard_s: head of the phase that is discarded, in seconds.
-        settle_s: seconds after the rack left a topic's ISR until the topic's behaviour is counted.
-        probe_rate_per_s: attempts per second and topic of the probe that never retries.
-        isr_poll_s: seconds between two looks at leader and ISR.
-        went_on_share: share of the records intended in the settled outage that must be acknowledged in it.
-    """
-
-    rack: str
-    rate_per_s: float
-    before_s: float
-    during_s: float
-    after_s: float
-    discard_s: float
-    settle_s: float
-    probe_rate_per_s: float
-    isr_poll_s: float
-    went_on_share: float
-
-    @property
-    def total_s(self) -> float:
-        """Length of the load in seconds."""
-        return self.before_s + self.during_s + self.after_s
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A situation in which all arms are compared: a state of the cluster, a link, a load, a size, a linger, a client.
-
-    Attributes:
-        id: short name, the value of ``cell`` in the raw observations.
-        label: for people.
-        state: of the cluster, such as ``healthy``.
-        scenario: what was driven in it; its latency phase alone is read.
-    """
-
-    id: str
-    label: str
-    state: str
-    scenario: Scenario
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A whole run.
-
-    Attributes:
-        name: its table in the file.
-        about: one line for people.
-        topology: name of the lab's topology.
-        seed: of every random choice: order of arms, payload, resamples.
-        tasks: Spark tasks that carry the load.
-        record_bytes: size of a record's value.
-        flush_s: bound on waiting for the last acknowledgements, in seconds.
-        client: librdkafka properties.
-        latency: the latency phase.
-        outage: the outage phase.
-        arms: all arms.
-    """
-
-    name: str
-    about: str
-    topology: str
-    seed: int
-    tasks: int
-    record_bytes: int
-    flush_s: float
-    client: Mapping[str, str | int | float | bool]
-    latency: LatencyPlan
-    outage: OutagePlan
-    arms: tuple[Arm, ...]
-
-    @property
-    def latency_arms(self) -> tuple[Arm, ...]:
-        """Baseline, control and candidates, in the order of the file."""
-        return tuple(arm for arm in self.arms if arm.latency != "none")
-
-    @property
-    def outage_arms(self) -> tuple[Arm, ...]:
-        """The arms of the outage phase, in the order of the file."""
-        return tuple(arm for arm in self.arms if arm.outage)
-
-    def role(self, role: Role) -> Arm:
-        """The arm with this part in the latency phase (the first, if several)."""
-        return next(arm for arm in self.arms if arm.latency == role)
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        """The cells that carry verdicts: one, the healthy cluster."""
-        return (Cell(self.name, self.about, "healthy", self),)
-
-    def as_json(self) -> dict[str, Any]:
-        """The scenario as plain JSON, for the manifest."""
-        return asdict(self)
-
-
-class _Table:
-    """One TOML table that is read key by key; what is wrong or left over is an error with its full key."""
-
-    def __init__(self, raw: object, file: Path, key: str) -> None:
-        if not isinstance(raw, dict):
-            raise RackgateError(f"{file}: [{key}] must be a table")
-        self._raw = dict(raw)
-        self._file = file
-        self._key = key
-
-    def wrong(self, key: str, why: str) -> RackgateError:
-        return RackgateError(f"{self._file}: key {self._key}.{key}: {why}")
-
-    def _take(self, key: str) -> Any:
-        if key not in self._raw:
-            raise self.wrong(key, "is missing")
-        return self._raw.pop(key)
-
-    def text(self, key: str) -> str:
-        value = self._take(key)
-        if not isinstance(value, str) or not value:
-            raise self.wrong(key, f"must be a text, is {value!r}")
-        return value
-
-    def flag(self, key: str) -> bool:
-        value = self._take(key)
-        if not isinstance(value, bool):
-            raise self.wrong(key, f"must be true or false, is {value!r}")
-        return value
-
-    def number(self, key: str, low: float, high: float = float("inf")) -> float:
-        value = self._take(key)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.wrong(key, f"must be a number, is {value!r}")
-        if not low <= value <= high:
-            raise self.wrong(key, f"must be from {low:g} to {high:g}, is {value:g}")
-        return float(value)
-
-    def whole(self, key: str, low: int, high: float = float("inf")) -> int:
-        value = self._raw.get(key)
-        if isinstance(value, float):
-            raise self.wrong(key, f"must be a whole number, is {value!r}")
-        return int(self.number(key, low, high))
-
-    def numbers(self, key: str, low: float, high: float) -> tuple[float, ...]:
-        value = self._take(key)
-        good = isinstance(value, list) and value and all(isinstance(x, int | float) for x in value)
-        if not good or not all(low < x < high for x in value):
-            raise self.wrong(key, f"must be a list of numbers between {low:g} and {high:g}, is {value!r}")
-        return tuple(float(x) for x in value)
-
-    def ids(self, key: str) -> tuple[int, ...]:
-        value = self._take(key)
-        if not isinstance(value, list) or not value or not all(type(x) is int and x >= 0 for x in value):
-            raise self.wrong(key, f"must be a list of broker ids, is {value!r}")
-        if len(set(value)) != len(value):
-            raise self.wrong(key, f"names a broker twice: {value!r}")
-        return tuple(value)
-
-    def table(self, key: str) -> _Table:
-        return _Table(self._take(key), self._file, f"{self._key}.{key}")
-
-    def tables(self, key: str) -> list[_Table]:
-        value = self._take(key)
-        if not isinstance(value, list) or not value:
-            raise self.wrong(key, "must be a list of tables")
-        return [_Table(raw, self._file, f"{self._key}.{key}[{n}]") for n, raw in enumerate(value)]
-
-    def rest(self) -> dict[str, Any]:
-        rest, self._raw = self._raw, {}
-        return rest
-
-    def done(self) -> None:
-        for key in self._raw:
-            raise self.wrong(key, "is not known")
+RESERVED_CLIENT_KEYS = frozenset({"bootstrap.servers", "acks", "request.required.acks", "retries", "linger.ms"})
+FAR_STATE = "two-data-centres"
+# The table that all scenarios of a file begin with.
+COMMON = "common"
 
 
 def names(path: Path = SHIPPED) -> tuple[str, ...]:
@@ -291,42 +29,115 @@ def names(path: Path = SHIPPED) -> tuple[str, ...]:
     Raises:
         RackgateError: the file can't be read or is not TOML.
     """
-    return tuple(toml.read(path, "it describes the scenarios"))
+    return tuple(name for name in toml.read(path, "it describes the scenarios") if name != COMMON)
 
 
-def load(name: str, path: Path = SHIPPED) -> Scenario:
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with what ``own`` says in place of it, table by table; lists are taken whole."""
+    both = dict(base)
+    for key, value in own.items():
+        below = both.get(key)
+        both[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return both
+
+
+def load(name: str, path: Path = SHIPPED, place: str | None = None) -> Scenario:
     """Reads one scenario.
 
     Args:
         name: a table of the file.
         path: the file; the one that comes with the project by default.
+        place: a topology other than the scenario's.
 
     Raises:
         RackgateError: no such scenario, or a key is missing, unknown or out of its range.
     """
     raw = toml.read(path, "it describes the scenarios")
-    if name not in raw:
-        raise RackgateError(f"{path}: no scenario {name!r}; it has {', '.join(raw)}")
-    table = _Table(raw[name], path, name)
+    if name not in raw or name == COMMON:
+        raise RackgateError(f"{path}: no scenario {name!r}; it has {', '.join(one for one in raw if one != COMMON)}")
+    for one in dict.fromkeys((name, COMMON)):
+        if not isinstance(raw.get(one, {}), dict):
+            raise RackgateError(f"{path}: [{one}] must be a table")
+    table = Table(_merged(raw.get(COMMON, {}), raw[name]), path, name)
+    topology_name = table.text("topology")
     scenario = Scenario(
         name=name,
         about=table.text("about"),
-        topology=table.text("topology"),
+        topology=place or topology_name,
         seed=table.whole("seed", 0),
         tasks=table.whole("tasks", 1),
-        record_bytes=table.whole("record_bytes", 1, 1_000_000),
         flush_s=table.number("flush_s", 0.1, 600),
         client=_client(table.table("client")),
+        java=_client(table.table("java")) if table.has("java") else {},
         latency=_latency(table.table("latency")),
-        outage=_outage(table.table("outage")),
-        arms=tuple(_arm(arm) for arm in table.tables("arms")),
+        ramp=_ramp(table.table("ramp")) if table.has("ramp") else None,
+        outage=_outage(table.table("outage")) if table.has("outage") else None,
+        arms=_arms(table),
+    )
+    _check_arms(scenario, table)
+    found = dataclasses.replace(scenario, cells=_cells(scenario, table))
+    table.done()
+    return found
+
+
+def _cells(scenario: Scenario, table: Table) -> tuple[Cell, ...]:
+    far = table.table("two_data_centres") if table.has("two_data_centres") else None
+    place = (far.text("topology"), far.ids("replicas")) if far else None
+    if far:
+        far.done()
+    tables = table.tables("cells")
+    if len(tables) > MOST_CELLS:
+        raise table.wrong(
+            "cells", f"{len(tables)} of them: at most {MOST_CELLS}, since each further verdict asks more of all others"
+        )
+    found = tuple(_cell(scenario, one, place) for one in tables)
+    if len({cell.id for cell in found}) != len(found):
+        raise table.wrong("cells", "two cells have the same id")
+    if scenario.ramp is None and any(cell.setting.load_percent for cell in found):
+        raise table.wrong("ramp", "is missing, and a cell asks for a share of what the lab sustains")
+    return found
+
+
+def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | None) -> Cell:
+    cell_id = table.text("id")
+    if not cell_id.replace("-", "").isalnum() or not cell_id.isascii() or cell_id != cell_id.lower():
+        raise table.wrong("id", f"must be small letters, digits and dashes, is {cell_id!r}")
+    setting = settings.read(table)
+    if setting.state == FAR_STATE and far is None:
+        raise table.wrong("state", f"{FAR_STATE!r} needs [{scenario.name}.two_data_centres]")
+    place, replicas = (scenario.topology, scenario.role("baseline").replicas)
+    if setting.state == FAR_STATE and far is not None:
+        place, replicas = far
+    judged = table.words("judged", tuple(JUDGED)) if table.has("judged") else tuple(JUDGED)
+    plan = scenario.latency
+    own = dataclasses.replace(
+        plan,
+        blocks=table.whole("blocks", 2) if table.has("blocks") else plan.blocks,
+        pieces=table.whole("pieces", 1) if table.has("pieces") else plan.pieces,
     )
     table.done()
-    _check_arms(scenario, table)
-    return scenario
+    cell = Cell(
+        id=cell_id,
+        label=setting.text,
+        state=setting.state,
+        scenario=dataclasses.replace(scenario, latency=own),
+        setting=setting,
+        judged=tuple(JUDGED[name] for name in JUDGED if name in judged),
+        topology=place,
+        replicas=replicas,
+    )
+    if unknown := [broker for broker in replicas if broker not in cell.racks]:
+        raise table.wrong("state", f"topology {place} has no broker {unknown[0]}")
+    try:
+        refusing = cell.refusing
+    except ValueError as error:
+        raise table.wrong("state", str(error)) from error
+    if len(refusing) == len(scenario.latency_arms):
+        raise table.wrong("state", "every arm refuses in it, so there is nothing to measure")
+    return cell
 
 
-def _client(table: _Table) -> dict[str, str | int | float | bool]:
+def _client(table: Table) -> dict[str, str | int | float | bool]:
     properties = table.rest()
     for key, value in properties.items():
         if key in RESERVED_CLIENT_KEYS:
@@ -336,16 +147,17 @@ def _client(table: _Table) -> dict[str, str | int | float | bool]:
     return properties
 
 
-def _latency(table: _Table) -> LatencyPlan:
+def _latency(table: Table) -> LatencyPlan:
     bands = table.table("bands")
     plan = LatencyPlan(
-        rate_per_s=table.number("rate_per_s", 0.1, 1_000_000),
-        warmup_rounds=table.whole("warmup_rounds", 0),
-        warmup_rate_per_s=table.number("warmup_rate_per_s", 0.1, 1_000_000),
         blocks=table.whole("blocks", 2),
-        slot_s=table.number("slot_s", 0.1),
+        pieces=table.whole("pieces", 1),
+        piece_s=table.number("piece_s", 0.05),
         discard_s=table.number("discard_s", 0),
-        gap_s=table.number("gap_s", 0),
+        opening_s=table.number("opening_s", 0.05),
+        warmup_blocks=table.whole("warmup_blocks", 0),
+        warmup_blocks_again=table.whole("warmup_blocks_again", 0),
+        warmup_rate_per_s=table.number("warmup_rate_per_s", 0.1, 20_000),
         quantiles=table.numbers("quantiles", 0, 1),
         min_beyond=table.whole("min_beyond", 1),
         confidence=table.number("confidence", 0.5, 0.999),
@@ -358,13 +170,25 @@ def _latency(table: _Table) -> LatencyPlan:
         band_p99=bands.number("p99", 0.001, 1),
     )
     bands.done()
-    if plan.discard_s >= plan.slot_s:
-        raise table.wrong("discard_s", f"must be below slot_s = {plan.slot_s:g}")
+    if plan.discard_s >= plan.piece_s:
+        raise table.wrong("discard_s", f"must be below piece_s = {plan.piece_s:g}")
     table.done()
     return plan
 
 
-def _outage(table: _Table) -> OutagePlan:
+def _ramp(table: Table) -> Ramp:
+    ramp = Ramp(
+        first_per_s=table.number("first_per_s", 1),
+        last_per_s=table.number("last_per_s", 1, 20_000),
+        step_s=table.number("step_s", 0.2),
+        most_mb_per_s=table.number("most_mb_per_s", 0.1),
+        slower=table.number("slower", 1.1),
+    )
+    table.done()
+    return ramp
+
+
+def _outage(table: Table) -> OutagePlan:
     plan = OutagePlan(
         rack=table.text("rack"),
         rate_per_s=table.number("rate_per_s", 0.1, 1_000_000),
@@ -383,7 +207,7 @@ def _outage(table: _Table) -> OutagePlan:
     return plan
 
 
-def _arm(table: _Table) -> Arm:
+def _arm(table: Table) -> Arm:
     role = table.text("latency")
     if role not in ROLES:
         raise table.wrong("latency", f"must be one of {', '.join(ROLES)}, is {role!r}")
@@ -403,7 +227,16 @@ def _arm(table: _Table) -> Arm:
     return arm
 
 
-def _check_arms(scenario: Scenario, table: _Table) -> None:
+def _arms(table: Table) -> tuple[Arm, ...]:
+    """The arms that the scenario uses, in its order; all if it does not say which."""
+    arms = tuple(_arm(arm) for arm in table.tables("arms"))
+    if not table.has("uses"):
+        return arms
+    by_id = {arm.id: arm for arm in arms}
+    return tuple(by_id[one] for one in table.words("uses", tuple(by_id)))
+
+
+def _check_arms(scenario: Scenario, table: Table) -> None:
     for what in ("id", "topic"):
         seen = [getattr(arm, what) for arm in scenario.arms]
         if len(set(seen)) != len(seen):
@@ -417,5 +250,5 @@ def _check_arms(scenario: Scenario, table: _Table) -> None:
     placements = {arm.replicas for arm in scenario.latency_arms}
     if len(placements) != 1:
         raise table.wrong("arms", "the arms of the latency phase must have the same replicas")
-    if not scenario.outage_arms:
+    if scenario.outage and not scenario.outage_arms:
         raise table.wrong("arms", "at least one arm must take part in the outage phase")

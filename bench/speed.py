@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import analyse, machine, scenarios
-from bench.scenarios import Cell, Scenario
+from bench.plan import Cell, Scenario
 from bench.session import spark_session
 from pyhooks.errors import RackgateError
 
@@ -31,12 +31,10 @@ WARM_UP = 200_000
 
 
 def plan(blocks: int = BLOCKS) -> tuple[Cell, ...]:
-    """The cells of a made-up run: the shipped plan's arms and one candidate more, in each of the cells."""
-    quick = scenarios.load("quick")
-    second = dataclasses.replace(quick.role("candidate"), id="C", label="M=2, R=1", topic="rf5-m2r1")
-    arms = (*quick.latency_arms, second, *(arm for arm in quick.arms if arm.latency == "none" and arm.id != "C"))
-    latency = dataclasses.replace(quick.latency, blocks=blocks)
-    scenario: Scenario = dataclasses.replace(quick, arms=arms, latency=latency)
+    """The cells of a made-up run: the arms of the plan "full" in as many cells as a plan can have."""
+    full = scenarios.load("full")
+    latency = dataclasses.replace(full.latency, blocks=blocks)
+    scenario: Scenario = dataclasses.replace(full, latency=latency)
     return tuple(Cell(f"cell-{n}", f"made up, number {n}", "healthy", scenario) for n in range(CELLS))
 
 

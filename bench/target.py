@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from bench.states import SLOW_RTT_MS, Reached
 from pyhooks.history import History
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ class Target(Protocol):
 
     def outage(self, rack: str, history: History) -> AbstractContextManager[object]:
         """Takes ``rack`` away for the length of the block, with proof."""
+
+    def state(self, reached: Reached, history: History) -> AbstractContextManager[object]:
+        """Kills and slows brokers for the length of the block, with proof."""
+
+    def without(self, brokers: Sequence[int]) -> str:
+        """Addresses of all brokers but these."""
 
     def manifest(self) -> Mapping[str, Any]:
         """What it is: artifacts, patches, topology, kind of links."""
@@ -82,6 +89,25 @@ class LabTarget:
 
         return registry.applied(self.lab, "kill", Taken.rack(self.lab, rack), history)
 
+    @contextmanager
+    def state(self, reached: Reached, history: History) -> Iterator[None]:
+        """Kills and slows brokers one after the other, and gives them back in the opposite order."""
+        from pyhooks.fault import registry
+        from pyhooks.fault.injection import Target as Taken
+
+        with ExitStack() as stack:
+            for broker in reached.dead:
+                taken = Taken.broker(self.lab, str(broker))
+                stack.enter_context(registry.applied(self.lab, "kill", taken, history))
+            for broker in reached.slow:
+                taken = Taken.broker(self.lab, str(broker))
+                stack.enter_context(registry.applied(self.lab, "slow", taken, history, rtt_ms=SLOW_RTT_MS))
+            yield
+
+    def without(self, brokers: Sequence[int]) -> str:
+        """Addresses of all brokers but these."""
+        return ",".join(node.address for node in self.lab.brokers() if node.node_id not in brokers)
+
     def manifest(self) -> Mapping[str, Any]:
         """The distribution's manifest and the lab's links."""
         from pyhooks.build.distribution import Distribution
@@ -93,7 +119,7 @@ class LabTarget:
         }
 
 
-def attach() -> Target:
+def attach() -> LabTarget:
     """The lab in which this process runs.
 
     Raises:

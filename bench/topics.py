@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from bench.scenarios import Arm
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from bench.plan import Arm, Cell
+from pyhooks.checker.cluster import Requirement
+from pyhooks.cluster import topics
 from pyhooks.cluster.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
+from pyhooks.errors import RackgateError
+from pyhooks.wait import wait_for
+from pyhooks.workload import settings
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+IN_FORCE_S = 20.0
+POLL_S = 0.05
+DELETE_S = 10.0
 
 
 def spec(arm: Arm) -> TopicSpec:
-    """The topic of an arm.
+    """The topic of an arm in the outage phase.
 
     ``min.insync.racks`` is left at its default where the arm does not use it, so that such an arm is what a
     topic on an unpatched Kafka is.
@@ -16,3 +32,56 @@ def spec(arm: Arm) -> TopicSpec:
     if arm.min_insync_racks > 1:
         config[MIN_INSYNC_RACKS] = str(arm.min_insync_racks)
     return TopicSpec(arm.topic, tuple(arm.replicas), config)
+
+
+def of_cell(cell: Cell, session: int) -> list[TopicSpec]:
+    """The topics of a cell, as many as arms; what they ask for is set before each block."""
+    names = [f"{cell.id}-{session}-t{number}" for number in range(1, len(cell.scenario.latency_arms) + 1)]
+    return [TopicSpec(name, cell.replicas, {}) for name in names]
+
+
+def require(client: AdminClient, on: Mapping[str, str], arms: Sequence[Arm], known: dict[str, Requirement]) -> float:
+    """Gives topics the settings of arms, and waits until their brokers that are alive go by them.
+
+    Args:
+        client: see ``pyhooks.cluster.topics.admin``.
+        on: arm to topic.
+        arms: all arms of ``on``.
+        known: what topics ask for already, and afterwards; those that ask for the right thing are left alone.
+
+    Returns:
+        The seconds that it took.
+
+    Raises:
+        RackgateError: refused, or a broker does not tell the new values within ``IN_FORCE_S``.
+    """
+    begun = time.monotonic()
+    wanted = {on[arm.id]: Requirement(arm.min_insync_replicas, arm.min_insync_racks) for arm in arms}
+    changed = {topic: value for topic, value in wanted.items() if known.get(topic) != value}
+    for topic, value in changed.items():
+        known.pop(topic, None)
+        topics.alter(client, topic, {MIN_INSYNC_REPLICAS: str(value.replicas), MIN_INSYNC_RACKS: str(value.racks)})
+    for topic, value in changed.items():
+        wait_for(
+            lambda topic=topic, value=value: settings.ask(client, topic).all_tell(value),  # type: ignore[misc]
+            what=f"the brokers of {topic} to go by {settings.words(value)}",
+            timeout_s=IN_FORCE_S,
+            interval_s=POLL_S,
+        )
+        known[topic] = value
+    return time.monotonic() - begun
+
+
+def delete(client: AdminClient, names: Sequence[str]) -> None:
+    """Deletes topics, and does not wait until their files are gone.
+
+    Raises:
+        RackgateError: the cluster refuses, or does not answer.
+    """
+    from confluent_kafka import KafkaException
+
+    for name, future in client.delete_topics(list(names), operation_timeout=DELETE_S, request_timeout=DELETE_S).items():
+        try:
+            future.result(timeout=2 * DELETE_S)
+        except (KafkaException, TimeoutError) as error:
+            raise RackgateError(f"delete topic {name}: {error}") from error

@@ -22,23 +22,34 @@ def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
     Returns:
         ``about`` (latency, outage, end-to-end), ``word`` (of a closed list), ``subject`` and ``text``.
     """
-    return [*outage(result["outage"]), *latency(result["latency"]), *end_to_end(result["end_to_end"])]
+    many = len(result["cells"]) > 1
+    return [
+        *(outage(result["outage"]) if result["outage"] else []),
+        *(row for cell in result["cells"] for row in latency(cell, named=many)),
+        *end_to_end(result["end_to_end"]),
+    ]
 
 
-def latency(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
-    """One sentence for each candidate and percentile of a cell."""
+def latency(numbers: Mapping[str, Any], *, named: bool = False) -> list[dict[str, str]]:
+    """One sentence for each candidate and judged percentile of a cell.
+
+    Args:
+        numbers: of ``bench.analyse.cells``.
+        named: whether the cell's name is part of the subject.
+    """
     arms = {arm["arm"]: arm for arm in numbers["arms"]}
     rows = numbers["comparisons"]
     controls = {row["at"]: row for row in rows if row["is_control"]}
+    where = f"{numbers['cell']}: " if named else ""
     return [
         {
             "about": "latency",
             "word": row["word"],
-            "subject": f"{_label(arms, row['arm'])} against {_label(arms, row['against'])}, {row['at']}",
+            "subject": f"{where}{_label(arms, row['arm'])} against {_label(arms, row['against'])}, {row['at']}",
             "text": _latency_text(row, controls[row["at"]], arms, numbers["confidence"]),
         }
         for row in rows
-        if not row["is_control"]
+        if not row["is_control"] and row["at"] in numbers["judged"]
     ]
 
 
@@ -51,7 +62,7 @@ def _latency_text(
 ) -> str:
     if row["reason"] == "refused":
         told = [f"{_label(arms, arm)} ({arms[arm]['refused_with']})" for arm in row["refused"]]
-        return f"No record was acknowledged by {' and '.join(told)}, so there is no latency to compare."
+        return f"Records are refused by {' and '.join(told)}, so there is no latency to compare."
     if row["reason"] == "not acknowledged":
         return f"{row['not_acked']:,} measured records were not acknowledged, so the percentiles do not compare."
     if row["reason"] == "missing":
@@ -139,7 +150,9 @@ def end_to_end(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
     if wrong:
         return [_end("broken", subject, f"{', '.join(wrong)}.")]
     none = ", ".join(KIND_WORDS[kind] for kind in KINDS)
-    return [_end("whole", subject, f"None {none}.")]
+    unread = numbers.get("unread", 0)
+    rest = f" {unread:,} more could not be read back, since the run was interrupted." if unread else ""
+    return [_end("whole", subject, f"None {none}.{rest}")]
 
 
 def _end(word: str, subject: str, text: str) -> dict[str, str]:

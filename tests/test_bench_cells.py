@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from bench import analyse, comparisons, quantiles, speed, verdict
 from bench import scenarios as plans
 from bench.comparisons import Measured, compare
+from bench.plan import Cell
 from bench.quantiles import Counts, Wanted
-from bench.scenarios import Cell
 from bench.session import spark_session
 from pyhooks.errors import RackgateError
 
@@ -73,6 +73,19 @@ def test_cells_with_rules_of_their_own_are_refused() -> None:
     other = dataclasses.replace(QUICK, latency=dataclasses.replace(QUICK.latency, alpha=0.5))
     with pytest.raises(ValueError, match="same rules"):
         comparisons.rules_of([one, dataclasses.replace(two, scenario=other)])
+
+
+def test_a_quantile_that_is_not_judged_has_no_word_and_asks_nothing_of_the_others() -> None:
+    one, two = cells(2)
+    some = dataclasses.replace(two, judged=(0.5,))
+    assert comparisons.family_size([one, two]) == 4
+    assert comparisons.family_size([one, some]) == 3
+    rows = compare([measured(one, 1.4), measured(some, 1.4, seed=2)])[1]
+    found = {(row["arm"], row["at"]): (row["word"], row["reason"]) for row in rows}
+    assert found["B", "p50"] == ("slower", "decided")
+    assert found["B", "p99"] == ("undecided", "not judged")
+    assert found["A'", "p99"] == ("equivalent", "decided")
+    assert next(row for row in rows if (row["arm"], row["at"]) == ("B", "p99"))["ratio"]["point"] > 1.2
 
 
 def test_fewer_blocks_than_the_rules_ask_carry_no_word_and_show_their_ratio() -> None:
@@ -167,7 +180,7 @@ def test_an_arm_that_refuses_has_no_latency_and_its_comparisons_say_so(made: dic
     assert said["C"] != "refused"
     told = next(one for one in verdict.latency(numbers) if one["subject"].startswith("M=2, R=2"))
     assert told["word"] == "undecided"
-    assert told["text"].startswith("No record was acknowledged by M=2, R=2 (NOT_ENOUGH_REPLICAS)")
+    assert told["text"].startswith("Records are refused by M=2, R=2 (NOT_ENOUGH_REPLICAS)")
     # Where the baseline refuses, nobody is compared, the control neither.
     without = made["numbers"]["cell-2"]["comparisons"]
     assert {row["reason"] for row in without} == {"refused"}

@@ -15,12 +15,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench import analyse, availability, endtoend, figures, report, verdict
+from bench import analyse, availability, endtoend, figures, report, table, verdict
 from bench import scenarios as plans
 from bench.comparisons import Measured, compare
 from bench.load import SCHEMA
 from bench.pacer import record_key
-from bench.pacing import Slot, latency_slots, outage_slots
+from bench.pacing import Slot, block_slots, outage_slots
+from bench.results import SCHEMA_VERSION
 from bench.run import write
 from bench.session import spark_session
 from pyhooks.errors import RackgateError
@@ -30,12 +31,13 @@ from pyhooks.workload.pacing import NS
 START_NS = 1_000 * NS
 SLOWER = 1.5
 SCENARIO = plans.load("quick")
-SHORTER = {"rate_per_s": 100, "blocks": 6, "slot_s": 2.5, "discard_s": 0.5, "resamples": 500, "min_blocks": 6}
-WARM_UP = {"warmup_rounds": 1, "warmup_rate_per_s": 150}
-SCENARIO = dataclasses.replace(
-    SCENARIO,
-    latency=dataclasses.replace(SCENARIO.latency, **SHORTER, **WARM_UP),  # type: ignore[arg-type]
-)
+SHORTER = {"blocks": 6, "pieces": 4, "piece_s": 0.625, "discard_s": 0.125, "resamples": 500, "min_blocks": 6}
+SHORT = dataclasses.replace(SCENARIO.latency, **SHORTER, warmup_blocks=1)  # type: ignore[arg-type]
+SCENARIO = dataclasses.replace(SCENARIO, latency=SHORT)
+CELL = dataclasses.replace(SCENARIO.cells[0], scenario=SCENARIO)
+SCENARIO = dataclasses.replace(SCENARIO, cells=(CELL,))
+assert SCENARIO.outage is not None
+OUTAGE = SCENARIO.outage
 
 
 def observed(slot: Slot, latency_ms: Any, outcomes: list[str] | None = None, first_offset: int = 0) -> pd.DataFrame:
@@ -44,6 +46,9 @@ def observed(slot: Slot, latency_ms: Any, outcomes: list[str] | None = None, fir
     return pd.DataFrame(
         {
             "run_id": "r",
+            "load": slot.phase,
+            "cell": CELL.id if slot.phase == "latency" else None,
+            "state": CELL.state,
             "phase": slot.phase,
             "block": np.int32(slot.block),
             "arm": slot.arm,
@@ -67,7 +72,8 @@ def latency_rows() -> pd.DataFrame:
     """Two equal arms and one that is slower by half; the whole machine drifts from block to block."""
     random = np.random.default_rng(3)
     frames, offsets = [], dict.fromkeys(("A", "A'", "B"), 0)
-    for slot in latency_slots(SCENARIO):
+    on = {arm.id: arm.topic for arm in SCENARIO.latency_arms}
+    for slot in block_slots(SHORT, on, range(-1, 6), rate_per_s=100, seed="s"):
         level = 2.0 * (1 + 0.5 * math.sin(slot.block)) * (SLOWER if slot.arm == "B" else 1.0)
         if slot.block < 0:
             level *= 50
@@ -79,11 +85,11 @@ def latency_rows() -> pd.DataFrame:
 
 
 def outage_rows() -> pd.DataFrame:
-    """A and B pause until the rack has left the ISR; C answers only after the heal; D as A."""
+    """A and B pause until the rack has left the ISR; D answers only after the heal; E as A."""
     frames = []
-    for slot in outage_slots(SCENARIO):
-        at_s = np.array([slot.intended_ns(index) / NS for index in range(slot.count)])
-        free_s = 62.0 if slot.arm == "C" else 25.0
+    for slot in outage_slots(OUTAGE, SCENARIO.outage_arms):
+        at_s = slot.intended / NS
+        free_s = 62.0 if slot.arm == "D" else 25.0
         held = np.where((at_s >= 15) & (at_s < free_s), free_s - at_s, 0.0)
         frames.append(observed(slot, 2.0 + held * 1000, None, 5000))
     return pd.concat(frames)
@@ -109,7 +115,7 @@ def outage_history() -> list[Event]:
         for arm in SCENARIO.outage_arms:
             isr = [broker for broker in sorted(arm.replicas) if not (away and broker in (3, 4))]
             states[f"{arm.topic}-0"] = {"leader": 1, "isr": isr, "replicas": list(arm.replicas)}
-            refused = arm.id == "C" and away
+            refused = arm.id == "D" and away
             events.append(
                 event(
                     at_s + 0.1, "probe", "produce", "fail" if refused else "ok", topic=arm.topic, seq=half,
@@ -132,7 +138,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
         outage = availability.summarise(spark, raw, outage_history(), SCENARIO, START_NS)
         availability.decide(outage)
         yield {
-            "latency": analyse.latency(raw, SCENARIO),
+            "latency": analyse.cells(raw, SCENARIO.cells)[0],
             "outage": outage,
             "checked": checked(spark, rows),
             "rows": rows,
@@ -160,8 +166,10 @@ def checked(spark: Any, rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
 def result(outcome: dict[str, Any]) -> dict[str, Any]:
     """As the run would write it."""
     whole: dict[str, Any] = {
-        "schema": report.SCHEMA_VERSION,
-        "latency": outcome["latency"],
+        "schema": SCHEMA_VERSION,
+        "cells": [
+            outcome["latency"] | {"seen": {"rate_per_s": 100.0, "isr": [1, 3], "isr_racks": ["a", "b"], "slow": []}}
+        ],
         "outage": outcome["outage"],
         "end_to_end": outcome["checked"]["whole"],
         "notes": ["a note with <angle> brackets"],
@@ -181,6 +189,7 @@ def result(outcome: dict[str, Any]) -> dict[str, Any]:
                 state: [{"source": "clients", "target": "broker-1", "p50_ms": 1.1, "p99_ms": 1.9}]
                 for state in ("idle", "under_load")
             },
+            "rates": {},
             "scenario": SCENARIO.as_json(),
             "took_s": {"whole": 200.0},
         },
@@ -218,7 +227,7 @@ def test_equal_arms_are_equivalent_and_the_slower_one_slower(outcome: dict[str, 
 
 
 def compared(rounds: list[dict[str, Any]], summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    (rows,) = compare([Measured(SCENARIO.cells[0], rounds, summary)])
+    (rows,) = compare([Measured(CELL, rounds, summary)])
     return {row["arm"]: row for row in rows}
 
 
@@ -237,17 +246,17 @@ def test_an_unacknowledged_record_or_a_missing_block_leaves_it_undecided(outcome
 def test_the_outage_is_decided_topic_by_topic(outcome: dict[str, Any]) -> None:
     topics = {topic["arm"]: topic for topic in outcome["outage"]["topics"]}
     did = {arm: topic["behaviour"] for arm, topic in topics.items()}
-    assert did == {"A": "went on", "B": "went on", "C": "was refused", "D": "went on unprotected"}
-    refused = topics["C"]
+    assert did == {"A": "went on", "B": "went on", "D": "was refused", "E": "went on unprotected"}
+    refused = topics["D"]
     assert refused["settled_acked"] == refused["acked_while_away"] == 0
-    assert topics["A"]["acked_while_away"] == pytest.approx(SCENARIO.outage.rate_per_s * (55.1 - 15), abs=2)
+    assert topics["A"]["acked_while_away"] == pytest.approx(OUTAGE.rate_per_s * (55.1 - 15), abs=2)
     assert refused["probe"]["first_refusal_after_s"] == pytest.approx(9.6)
     assert refused["first_ack_after_heal_s"] == pytest.approx(62 - 55.1 + 0.002, abs=0.03)
     assert refused["sent_under_fault_ms"]["max"] == pytest.approx(47_000, rel=0.01)
     assert refused["probe"]["exceptions"] == {"NotEnoughRacksException": 75}
     burst = max(point["acked"] for point in refused["series"])
-    assert burst >= SCENARIO.outage.rate_per_s * 40
-    assert sum(point["acked"] for point in refused["series"]) == SCENARIO.outage.rate_per_s * SCENARIO.outage.total_s
+    assert burst >= OUTAGE.rate_per_s * 40
+    assert sum(point["acked"] for point in refused["series"]) == OUTAGE.rate_per_s * OUTAGE.total_s
 
 
 def test_a_faithful_log_is_whole_and_the_probes_records_are_told_apart(outcome: dict[str, Any]) -> None:
@@ -285,7 +294,7 @@ def test_an_ack_under_the_gate_is_told_in_the_verdict(result: dict[str, Any]) ->
 
 
 def test_a_failed_control_is_named_as_the_reason(result: dict[str, Any]) -> None:
-    changed = json.loads(json.dumps(result["latency"]))
+    changed = json.loads(json.dumps(result["cells"][0]))
     for row in changed["comparisons"]:
         row["word"], row["reason"] = "undecided", "noise" if row["is_control"] else "control"
     assert all("because the control failed" in row["text"] for row in verdict.latency(changed))
@@ -304,7 +313,8 @@ def numbers_of(value: Any) -> Iterator[float]:
 def test_the_report_is_made_from_the_stored_result_alone_and_whole(result: dict[str, Any], tmp_path: Path) -> None:
     write(result, tmp_path)
     page = report.render(report.load(tmp_path), tmp_path).read_text(encoding="utf-8")
-    for name in figures.PICTURES:
+    assert set(figures.pictures(result)) == {"percentiles", "blocks", "timeline"}
+    for name in figures.pictures(result):
         data = (tmp_path / f"{name}.png").read_bytes()
         width, height = struct.unpack(">II", data[16:24])
         assert data[:4] == b"\x89PNG"
@@ -312,7 +322,7 @@ def test_the_report_is_made_from_the_stored_result_alone_and_whole(result: dict[
         assert page.count(f'id="picture-{name}"') == 1
         for look in ("wide", "narrow"):
             assert f'id="{name}-{look}-figure_1"' in page
-    assert page.count("<svg ") == 2 * len(figures.PICTURES)
+    assert page.count("<svg ") == 2 * 3
     assert not re.search(r'(src|href)="(?!#)', page), "the page must not reach out"
     assert "a note with &lt;angle&gt; brackets" in page
     assert not any(colour in page for colour in figures.MARKED.names().values())
@@ -322,6 +332,55 @@ def test_the_report_is_made_from_the_stored_result_alone_and_whole(result: dict[
         assert used in ids
     for row in result["verdicts"]:
         assert row["subject"] in page
+    assert "M=2, R=2" in (tmp_path / "table.md").read_text(encoding="utf-8")
+
+
+def several(result: dict[str, Any]) -> dict[str, Any]:
+    """The same result with a second cell, in which M=3 refuses, and without an outage."""
+    whole: dict[str, Any] = json.loads(json.dumps(result))
+    first = whole["cells"][0]
+    second = json.loads(json.dumps(first)) | {"cell": "isr-2", "state": "isr-2-in-2-racks", "judged": ["p50"]}
+    nothing = {"refused": True, "refused_with": "NotEnoughReplicasException", "curve": None, "pacer_late_ms": None}
+    for arm in second["arms"]:
+        if arm["role"] != "candidate":
+            arm |= nothing | {"intended": 0, "acked": 0, "max_ms": None}
+            arm["percentiles_ms"] = arm["client_percentiles_ms"] = dict.fromkeys(arm["percentiles_ms"])
+    second["rounds"] = [row for row in second["rounds"] if row["arm"] == "B"]
+    for row in second["comparisons"]:
+        row |= {"word": "undecided", "reason": "refused", "refused": ["A"], "ratio": None, "mean_ratio": None}
+        row |= dict.fromkeys(("detectable_ratio", "blocks_needed", "p_equivalent", "p_different"))
+    whole["cells"].append(second)
+    whole["outage"] = None
+    whole["manifest"]["rates"] = {
+        "az3-outside": {"sustained_per_s": 500.0, "kept_up": True, "ended": True,
+                        "steps": [{"rate_per_s": 500.0, "p50_ms": 3.0}, {"rate_per_s": 1000.0, "p50_ms": None}]}
+    }  # fmt: skip
+    whole["verdicts"] = verdict.sentences(whole)
+    return whole
+
+
+def test_a_result_of_several_cells_has_each_cell_s_pictures_and_one_table(
+    result: dict[str, Any], tmp_path: Path
+) -> None:
+    both = several(result)
+    page = report.render(both, tmp_path).read_text(encoding="utf-8")
+    names = {"overview", "percentiles-healthy", "blocks-healthy", "percentiles-isr-2", "blocks-isr-2"}
+    assert {path.stem for path in tmp_path.glob("*.png")} == names == set(figures.pictures(both))
+    assert all(page.count(f'id="picture-{name}"') == 1 for name in names)
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert not re.search(r'(src|href)="(?!#)', page), "the page must not reach out"
+    subjects = [row["subject"] for row in both["verdicts"] if row["about"] == "latency"]
+    # The second cell judges the median alone.
+    assert [subject.split(":")[0] for subject in subjects] == ["healthy", "healthy", "isr-2"]
+    assert "refuses (NotEnoughReplicasException), no latency" in page
+    told = next(row for row in both["verdicts"] if row["subject"].startswith("isr-2"))
+    assert told["text"].startswith("Records are refused by M=3 (NotEnoughReplicasException)")
+    rows = [line for line in table.markdown(both).splitlines() if line.startswith("| ")]
+    assert len(rows) == 1 + 2
+    assert all(line.count("|") == len(table.HEAD) + 1 for line in rows)
+    assert "slower" in rows[1]
+    assert "no latency: M=3 refuses" in rows[2]
 
 
 def test_a_result_that_holds_no_outage_still_makes_a_report(result: dict[str, Any], tmp_path: Path) -> None:

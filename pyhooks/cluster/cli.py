@@ -101,7 +101,16 @@ def _archive(built: Distribution, classpath: str, *, stock: bool) -> str:
 def become(
     topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True
 ) -> NoReturn:
-    """Makes a lab that runs ``command``, and ends with its exit status; does not return.
+    """As ``within``, and ends with the command's exit status; does not return.
+
+    Raises:
+        RackgateError: something needed is missing.
+    """
+    sys.exit(within(topology_name, run_dir, command, bare=bare, stock=stock, user=user))
+
+
+def within(topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True) -> int:
+    """Makes a lab that runs ``command``, takes all of it away, and returns the command's exit status.
 
     Args:
         topology_name: file, or name of a shipped topology.
@@ -117,7 +126,7 @@ def become(
     plan = _plan("run", topology_name, run_dir, bare=bare, stock=stock)
     sys.stdout.flush()
     sys.stderr.flush()
-    sys.exit(labs.run(plan, command, user=user))
+    return labs.run(plan, command, user=user)
 
 
 @lab_app.command(

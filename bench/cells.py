@@ -1,0 +1,211 @@
+"""One cell in one lab: its topics, its state, a warm-up, the blocks that are missing, and the records read back."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from bench import endtoend, pacing, probing, sustain, topics
+from bench.driving import Session
+from bench.plan import Arm, Cell
+from bench.store import WARM_UP
+from pyhooks.cluster import topics as cluster_topics
+from pyhooks.errors import RackgateError
+
+# Estimates in seconds, for the terminal: what a block takes beside its length; topics made, read back and deleted; what
+# a follower that is slowed, or is killed, adds; a probe of all arms, twice.
+BLOCK_S, TOPICS_S, SLOW_S, DEAD_S, EACH_DEAD_S, PROBES_S = 2.2, 11.0, 15.0, 12.0, 15.0, 4.0
+UNDER_LOAD, ROUND_TRIPS_S = "under load", 60.0
+
+
+def planned_s(cell: Cell, blocks: int, *, first: bool, ramp: bool) -> float:
+    """What a cell is expected to take, in seconds.
+
+    Args:
+        cell: which.
+        blocks: how many are missing.
+        first: it is the first one of its lab.
+        ramp: what its lab sustains is still to be found.
+    """
+    plan, reached = cell.scenario.latency, cell.reached
+    block_s = plan.block_s(len(cell.scenario.latency_arms) - len(cell.refusing))
+    seconds = TOPICS_S + PROBES_S + blocks * (block_s + BLOCK_S) + _warm_ups(cell, first=first) * block_s
+    seconds += SLOW_S * len(reached.slow) + (DEAD_S + EACH_DEAD_S * len(reached.dead) if reached.dead else 0.0)
+    if ramp and cell.scenario.ramp:
+        rates = cell.scenario.ramp.rates(cell.setting.record_bytes)
+        seconds += TOPICS_S + len(rates) * (cell.scenario.ramp.step_s + BLOCK_S)
+    return seconds
+
+
+def _warm_ups(cell: Cell, *, first: bool) -> int:
+    plan = cell.scenario.latency
+    return plan.warmup_blocks if first else plan.warmup_blocks_again
+
+
+def rate_of(this: Session, cell: Cell) -> float:
+    """The cell's rate; what its lab sustains is found first if the plan asks for a share of it."""
+    setting = cell.setting
+    if setting.rate_per_s is not None or setting.load_percent is None:
+        return float(setting.rate_per_s or 0)
+    name = sustain.key(cell)
+    if name not in this.store.rates:
+        this.store.add_rate(name, _ramp(this, cell))
+    sustained = float(this.store.rates[name]["sustained_per_s"])
+    return sustained * setting.load_percent / 100
+
+
+def _ramp(this: Session, cell: Cell) -> dict[str, Any]:
+    """Finds what the lab sustains in a cell's setting, on a healthy cluster and a topic of its own."""
+    ramp, arm = cell.scenario.ramp, cell.scenario.role("baseline")
+    if ramp is None:
+        raise RackgateError(f"cell {cell.id}: the plan has no ramp")
+    (spec, *_) = topics.of_cell(replace(cell, id=f"ramp-{cell.id}"), this.number)
+    cluster_topics.create(this.admin, [spec])
+    topics.require(this.admin, {arm.id: spec.name}, [arm], this.known)
+    steps: list[sustain.Step] = []
+    for rate_per_s in ramp.rates(cell.setting.record_bytes):
+        this.steps.tell(f"{cell.id}: does the lab sustain {rate_per_s:g} records/s?")
+        slot = pacing.steady_slot(arm.id, spec.name, rate_per_s=rate_per_s, seconds=ramp.step_s)
+        _, path = this.drive(f"ramp-{cell.id}-{rate_per_s:g}", (slot,), cell=cell)
+        steps.append(sustain.step_of(rate_per_s, this.spark.read.parquet(str(path)).toPandas()))
+        shutil.rmtree(path)
+        if not sustain.keeps_up(steps[-1], steps[0], ramp):
+            break
+    _delete(this, [spec.name])
+    return sustain.found(steps, ramp)
+
+
+def measure(this: Session, cell: Cell) -> None:
+    """Measures the blocks of a cell that are missing, reads their records back, and keeps all of it.
+
+    Raises:
+        RackgateError: the cell's state was not reached or kept, every arm refuses, or a load failed.
+    """
+    rate_per_s = rate_of(this, cell)
+    specs = topics.of_cell(cell, this.number)
+    names = [spec.name for spec in specs]
+    arms = cell.scenario.latency_arms
+    cluster_topics.create(this.admin, specs)
+    topics.require(this.admin, pacing.rotated(arms, names, 0), arms, this.known)
+    reached = cell.reached
+    with this.target.state(reached, this.history):
+        cluster_topics.wait_isrs(this.admin, dict.fromkeys(names, frozenset(reached.isr)))
+        bootstrap = this.target.without(reached.dead)
+        refusing = _probed(this, cell, names, bootstrap)
+        driven = [arm for arm in arms if arm.id not in refusing]
+        if not driven:
+            raise RackgateError(f"cell {cell.id}: every arm refuses: {refusing}")
+        _warm_up(this, cell, names, driven, bootstrap)
+        begun_ns = time.monotonic_ns()
+        settled_s = _blocks(this, cell, names, driven, rate_per_s, bootstrap)
+        ended_ns = time.monotonic_ns()
+        again = _probed(this, cell, names, bootstrap)
+        isrs = {name: state.isr for name, state in cluster_topics.look(this.admin, names).items()}
+    if again != refusing:
+        this.notes.append(f"cell {cell.id}: probes got {refusing} before the blocks and {again} after them")
+    if any(set(isr) != set(reached.isr) for isr in isrs.values()):
+        this.notes.append(f"cell {cell.id}: the ISR was {sorted(reached.isr)} before the blocks and {isrs} after them")
+    this.store.add_cell(
+        cell.id,
+        this.number,
+        {
+            "session": this.number,
+            "rate_per_s": rate_per_s,
+            "isr": list(reached.isr),
+            "isr_racks": sorted({cell.racks[broker] for broker in reached.isr}),
+            "dead": list(reached.dead),
+            "slow": list(reached.slow),
+            "refused": refusing,
+            "expected_to_refuse": sorted(cell.refusing),
+            "usage": this.sampler.usage(begun_ns, ended_ns),
+            "settings_in_force_s": settled_s,
+            "end_to_end": _read_back(this, cell, names),
+        },
+    )
+    this.warm = True
+    _delete(this, names)
+
+
+def _delete(this: Session, names: Sequence[str]) -> None:
+    try:
+        topics.delete(this.admin, names)
+    except RackgateError as error:
+        # They would only take room.
+        this.notes.append(str(error))
+
+
+def _probed(this: Session, cell: Cell, names: Sequence[str], bootstrap: str) -> dict[str, str]:
+    """Which arms refuse, and with what; each is asked for on the topic that has its settings now."""
+    arms = cell.scenario.latency_arms
+    on = pacing.rotated(arms, names, 0)
+    topics.require(this.admin, on, arms, this.known)
+    said = probing.answers(bootstrap, names)
+    return {arm.id: said[on[arm.id]] for arm in arms if said[on[arm.id]]}
+
+
+def _warm_up(this: Session, cell: Cell, names: Sequence[str], driven: Sequence[Arm], bootstrap: str) -> None:
+    plan = cell.scenario.latency
+    blocks = range(-_warm_ups(cell, first=not this.warm), 0)
+    if not blocks:
+        return
+    this.steps.tell(f"{cell.id}: warm-up")
+    on = pacing.rotated(cell.scenario.latency_arms, names, 0)
+    slots = _slots(cell, on, driven, blocks, plan.warmup_rate_per_s)
+    pool = ThreadPoolExecutor(1)
+    try:
+        # Under load, where it harms nothing.
+        asked = None if UNDER_LOAD in this.round_trips else pool.submit(this.target.round_trips)
+        _, path = this.drive(f"{cell.id}-warmup", slots, cell=cell, bootstrap=bootstrap)
+        if asked is not None:
+            this.round_trips[UNDER_LOAD] = asked.result(timeout=ROUND_TRIPS_S)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    if this.store.warm_up(cell.id) is None:
+        this.store.keep(path, cell.id, f"{WARM_UP}.{this.number}")
+    else:
+        shutil.rmtree(path)
+
+
+def _slots(
+    cell: Cell, on: Mapping[str, str], driven: Sequence[Arm], blocks: Sequence[int], rate_per_s: float
+) -> tuple[pacing.Slot, ...]:
+    return pacing.block_slots(
+        cell.scenario.latency,
+        {arm.id: on[arm.id] for arm in driven},
+        blocks,
+        rate_per_s=rate_per_s,
+        seed=f"{cell.scenario.seed}/{cell.id}",
+    )
+
+
+def _blocks(
+    this: Session, cell: Cell, names: Sequence[str], driven: Sequence[Arm], rate_per_s: float, bootstrap: str
+) -> float | None:
+    """Measures what is missing; returns the longest time that a change of settings took, in seconds."""
+    arms, missing = cell.scenario.latency_arms, this.store.missing(cell)
+    longest: float | None = None
+    for number, block in enumerate(missing):
+        this.steps.tell(f"{cell.id}: block {block + 1} of {cell.scenario.latency.blocks}", number / len(missing))
+        on = pacing.rotated(arms, names, block)
+        took_s = topics.require(this.admin, on, arms, this.known)
+        longest = max(took_s, longest or 0.0)
+        slots = _slots(cell, on, driven, [block], rate_per_s)
+        _, path = this.drive(f"{cell.id}-{block:03d}", slots, cell=cell, bootstrap=bootstrap)
+        this.store.keep(path, cell.id, f"{block:03d}.{this.number}")
+    return longest
+
+
+def _read_back(this: Session, cell: Cell, names: list[str]) -> dict[str, Any] | None:
+    """Acked records of this session's blocks against the topics; None if it measured none."""
+    paths = [str(path) for path in this.store.kept(cell.id, this.number).values()]
+    warm = this.store.raw / cell.id / f"{WARM_UP}.{this.number}"
+    paths += [str(warm)] if warm.exists() else []
+    if not paths:
+        return None
+    this.steps.tell(f"{cell.id}: records read back")
+    raw = this.spark.read.parquet(*paths)
+    return endtoend.check(raw, endtoend.read_back(this.spark, this.target.bootstrap, names), this.store.run_id)

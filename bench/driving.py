@@ -1,0 +1,194 @@
+"""What the loads of one lab share, and how a load is driven: as a Spark job that ends in a folder of observations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench import pacing
+from bench.load import LATE, Load, observations
+from bench.machine import Sampler
+from bench.plan import Cell, Scenario
+from bench.progress import Steps
+from bench.store import Store
+from bench.target import Target
+from pyhooks.checker.cluster import Requirement
+from pyhooks.errors import RackgateError
+from pyhooks.history import History
+from pyhooks.wait import wait_for
+from pyhooks.workload.pacing import NS
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+    from pyspark.sql import SparkSession
+
+# From asking Spark for a load to its first record: clients must be ready by then. A load that was not is given more.
+LEAD_S = 1.0
+MOST_LEAD_S = 16.0
+# Of loads that can't be repeated, and must not be late on a busy machine, either.
+SURE_LEAD_S = 6.0
+# Spark's way of writing a load's observations after the last record.
+WRITE_S = 60.0
+
+
+class LateError(RackgateError):
+    """A load's tasks were not ready at the start of its schedule, and it sent nothing, or not all."""
+
+
+@dataclass
+class Session:
+    """What the loads of one lab share.
+
+    Attributes:
+        target: the cluster.
+        scenario: the plan.
+        store: what the run keeps.
+        number: of the session.
+        spark: the Spark session.
+        admin: for topics.
+        history: of the lab.
+        steps: for the terminal.
+        sampler: of the machine's use.
+        warm: whether a cell of this lab has been measured already.
+        lead_s: from asking for a load to its first record.
+        known: what topics ask for.
+        round_trips: measured between places: ``idle`` and ``under load``.
+        notes: what went wrong and did not end the run.
+    """
+
+    target: Target
+    scenario: Scenario
+    store: Store
+    number: int
+    spark: SparkSession
+    admin: AdminClient
+    history: History
+    steps: Steps
+    sampler: Sampler
+    warm: bool = False
+    lead_s: float = LEAD_S
+    known: dict[str, Requirement] = field(default_factory=dict)
+    round_trips: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def load(
+        self, name: str, slots: tuple[pacing.Slot, ...], start_ns: int, *, cell: Cell | None = None, bootstrap: str = ""
+    ) -> Load:
+        """A load as a task gets it.
+
+        Args:
+            name: of the load; the session's number is added to it.
+            slots: the schedule.
+            start_ns: of it, on the monotonic clock.
+            cell: in whose setting it is driven; without one in that of the first cell, by librdkafka.
+            bootstrap: addresses of brokers, if not of all.
+        """
+        setting = (cell or self.scenario.cells[0]).setting
+        client = setting.client if cell else "confluent"
+        config = self.scenario.java if client == "java" else self.scenario.client
+        return Load(
+            run_id=self.store.run_id,
+            name=f"{name}.{self.number}",
+            cell=cell.id if cell else None,
+            state=cell.state if cell else "outage",
+            bootstrap=bootstrap or self.target.bootstrap,
+            client=client,
+            config={**config, "linger.ms": setting.linger_ms if cell else 0},
+            record_bytes=setting.record_bytes,
+            seed=self.scenario.seed,
+            flush_s=self.scenario.flush_s,
+            tasks=self.scenario.tasks,
+            start_ns=start_ns,
+            slots=slots,
+        )
+
+    @contextmanager
+    def driven(self, load: Load, path: Path) -> Iterator[Future[None]]:
+        """Drives a load while the block runs, and waits, bounded, for its end.
+
+        Args:
+            load: which.
+            path: for its observations.
+
+        Raises:
+            LateError: its tasks were not ready in time.
+            RackgateError: it failed, or did not end in time.
+        """
+        self.history.note("load", load.name, "info", step="start", start_ns=load.start_ns, slots=len(load.slots))
+        frame = observations(self.spark, load)
+        pool = ThreadPoolExecutor(1)
+        done = pool.submit(frame.write.parquet, str(path))
+        end_ns = load.start_ns + pacing.length_ns(load.slots)
+        try:
+            yield done
+            left_s = max(0.0, (end_ns - time.monotonic_ns()) / NS)
+            timeout_s = left_s + self.scenario.flush_s + WRITE_S
+            wait_for(
+                lambda: done.done() or None, what=f"the end of load {load.name}", timeout_s=timeout_s, interval_s=0.03
+            )
+            raise_failure(done)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            self.spark.sparkContext.cancelAllJobs()
+            raise
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+        self.history.note("load", load.name, "info", step="end")
+
+    def drive(self, name: str, slots: tuple[pacing.Slot, ...], *, cell: Cell, bootstrap: str = "") -> tuple[Load, Path]:
+        """Drives a load to its end, anew with more time if its tasks were not ready; returns it and its observations.
+
+        Raises:
+            RackgateError: it failed, or was late though it had ``MOST_LEAD_S``.
+        """
+        while True:
+            start_ns = time.monotonic_ns() + round(self.lead_s * NS)
+            # A record of a load that was given up must not be taken for one of the load that stands for it.
+            load = self.load(f"{name}-{start_ns // 1_000_000}", slots, start_ns, cell=cell, bootstrap=bootstrap)
+            path = self.store.unfinished(load.name)
+            try:
+                with self.driven(load, path):
+                    pass
+            except LateError:
+                if self.lead_s >= MOST_LEAD_S:
+                    raise
+                self.lead_s *= 2
+            else:
+                return load, path
+
+
+def raise_failure(done: Future[None]) -> None:
+    """Raises what ended a load, if it has ended badly.
+
+    Raises:
+        LateError: its tasks were not ready in time.
+        RackgateError: a task failed; its words are in the message, Spark's in the detail.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    if not done.done():
+        return
+    try:
+        done.result()
+    except (PySparkException, Py4JError) as error:
+        words = [line.strip() for line in str(error).splitlines() if "Error: " in line]
+        kind = LateError if any(LATE in line for line in words) else RackgateError
+        raise kind(f"the load failed: {words[0] if words else 'see below'}", detail=str(error)) from error
+
+
+def pause_until(at_ns: int, done: Future[None], what: str) -> None:
+    """Waits until a moment of the schedule; a load that fails meanwhile ends the wait with its error."""
+
+    def reached() -> bool | None:
+        raise_failure(done)
+        return time.monotonic_ns() >= at_ns or None
+
+    left_s = max(0.0, (at_ns - time.monotonic_ns()) / NS)
+    wait_for(reached, what=what, timeout_s=left_s + 10, interval_s=0.02)

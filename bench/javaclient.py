@@ -1,0 +1,64 @@
+"""The patched Java producer behind the pacer's ``Client``: its own clock tells when a record had ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from functools import partial
+
+from bench.pacer import Failure, Told
+from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.producer import Producer, Sent
+
+# Of what is open when the last acknowledgements have been waited for.
+GIVE_UP_S = 0.5
+
+
+class JavaClient:
+    """A Java producer of this process's JVM; used from one thread.
+
+    Args:
+        bootstrap: addresses of brokers.
+        config: the producer's, beside the addresses.
+        topics: that it will send to; it learns of them before the first record.
+
+    Raises:
+        JavaError: a property is refused, or nobody tells of a topic.
+    """
+
+    def __init__(self, bootstrap: str, config: Mapping[str, str], topics: list[str]) -> None:
+        self._producer = Producer(bootstrap, config, close_timeout_s=GIVE_UP_S)
+        self._open: set[Future[Sent]] = set()
+        for topic in topics:
+            self._producer.learn(topic)
+
+    def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Callable[..., None]) -> None:
+        """Hands over a record; ``on_delivery`` hears of its end in the producer's own thread."""
+        future = self._producer.send_batch(topic, [value], keys=[key])
+        self._open.add(future)
+        future.add_done_callback(partial(self._ended, on_delivery))
+
+    def _ended(self, on_delivery: Callable[..., None], future: Future[Sent]) -> None:
+        self._open.discard(future)
+        if (lost := future.exception()) is not None:
+            on_delivery(Failure(type(lost).__name__), None)
+            return
+        sent = future.result()
+        answer = sent.answer(0)
+        if isinstance(answer, JavaError):
+            on_delivery(Failure(answer.java_class.rsplit(".", 1)[-1]), None)
+            return
+        done_ns = int(sent.done_ns[0])
+        on_delivery(None, Told(answer.partition, answer.offset, done_ns, done_ns - int(sent.sent_ns[0])))
+
+    def flush(self, timeout: float) -> int:
+        """Waits at most ``timeout`` seconds for the ends of all records; returns how many are open."""
+        return len(wait(self._open.copy(), timeout).not_done)
+
+    def purge(self) -> None:
+        """Closes the producer: what is open ends."""
+        self._producer.close()
+
+    def close(self) -> None:
+        """Closes the producer; twice is the same as once."""
+        self._producer.close()

@@ -1,0 +1,61 @@
+"""Where a cell is measured: its topology, and the links between its sites."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pyhooks.cluster import labs, topology, wire
+from pyhooks.cluster.topology import Node, Topology
+
+# Added round trip in ms. Availability zones of one region are 0.5 to 1 ms apart.
+LINKS = {"none": 0.0, "az": 1.0, "far": 20.0}
+
+
+def rtt_ms(link: str, *, netem: bool) -> float:
+    """The round trip that this machine can give a link: at least 2 ms where the kernel has no netem, or none."""
+    asked = LINKS[link]
+    return asked if netem or not asked else max(asked, wire.VDE_LEAST_MS)
+
+
+def text(wanted: Topology, link: str, *, netem: bool) -> str:
+    """A topology as a file, with all of its links made alike.
+
+    Args:
+        wanted: sites, nodes and their settings.
+        link: of ``LINKS``.
+        netem: whether the kernel delays packets by itself.
+    """
+    lines = [f'name = "{wanted.name}-{link}"']
+    for site in wanted.sites:
+        lines += ["", "[[site]]", f'name = "{site.name}"', f"client = {json.dumps(site.client)}"]
+        for key, role in (("brokers", "broker"), ("controllers", "controller"), ("combined", "combined")):
+            if ids := _ids(site.nodes, role):
+                lines.append(f"{key} = {json.dumps(ids)}")
+    lines += ["", "[links]", f"rtt_ms = {rtt_ms(link, netem=netem):g}"]
+    for key, heap_mb, properties in (
+        ("brokers", wanted.broker_heap_mb, wanted.broker_properties),
+        ("controllers", wanted.controller_heap_mb, wanted.controller_properties),
+    ):
+        lines += ["", f"[{key}]", f"heap_mb = {heap_mb}"]
+        if properties:
+            lines.append(f"[{key}.properties]")
+            lines += [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in properties.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _ids(nodes: tuple[Node, ...], role: str) -> list[int]:
+    return [node.node_id for node in nodes if node.role == role]
+
+
+def write(name: str, link: str, folder: Path) -> Path:
+    """Writes the topology of a lab below ``folder``; returns the file.
+
+    Raises:
+        RackgateError: there is no such topology.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{Path(name).stem}-{link}.toml"
+    netem = wire.has_netem(labs.way().words)
+    file.write_text(text(topology.load(topology.find(name)), link, netem=netem), encoding="utf-8")
+    return file

@@ -1,0 +1,41 @@
+"""Whether topics take records: one attempt each by a Java producer, which never tries again and so hides no refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.availability import REFUSALS
+from pyhooks.errors import RackgateError
+from pyhooks.jvm.producer import Producer
+
+ANSWER_S = 20.0
+TRIES = 3
+CONFIG = {
+    "acks": "all",
+    "retries": "0",
+    "enable.idempotence": "false",
+    "linger.ms": "0",
+    "request.timeout.ms": "8000",
+    "delivery.timeout.ms": "9000",
+    "max.block.ms": "9000",
+}
+
+
+def answers(bootstrap: str, topics: Sequence[str]) -> dict[str, str]:
+    """What topics say to a record: the gate's exception without its package, or an empty text if they take it.
+
+    Raises:
+        RackgateError: a topic neither takes it nor refuses it by its gate.
+    """
+    with Producer(bootstrap, CONFIG, close_timeout_s=ANSWER_S) as producer:
+        return {topic: _answer(producer, topic) for topic in topics}
+
+
+def _answer(producer: Producer, topic: str) -> str:
+    said = ""
+    for _ in range(TRIES):
+        sent = producer.send_batch(topic, [b"probe"], keys=[b"probe"]).result(timeout=ANSWER_S)
+        said = sent.errors[0].java_class.rsplit(".", 1)[-1] if sent.errors else ""
+        if not said or said in REFUSALS:
+            return said
+    raise RackgateError(f"a probe of topic {topic} got {said} {TRIES} times, which is neither an ack nor a refusal")

@@ -1,0 +1,130 @@
+"""From what a run kept to its result: all cells analysed together, what labs were, how the numbers came to be."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from bench import analyse, endtoend, machine
+from bench.plan import Cell, Scenario
+from bench.store import OUTAGE, Store
+from pyhooks.process import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bench.driving import Session
+
+SCHEMA_VERSION = 3
+
+
+def add_session(this: Session, place: tuple[str, str], racks: dict[int, str]) -> None:
+    """Keeps what a lab is, as far as its session has come."""
+    this.store.add_session(
+        this.number,
+        {
+            "place": "/".join(place),
+            "racks": {str(broker): rack for broker, rack in sorted(racks.items())},
+            "round_trips": this.round_trips,
+            "notes": this.notes,
+            "took_s": this.steps.took_s,
+            "target": dict(this.target.manifest()),
+        },
+    )
+
+
+def analysed(spark: SparkSession, scenario: Scenario, store: Store) -> dict[str, Any]:
+    """The numbers of all cells and of the outage phase."""
+    seen = {cell.id: store.cell(cell.id) for cell in scenario.cells}
+    refusals = {
+        (cell, arm): str(why)
+        for cell, sessions in seen.items()
+        for one in sessions
+        for arm, why in one["refused"].items()
+    }
+    raw = analyse.read_raw(spark, store.raw)
+    numbers = analyse.cells(raw, scenario.cells, refusals)
+    outage = store.outage
+    checks = [one["end_to_end"] for sessions in seen.values() for one in sessions if one["end_to_end"]]
+    checks += [outage["end_to_end"]] if outage else []
+    together = endtoend.together(checks, store.run_id)
+    together["unread"] = _unread(raw, {(cell, one["session"]) for cell in seen for one in seen[cell]})
+    notes = [note for session in store.sessions for note in session["notes"]] + (outage["notes"] if outage else [])
+    for cell in scenario.cells:
+        notes += _told(cell, seen[cell.id], store)
+    usage = {cell: sessions[-1]["usage"] for cell, sessions in seen.items() if sessions}
+    return {
+        "schema": SCHEMA_VERSION,
+        "cells": [one | {"seen": _seen(seen[one["cell"]])} for one in numbers],
+        "outage": outage["numbers"] if outage else None,
+        "end_to_end": together,
+        "usage": usage | ({OUTAGE: outage["usage"]} if outage else {}),
+        "notes": notes,
+    }
+
+
+def _unread(raw: DataFrame, checked: set[tuple[str, int]]) -> int:
+    """Acknowledged records of blocks whose lab ended before they could be read back.
+
+    Args:
+        raw: all observations; the names of their loads end with the number of the session.
+        checked: the cells and sessions of which records were read back.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    session = F.element_at(F.split("load", r"\."), -1).cast("int").alias("session")
+    rows = raw.where("cell is not null and outcome = 'acked'").groupBy("cell", session).agg(F.count("*").alias("n"))
+    return sum(row["n"] for row in rows.collect() if (row["cell"], row["session"]) not in checked)
+
+
+def _told(cell: Cell, sessions: list[dict[str, Any]], store: Store) -> list[str]:
+    """What is to be said of a cell beside its numbers."""
+    told = []
+    for one in sessions:
+        other = set(one["refused"]) ^ set(one["expected_to_refuse"])
+        if other:
+            told.append(f"cell {cell.id}: whether arms {', '.join(sorted(other))} refuse is otherwise than expected")
+    measured = {int(path.name.split(".")[1]) for path in store.kept(cell.id).values()}
+    if len(measured) > 1:
+        told.append(f"cell {cell.id}: its blocks were measured in {len(measured)} labs, since the run was interrupted")
+    return told
+
+
+def _seen(sessions: list[dict[str, Any]]) -> dict[str, Any]:
+    """What was seen of a cell, of its last session, without what is told elsewhere."""
+    last = sessions[-1] if sessions else {}
+    return {name: value for name, value in last.items() if name not in ("end_to_end", "usage")}
+
+
+def manifest(scenario: Scenario, store: Store, *, master: str, command: str) -> dict[str, Any]:
+    """By what, on what and how the numbers came to be."""
+    sessions = store.sessions
+    target = sessions[-1]["target"]
+    java = run(["java", "--version"], what="ask Java for its version").splitlines()[0]
+    round_trips = {f"{one['place']}, {state}": rows for one in sessions for state, rows in one["round_trips"].items()}
+    begun = datetime.fromisoformat(store.run["started"])
+    steps: dict[str, float] = {}
+    for one in sessions:
+        for name, seconds in one["took_s"].items():
+            steps[name] = steps.get(name, 0.0) + seconds
+    return {
+        "run_id": store.run_id,
+        "started": store.run["started"],
+        "command": command,
+        "master": master,
+        "machine": machine.describe(),
+        "versions": machine.versions(java, target.get("distribution", {})),
+        "racks": sessions[0]["racks"],
+        "round_trips": round_trips,
+        "rates": store.rates,
+        "scenario": scenario.as_json(),
+        "labs": [
+            {"place": one["place"], "links": one["target"]["links"], "topology": one["target"]["topology"]}
+            for one in sessions
+        ],
+        "distribution": target["distribution"],
+        "links": target["links"],
+        # Labs, and time between an interrupt and the next start, included.
+        "took_s": steps | {"whole": time.time() - begun.timestamp()},
+    }

@@ -1,0 +1,211 @@
+"""What a run keeps while it lasts, so that one that was interrupted goes on: finished blocks, rates, what was seen.
+
+    run.json                    the run's name, plan and build; ``done`` when its results are written
+    rates.json                  the load that labs were found to sustain
+    raw/CELL/BLOCK.SESSION/     observations of a finished block (``warmup.SESSION`` of the warm-up), Parquet
+    raw/outage/                 those of the outage phase
+    cells/CELL.SESSION.json     what else was seen of a cell in one lab; ``outage.json`` of the outage phase
+    labs/SESSION/               logs and history of a lab; ``session.json`` in it says what lab it was
+    unfinished/                 what is being written
+
+A *session* is one lab. A folder gets its name in ``raw`` when all of it is there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from bench.plan import Cell, Scenario
+from pyhooks.errors import RackgateError
+
+OUTAGE, WARM_UP = "outage", "warmup"
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folder of a run.
+
+    Attributes:
+        folder: of it.
+    """
+
+    folder: Path
+
+    @property
+    def raw(self) -> Path:
+        """Observations of finished blocks."""
+        return self.folder / "raw"
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """``run.json``; empty if there is none."""
+        return _read(self.folder / "run.json")
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run."""
+        return str(self.run["run_id"])
+
+    @property
+    def rates(self) -> dict[str, Any]:
+        """What labs were found to sustain, by ``bench.sustain.key``."""
+        return _read(self.folder / "rates.json")
+
+    def add_rate(self, key: str, found: Mapping[str, Any]) -> None:
+        """Keeps what a lab sustains."""
+        _write(self.folder / "rates.json", self.rates | {key: dict(found)})
+
+    def done(self) -> None:
+        """Notes that the results are written: the next run begins anew."""
+        _write(self.folder / "run.json", self.run | {"done": True})
+
+    # -- blocks ---------------------------------------------------------------------------------------------------
+
+    def unfinished(self, name: str) -> Path:
+        """An empty place for what is about to be written."""
+        path = self.folder / "unfinished" / name
+        shutil.rmtree(path, ignore_errors=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def keep(self, path: Path, *where: str) -> None:
+        """Gives what was written its place in ``raw``."""
+        target = self.raw.joinpath(*where)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
+
+    def kept(self, cell: str, session: int | None = None) -> dict[int, Path]:
+        """The finished blocks of a cell, of one session or of all."""
+        found = {}
+        for path in (self.raw / cell).glob("*.*"):
+            block, _, own = path.name.partition(".")
+            if block != WARM_UP and session in (None, int(own)):
+                found[int(block)] = path
+        return dict(sorted(found.items()))
+
+    def warm_up(self, cell: str) -> Path | None:
+        """The warm-up of a cell that is kept, if any is."""
+        return next(iter((self.raw / cell).glob(f"{WARM_UP}.*")), None)
+
+    def missing(self, cell: Cell) -> list[int]:
+        """The blocks of a cell that are still to be measured."""
+        kept = self.kept(cell.id)
+        return [block for block in range(cell.scenario.latency.blocks) if block not in kept]
+
+    # -- what else was seen ---------------------------------------------------------------------------------------
+
+    def add_cell(self, cell: str, session: int, seen: Mapping[str, Any]) -> None:
+        """Keeps what a session saw of a cell."""
+        _write(self.folder / "cells" / f"{cell}.{session}.json", seen)
+
+    def cell(self, cell: str) -> list[dict[str, Any]]:
+        """What sessions saw of a cell, in their order."""
+        files = (self.folder / "cells").glob(f"{cell}.*.json")
+        return [_read(file) for file in sorted(files, key=lambda file: int(file.name.split(".")[1]))]
+
+    @property
+    def outage(self) -> dict[str, Any]:
+        """What was found in the outage phase; empty if it is still to be done."""
+        return _read(self.folder / "outage.json")
+
+    def add_outage(self, found: Mapping[str, Any]) -> None:
+        """Keeps what was found in the outage phase."""
+        _write(self.folder / "outage.json", found)
+
+    # -- labs -----------------------------------------------------------------------------------------------------
+
+    def next_session(self) -> int:
+        """The number of the next lab."""
+        return 1 + max((int(path.name) for path in (self.folder / "labs").glob("*")), default=0)
+
+    def lab(self, session: int) -> Path:
+        """Folder of a lab."""
+        return self.folder / "labs" / str(session)
+
+    def add_session(self, session: int, seen: Mapping[str, Any]) -> None:
+        """Keeps what a lab is."""
+        _write(self.lab(session) / "session.json", seen)
+
+    @property
+    def sessions(self) -> list[dict[str, Any]]:
+        """What the labs were, in their order; one that did not come up is not among them."""
+        files = sorted((self.folder / "labs").glob("*/session.json"), key=lambda file: int(file.parent.name))
+        return [_read(file) for file in files]
+
+    # -- what is left ---------------------------------------------------------------------------------------------
+
+    def pending(self, scenario: Scenario, place: tuple[str, str]) -> list[Cell]:
+        """The cells of a place of which something is still to be measured."""
+        own = [cell for cell in scenario.cells if cell.place == place]
+        return [cell for cell in own if self.missing(cell) or not self.cell(cell.id)]
+
+    def outage_is_due(self, scenario: Scenario, place: tuple[str, str]) -> bool:
+        """Whether the outage phase is still to be done, in a lab of this place."""
+        return scenario.outage is not None and place == scenario.places[0] and not self.outage
+
+    def places(self, scenario: Scenario) -> list[tuple[str, str]]:
+        """The places in which something is still to be measured, in their order."""
+        return [
+            place for place in scenario.places if self.pending(scenario, place) or self.outage_is_due(scenario, place)
+        ]
+
+
+def begin(folder: Path, scenario: Scenario, *, started: datetime, build: str, fresh: bool) -> tuple[Store, bool]:
+    """The store of a run that begins, or of one that was interrupted and goes on.
+
+    Args:
+        folder: of the run.
+        scenario: its plan.
+        started: now, from which a run that begins has its name.
+        build: what is measured, such as the hash of a patch series.
+        fresh: throws away what an interrupted run has left.
+
+    Returns:
+        The store, and whether it is that of a run that goes on.
+
+    Raises:
+        RackgateError: an interrupted run of another plan or build has finished blocks.
+    """
+    store = Store(folder)
+    plan = json.loads(json.dumps(scenario.as_json()))
+    found = store.run
+    if found and not found.get("done") and not fresh:
+        if found["plan"] == plan and found["build"] == build:
+            return store, True
+        if any(store.raw.glob("*/*")):
+            what = "plan" if found["plan"] != plan else "build"
+            raise RackgateError(
+                f"{folder}: holds blocks of an interrupted run of another {what}: throw them away with --fresh, or give"
+                " this run a folder of its own with --out"
+            )
+    if folder.exists():
+        # no old event or observation shall be taken for a new one
+        shutil.rmtree(folder)
+    run_id = started.strftime("%Y%m%d-%H%M%S")
+    begun = {"run_id": run_id, "started": started.isoformat(timespec="seconds"), "plan": plan, "build": build}
+    _write(folder / "run.json", begun)
+    return store, False
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except json.JSONDecodeError as error:
+        raise RackgateError(f"{path}: not JSON: {error}; begin anew with --fresh") from error
+    return dict(found)
+
+
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes a file all at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = path.with_suffix(".new")
+    whole.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    whole.replace(path)

@@ -1,0 +1,99 @@
+"""The cells of a result as one table: for the page, and as Markdown that another document can take over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bench.settings import CLIENT_WORDS, SIZE_WORDS
+from bench.states import STATES
+from bench.verdict import spread
+
+HEAD = (
+    "cell",
+    "state",
+    "link",
+    "load",
+    "record, linger, client",
+    "against M=3",
+    "p50: ratio, word",
+    "p99: ratio, word",
+    "told from 1 at p50 / p99",
+    "median pacer lateness",
+)
+NONE = "\N{EN DASH}"
+
+
+def rows(result: Mapping[str, Any]) -> list[list[str]]:
+    """One row for each cell and candidate, in the columns of ``HEAD``."""
+    found = []
+    for cell in result["cells"]:
+        candidates = list(dict.fromkeys(row["arm"] for row in cell["comparisons"] if not row["is_control"]))
+        labels = {arm["arm"]: arm["label"] for arm in cell["arms"]}
+        for arm in candidates:
+            by_name = {row["at"]: row for row in cell["comparisons"] if row["arm"] == arm}
+            found.append(
+                [
+                    *_where(cell),
+                    labels.get(arm, arm),
+                    _word(by_name["p50"], cell),
+                    _word(by_name["p99"], cell),
+                    " / ".join(_detectable(by_name[name]) for name in ("p50", "p99")),
+                    _late(cell, arm),
+                ]
+            )
+    return found
+
+
+def _where(cell: Mapping[str, Any]) -> list[str]:
+    setting, seen = cell["setting"], cell.get("seen", {})
+    rate = seen.get("rate_per_s")
+    load = f"{rate:,.0f}/s" if rate else ""
+    if setting["load_percent"]:
+        load = f"{setting['load_percent']} %" + (f" = {load}" if load else "")
+    client = CLIENT_WORDS[setting["client"]]
+    what = f"{SIZE_WORDS[setting['record_bytes']]}, {setting['linger_ms']} ms, {client}"
+    return [cell["cell"], STATES[cell["state"]].text, setting["link"], load or NONE, what]
+
+
+def _word(row: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
+    if row["refused"]:
+        labels = {arm["arm"]: arm["label"] for arm in cell["arms"]}
+        return f"no latency: {', '.join(labels.get(arm, arm) for arm in row['refused'])} refuses"
+    if row["ratio"] is None:
+        return f"undecided ({row['reason']})"
+    word = "not judged" if row["reason"] == "not judged" else row["word"]
+    why = f" ({row['reason']})" if word == "undecided" else ""
+    return f"{spread(row['ratio'])}, {word}{why}"
+
+
+def _detectable(row: Mapping[str, Any]) -> str:
+    return NONE if row["detectable_ratio"] is None else f"{row['detectable_ratio']:.3g}"
+
+
+def _late(cell: Mapping[str, Any], arm: str) -> str:
+    late = next((one["pacer_late_ms"] for one in cell["arms"] if one["arm"] == arm), None)
+    return NONE if late is None else f"{late['p50']:.2g} ms"
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """The table with what is needed to read it, as Markdown."""
+    manifest = result["manifest"]
+    lines = [
+        f"Produce latency with `min.insync.racks`, Kafka {manifest['versions']['kafka']}, run {manifest['run_id']}:"
+        f" `{manifest['command']}`.",
+        "",
+        "| " + " | ".join(HEAD) + " |",
+        "|" + "---|" * len(HEAD),
+        *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows(result)),
+        "",
+    ]
+    first = result["cells"][0]
+    bands = ", ".join(f"±{band:.0%} at {name}" for name, band in first["bands"].items())
+    lines += [
+        f"Ratios to M=3 with {first['confidence']:.0%} intervals over blocks; equivalent within {bands}; all words of"
+        f" the run are one family of {first['family']} comparisons. `told from 1`: the smallest ratio that would have"
+        " been told from 1. A word stands only where two equal arms, the control, came out equivalent.",
+        "",
+    ]
+    return "\n".join(lines)

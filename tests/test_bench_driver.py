@@ -1,0 +1,362 @@
+"""The driver of a cell, with a cluster and a Spark that only note what they are asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench import cells, endtoend, javaclient, load, pacer, pacing, probing, scenarios, store, sustain, topics
+from bench.driving import MOST_LEAD_S, LateError, Session
+from bench.javaclient import JavaClient
+from bench.pacing import Slot
+from bench.plan import Cell, Scenario
+from bench.states import Reached
+from pyhooks.checker.cluster import Requirement
+from pyhooks.cluster import topics as cluster_topics
+from pyhooks.cluster.topics import State
+from pyhooks.errors import RackgateError
+from pyhooks.history import History
+from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.producer import Sent
+from pyhooks.workload import settings
+from pyhooks.workload.settings import Told
+
+FULL = scenarios.load("full")
+
+
+def cell_of(name: str) -> Cell:
+    return next(cell for cell in FULL.cells if cell.id == name)
+
+
+class FakeTarget:
+    bootstrap = "all"
+
+    def __init__(self) -> None:
+        self.states: list[Reached | str] = []
+
+    def round_trips(self) -> list[dict[str, Any]]:
+        return [{"source": "clients"}]
+
+    @contextlib.contextmanager
+    def state(self, reached: Reached, history: History) -> Iterator[None]:  # noqa: ARG002 - as the real one
+        self.states.append(reached)
+        yield
+        self.states.append("healed")
+
+    def without(self, brokers: Sequence[int]) -> str:
+        return f"without {sorted(brokers)}"
+
+
+class FakeSession(Session):
+    """Writes an empty folder for each load; some of the first loads can be late or fail."""
+
+    driven_slots: list[tuple[str, tuple[Slot, ...], str]]
+
+    def drive(self, name: str, slots: tuple[Slot, ...], *, cell: Cell, bootstrap: str = "") -> tuple[Any, Path]:
+        self.driven_slots.append((name, slots, bootstrap))
+        path = self.store.unfinished(name)
+        path.mkdir()
+        return self.load(name, slots, 0, cell=cell, bootstrap=bootstrap), path
+
+
+@pytest.fixture
+def this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSession:
+    """A session on a cluster whose gate does what it should."""
+    kept, _ = store.begin(tmp_path / "run", FULL, started=datetime(2026, 1, 1, tzinfo=UTC), build="b", fresh=False)
+    for cell in FULL.cells:
+        kept.add_rate(sustain.key(cell), {"sustained_per_s": 1000.0})
+    session = FakeSession(
+        target=FakeTarget(),  # type: ignore[arg-type]
+        scenario=FULL,
+        store=kept,
+        number=1,
+        spark=None,
+        admin=None,
+        history=History(tmp_path / "history.jsonl"),
+        steps=SimpleNamespace(tell=lambda *_: None),  # type: ignore[arg-type]
+        sampler=SimpleNamespace(usage=lambda *_: []),  # type: ignore[arg-type]
+    )
+    session.driven_slots = []
+    required: dict[str, Requirement] = {}
+
+    def require(_: object, on: dict[str, str], arms: Any, known: dict[str, Requirement]) -> float:
+        for arm in arms:
+            required[on[arm.id]] = known[on[arm.id]] = Requirement(arm.min_insync_replicas, arm.min_insync_racks)
+        return 0.1
+
+    def answers(_: str, names: Sequence[str]) -> dict[str, str]:
+        reached = session.target.states[-1]  # type: ignore[attr-defined]
+        racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
+        size, spread = len(reached.isr), len({racks[broker] for broker in reached.isr})
+        return {
+            name: "NotEnoughReplicasException"
+            if size < required[name].replicas
+            else "NotEnoughRacksException"
+            if spread < required[name].racks
+            else ""
+            for name in names
+        }
+
+    def look(_: object, names: Sequence[str]) -> dict[str, State]:
+        isr = session.target.states[0].isr  # type: ignore[attr-defined]
+        return {name: State(1, tuple(sorted(isr))) for name in names}
+
+    monkeypatch.setattr(cluster_topics, "create", lambda *_: None)
+    monkeypatch.setattr(cluster_topics, "wait_isrs", lambda *_: None)
+    monkeypatch.setattr(cluster_topics, "look", look)
+    monkeypatch.setattr(topics, "require", require)
+    monkeypatch.setattr(topics, "delete", lambda *_: None)
+    monkeypatch.setattr(probing, "answers", answers)
+    monkeypatch.setattr(endtoend, "read_back", lambda *_: None)
+    monkeypatch.setattr(endtoend, "check", lambda *_: {"acked": 1})
+    session.spark = SimpleNamespace(read=SimpleNamespace(parquet=lambda *paths: paths))
+    return session
+
+
+def test_a_cell_is_measured_block_by_block_in_its_state(this: FakeSession) -> None:
+    cell = cell_of("isr-3-in-2")
+    cells.measure(this, cell)
+    assert this.store.missing(cell) == []
+    assert this.store.warm_up(cell.id) is not None
+    assert this.target.states == [Reached((1, 3, 2), (5, 4)), "healed"]  # type: ignore[attr-defined]
+    (seen,) = this.store.cell(cell.id)
+    assert (seen["refused"], seen["rate_per_s"], seen["isr_racks"]) == ({}, 200.0, ["a", "b"])
+    assert this.notes == []
+    assert this.round_trips == {cells.UNDER_LOAD: [{"source": "clients"}]}
+    names = [name for name, _, _ in this.driven_slots]
+    assert names == ["isr-3-in-2-warmup", *(f"isr-3-in-2-{block:03d}" for block in range(20))]
+    assert {bootstrap for _, _, bootstrap in this.driven_slots} == {"without [4, 5]"}
+    for at, (_, slots, _) in enumerate(this.driven_slots[1:]):
+        on = pacing.rotated(cell.scenario.latency_arms, [f"isr-3-in-2-1-t{n}" for n in (1, 2, 3, 4)], at)
+        assert {(slot.arm, slot.topic) for slot in slots} == set(on.items())
+        assert {slot.block for slot in slots} == {at}
+
+
+def test_an_arm_that_refuses_gets_no_load_and_is_told(this: FakeSession) -> None:
+    cell = cell_of("isr-2-in-1")
+    cells.measure(this, cell)
+    (seen,) = this.store.cell(cell.id)
+    assert seen["refused"] == {
+        "A": "NotEnoughReplicasException",
+        "A'": "NotEnoughReplicasException",
+        "B": "NotEnoughRacksException",
+    }
+    assert seen["expected_to_refuse"] == ["A", "A'", "B"]
+    assert {slot.arm for _, slots, _ in this.driven_slots for slot in slots} == {"C"}
+    assert len({slot.topic for _, slots, _ in this.driven_slots for slot in slots}) == 4
+
+
+def test_only_what_is_missing_is_measured_and_later_cells_warm_up_less(this: FakeSession) -> None:
+    cell = cell_of("healthy")
+    for block in (0, 1, 19):
+        path = this.store.unfinished("x")
+        path.mkdir()
+        this.store.keep(path, cell.id, f"{block:03d}.0")
+    cells.measure(this, cell)
+    names = [name for name, _, _ in this.driven_slots]
+    assert names == ["healthy-warmup", *(f"healthy-{block:03d}" for block in range(2, 19))]
+    warm = cell.scenario.latency
+    assert {slot.block for slot in this.driven_slots[0][1]} == set(range(-warm.warmup_blocks, 0))
+    cells.measure(this, cell_of("large-50"))
+    again = next(slots for name, slots, _ in this.driven_slots if name == "large-50-warmup")
+    assert {slot.block for slot in again} == set(range(-warm.warmup_blocks_again, 0))
+
+
+def test_a_state_that_did_not_last_is_noted(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = iter([{}, {1: "NotEnoughReplicasException"}])
+    monkeypatch.setattr(cells, "_probed", lambda *_: next(said))
+    monkeypatch.setattr(cluster_topics, "look", lambda *_: {"t": State(1, (1, 2))})
+    cells.measure(this, cell_of("healthy"))
+    assert "probes got {} before the blocks and" in this.notes[0]
+    assert "the ISR was [1, 2, 3, 4, 5] before the blocks" in this.notes[1]
+
+
+def test_a_cell_in_which_every_arm_refuses_ends_the_run(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "answers", lambda _, names: dict.fromkeys(names, "NotEnoughReplicasException"))
+    with pytest.raises(RackgateError, match="cell healthy: every arm refuses"):
+        cells.measure(this, cell_of("healthy"))
+
+
+def test_what_a_lab_sustains_is_found_once_and_kept(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = cell_of("large-50")
+    (this.store.folder / "rates.json").unlink()
+    took = {250: 2.0, 500: 3.0, 1000: 30.0}
+    monkeypatch.setattr(sustain, "step_of", lambda rate, _: sustain.Step(rate, 1.0, took[rate], 0.0))
+    frame = SimpleNamespace(toPandas=pd.DataFrame)
+    this.spark = SimpleNamespace(read=SimpleNamespace(parquet=lambda *_: frame))
+    assert cells.rate_of(this, cell) == 250.0
+    tried = [slots[0].rate_per_s for _, slots, _ in this.driven_slots]
+    assert tried == [250, 500, 1000]
+    assert cells.rate_of(this, cell) == 250.0
+    assert len(this.driven_slots) == 3
+    (found,) = this.store.rates.values()
+    assert [step["p50_ms"] for step in found["steps"]] == [2.0, 3.0, 30.0]
+    assert not list(this.store.unfinished("none").parent.glob("*"))
+
+
+def test_a_load_has_the_cell_s_client_size_and_linger(this: FakeSession) -> None:
+    java = this.load("x", (), 0, cell=cell_of("java-50"))
+    assert (java.name, java.client, java.record_bytes, java.config["linger.ms"]) == ("x.1", "java", 1000, 5)
+    assert "queue.buffering.max.messages" not in java.config
+    small = this.load("x", (), 0, cell=cell_of("small-80"), bootstrap="some")
+    assert (small.client, small.record_bytes, small.bootstrap, small.state) == ("confluent", 100, "some", "healthy")
+    outage = this.load("outage", (), 0)
+    assert (outage.cell, outage.state, outage.client, outage.config["linger.ms"]) == (None, "outage", "confluent", 0)
+
+
+def test_a_load_that_was_late_is_sent_again_with_more_time(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    late = 2
+
+    @contextlib.contextmanager
+    def driven(_: Session, one: load.Load, path: Path) -> Iterator[None]:
+        names.append(one.name)
+        path.mkdir()
+        yield
+        if len(names) <= late:
+            raise LateError("late")
+
+    monkeypatch.setattr(Session, "driven", driven)
+    slot = pacing.steady_slot("A", "t", rate_per_s=10, seconds=1)
+    begun = this.lead_s
+    one, path = Session.drive(this, "x", (slot,), cell=cell_of("healthy"))
+    assert this.lead_s == 4 * begun
+    assert len(set(names)) == 3
+    assert one.name == names[-1]
+    assert path.is_dir()
+    late = 99
+    with pytest.raises(LateError):
+        Session.drive(this, "y", (slot,), cell=cell_of("healthy"))
+    assert this.lead_s >= MOST_LEAD_S
+
+
+def test_settings_are_changed_where_they_differ_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = FULL.latency_arms
+    altered: list[str] = []
+    asked: list[str] = []
+    values: dict[str, Requirement] = {}
+
+    def alter(_: object, topic: str, config: dict[str, str]) -> None:
+        altered.append(topic)
+        values[topic] = Requirement(int(config["min.insync.replicas"]), int(config["min.insync.racks"]))
+
+    def ask(_: object, topic: str) -> Told:
+        asked.append(topic)
+        # one broker is behind at first
+        behind = Requirement(1, 1) if asked.count(topic) == 1 else values[topic]
+        return Told(0, answers={1: values[topic], 3: behind})
+
+    monkeypatch.setattr(cluster_topics, "alter", alter)
+    monkeypatch.setattr(settings, "ask", ask)
+    names = ["t1", "t2", "t3", "t4"]
+    known: dict[str, Requirement] = {}
+    topics.require(None, pacing.rotated(arms, names, 0), arms, known)
+    assert sorted(altered) == names
+    assert all(asked.count(name) == 2 for name in names)
+    altered.clear()
+    topics.require(None, pacing.rotated(arms, names, 1), arms, known)
+    # A has moved to where A' was, which asks for the same.
+    assert len(altered) == 3
+    assert known == {
+        "t2": Requirement(3, 1), "t3": Requirement(3, 1), "t4": Requirement(2, 2), "t1": Requirement(2, 1)
+    }  # fmt: skip
+
+
+def test_a_change_that_does_not_come_into_force_ends_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "IN_FORCE_S", 0.2)
+    monkeypatch.setattr(cluster_topics, "alter", lambda *_: None)
+    monkeypatch.setattr(settings, "ask", lambda *_: Told(0, answers={1: Requirement(1, 1)}))
+    arm = FULL.role("baseline")
+    with pytest.raises(RackgateError, match="the brokers of t to go by"):
+        topics.require(None, {"A": "t"}, [arm], {})
+
+
+class FakeProducer:
+    """A Java producer that answers when it is told to."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.learned: list[str] = []
+        self.futures: list[Future[Sent]] = []
+        self.closed = 0
+
+    def learn(self, topic: str) -> None:
+        self.learned.append(topic)
+
+    def send_batch(self, topic: str, values: list[bytes], *, keys: list[bytes]) -> Future[Sent]:
+        assert (topic, values, keys) == ("t", [b"v"], [b"k"])
+        self.futures.append(Future())
+        return self.futures[-1]
+
+    def close(self) -> None:
+        self.closed += 1
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(RackgateError("the producer ended"))
+
+
+def sent(error: JavaError | None = None) -> Sent:
+    one = np.array([0])
+    wrong = np.array([-1 if error is None else 0])
+    return Sent("t", one, one + 7, one + 1_000, one + 4_000, wrong, () if error is None else (error,))
+
+
+def test_the_java_producer_s_own_clock_tells_when_a_record_had_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(javaclient, "Producer", FakeProducer)
+    client = JavaClient("b", {}, ["t"])
+    fake: Any = client._producer
+    told: list[tuple[Any, Any]] = []
+    for _ in range(3):
+        client.produce("t", b"v", b"k", on_delivery=lambda error, message: told.append((error, message)))
+    assert fake.learned == ["t"]
+    fake.futures[0].set_result(sent())
+    fake.futures[1].set_result(sent(JavaError("org.apache.kafka.common.errors.TimeoutException", "", retriable=True)))
+    assert told[0] == (None, pacer.Told(0, 7, done_ns=4_000, own_ns=3_000))
+    assert (told[1][0].name(), told[1][1]) == ("TimeoutException", None)
+    assert client.flush(0.01) == 1
+    client.purge()
+    assert told[2][0].name() == "RackgateError"
+    assert client.flush(0.01) == 0
+
+
+def test_a_probe_tells_acks_from_refusals_and_from_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {
+        "open": sent(),
+        "shut": sent(JavaError("org.apache.kafka.common.errors.NotEnoughRacksException", "", retriable=True)),
+        "lost": sent(JavaError("org.apache.kafka.common.errors.TimeoutException", "", retriable=True)),
+    }
+
+    class Probe(contextlib.nullcontext[Any]):
+        def __init__(self, *_: object, **__: object) -> None:
+            super().__init__(self)
+
+        def send_batch(self, topic: str, values: list[bytes], *, keys: list[bytes]) -> Future[Sent]:  # noqa: ARG002
+            future: Future[Sent] = Future()
+            future.set_result(answers[topic])
+            return future
+
+    monkeypatch.setattr(probing, "Producer", Probe)
+    assert probing.answers("b", ["open", "shut"]) == {"open": "", "shut": "NotEnoughRacksException"}
+    with pytest.raises(RackgateError, match="topic lost got TimeoutException 3 times"):
+        probing.answers("b", ["lost"])
+
+
+def test_a_task_that_is_ready_too_late_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan: Scenario = FULL
+    one = load.Load(
+        run_id="r", name="x", cell=None, state=None, bootstrap="127.0.0.1:1", client="confluent", config={},
+        record_bytes=1, seed=1, flush_s=0.1, tasks=1, start_ns=1,
+        slots=(pacing.steady_slot("A", "t", rate_per_s=10, seconds=0.1),),
+    )  # fmt: skip
+    monkeypatch.setattr(pacer.Lane, "drive", lambda *_: pytest.fail("it was driven"))
+    with pytest.raises(RuntimeError, match=load.LATE):
+        list(load.run_task(dataclasses.replace(one, tasks=plan.tasks), 0))

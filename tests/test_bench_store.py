@@ -1,0 +1,184 @@
+"""What a run keeps: finished blocks count once, an interrupted run goes on, blocks of another plan are not lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bench import cells, endtoend, run, scenarios, store, sustain
+from bench.plan import Scenario
+from bench.store import Store
+from bench.sustain import Step
+from pyhooks.errors import RackgateError
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+FULL = scenarios.load("full")
+
+
+def begun(folder: Path, plan: Scenario = FULL, build: str = "b", *, fresh: bool = False) -> tuple[Store, bool]:
+    return store.begin(folder, plan, started=NOW, build=build, fresh=fresh)
+
+
+def block(one: Store, cell: str, number: int, session: int = 1) -> None:
+    path = one.unfinished(f"{cell}-{number}")
+    path.mkdir()
+    (path / "part").write_text("x", encoding="utf-8")
+    one.keep(path, cell, f"{number:03d}.{session}")
+
+
+def test_a_block_counts_when_it_is_whole_and_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+    one, goes_on = begun(tmp_path)
+    assert not goes_on
+    assert one.run_id == "20260102-030405"
+    healthy = FULL.cells[0]
+    for number in (0, 1, 5):
+        block(one, "healthy", number)
+    one.unfinished("healthy-2").mkdir()
+    again, goes_on = begun(tmp_path)
+    assert goes_on
+    assert again.missing(healthy) == [n for n in range(20) if n not in (0, 1, 5)]
+    assert sorted(again.kept("healthy")) == [0, 1, 5]
+    block(again, "healthy", 2, session=2)
+    assert sorted(again.kept("healthy", 2)) == [2]
+    assert not again.unfinished("healthy-2").exists()
+
+
+def test_the_warm_up_is_no_block(tmp_path: Path) -> None:
+    one, _ = begun(tmp_path)
+    path = one.unfinished("w")
+    path.mkdir()
+    one.keep(path, "healthy", f"{store.WARM_UP}.1")
+    assert one.kept("healthy") == {}
+    assert one.warm_up("healthy") is not None
+    assert one.warm_up("far") is None
+
+
+def test_another_plan_or_build_throws_no_blocks_away_unless_it_is_told_to(tmp_path: Path) -> None:
+    one, _ = begun(tmp_path)
+    assert begun(tmp_path, build="c") == (one, False)  # nothing was measured
+    block(one, "healthy", 0)
+    with pytest.raises(RackgateError, match="an interrupted run of another build: throw them away with --fresh"):
+        begun(tmp_path, build="d")
+    other = dataclasses.replace(FULL, seed=7)
+    with pytest.raises(RackgateError, match="another plan"):
+        begun(tmp_path, other, build="c")
+    found, goes_on = begun(tmp_path, other, fresh=True)
+    assert not goes_on
+    assert found.kept("healthy") == {}
+
+
+def test_a_run_whose_results_are_written_is_begun_anew(tmp_path: Path) -> None:
+    one, _ = begun(tmp_path)
+    block(one, "healthy", 0)
+    one.done()
+    found, goes_on = begun(tmp_path)
+    assert not goes_on
+    assert found.kept("healthy") == {}
+
+
+def test_a_broken_note_is_told(tmp_path: Path) -> None:
+    one, _ = begun(tmp_path)
+    (tmp_path / "rates.json").write_text("{", encoding="utf-8")
+    with pytest.raises(RackgateError, match=r"rates\.json: not JSON: .*--fresh"):
+        _ = one.rates
+
+
+def test_labs_come_one_after_the_other_until_nothing_is_missing(tmp_path: Path) -> None:
+    one, _ = begun(tmp_path)
+    places = list(FULL.places)
+    assert one.places(FULL) == places
+    assert places[0] == ("az3-outside", "az")
+    for cell in FULL.cells:
+        for number in range(cell.scenario.latency.blocks):
+            block(one, cell.id, number)
+        if cell.place == places[0]:
+            assert cell in one.pending(FULL, places[0])  # its blocks are there, and nobody says in what state
+            one.add_cell(cell.id, 1, {"session": 1})
+    assert one.places(FULL) == places[1:]
+
+
+def test_the_outage_is_due_in_the_first_place_until_it_was_kept(tmp_path: Path) -> None:
+    quick = scenarios.load("quick")
+    one, _ = begun(tmp_path, quick)
+    place = quick.places[0]
+    assert one.outage_is_due(quick, place)
+    before = run.planned(one, quick, place)
+    one.add_outage({"numbers": {}})
+    assert not one.outage_is_due(quick, place)
+    assert set(before) - set(run.planned(one, quick, place)) == {run.TAKEN}
+
+
+def test_what_is_kept_is_not_planned_again(tmp_path: Path) -> None:
+    one, _ = begun(tmp_path)
+    whole = run.estimate_s(one, FULL)
+    for number in range(10):
+        block(one, "healthy", number)
+    healthy = FULL.cells[0]
+    saved = whole - run.estimate_s(one, FULL)
+    assert saved == pytest.approx(10 * (healthy.scenario.latency.block_s(4) + cells.BLOCK_S))
+    one.add_rate(sustain.key(healthy), {"sustained_per_s": 1000.0})
+    assert run.estimate_s(one, FULL) < whole - saved
+
+
+def test_sessions_are_told_in_their_order(tmp_path: Path) -> None:
+    one, _ = begun(tmp_path)
+    assert one.next_session() == 1
+    for number in (1, 2, 10):
+        one.add_session(number, {"place": str(number)})
+        one.add_cell("healthy", number, {"session": number})
+    one.lab(11).mkdir()  # it did not come up
+    assert one.next_session() == 12
+    assert [session["place"] for session in one.sessions] == ["1", "2", "10"]
+    assert [seen["session"] for seen in one.cell("healthy")] == [1, 2, 10]
+
+
+def seen(took_ms: list[float], outcome: str = "acked") -> pd.DataFrame:
+    intended = pd.Series(range(len(took_ms))) * 1_000_000
+    done = intended + (pd.Series(took_ms) * 1e6).astype("int64")
+    return pd.DataFrame({"intended_ns": intended, "sent_ns": intended + 50_000, "done_ns": done, "outcome": outcome})
+
+
+def test_a_step_is_what_its_second_half_took() -> None:
+    step = sustain.step_of(1000, seen([1.0] * 50 + [9.0] * 50))
+    assert (step.p50_ms, step.acked, step.late_p50_ms) == (9.0, 1.0, 0.05)
+    assert sustain.step_of(10, seen([1.0] * 4, "unknown")) == Step(10, 0.0, None, 0.05)
+
+
+def test_a_lab_sustains_the_last_rate_at_which_no_queue_grew() -> None:
+    ramp = FULL.ramp
+    assert ramp is not None
+    steps = [Step(250, 1, 2.0, 0), Step(500, 1, 2.5, 0), Step(1000, 1, 6.0, 0), Step(2000, 1, 6.1, 0)]
+    found = sustain.found(steps, ramp)
+    assert (found["sustained_per_s"], found["kept_up"], found["ended"]) == (1000, True, True)
+    assert not sustain.found(steps[:3], ramp)["ended"]
+    lossy = [steps[0], dataclasses.replace(steps[1], acked=0.99)]
+    assert sustain.found(lossy, ramp)["sustained_per_s"] == 250
+    none = sustain.found([Step(250, 0.5, None, 0)], ramp)
+    assert (none["sustained_per_s"], none["kept_up"]) == (250, False)
+    assert json.dumps(found)
+
+
+def test_a_ramp_tries_no_rate_above_what_disks_are_spared() -> None:
+    ramp = FULL.ramp
+    assert ramp is not None
+    assert ramp.rates(1000) == (250, 500, 1000, 2000, 4000, 8000)
+    assert ramp.rates(10_000) == (250, 500, 1000)
+    assert ramp.rates(1_000_000) == (250,)
+
+
+def test_checks_of_several_labs_add_up() -> None:
+    def found(lost: int) -> dict[str, object]:
+        kinds = {kind: {"count": 0, "examples": []} for kind in endtoend.KINDS}
+        kinds["lost"] = {"count": lost, "examples": ["t: k"] * min(lost, 5)}
+        topics = [{"topic": "t", "acked": 10, "read": 10 - lost, "lost": lost}]
+        return {"kinds": kinds, "topics": topics, "acked": 10, "read": 10 - lost}
+
+    both = endtoend.together([found(2), found(4)], "r")
+    assert both["kinds"]["lost"] == {"count": 6, "examples": ["t: k"] * 5}
+    assert both["topics"] == [{"topic": "t", "acked": 20, "read": 14, "lost": 6}]
+    assert (both["acked"], both["read"]) == (20, 14)
