@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 # From asking Spark for a load to its first record: clients must be ready by then. A load that was not is given more.
 LEAD_S = 1.0
-MOST_LEAD_S = 16.0
+MOST_LEAD_S = 64.0
+EASE = 0.9
 # Of loads that can't be repeated, and must not be late on a busy machine, either.
 SURE_LEAD_S = 6.0
 # Spark's way of writing a load's observations after the last record.
@@ -147,6 +149,7 @@ class Session:
         Raises:
             RackgateError: it failed, or was late though it had ``MOST_LEAD_S``.
         """
+        late = False
         while True:
             start_ns = time.monotonic_ns() + round(self.lead_s * NS)
             # A record of a load that was given up must not be taken for one of the load that stands for it.
@@ -156,10 +159,15 @@ class Session:
                 with self.driven(load, path):
                     pass
             except LateError:
+                shutil.rmtree(path, ignore_errors=True)
                 if self.lead_s >= MOST_LEAD_S:
                     raise
                 self.lead_s *= 2
+                late = True
             else:
+                if not late:
+                    # What was in the way, such as a JVM that had to start first, is over some time.
+                    self.lead_s = max(LEAD_S, self.lead_s * EASE)
                 return load, path
 
 

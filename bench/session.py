@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHUFFLE_PARTITIONS = 4
+CONNECT_S = 120
 
 
 @contextmanager
@@ -47,6 +48,8 @@ def spark_session(work: Path, *, master: str, jars: Sequence[Path] = ()) -> Iter
         .config("spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
         .config("spark.ui.showConsoleProgress", "false")
+        # Spark and Python connect to each other for every result; on a busy machine 15 s, the default, were too few.
+        .config("spark.python.authenticate.socketTimeout", f"{CONNECT_S}s")
         .config("spark.jars", ",".join(str(jar) for jar in jars))
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_logging(work)} -XX:+UseSerialGC")
     )

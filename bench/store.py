@@ -177,6 +177,7 @@ def begin(folder: Path, scenario: Scenario, *, started: datetime, build: str, fr
     found = store.run
     if found and not found.get("done") and not fresh:
         if found["plan"] == plan and found["build"] == build:
+            shutil.rmtree(folder / "unfinished", ignore_errors=True)
             return store, True
         if any(store.raw.glob("*/*")):
             what = "plan" if found["plan"] != plan else "build"

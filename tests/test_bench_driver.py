@@ -234,6 +234,9 @@ def test_a_load_that_was_late_is_sent_again_with_more_time(this: FakeSession, mo
     assert len(set(names)) == 3
     assert one.name == names[-1]
     assert path.is_dir()
+    for number in range(3):
+        Session.drive(this, f"then-{number}", (slot,), cell=cell_of("healthy"))
+    assert begun < this.lead_s < 4 * begun
     late = 99
     with pytest.raises(LateError):
         Session.drive(this, "y", (slot,), cell=cell_of("healthy"))
@@ -341,13 +344,17 @@ def test_a_probe_tells_acks_from_refusals_and_from_neither(monkeypatch: pytest.M
 
         def send_batch(self, topic: str, values: list[bytes], *, keys: list[bytes]) -> Future[Sent]:  # noqa: ARG002
             future: Future[Sent] = Future()
-            future.set_result(answers[topic])
+            if topic in answers:
+                future.set_result(answers[topic])
             return future
 
     monkeypatch.setattr(probing, "Producer", Probe)
+    monkeypatch.setattr(probing, "ANSWER_S", 0.01)
     assert probing.answers("b", ["open", "shut"]) == {"open": "", "shut": "NotEnoughRacksException"}
     with pytest.raises(RackgateError, match="topic lost got TimeoutException 3 times"):
         probing.answers("b", ["lost"])
+    with pytest.raises(RackgateError, match="topic silent got no answer within 0 s 3 times"):
+        probing.answers("b", ["silent"])
 
 
 def test_a_task_that_is_ready_too_late_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
