@@ -9,7 +9,9 @@ from bench.availability import NS, Fault, Window, behaviour
 from pyhooks.checker.cluster import Look
 from pyhooks.history import Event
 
-PLAN = scenarios.load("quick").outage
+QUICK = scenarios.load("quick").outage
+assert QUICK is not None
+PLAN = QUICK
 FAULT = Fault(inject_ns=15 * NS, heal_ns=55 * NS, healed_ns=60 * NS, proved_ns=16 * NS, proved=True)
 
 
