@@ -18,6 +18,7 @@ Word = Literal["faster", "slower", "equivalent", "undecided"]
 BINS_PER_E = 1000
 
 
+@lru_cache
 def _gauss_legendre(size: int) -> tuple[Floats, Floats]:
     """Nodes and weights of Gauss-Legendre quadrature on -1 .. 1, each of shape (``size``,), by Newton's method.
 
@@ -32,9 +33,6 @@ def _gauss_legendre(size: int) -> tuple[Floats, Floats]:
         slope = size * (nodes * value - before) / (nodes**2 - 1)
         nodes = nodes - value / slope
     return nodes, 2 / ((1 - nodes**2) * slope**2)
-
-
-_GAUSS = _gauss_legendre(200)
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def student_t_tail(value: float, freedom: int) -> float:
     """
     if value < 0:
         return 1.0 - student_t_tail(-value, freedom)
-    nodes, weights = _GAUSS
+    nodes, weights = _gauss_legendre(200)
     half = (math.pi / 2 - math.atan(value / math.sqrt(freedom))) / 2
     integral = half * float(weights @ np.sin(half * (1.0 + nodes)) ** (freedom - 1))
     return math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi) * integral
