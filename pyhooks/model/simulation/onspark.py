@@ -17,7 +17,7 @@ from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,7 @@ from pyhooks import paths
 from pyhooks.errors import RackgateError
 from pyhooks.model.chances import YEAR_S
 from pyhooks.model.simulation.replication import Found, Plan, play
+from pyhooks.spark import LOOPBACK, session_builder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -175,43 +176,14 @@ def pack(folder: Path) -> Path:
 
 
 @contextmanager
-def _session(work: Path, master: str) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
+def _session(work: Path, master: str) -> Iterator[SparkSession]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = (
-        SparkSession.builder.master(master)
-        .appName("rackgate-model")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.local.dir", str(work / "scratch"))
-        .config("spark.sql.warehouse.dir", str(work / "warehouse"))
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_logging(work)} -XX:+UseSerialGC")
-    )
+    builder = session_builder(work, master=master, name="rackgate-model")
     if master.startswith(("local", "spark://127.0.0.1:")):
-        # nobody else is to reach it
-        builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+        builder = builder.config(map=LOOPBACK)
     spark = builder.getOrCreate()
     try:
         spark.sparkContext.addPyFile(str(pack(work)))
         yield spark
     finally:
         spark.stop()
-
-
-def _logging(work: Path) -> Path:
-    """Spark's log goes to a file: its errors reach Python as exceptions."""
-    lines = (
-        "status = error",
-        "appender.file.type = File",
-        "appender.file.name = file",
-        f"appender.file.fileName = {work / 'spark.log'}",
-        "appender.file.layout.type = PatternLayout",
-        "appender.file.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex",
-        "rootLogger.level = warn",
-        "rootLogger.appenderRef.file.ref = file",
-    )
-    file = work / "log4j2.properties"
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return file
