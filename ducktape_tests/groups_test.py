@@ -24,8 +24,9 @@ LOST = "b"
 DATA = {"d1": (1, 2, 5), "d2": (2, 5, 3), "d3": (5, 1, 4), "d4": (1, 5, 3)}
 # of the group coordinators' topic: one copy in rack a, or three in racks a, a, b
 PLACES = {1: (1,), 3: (1, 2, 3)}
-STEADY_S = 8.0
-OUTAGE_S = 12.0
+STEADY_S = 5.0
+# a commit that nobody answers is given up by its client after 5 s (offsets.commit.timeout.ms)
+OUTAGE_S = 8.0
 
 
 class GroupsTest(Drill):

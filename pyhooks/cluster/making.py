@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import tomllib
 from pathlib import Path
 
-from pyhooks import paths, process
+from pyhooks import paths, process, toml
 from pyhooks.cluster import kafka, network, node, topology
 from pyhooks.cluster.lab import Lab
 from pyhooks.cluster.topology import Topology
@@ -63,7 +62,7 @@ def make(
     lab = Lab(
         name=name,
         topology=wanted,
-        source=tomllib.loads(source.read_text(encoding="utf-8")),
+        source=toml.read(source, "it says which nodes and links the lab has"),
         pids=pids,
         disks=disks,
         run_dir=run_dir,

@@ -20,7 +20,7 @@ from pyhooks.evidence.claims import COSTS, Claims, Run, load
 
 EVIDENCE_EPILOG = (
     "Examples: rackgate evidence --list · rackgate evidence --cost seconds · rackgate evidence parent-class ·"
-    " rackgate evidence --fresh system-kip · rackgate evidence --judge. Exit status: 0 all that were asked for are as"
+    " rackgate evidence --fresh system · rackgate evidence --judge. Exit status: 0 all that were asked for are as"
     " claims.toml says, 1 one is not, is undecided, stale or not run, 2 something could not be tried."
 )
 PAGE = running.OUT / "index.html"

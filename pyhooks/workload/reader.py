@@ -33,7 +33,10 @@ from pyhooks.history import History, Outcome
 from pyhooks.workload import program
 from pyhooks.workload.records import damaged, text_of
 
-POLL_S = 0.5
+# What a partition costs that has little to tell: consume() waits so long for a whole batch, though the end is reached,
+# and a fetch that finds nothing more is under way when the next partition is assigned.
+POLL_S = 0.05
+FETCH_WAIT_MS = "50"
 REQUEST_S = 20.0
 CHUNK = 5000
 BATCH = 500
@@ -171,7 +174,7 @@ def read_all(
     short: list[str] = []
     for isolation in isolations:
         run = uuid.uuid4().hex[:8]
-        with consumer_of(bootstrap, isolation) as consumer:
+        with consumer_of(bootstrap, isolation, fetch_wait_max_ms=FETCH_WAIT_MS) as consumer:
             for topic in topics:
                 count = _partitions(consumer, topic)
                 for number in range(count):
