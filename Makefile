@@ -69,8 +69,10 @@ check: $(VENV)/ready
 	$(BIN)/rackgate patch check
 	$(BIN)/rackgate evidence --check
 
+# two at a time, since labs mostly wait; a file's tests stay together for what they share. Then those that judge times.
 pytest: $(VENV)/ready build
-	@exec $(BIN)/pytest
+	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long and not slow and not alone"
+	exec $(BIN)/pytest -m alone
 
 upstream-smoke: build
 	@exec $(BIN)/rackgate patch test kafka.cluster.PartitionTest

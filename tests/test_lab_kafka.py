@@ -103,6 +103,7 @@ def test_logs_of_a_node(person: Person) -> None:
     assert (unknown.returncode, "there are logs of broker-1, broker-2" in unknown.stderr) == (2, True)
 
 
+@pytest.mark.alone
 def test_five_brokers_are_up_in_20_s(tmp_path: Path) -> None:
     """From the command to its end, all brokers registered and unfenced; others on the machine only add to it."""
     took: list[float] = []
