@@ -78,7 +78,7 @@ upstream-smoke: build
 	@exec $(BIN)/rackgate patch test kafka.cluster.PartitionTest
 
 system-smoke: build $(DUCKTAPE_VENV)/ready
-	@exec $(BIN)/rackgate system run smoke --jobs 1 --run-dir out/system-smoke
+	@exec $(BIN)/rackgate system run smoke --run-dir out/system-smoke
 
 system: build $(DUCKTAPE_VENV)/ready
 	@exec $(BIN)/rackgate system run system

@@ -28,6 +28,8 @@ from pyhooks.jvm.failure import JavaError
 _SOURCES = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default"}
 # One broker of three may be silent: all of these meet it once in 243 times.
 _CLIENTS, _LEAST_S = 5, 3.0
+# Of a question that any broker can answer: a paused one that is asked keeps it until this part of the bound is over.
+_TRIES = 6
 _TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
 _TOPICS_AT_ONCE = 2000
 _POLL_MS = 50
@@ -91,7 +93,7 @@ def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Ca
         RackgateError: the cluster can't be asked. A single broker that is silent is no error.
     """
     try:
-        with Admin(bootstrap, timeout_s=timeout_s, config=config) as admin:
+        with Admin(bootstrap, timeout_s=timeout_s, config=config, tries=_TRIES) as admin:
             say("asking for brokers and racks")
             cluster_id, nodes = admin.cluster()
             say("asking for topics")

@@ -99,17 +99,21 @@ class Admin(Client):
         bootstrap: brokers.
         timeout_s: bound for each request.
         config: further properties of the client, such as those of its security; they do not outdo the bound.
+        tries: how many brokers at least a request can be sent to within the bound, one after another. With more of them
+            one that lives is asked more surely while another hangs; but a change may be refused when it is sent again.
 
     Raises:
         JavaError: the configuration is refused.
         RackgateError: no distribution, or no Java.
     """
 
-    def __init__(self, bootstrap: str, *, timeout_s: float = 15.0, config: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, bootstrap: str, *, timeout_s: float = 15.0, config: Mapping[str, str] | None = None, tries: int = 3
+    ) -> None:
         bounds = {
             "default.api.timeout.ms": str(round(timeout_s * 1000)),
             # below the bound, so that another broker can be asked if one that hangs was asked first
-            "request.timeout.ms": str(round(min(5.0, timeout_s / 3) * 1000)),
+            "request.timeout.ms": str(round(min(5.0, timeout_s / tries) * 1000)),
         }
         config = {**(config or {}), **bounds}
         name = "org.apache.kafka.clients.admin.Admin"
