@@ -44,6 +44,34 @@ def test_a_rack_with_one_of_its_replicas_is_a_rack() -> None:
 
 
 @pytest.mark.parametrize(
+    ("gone", "valid", "says"),
+    [((), "true", ""), ((3,), "false", "acknowledged at offset 2, lies in 1 rack"), ((1, 2, 3), "unknown", "offset")],
+)  # fmt: skip
+def test_a_record_whose_acknowledgement_tells_no_offset_is_found_by_its_key(
+    gone: tuple[int, ...], valid: str, says: str
+) -> None:
+    """librdkafka has none to tell of what was sent again and is known as a duplicate."""
+    events = changed(outage().finish(), is_("produce", key=key(2)), offset=None)
+    for broker in gone:
+        events = forget(broker, 2)(events)
+    found = check_promise(events)
+    assert found.valid == valid
+    assert says in "; ".join(found.because)
+
+
+def test_a_record_that_disks_have_twice_has_no_offset_that_is_known() -> None:
+    def doubled(keys: list[str]) -> list[str]:
+        return [key(2) if name == key(3) else name for name in keys]
+
+    events = changed(outage().finish(), is_("produce", key=key(2)), offset=None)
+    found = check_promise(
+        changed(events, lambda one: is_("disk", broker=1)(one) and key(3) in one.data["keys"], keys=doubled)
+    )
+    assert found.valid == "unknown"
+    assert f"nothing tells at which offset {key(2)} was acknowledged" in "; ".join(found.because)
+
+
+@pytest.mark.parametrize(
     ("change", "valid", "says"),
     [
         ({"stopped": False}, "unknown", "stopped"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pyhooks import gate
@@ -95,7 +95,8 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
     if looks show it outside of the ISR all the time, or if it was surely wiped before: between a wipe's begin and its
     proof nobody knows. If neither is known, or the wipe was not proved, a record that depends on it is unknown. The
     same holds for a broker whose log could not be read, or begins behind the record. Records with acks=1 are left out:
-    their acknowledgement is of the leader alone.
+    their acknowledgement is of the leader alone. A record whose acknowledgement tells no offset, as that of a batch
+    that was sent again and is known to the broker as a duplicate (DUPLICATE_SEQUENCE_NUMBER), is looked for by its key.
 
     Args:
         events: a whole history.
@@ -153,6 +154,7 @@ class _Judge:
 
     def problem(self, attempt: Attempt) -> tuple[str, bool]:
         """What is to be said against a record, or nothing, and whether that is sure."""
+        attempt = self._located(attempt)
         if attempt.partition is None or attempt.offset is None or attempt.offset < 0:
             return f"{attempt.topic}: nothing tells at which offset {attempt.key} was acknowledged", False
         place = (attempt.topic, attempt.partition)
@@ -192,6 +194,22 @@ class _Judge:
         if self.looks[place][-1].at_ns < attempt.done_ns:
             return f"{said}; nobody looked afterwards where its replicas are", False
         return said, True
+
+    def _located(self, attempt: Attempt) -> Attempt:
+        """The attempt with the one offset at which disks have its key, if its acknowledgement tells none."""
+        if attempt.offset is not None and attempt.offset >= 0:
+            return attempt
+        found = {
+            (place[1], offset)
+            for (_, place), log in self.disks.logs.items()
+            if place[0] == attempt.topic and attempt.partition in (None, place[1])
+            for offset, key in log.keys.items()
+            if key == attempt.key
+        }
+        if len(found) != 1:
+            return attempt
+        ((partition, offset),) = found
+        return replace(attempt, partition=partition, offset=offset)
 
     def _racks(self, place: Place, attempt: Attempt) -> Callable[[int], frozenset[str]]:
         """In which rack a broker was when a record was acknowledged; in one of them, if looks differ.
