@@ -155,40 +155,46 @@ def test_the_active_controller_is_told_by_status(tmp_path: Path, monkeypatch: py
     assert quorum.leader(lab, AZ3.brokers) == 101
 
 
+@pytest.mark.parametrize("word", ["remove-controller", "add-controller"])
 @pytest.mark.parametrize("done", [False, True])
-def test_a_quorum_that_is_busy_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: bool) -> None:
-    made = Lab(tmp_path)
-    monkeypatch.setattr(tools, "run", made.tool)
-    quorum.delete_disk(made.itself, LOST)
-    refusals: list[Node] = []
-
-    def refuses(node: Node, brokers: Sequence[Node]) -> None:
-        if not refusals:
-            if done:
-                # only the answer was lost
-                quorum.join(made.itself, node, brokers)
-            refusals.append(node)
-            raise RackgateError("it takes another one just now")
-        quorum.join(made.itself, node, brokers)
-
-    monkeypatch.setattr(made, "join_quorum", refuses)
-    quorum.replace_disks(made.itself, [LOST, BROKER])
-    assert made.voting[LOST.node_id] == made.directory_id(LOST)
-    assert len(refusals) == 1
-
-
-def test_a_quorum_that_goes_on_refusing_is_an_error_with_its_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_quorum_that_is_busy_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, done: bool
 ) -> None:
     made = Lab(tmp_path)
-    monkeypatch.setattr(tools, "run", made.tool)
+    refusals: list[str] = []
+
+    def refuses(classpath: str, name: str, words: Sequence[str], bootstrap: str) -> str:
+        if word in words and not refusals:
+            refusals.append(word)
+            if done:
+                # only the answer was lost
+                made.tool(classpath, name, words, bootstrap)
+            raise RackgateError("it is busy with another one just now")
+        return made.tool(classpath, name, words, bootstrap)
+
+    monkeypatch.setattr(tools, "run", refuses)
+    quorum.delete_disk(made.itself, LOST)
+    quorum.replace_disks(made.itself, [LOST, BROKER])
+    assert made.voting[LOST.node_id] == made.directory_id(LOST) != f"id-{LOST.node_id}-0"
+    assert refusals == [word]
+
+
+@pytest.mark.parametrize(
+    ("word", "says"), [("remove-controller", "to let controller-102 go"), ("add-controller", "as a voter")]
+)
+def test_a_quorum_that_goes_on_refusing_is_an_error_with_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, says: str
+) -> None:
+    made = Lab(tmp_path)
+
+    def refuses(classpath: str, name: str, words: Sequence[str], bootstrap: str) -> str:
+        if word in words:
+            raise RackgateError("it takes no word", detail="at length")
+        return made.tool(classpath, name, words, bootstrap)
+
+    monkeypatch.setattr(tools, "run", refuses)
     monkeypatch.setattr(quorum, "FOLLOW_S", 0.1)
     quorum.delete_disk(made.itself, LOST)
-
-    def refuses(_node: Node, _brokers: Sequence[Node]) -> None:
-        raise RackgateError("it takes nobody", detail="at length")
-
-    monkeypatch.setattr(made, "join_quorum", refuses)
-    with pytest.raises(RackgateError, match="as a voter; its last answer: it takes nobody") as caught:
+    with pytest.raises(RackgateError, match=f"{says}; its last answer: it takes no word") as caught:
         quorum.replace_disks(made.itself, [LOST, BROKER])
     assert caught.value.detail == "at length"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -154,8 +154,7 @@ def replace_disks(cluster: Disks, nodes: Sequence[Node]) -> None:
             directory = now.get(node.node_id)
             # A voter is known by its directory: the new one would wait for ever for the old one's vote.
             if directory is not None and (node in empty or directory != cluster.directory_id(node)):
-                words = ["remove-controller", "--controller-id", str(node.node_id)]
-                cluster.ask_quorum([*words, "--controller-directory-id", directory], others)
+                _remove_voter(cluster, node, directory, others)
     for node in empty:
         cluster.clear_disk(node)
     if empty:
@@ -187,28 +186,56 @@ def wait_follows(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
 
 
 def _make_voter(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
-    """Adds a voter, again if the quorum does not take it at once: it refuses while it is busy with something else.
+    """Adds a voter once it follows the quorum.
 
     Raises:
         RackgateError: not in time; says what the quorum answered last.
     """
     wait_follows(cluster, node, others)
     directory = cluster.directory_id(node)
+    _until_taken(
+        lambda: cluster.join_quorum(node, others),
+        lambda: voters(cluster, others).get(node.node_id) == directory,
+        f"the quorum to take {node.name} as a voter",
+    )
+
+
+def _remove_voter(cluster: Disks, node: Node, directory: str, others: Sequence[Node]) -> None:
+    """Removes the voter that had a directory.
+
+    Raises:
+        RackgateError: not in time; says what the quorum answered last.
+    """
+    words = ["remove-controller", "--controller-id", str(node.node_id), "--controller-directory-id", directory]
+    _until_taken(
+        lambda: cluster.ask_quorum(words, others),
+        lambda: voters(cluster, others).get(node.node_id) != directory,
+        f"the quorum to let {node.name} go",
+    )
+
+
+def _until_taken(change: Callable[[], object], taken: Callable[[], bool], what: str) -> None:
+    """Changes the voters, again if the quorum refuses.
+
+    It refuses while it is busy with something else, and a broker that has not yet heard of an election sends the change
+    to a controller that is not the active one any more: its refusal (NOT_LEADER_OR_FOLLOWER) comes back to the tool,
+    which does not try again (Kafka 4.3.1).
+    """
     refused: list[RackgateError] = []
 
-    def joined() -> bool:
-        # an answer that got lost tells nothing
-        if refused and voters(cluster, others).get(node.node_id) == directory:
-            return True
+    def done() -> bool:
         try:
-            cluster.join_quorum(node, others)
+            # an answer that got lost tells nothing
+            if refused and taken():
+                return True
+            change()
         except RackgateError as error:
             refused.append(error)
             return False
         return True
 
     try:
-        wait_for(joined, what=f"the quorum to take {node.name} as a voter", timeout_s=FOLLOW_S, interval_s=1.0)
+        wait_for(done, what=what, timeout_s=FOLLOW_S, interval_s=1.0)
     except RackgateError as error:
         if not refused:
             raise
