@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from histories import REFUSED, TIMEOUT, S, changed, event, is_
 
-from pyhooks.checker.gauges import METER, check_meter, check_metrics
+from pyhooks.checker.gauges import COMES_S, METER, check_meter, check_metrics
 from pyhooks.checker.truth import Truth
 from pyhooks.cluster import metadatalog
 from pyhooks.errors import RackgateError
@@ -160,6 +160,15 @@ def test_a_gauge_that_is_not_there_is_wrong() -> None:
     found = check_metrics([*log(), *fault(), *bad])
     assert found.valid == "false"
     assert any("IsrRackCount of t-0 is not there" in reason for reason in found.because)
+
+
+@pytest.mark.parametrize(("since_s", "valid"), [(COMES_S - 1, "true"), (COMES_S + 1, "false")])
+def test_a_new_partition_has_its_gauges_soon(since_s: float, valid: str) -> None:
+    """Both were made at 2 s; the gauges of one are late."""
+    late = poll(1, round((2 + since_s) * S), {"u-0": WHOLE["u-0"]}, AtMinRackIsrPartitionCount=1)
+    found = check_metrics([*whole(), late])
+    assert found.valid == valid
+    assert any("of t-0 is not there" in reason for reason in found.because) is (valid == "false")
 
 
 def test_a_broker_that_starts_answers_before_it_has_gauges() -> None:

@@ -123,6 +123,27 @@ def test_a_control_passes_if_what_is_wrong_is_found(
     assert says in "; ".join(found.reasons)
 
 
+@pytest.mark.parametrize(
+    ("checker", "valid", "outcome"),
+    [
+        ("refusals", "unknown", "pass"),
+        ("refusals", "false", "fail"),
+        ("faults", "unknown", "unknown"),
+        ("delivery", "unknown", "unknown"),
+    ],
+)
+def test_other_checkers_may_have_nothing_to_say_of_a_control(
+    left: Left, checker: str, valid: str, outcome: str
+) -> None:
+    left.expects()
+    file = left.reports("PASS", "false") / "verdicts.json"
+    told = {one["checker"]: one for one in json.loads(file.read_text(encoding="utf-8"))}
+    told[checker] = {"checker": checker, "valid": valid, "because": ["nothing was seen"], "notes": []}
+    file.write_text(json.dumps(list(told.values())), encoding="utf-8")
+    (found,) = left.judged("delivery")
+    assert found.outcome == outcome
+
+
 def test_each_set_of_parameters_has_its_own_result(left: Left) -> None:
     for fault in ("kill", "cut"):
         left.expects(f"{NAME}.{fault}", fault=fault)
