@@ -186,6 +186,14 @@ def _session(
     return tuple(found)
 
 
+def _as_wanted(checker: str, valid: str, finds: Sequence[str]) -> bool:
+    """Whether a verdict is what a test, or a control that is to find something wrong, needs of a checker."""
+    if checker in finds:
+        return valid == "false"
+    # a control shows that loss is found, whether or not it lasted long enough for each of the others to say something
+    return valid == "true" or (valid == "unknown" and bool(finds) and checker != "faults")
+
+
 def _with_parameters(test_id: str, parameters: Mapping[str, Any] | None) -> str:
     name = test_id.partition("@")[0]
     return f"{name}@{json.dumps(parameters, sort_keys=True)}" if parameters else name
@@ -199,22 +207,14 @@ def _result(
     if (folder / "verdicts.json").is_file():
         verdicts = read_json(folder / "verdicts.json")
     status = str(row["test_status"]).lower()
-    wanted = {str(one["checker"]): "false" if one["checker"] in test.finds else "true" for one in verdicts}
-    # a control shows that loss is found, whether or not it lasted long enough for each of the others to say something
-    idle = {name for name in wanted if test.finds and name not in (*test.finds, "faults")}
-    others = [
-        one
-        for one in verdicts
-        if one["valid"] != wanted[str(one["checker"])] and not (one["checker"] in idle and one["valid"] == "unknown")
-    ]
+    others = [one for one in verdicts if not _as_wanted(str(one["checker"]), str(one["valid"]), test.finds)]
+    said = {str(one["checker"]) for one in verdicts}
     reasons = [
         f"{one['checker']} is {one['valid']}: {reason}"
         for one in others
         for reason in list(one["because"])[:REASONS] or ["without a reason"]
     ]
-    reasons += [
-        f"{name} has said nothing, and was to find something wrong" for name in test.finds if name not in wanted
-    ]
+    reasons += [f"{name} has said nothing, and was to find something wrong" for name in test.finds if name not in said]
     sure = any(one["valid"] != "unknown" for one in others)
     outcome: Outcome = "unknown"
     if status == "pass" and verdicts and not reasons:

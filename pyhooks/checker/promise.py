@@ -7,8 +7,10 @@ Reads ``produce`` events, the events of ``pyhooks.cluster.disks`` (``disk``, ``d
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 from pyhooks import gate
@@ -195,20 +197,27 @@ class _Judge:
             return f"{said}; nobody looked afterwards where its replicas are", False
         return said, True
 
+    @cached_property
+    def _offsets(self) -> Mapping[tuple[str, str | None], frozenset[tuple[int, int]]]:
+        """Partitions and offsets at which disks have a key, by topic and key; asked for only if one is not known."""
+        found: defaultdict[tuple[str, str | None], set[tuple[int, int]]] = defaultdict(set)
+        for (_, (topic, partition)), log in self.disks.logs.items():
+            for offset, key in log.keys.items():
+                found[topic, key].add((partition, offset))
+        return {one: frozenset(where) for one, where in found.items()}
+
     def _located(self, attempt: Attempt) -> Attempt:
         """The attempt with the one offset at which disks have its key, if its acknowledgement tells none."""
         if attempt.offset is not None and attempt.offset >= 0:
             return attempt
-        found = {
-            (place[1], offset)
-            for (_, place), log in self.disks.logs.items()
-            if place[0] == attempt.topic and attempt.partition in (None, place[1])
-            for offset, key in log.keys.items()
-            if key == attempt.key
-        }
+        found = [
+            (partition, offset)
+            for partition, offset in self._offsets.get((attempt.topic, attempt.key), ())
+            if attempt.partition in (None, partition)
+        ]
         if len(found) != 1:
             return attempt
-        ((partition, offset),) = found
+        partition, offset = found[0]
         return replace(attempt, partition=partition, offset=offset)
 
     def _racks(self, place: Place, attempt: Attempt) -> Callable[[int], frozenset[str]]:
