@@ -25,14 +25,14 @@ def test_another_one_is_known_as_well_as_its_answer_is_quick(ahead_s: int) -> No
 
 
 def test_the_quickest_answer_counts_and_one_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = iter((0.05, 0.03, 0.0, 0.04, 0.05))
+    waits = iter((0.3, 0.25, 0.0, 0.25, 0.3))
 
     def ask() -> int:
         until = time.monotonic() + next(waits)
         wait_for(lambda: time.monotonic() >= until, what="a slow answer", timeout_s=1, interval_s=0.001)
         return time.monotonic_ns() + 10**12
 
-    assert compare(ask).error_ns < 10_000_000
+    assert compare(ask).error_ns < 100_000_000
     monkeypatch.setattr(clock, "ERROR_MS", 0.0)
     with pytest.raises(RackgateError, match="compare clocks: an answer takes"):
         compare(lambda: time.monotonic_ns() + 10**12)

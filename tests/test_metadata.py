@@ -84,11 +84,11 @@ def dead() -> Iterator[str]:
 
 def test_who_is_silent_dead_or_no_broker_is_left_for_the_next() -> None:
     with broker(None) as silent, dead() as gone, broker(b"HTTP/1.1 400") as other, broker(framed(ANSWER)) as sound:
-        asker = Asker(f"{silent},{gone},{other},{sound}", each_s=0.3)
-        assert asker.ask(["t"], 5) == TOLD
+        asker = Asker(f"{silent},{gone},{other},{sound}", each_s=2)
+        assert asker.ask(["t"], 20) == TOLD
         begun = time.monotonic()
-        assert asker.ask(["t"], 5) == TOLD
-        assert time.monotonic() - begun < 0.3, "the one that answered is asked first"
+        assert asker.ask(["t"], 20) == TOLD
+        assert time.monotonic() - begun < 2, "the one that answered is asked first"
 
 
 def test_nobody_answers_in_time() -> None:
@@ -96,7 +96,7 @@ def test_nobody_answers_in_time() -> None:
         begun = time.monotonic()
         with pytest.raises(RackgateError, match=r"timed out.*; .*timed out.*; .*timed out"):
             Asker(f"{one},{two},{three}", each_s=0.2).ask(["t"], 0.3)
-        assert time.monotonic() - begun < 1
+        assert time.monotonic() - begun < 3
 
 
 def test_a_sound_broker_answers_though_others_have_taken_all_the_time() -> None:

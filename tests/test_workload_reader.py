@@ -35,10 +35,13 @@ class Message:
 
 
 class Log:
-    """A consumer of a log that may not give all of itself."""
+    """A consumer of a log that may not give all of itself; time passes for it only while it has nothing to give."""
 
     def __init__(self, end: int, given: int, size: int = 100) -> None:
-        self.end, self.given, self.size, self.at = end, given, size, 0
+        self.end, self.given, self.size, self.at, self.clock_s = end, given, size, 0, 0.0
+
+    def monotonic(self) -> float:
+        return self.clock_s
 
     def assign(self, _where: object) -> None:
         self.at = 0
@@ -46,9 +49,10 @@ class Log:
     def get_watermark_offsets(self, *_about: object, **_more: object) -> tuple[int, int]:
         return 0, self.end
 
-    def consume(self, most: int, _timeout_s: float) -> list[Message]:
+    def consume(self, most: int, timeout_s: float) -> list[Message]:
         found = [Message(at, self.size) for at in range(self.at, min(self.at + most, self.given))]
         self.at += len(found)
+        self.clock_s += 0.0 if found else timeout_s
         return found
 
 
@@ -67,8 +71,11 @@ def test_many_chunks_are_one_whole_read(tmp_path: Path) -> None:
     assert (missing, len(reads[0].keys), reads[0].begun_ns) == ([], 12_000, 5)
 
 
-def test_a_log_that_does_not_end_is_told_with_the_last_chunk(tmp_path: Path) -> None:
-    events = read(Log(12_000, 11_000), tmp_path, timeout_s=0.5)
+def test_a_log_that_does_not_end_is_told_with_the_last_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(12_000, 11_000)
+    monkeypatch.setattr(reader, "time", log)
+    events = read(log, tmp_path, timeout_s=0.5)
+    assert log.clock_s >= 0.5, "it was asked until the time was over"
     assert [one.outcome for one in events] == ["ok", "ok", "unknown"]
     assert Records(events).final("t", reader.UNCOMMITTED)[1] == [
         "t-0: final read: not to its end: offset 11000 of 12000"
