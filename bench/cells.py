@@ -18,7 +18,7 @@ from pyhooks.errors import RackgateError
 
 # Estimates in seconds, for the terminal: what a block takes beside its length; topics made, read back and deleted; what
 # a follower that is slowed, or is killed, adds; a probe of all arms, twice.
-BLOCK_S, TOPICS_S, SLOW_S, DEAD_S, EACH_DEAD_S, PROBES_S = 2.2, 11.0, 15.0, 12.0, 15.0, 4.0
+BLOCK_S, TOPICS_S, SLOW_S, DEAD_S, EACH_DEAD_S, PROBES_S = 1.5, 11.0, 15.0, 12.0, 15.0, 4.0
 UNDER_LOAD, ROUND_TRIPS_S = "under load", 60.0
 
 

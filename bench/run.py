@@ -51,13 +51,14 @@ Place = tuple[str, str]
 def planned(store: Store, scenario: Scenario, place: Place) -> dict[str, float]:
     """What each step in a lab is expected to take, in seconds."""
     steps, first, rates = {START: START_S}, True, set(store.rates)
+    # Before the cells: the load that goes on while a rack is away warms the brokers for what is measured then.
+    if scenario.outage and store.outage_is_due(scenario, place):
+        steps[TAKEN] = SURE_LEAD_S + 24 + scenario.outage.total_s
     for cell in store.pending(scenario, place):
         ramp = cell.setting.load_percent is not None and key(cell) not in rates
         steps[step_of(scenario, cell.id)] = cells.planned_s(cell, len(store.missing(cell)), first=first, ramp=ramp)
         first = False
         rates.add(key(cell))
-    if scenario.outage and store.outage_is_due(scenario, place):
-        steps[TAKEN] = SURE_LEAD_S + 18 + scenario.outage.total_s
     return steps
 
 
@@ -103,14 +104,14 @@ def in_lab(
             history = History(target.run_dir / "history.jsonl")
             this = Session(target, scenario, store, number, spark, admin, history, steps, sampler)
             this.round_trips["idle"] = target.round_trips()
+        if scenario.outage and store.outage_is_due(scenario, place):
+            with steps.step(TAKEN):
+                outage_phase(this, racks, scenario.outage)
+            results.add_session(this, place, racks)
         for cell in store.pending(scenario, place):
             with steps.step(step_of(scenario, cell.id)):
                 cells.measure(this, cell)
             results.add_session(this, place, racks)
-        if scenario.outage and store.outage_is_due(scenario, place):
-            with steps.step(TAKEN):
-                outage_phase(this, racks, scenario.outage)
-        results.add_session(this, place, racks)
         if others:
             return None
         return finish(spark, scenario, store, steps, ask)

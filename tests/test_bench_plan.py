@@ -46,7 +46,7 @@ def test_the_quick_plan_is_as_the_issue_asks(tmp_path: Path) -> None:
     assert len(quick.outage_arms) == 4
     assert quick.outage is not None
     assert len(quick.places) == len(quick.cells) == 1
-    assert run.estimate_s(Store(tmp_path), quick) < 340  # of six minutes, its lab included
+    assert run.estimate_s(Store(tmp_path), quick) < 350  # of six minutes, its lab included
 
 
 def test_the_full_plan_has_the_cells_of_the_issue_and_fits_into_an_hour(tmp_path: Path) -> None:
