@@ -42,7 +42,7 @@ class _Destroyed(Drill):
             return all(set(now[name].isr) == wanted[name] for name in now) and now.keys() == wanted.keys()
 
         wait_for(in_sync, what=f"all replicas of {', '.join(wanted)} in sync", timeout_s=WHOLE_S, interval_s=0.5)
-        self.kafka.elect_preferred()
+        topics.elect_preferred(self.kafka.admin)
         topics.wait_settled(self.kafka.admin, specs)
 
     def counted(self, **more: Any) -> dict[str, Losses]:
@@ -162,7 +162,7 @@ class StockTest(_Destroyed):
         with self.driven([own], []):
             words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", own.name, "--mode", "idempotent"]
             words += ["--rate", "50", "--count", str(RECORDS), "--timeout-ms", str(PATIENT_MS)]
-            told = self.clients.run("produce", self.history, *words)
+            told = self.clients.produce(self.history, *words)
             acked = sum(event.op == "produce" and event.outcome == "ok" for event in told)
             assert acked == RECORDS, f"{acked} of {RECORDS} records were acknowledged with all in sync"
             with self.fault("cut", rack=HOLDER):

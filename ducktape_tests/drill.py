@@ -202,7 +202,7 @@ class Drill(Test):
             str(attempts),
             *more,
         ]
-        self.clients.run("produce", self.history, *words)
+        self.clients.produce(self.history, *words)
 
     def phase(self, name: str, topic: str, expect: str = OK) -> None:
         """Single attempts that are all to end in one way; refused ones leave nothing in the leader's log."""

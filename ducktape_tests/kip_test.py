@@ -158,7 +158,7 @@ class WithoutTest(Drill):
         self.kafka.wait_unfenced(self.kafka.brokers())
         for name in ("m2", "m3"):
             topics.wait_isr(self.kafka.admin, name, frozenset(AAB))
-        self.kafka.elect_preferred()
+        topics.elect_preferred(self.kafka.admin)
         topics.wait_settled(self.kafka.admin, specs)
         with self.driven(specs, [Load("m2"), Load("m3")]):
             usable["patched"] = self._outage("patched")

@@ -46,7 +46,7 @@ class _Matrix(Drill):
                     topics.wait_isrs(self.kafka.admin, left, ISR_S)
                     self._phases(name, made, left)
                 topics.wait_isrs(self.kafka.admin, whole)
-                self.kafka.elect_preferred()
+                topics.elect_preferred(self.kafka.admin)
                 topics.wait_settled(self.kafka.admin, specs)
                 self._phases(f"after {name}", made, whole)
                 took[name] = round(time.monotonic() - since, 1)

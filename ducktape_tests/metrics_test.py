@@ -75,7 +75,7 @@ class MetricsTest(Drill):
                             change(self.kafka.admin, "changed", self.history, min_racks=1)
                 for one in SPECS:
                     topics.wait_isr(self.kafka.admin, one.name, frozenset(one.replicas))
-                self.kafka.elect_preferred()
+                topics.elect_preferred(self.kafka.admin)
                 topics.wait_settled(self.kafka.admin, SPECS)
                 change(self.kafka.admin, "changed", self.history, min_racks=2)
                 for name in PROBED:

@@ -49,7 +49,7 @@ class MovesTest(Drill):
                 where = ", ".join(now[one] for one in AAB)
                 self._phase(f"broker {broker} in rack {rack}, replicas in racks {where}", "plain", AAB, AAB, now)
                 self.go_on()
-            self.kafka.elect_preferred()
+            topics.elect_preferred(self.kafka.admin)
         self.judge(("delivery", "offsets", "promise", "progress", "refusals"))
 
     def _restart(self, broker: int, rack: str) -> None:
@@ -89,7 +89,7 @@ class MovesTest(Drill):
                 self._phase("out of rack b while it is away", "plain", (1, 2, 5), (1, 2, 5))
                 self.go_on()
             self._move(AAB)
-            self.kafka.elect_preferred()
+            topics.elect_preferred(self.kafka.admin)
             self._phase("back in rack b", "plain", AAB, AAB)
         self.judge(("delivery", "offsets", "promise", "progress", "refusals"))
         self._check_warnings([AAB, *MOVES, (1, 2, 5), AAB])
@@ -150,7 +150,7 @@ class MovesTest(Drill):
         with Admin(self._living, timeout_s=60) as admin:
             admin.reassign(moves)
         moving.wait_placed(self.kafka.topology.bootstrap, moves, in_sync=False)
-        self.kafka.elect_preferred()
+        topics.elect_preferred(self.kafka.admin)
         moving.wait_led(self.kafka.topology.bootstrap, list(moves), order[0])
 
     @property

@@ -76,7 +76,7 @@ class RollingTest(Drill):
             self._racks_required()
             self._way_back()
             self._roll_all("stock")
-            self.kafka.elect_preferred()
+            topics.elect_preferred(self.kafka.admin)
         self.figures(restart_s=self._took_s, mixed=self._rows)
         self.judge((*NEEDS, "known", "refusals"))
 
@@ -84,7 +84,7 @@ class RollingTest(Drill):
 
     def _roll_all(self, software: str) -> None:
         """Restarts all nodes with other software, brokers first, the leader last of them."""
-        self.kafka.elect_preferred()
+        topics.elect_preferred(self.kafka.admin)
         moving.wait_led(self.kafka.topology.bootstrap, [one.name for one in self.specs], AAB[0])
         for kind, nodes in (("broker", self.kafka.brokers()[::-1]), ("controller", self.kafka.topology.controllers)):
             for number, node in enumerate(nodes, 1):

@@ -151,7 +151,9 @@ class Brokers:
 
     def start(self, node: int, classpath: str) -> None:
         """Starts a node, within the block of ``running``, and does not wait for it."""
-        words = java_command(classpath=classpath, heap_mb=256, properties=self.file(node))
+        # the first compiler alone, as in the system tests: the second is not paid back in so short a life
+        once = ["-XX:TieredStopAtLevel=1"]
+        words = java_command(classpath=classpath, heap_mb=256, properties=self.file(node), options=once)
         if node in self.jmx_ports:
             words[1:1] = jmx_options(self.jmx_ports[node])
         with (self.folder / f"{node}.log").open("wb") as log:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -68,3 +69,43 @@ def test_leaders_are_awaited() -> None:
     assert topics.leaders(asked, ["t", "u"], 10) == {"t": 3, "u": 5}
     with pytest.raises(RackgateError, match="in vain for: leaders of t, u"):
         topics.leaders(client({"t": (3, [3])}), ["t", "u"], 0.3)
+
+
+class Elector(Admin):
+    """Tells one result of an election after the other: an error of the whole, or one of each partition."""
+
+    def __init__(self, *results: int | Mapping[str, int | None]) -> None:
+        super().__init__({})
+        self.results = list(results)
+
+    def elect_leaders(self, kind: Any) -> Future[Any]:
+        assert kind == confluent_kafka.ElectionType.PREFERRED
+        future: Future[Any] = Future()
+        now = self.results.pop(0)
+        if isinstance(now, int):
+            future.set_exception(failure(now))
+        else:
+            told = {name: None if code is None else failure(code) for name, code in now.items()}
+            future.set_result({confluent_kafka.TopicPartition(name, 0): error for name, error in told.items()})
+        return future
+
+
+def failure(code: int) -> Any:
+    return confluent_kafka.KafkaException(confluent_kafka.KafkaError(code))
+
+
+def test_an_election_is_asked_for_until_it_is_taken() -> None:
+    codes = confluent_kafka.KafkaError
+    asked: Any = Elector(codes._TIMED_OUT, codes.NOT_CONTROLLER, {"t": None, "u": codes.ELECTION_NOT_NEEDED})
+    topics.elect_preferred(asked)
+    assert asked.results == []
+
+
+def test_a_first_replica_that_cannot_lead_is_told() -> None:
+    codes = confluent_kafka.KafkaError
+    asked: Any = Elector({"t": None, "u": codes.PREFERRED_LEADER_NOT_AVAILABLE})
+    with pytest.raises(RackgateError, match=r"elect preferred leaders: u-0: "):
+        topics.elect_preferred(asked)
+    asked = Elector(codes.CLUSTER_AUTHORIZATION_FAILED)
+    with pytest.raises(RackgateError, match=r"elect preferred leaders: the cluster refused: .*uthorization"):
+        topics.elect_preferred(asked)

@@ -19,12 +19,47 @@ from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
 from pyhooks.wait import wait_for
 from pyhooks.workload.running import ending
+from pyhooks.workload.standing import ASKED, TOLD
 
 GRACE_S = 90.0
+# A plan that is asked for has its own bounds, far below.
+PLAN_S = 600
 PIECE_BYTES = 8_000_000
 
 
-class Program:
+class Process:
+    """A process on the clients' node.
+
+    Args:
+        clients: where.
+        words: what runs.
+        log: the file on the node for what it writes.
+        before: a shell command on the node before it.
+    """
+
+    def __init__(self, clients: Clients, words: Sequence[str], log: str, before: str) -> None:
+        self._clients, self._log = clients, log
+        command = f"{before}; setsid nohup {shlex.join(words)} > {log} 2>&1 < /dev/null & echo $!"
+        self.pid = int(clients.account.ssh_output(command).decode().strip())
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended yet."""
+        check = f"test -e /proc/{self.pid} && ! grep -q '^State:.Z' /proc/{self.pid}/status"
+        return bool(self._clients.account.ssh(check, allow_fail=True) == 0)
+
+    @property
+    def said(self) -> str:
+        """The end of its log."""
+        return str(self._clients.account.ssh_output(f"tail -n 40 {self._log}").decode(errors="replace"))
+
+    def kill(self) -> None:
+        """Ends it as a power failure does."""
+        self._clients.account.signal(self.pid, signal.SIGKILL, allow_fail=True)
+        wait_for(lambda: not self.runs, what=f"the end of process {self.pid}", timeout_s=GRACE_S)
+
+
+class Program(Process):
     """A running ``pyhooks.workload.<workload>`` on the clients' node, whose events come here as it writes them.
 
     Args:
@@ -37,20 +72,12 @@ class Program:
     def __init__(self, clients: Clients, workload: str, arguments: Sequence[str], history: History) -> None:
         self.workload = workload
         self.run_id = f"run-{uuid.uuid4().hex[:8]}"
-        self._clients, self._history = clients, history
+        self._history = history
         self._file = f"{clients.scratch}/{self.run_id}.jsonl"
-        self._log = f"{clients.scratch}/{self.run_id}.log"
         self._read, self._half = 0, b""
         words = [clients.python, "-m", f"pyhooks.workload.{workload}", *arguments]
         words += ["--history", self._file, "--run", self.run_id]
-        command = f"touch {self._file}; setsid nohup {shlex.join(words)} > {self._log} 2>&1 < /dev/null & echo $!"
-        self.pid = int(clients.account.ssh_output(command).decode().strip())
-
-    @property
-    def runs(self) -> bool:
-        """Whether it has not ended yet."""
-        check = f"test -e /proc/{self.pid} && ! grep -q '^State:.Z' /proc/{self.pid}/status"
-        return bool(self._clients.account.ssh(check, allow_fail=True) == 0)
+        super().__init__(clients, words, f"{clients.scratch}/{self.run_id}.log", f"touch {self._file}")
 
     def fetch(self) -> list[Event]:
         """Brings what it has written since, and returns it."""
@@ -74,8 +101,7 @@ class Program:
         """
         if not self.runs:
             self.fetch()
-            said = self._clients.account.ssh_output(f"tail -n 40 {self._log}").decode(errors="replace")
-            raise RackgateError(f"{self.workload} {self.run_id} ended by itself", detail=said)
+            raise RackgateError(f"{self.workload} {self.run_id} ended by itself", detail=self.said)
         self._clients.account.signal(self.pid, signal.SIGTERM)
         wait_for(lambda: not self.runs, what=f"the end of {self.workload} {self.run_id}", timeout_s=GRACE_S)
         self.fetch()
@@ -84,8 +110,7 @@ class Program:
 
     def kill(self) -> None:
         """Ends it as a power failure does, and notes that, so that checkers know why it tells no more."""
-        self._clients.account.signal(self.pid, signal.SIGKILL, allow_fail=True)
-        wait_for(lambda: not self.runs, what=f"the end of {self.workload} {self.run_id}", timeout_s=GRACE_S)
+        super().kill()
         self.fetch()
         if self._half:
             self._history.note("workload", "torn", "unknown", run=self.run_id)
@@ -105,7 +130,9 @@ class Clients(Service):
         self.python = python
         # of its own: tests in labs beside each other have their clients on the same machine
         self.scratch = f"/tmp/rackgate-clients-{uuid.uuid4().hex[:8]}"  # noqa: S108 - removed at the end
-        self._begun: list[Program] = []
+        self._begun: list[Process] = []
+        self._standing: Process | None = None
+        self._plans = 0
 
     @property
     def account(self) -> Any:
@@ -132,22 +159,44 @@ class Clients(Service):
         """Removes the scratch folder."""
         node.account.ssh(f"rm -rf {self.scratch}")
 
-    def run(self, workload: str, history: History, *arguments: str) -> tuple[Event, ...]:
-        """Runs ``python -m pyhooks.workload.<workload>`` to its end and appends its events to ``history``.
+    def produce(self, history: History, *arguments: str) -> tuple[Event, ...]:
+        """Carries out a plan of ``pyhooks.workload.produce`` and appends its events to ``history``.
+
+        One process does that for all plans of a test, see ``pyhooks.workload.standing``.
+
+        Args:
+            history: where the events go.
+            arguments: of the program, without ``--history``.
 
         Returns:
             The events that it wrote.
+
+        Raises:
+            RackgateError: the plan failed.
         """
-        remote = f"{self.scratch}/{workload}.jsonl"
-        words = [self.python, "-m", f"pyhooks.workload.{workload}", "--history", remote, *arguments]
-        self.account.ssh(f"rm -f {remote}")
-        self.account.ssh(shlex.join(words))
+        standing = self._standing = self._standing or self._stand_by()
+        if not standing.runs:
+            raise RackgateError("the producer that stands by ended by itself", detail=standing.said)
+        self._plans += 1
+        remote = f"{self.scratch}/plan-{self._plans}.jsonl"
+        line = f"{self._plans} {shlex.join([*arguments, '--history', remote])}"
+        pipes = f"printf '%s\\n' {shlex.quote(line)} > {self.scratch}/{ASKED} && head -n 1 {self.scratch}/{TOLD}"
+        told = self.account.ssh_output(f"timeout {PLAN_S} sh -c {shlex.quote(pipes)}", allow_fail=True).decode()
+        if told.split() != [str(self._plans), "0"]:
+            what = told.strip() or f"no answer, or none within {PLAN_S} s"
+            raise RackgateError(f"plan {self._plans} failed: {what}", detail=standing.said)
         local = Path(str(history.path) + ".part")
         self.account.copy_from(remote, str(local))
         events = tuple(self.clock.here(event) for event in History(local).events())
         local.unlink()
         history.extend(events)
         return events
+
+    def _stand_by(self) -> Process:
+        words = [self.python, "-m", "pyhooks.workload.standing", "--folder", self.scratch]
+        pipes = f"mkfifo {self.scratch}/{ASKED} {self.scratch}/{TOLD}"
+        self._begun.append(Process(self, words, f"{self.scratch}/standing.log", pipes))
+        return self._begun[-1]
 
     @contextmanager
     def running(self, workload: str, many: Sequence[Sequence[str]], history: History) -> Iterator[list[Program]]:
@@ -165,5 +214,6 @@ class Clients(Service):
             yield started
 
     def _begin(self, workload: str, arguments: Sequence[str], history: History) -> Program:
-        self._begun.append(Program(self, workload, arguments, history))
-        return self._begun[-1]
+        started = Program(self, workload, arguments, history)
+        self._begun.append(started)
+        return started

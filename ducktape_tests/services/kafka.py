@@ -117,16 +117,6 @@ class RackKafka(Hosts, Service):
         count = sum(map(len, wanted.values()))
         wait_for(there, what=f"the logs of {count} replicas", timeout_s=timeout_s, interval_s=0.5)
 
-    def elect_preferred(self) -> None:
-        """Has the first replica of each partition lead, where it is in sync; Kafka does so every 5 minutes by itself.
-
-        Raises:
-            RackgateError: the tool failed.
-        """
-        node = self.brokers()[0]
-        words = ("--election-type", "PREFERRED", "--all-topic-partitions")
-        self.run_on(node, shlex.join(tools.command(self.classpath, "leader-election", words, node.address)))
-
     def reassign(self, moves: Mapping[str, Sequence[int]]) -> None:
         """Has Kafka's tool move partition 0 of topics to other brokers; does not wait until they are there.
 

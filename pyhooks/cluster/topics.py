@@ -244,6 +244,41 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
     wait_for(taken, what=what, timeout_s=READY_S, interval_s=0.2)
 
 
+def elect_preferred(client: AdminClient) -> None:
+    """Has the first replica of each partition lead; Kafka does so every five minutes by itself.
+
+    Raises:
+        RackgateError: a first replica is not in sync, or the cluster takes no such request in time.
+    """
+    from confluent_kafka import ElectionType, KafkaError, KafkaException
+
+    what = "elect preferred leaders"
+
+    def taken() -> bool:
+        # as in alter()
+        look(client, [])
+        # confluent-kafka 2.16.1 fails at either bound that could be given here: the client's own holds
+        future = client.elect_leaders(ElectionType.PREFERRED)
+        try:
+            found: dict[Any, Any] = future.result(timeout=REQUEST_S)
+        except TimeoutError:
+            return False
+        except KafkaException as error:
+            if error.args[0].code() in {KafkaError._TIMED_OUT, KafkaError.NOT_CONTROLLER}:
+                return False
+            raise RackgateError(f"{what}: the cluster refused: {error.args[0].str()}") from error
+        refused = {
+            f"{where.topic}-{where.partition}: {told.args[0].str()}"
+            for where, told in found.items()
+            if told is not None and told.args[0].code() != KafkaError.ELECTION_NOT_NEEDED
+        }
+        if refused:
+            raise RackgateError(f"{what}: {'; '.join(sorted(refused))}")
+        return True
+
+    wait_for(taken, what=what, timeout_s=READY_S, interval_s=0.2)
+
+
 def racks_of(client: AdminClient) -> dict[int, str]:
     """Racks of all live brokers by broker id; ``""`` for a broker without one.
 

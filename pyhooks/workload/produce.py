@@ -411,6 +411,34 @@ def partitions_of(plan: Plan, timeout_s: float = 20.0) -> dict[str, int]:
     return {topic: len(found[topic].partitions) for topic in plan.topics}
 
 
+def carry_out(arguments: Sequence[str], running: list[Producing], ended: threading.Event) -> None:
+    """Carries out the plan that the arguments of this program describe.
+
+    Args:
+        arguments: the words.
+        running: has what runs meanwhile, for who may have to stop it.
+        ended: set if it shall not even begin.
+
+    Raises:
+        JavaError: the client failed.
+        RackgateError: the client failed, or an option cannot be met.
+        SystemExit: for --help and unknown options.
+    """
+    plan, path = parse(arguments)
+
+    def make(run_id: str) -> Client:
+        return clients.make(plan.client, plan.settings(run_id))
+
+    producing = Producing(plan, History(path), make, partitions_of(plan))
+    running.append(producing)
+    try:
+        if ended.is_set():
+            producing.stop.set()
+        producing.run()
+    finally:
+        running.remove(producing)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a producer; a SIGTERM or SIGINT ends it early, with an event for every attempt that was made."""
     running: list[Producing] = []
@@ -420,17 +448,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             one.stop.set()
 
     def work() -> None:
-        plan, path = parse(sys.argv[1:] if arguments is None else arguments)
-        ended = program.told_to_end(stop)
-
-        def make(run_id: str) -> Client:
-            return clients.make(plan.client, plan.settings(run_id))
-
-        producing = Producing(plan, History(path), make, partitions_of(plan))
-        running.append(producing)
-        if ended.is_set():
-            stop()
-        producing.run()
+        words = sys.argv[1:] if arguments is None else arguments
+        carry_out(words, running, program.told_to_end(stop))
 
     return program.status_of(work, JavaError)
 

@@ -1,0 +1,90 @@
+"""The producer that stands by, as a process: plans one after the other, what is no plan, and an end in good order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyhooks.history import History
+from pyhooks.wait import wait_for
+from pyhooks.workload.standing import ASKED, TOLD
+
+
+class Standing:
+    """One that runs, and how it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in (ASKED, TOLD):
+            os.mkfifo(folder / name)
+        words = [sys.executable, "-m", "pyhooks.workload.standing", "--folder", str(folder)]
+        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        with socket.socket() as bound:
+            bound.bind(("127.0.0.1", 0))
+            self.dead = f"127.0.0.1:{bound.getsockname()[1]}"
+
+    def ask(self, number: int, more: str, path: Path) -> None:
+        words = f"--mode probe --client confluent --bootstrap {self.dead} --topics t {more} --history '{path}'"
+        (self.folder / ASKED).write_text(f"{number} {words}\n")
+
+    def told(self) -> str:
+        with (self.folder / TOLD).open() as pipe:
+            return pipe.readline()
+
+
+@contextmanager
+def standing(folder: Path) -> Iterator[Standing]:
+    one = Standing(folder)
+    try:
+        yield one
+    finally:
+        one.process.kill()
+        one.process.communicate()
+
+
+def ops(path: Path) -> list[str]:
+    return [event.op for event in History(path).events()] if path.exists() else []
+
+
+def test_plans_are_carried_out_one_after_the_other(tmp_path: Path) -> None:
+    with standing(tmp_path) as one:
+        for number in (1, 2):
+            path = tmp_path / f"a plan {number}.jsonl"
+            one.ask(number, "--count 2 --rate 20 --timeout-ms 300", path)
+            assert one.told() == f"{number} 0\n"
+            assert sorted(set(ops(path))) == ["end", "intend", "learn", "produce"]
+            assert ops(path).count("produce") == 2
+        assert one.process.poll() is None
+
+
+def test_what_is_no_plan_is_told_and_the_next_is_carried_out(tmp_path: Path) -> None:
+    with standing(tmp_path) as one:
+        one.ask(1, "--absent", tmp_path / "1")
+        assert one.told() == "1 2 see its log\n"
+        one.ask(2, "--count 1 --defaults", tmp_path / "2")
+        assert one.told().startswith("2 2 --defaults tells of the Java producer's settings")
+        one.ask(3, "--count 1 --timeout-ms 300", tmp_path / "3")
+        assert one.told() == "3 0\n"
+        assert ops(tmp_path / "3").count("produce") == 1
+
+
+def test_the_plan_under_way_ends_in_good_order(tmp_path: Path) -> None:
+    with standing(tmp_path) as one:
+        one.ask(1, "--seconds 60 --rate 20 --timeout-ms 300", tmp_path / "1")
+        wait_for(lambda: "produce" in ops(tmp_path / "1"), what="a first attempt", timeout_s=30)
+        one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(30) == 0
+        assert ops(tmp_path / "1")[-1] == "end"
+
+
+def test_a_folder_without_pipes_is_told(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "pyhooks.workload.standing", "--folder", str(tmp_path)]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == f"error: [Errno 2] No such file or directory: '{tmp_path / ASKED}'\n"
