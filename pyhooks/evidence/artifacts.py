@@ -14,7 +14,7 @@ from typing import Any
 from pyhooks import paths
 from pyhooks.build import series
 from pyhooks.errors import RackgateError
-from pyhooks.evidence.claims import SERIES, Claim, Claims, Run
+from pyhooks.evidence.claims import OVERLAY, SERIES, Claim, Claims, Run
 from pyhooks.evidence.judging import FAILED, NOT_RUN, PASSED, SKIPPED, STALE, Judged, judge
 
 EVIDENCE = paths.REPO / "kip" / "evidence"
@@ -97,8 +97,8 @@ def changes(run: Run, artifact: Mapping[str, Any], now: Mapping[str, str]) -> st
     """
     found = [] if artifact["commands"] == dict(run.commands) else ["the command has changed"]
     then = artifact["depends"]
-    words = {name: "the patch series has" if name == SERIES else f"{name} has" for name in run.depends}
-    found += [f"{words[name]} changed" for name in run.depends if then.get(name) != now[name]]
+    words = {SERIES: "the patch series", OVERLAY: "what the patch series builds"}
+    found += [f"{words.get(name, name)} has changed" for name in run.depends if then.get(name) != now[name]]
     return ", ".join(found)
 
 
@@ -112,8 +112,9 @@ def fingerprints(names: Iterable[str], root: Path = paths.REPO) -> dict[str, str
 
 
 def _fingerprint(name: str, root: Path) -> str:
-    if name == SERIES:
-        return series.series_hash(series.load(root / paths.PATCH.relative_to(paths.REPO)))
+    if name in (SERIES, OVERLAY):
+        patches = series.load(root / paths.PATCH.relative_to(paths.REPO))
+        return series.series_hash(patches) if name == SERIES else series.built_hash(patches)
     files = sorted(path for path in root.glob(name) if path.is_file())
     if not files:
         raise RackgateError(f"kip/claims.toml: a run depends on {name}, and there is no such file")

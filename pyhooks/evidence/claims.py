@@ -20,7 +20,8 @@ VERDICTS = (CONFIRMED, CONDITIONAL, REFUTED, NOT_TESTABLE)
 KINDS = ("json", "junit", "system")
 COSTS = ("seconds", "minutes", "lab", "hours")
 PROGRAMS = ("rackgate", "pytest")
-SERIES = "series"
+# The whole series, or what is built from it: its tests are no part of a broker.
+SERIES, OVERLAY = "series", "overlay"
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _COMPARES = ("is", "least", "most", "has", "lacks", "near")
 _NUMBERS = ("least", "most", "near", "within")
@@ -38,7 +39,7 @@ class Run:
         cost: ``seconds``, ``minutes``, ``lab`` (minutes to an hour, in namespaces) or ``hours``.
         minutes: what it is expected to take.
         needs: what must be there before, in words.
-        depends: ``series``, or patterns of files of this repository, whose change makes the artifact stale.
+        depends: ``series``, ``overlay``, or patterns of files, whose change makes the artifact stale.
         reads: file or pattern, from the root of the repository, that the command writes; empty for standard output.
         keep: keys of the object that each command prints, or pointers into it, of what is kept; all if empty.
         statuses: exit statuses with which there is a result.

@@ -19,7 +19,7 @@ from pyhooks.build import recipe, series
 from pyhooks.build.distribution import Distribution
 from pyhooks.errors import RackgateError
 from pyhooks.evidence import artifacts, judging
-from pyhooks.evidence.claims import SERIES, Claims, Run
+from pyhooks.evidence.claims import OVERLAY, SERIES, Claims, Run
 
 OUT = paths.OUT / "evidence"
 MODULES = {"rackgate": "pyhooks.cli", "pytest": "pytest"}
@@ -102,8 +102,8 @@ def carry_out(
         RackgateError: it ended with another status, left nothing to read, or the build is not of the present series.
     """
     depends = artifacts.fingerprints(run.depends, root)
-    if SERIES in run.depends:
-        _fits(depends[SERIES])
+    if {SERIES, OVERLAY} & set(run.depends):
+        _fits(root)
     begun, clock = time.time(), time.monotonic()
     results: dict[str, Any] = {}
     statuses: dict[str, int] = {}
@@ -149,8 +149,9 @@ def versions() -> dict[str, str]:
     }
 
 
-def _fits(series_hash: str) -> None:
-    if Distribution.load().manifest["patch_hash"] != series_hash:
+def _fits(root: Path) -> None:
+    patches = series.load(root / paths.PATCH.relative_to(paths.REPO))
+    if Distribution.load().manifest["patch_hash"] != series.series_hash(patches):
         raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
 
 
