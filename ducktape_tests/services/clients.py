@@ -14,7 +14,9 @@ from typing import Any
 
 from ducktape.services.service import Service
 
+from ducktape_tests.cluster import LabAccount
 from ducktape_tests.services.clock import Clock, compare
+from pyhooks import paths
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
 from pyhooks.wait import wait_for
@@ -128,8 +130,7 @@ class Clients(Service):
     def __init__(self, context: Any, python: str = sys.executable) -> None:
         super().__init__(context, num_nodes=1)
         self.python = python
-        # of its own: tests in labs beside each other have their clients on the same machine
-        self.scratch = f"/tmp/rackgate-clients-{uuid.uuid4().hex[:8]}"  # noqa: S108 - removed at the end
+        self._name = f"rackgate-clients-{uuid.uuid4().hex[:8]}"
         self._begun: list[Process] = []
         self._standing: Process | None = None
         self._plans = 0
@@ -138,6 +139,11 @@ class Clients(Service):
     def account(self) -> Any:
         """Of the node."""
         return self.nodes[0].account
+
+    @property
+    def scratch(self) -> str:
+        """Folder on the node for what programs write; it goes with the lab, and else when the test ends."""
+        return f"{paths.LAB_HOME if isinstance(self.account, LabAccount) else '/tmp'}/{self._name}"  # noqa: S108
 
     @cached_property
     def clock(self) -> Clock:
