@@ -105,7 +105,7 @@ class _Matrix(Drill):
         return active.site
 
     def _active(self) -> Node:
-        leader = quorum.leader(self.kafka, self.kafka.brokers())
+        leader = self.kafka.quorum(self.kafka.brokers()).leader
         return next(node for node in self.kafka.topology.controllers if node.node_id == leader)
 
     def _has_controller(self, rack: str) -> bool:

@@ -122,13 +122,11 @@ class RollingTest(Drill):
     def _follows(self, controller: Node) -> bool:
         """Whether the leader of the quorum has heard of a controller just now."""
         try:
-            told = self.kafka.ask_quorum(["describe", "--replication"], self.kafka.brokers())
+            lag = self.kafka.quorum(self.kafka.brokers()).lag(controller.node_id)
         except RackgateError:
             # nobody leads the quorum just now
             return False
-        # node id, directory id, log end offset, lag, …
-        rows = [line.split() for line in told.splitlines()]
-        return any(row[0] == str(controller.node_id) and int(row[3]) in range(LAG + 1) for row in rows[1:] if row)
+        return lag is not None and lag in range(LAG + 1)
 
     def _count(self, node: Node, text: str) -> int:
         """How many lines of a node's log have a text in them."""

@@ -14,9 +14,10 @@ import pytest
 
 from ducktape_tests.services.hosts import Hosts
 from pyhooks import process
-from pyhooks.cluster import topology
+from pyhooks.cluster import topology, voting
 from pyhooks.cluster.running import RunningCluster
 from pyhooks.cluster.topology import Node, Quality
+from pyhooks.cluster.voting import Member, Quorum
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
 
@@ -29,10 +30,7 @@ case "$*" in
 *MetadataQuorum*)
     echo "$*" >> "$ALL/asked"
     id=$(sed -n s/^directory.id=//p "$ALL/VOTER/data/meta.properties")
-    case "$*" in *remove-controller*) printf "" > "$ALL/voter" ;; *add-controller*) echo "$id" > "$ALL/voter" ;; esac
-    vote=$(sed 's/.*/{"id": 101, "directoryId": "&"}/' "$ALL/voter")
-    echo "CurrentVoters: [$vote]"
-    echo "101 $id 7 0 x" ;;
+    case "$*" in *remove-controller*) printf "" > "$ALL/voter" ;; *add-controller*) echo "$id" > "$ALL/voter" ;; esac ;;
 *kafka.Kafka*) exec sleep 300 ;;
 esac
 """
@@ -189,14 +187,25 @@ def test_a_disk_is_deleted_and_replaced(hosts: Hosts) -> None:
     assert hosts.directory_id(BROKER) not in ("", before)
 
 
-def test_a_lost_voter_leaves_the_quorum_and_comes_back(hosts: Hosts, tmp_path: Path) -> None:
+def test_a_lost_voter_leaves_the_quorum_and_comes_back(
+    hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(bootstrap: str) -> Quorum:
+        assert bootstrap
+        directory = (tmp_path / "voter").read_text(encoding="utf-8").strip()
+        follower = (Member(101, hosts.directory_id(VOTER), 7),) if hosts.formatted(VOTER) else ()
+        return Quorum(
+            102, (Member(101, directory, 7), Member(102, "x", 7)) if directory else (Member(102, "x", 7),), follower
+        )
+
+    monkeypatch.setattr(voting, "ask", told)
     hosts.format([VOTER])
     before = hosts.directory_id(VOTER)
     (tmp_path / "voter").write_text(before, encoding="utf-8")
-    assert hosts.voters([BROKER]) == {101: before}
+    assert hosts.voters([BROKER]) == {101: before, 102: "x"}
     hosts.wipe(VOTER)
     hosts.replace_disks([VOTER])
-    assert hosts.voters([OTHER]) == {101: hosts.directory_id(VOTER)}
+    assert hosts.voters([OTHER]) == {101: hosts.directory_id(VOTER), 102: "x"}
     assert hosts.directory_id(VOTER) != before
     asked = (tmp_path / "asked").read_text(encoding="utf-8")
     assert f"remove-controller --controller-id 101 --controller-directory-id {before}" in asked

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 
 import pytest
+from answering import broker, dead, framed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,10 +28,6 @@ TOLD = Metadata(
 )
 
 
-def framed(answer: bytes) -> bytes:
-    return len(answer).to_bytes(4) + answer
-
-
 def test_the_question_is_kafka_s() -> None:
     assert request(["t", "gone"]) == framed(REQUEST)
 
@@ -47,39 +41,6 @@ def test_an_answer() -> None:
 def test_an_answer_that_ends_early_is_none(size: int) -> None:
     with pytest.raises(IndexError):
         parse(ANSWER[:size])
-
-
-@contextmanager
-def broker(answer: bytes | None) -> Iterator[str]:
-    """Answers every question with these bytes, or takes it and is silent; yields its address."""
-    with ExitStack() as kept:
-        listener = kept.enter_context(socket.create_server(("127.0.0.1", 0)))
-
-        def serve() -> None:
-            while True:
-                try:
-                    client = kept.enter_context(listener.accept()[0])
-                except OSError:
-                    return
-                if answer is not None:
-                    with client:
-                        client.recv(65536)
-                        client.sendall(answer)
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        # closing alone does not wake who waits
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(5)
-
-
-@contextmanager
-def dead() -> Iterator[str]:
-    """The address of a port that refuses."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{bound.getsockname()[1]}"
 
 
 def test_who_is_silent_dead_or_no_broker_is_left_for_the_next() -> None:

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from ducktape_tests.services.clock import compare
 from pyhooks import process
-from pyhooks.cluster import echo, kafka, metadatalog, network, quorum, slowness, tools, topics
+from pyhooks.cluster import echo, kafka, metadatalog, network, quorum, slowness, tools, topics, voting
 from pyhooks.cluster.disks import DATA, Disk
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.lab import BOOT_TIMEOUT_S, Lab, in_lab
 from pyhooks.cluster.running import ProcessState, RunningCluster, state_of
 from pyhooks.cluster.topology import Link, Node, Quality, Topology
+from pyhooks.cluster.voting import Quorum
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
 from pyhooks.wait import wait_for
@@ -351,8 +352,16 @@ class Hosts:
         """
         return quorum.voters(self, brokers)
 
+    def quorum(self, brokers: Sequence[Node]) -> Quorum:
+        """The metadata quorum, as the first of ``brokers`` that answers tells it.
+
+        Raises:
+            RackgateError: none of them answers, or nobody leads the quorum.
+        """
+        return voting.ask(quorum.addresses(brokers))
+
     def ask_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
-        """What Kafka's tool for the quorum writes when some of ``brokers`` are asked, from the host of one.
+        """What Kafka's tool for the quorum writes when it is to change it, on the host of one of ``brokers``.
 
         Raises:
             RackgateError: it failed, or there is nobody to ask.

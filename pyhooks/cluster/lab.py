@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyhooks import paths, process
-from pyhooks.cluster import echo, kafka, network, quorum, slowness, topics
+from pyhooks.cluster import echo, kafka, network, quorum, slowness, topics, voting
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.format import format_disks
 from pyhooks.cluster.node import NODE_DISK, NamespaceMachine
 from pyhooks.cluster.running import ProcessState, state_of
 from pyhooks.cluster.topology import Link, Node, Quality, Topology, parse
+from pyhooks.cluster.voting import Quorum
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
 
@@ -312,8 +313,16 @@ class Lab:
         """
         return quorum.voters(self, brokers)
 
+    def quorum(self, brokers: Sequence[Node]) -> Quorum:
+        """The metadata quorum, as the first of ``brokers`` that answers tells it.
+
+        Raises:
+            RackgateError: none of them answers, or nobody leads the quorum.
+        """
+        return voting.ask(quorum.addresses(brokers))
+
     def ask_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
-        """What Kafka's tool for the quorum writes when some of ``brokers`` are asked.
+        """What Kafka's tool for the quorum writes when it is to change it through some of ``brokers``.
 
         Raises:
             RackgateError: it failed, or there is nobody to ask.

@@ -100,7 +100,7 @@ class Asker:
     """
 
     def __init__(self, bootstrap: str, *, each_s: float = EACH_S) -> None:
-        self._addresses = [_address(one) for one in bootstrap.split(",")]
+        self._addresses = [protocol.address(one) for one in bootstrap.split(",")]
         self._each_s = each_s
 
     def ask(self, topics: Sequence[str], timeout_s: float) -> Metadata:
@@ -127,8 +127,3 @@ class Asker:
             # last in turn, also of the next question
             self._addresses.append(self._addresses.pop(0))
         raise RackgateError("; ".join(said))
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.strip().rpartition(":")
-    return host.strip("[]"), int(port)

@@ -33,6 +33,12 @@ def framed(key: int, version: int, body: bytes) -> bytes:
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
+def address(text: str) -> tuple[str, int]:
+    """Host and port of ``host:port``."""
+    host, _, port = text.strip().rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 def ask(address: tuple[str, int], request: bytes, name: str, timeout_s: float) -> bytes:
     """A broker's answer over a connection of its own, from the header on.
 

@@ -5,7 +5,6 @@ Every step looks first at what is there, so all of it can be interrupted anywher
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyhooks.cluster import tools
 from pyhooks.cluster.topology import Node
+from pyhooks.cluster.voting import Quorum
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
 
@@ -21,33 +21,8 @@ if TYPE_CHECKING:
 
 TOOL = "metadata-quorum"
 FOLLOW_S = 60.0
-_VOTERS, _LEADER = "CurrentVoters:", "LeaderId:"
 # What of a deleted disk is not yet gone; a disk is there whole, or not at all.
 GONE = "data.gone"
-
-
-def parse_voters(text: str) -> dict[int, str]:
-    """Directory ids of the voters by node id, from what ``describe --status`` writes.
-
-    Raises:
-        RackgateError: there are none in it.
-    """
-    for line in text.splitlines():
-        if line.startswith(_VOTERS):
-            return {int(one["id"]): str(one.get("directoryId", "")) for one in json.loads(line.removeprefix(_VOTERS))}
-    raise RackgateError(f"kafka-{TOOL} tells of no voters", detail=text)
-
-
-def parse_leader(text: str) -> int:
-    """Node id of the active controller, from what ``describe --status`` writes.
-
-    Raises:
-        RackgateError: it is not in it, or there is none.
-    """
-    for line in text.splitlines():
-        if line.startswith(_LEADER) and (leader := int(line.removeprefix(_LEADER))) >= 0:
-            return leader
-    raise RackgateError(f"kafka-{TOOL} tells of no leader", detail=text)
 
 
 class Disks(Protocol):
@@ -74,8 +49,11 @@ class Disks(Protocol):
     def all_run(self, nodes: Sequence[Node]) -> None:
         """Raises if the Kafka process of one of them does not run."""
 
+    def quorum(self, brokers: Sequence[Node]) -> Quorum:
+        """The quorum, as the first of ``brokers`` that answers tells it."""
+
     def ask_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
-        """What Kafka's tool for the quorum writes when some of ``brokers`` are asked."""
+        """What Kafka's tool for the quorum writes when it is to change it through some of ``brokers``."""
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
         """Makes a controller that follows the quorum a voter with the directory that it has now."""
@@ -87,16 +65,7 @@ def voters(cluster: Disks, brokers: Sequence[Node]) -> dict[int, str]:
     Raises:
         RackgateError: none of them answers.
     """
-    return parse_voters(cluster.ask_quorum(["describe", "--status"], brokers))
-
-
-def leader(cluster: Disks, brokers: Sequence[Node]) -> int:
-    """Node id of the active controller, as some of ``brokers`` tell.
-
-    Raises:
-        RackgateError: none of them answers, or there is none.
-    """
-    return parse_leader(cluster.ask_quorum(["describe", "--status"], brokers))
+    return {one.node_id: one.directory_id for one in cluster.quorum(brokers).voters}
 
 
 def ask(lab: Lab, words: Sequence[str], brokers: Sequence[Node]) -> str:
@@ -174,13 +143,11 @@ def wait_follows(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
     Raises:
         RackgateError: not in time, or its process ended.
     """
-    follower = [str(node.node_id), cluster.directory_id(node)]
+    directory_id = cluster.directory_id(node)
 
     def caught_up() -> bool:
         cluster.all_run([node])
-        rows = [line.split() for line in cluster.ask_quorum(["describe", "--replication"], others).splitlines()]
-        # node id, directory id, log end offset, lag, …
-        return any(row[:2] == follower and row[3:4] == ["0"] for row in rows)
+        return cluster.quorum(others).lag(node.node_id, directory_id) == 0
 
     wait_for(caught_up, what=f"{node.name} to follow the quorum", timeout_s=FOLLOW_S, interval_s=0.5)
 

@@ -1,0 +1,45 @@
+"""Brokers that are none: one that answers every question alike or not at all, and a port at which nobody is."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+
+def framed(answer: bytes) -> bytes:
+    return len(answer).to_bytes(4) + answer
+
+
+@contextmanager
+def broker(answer: bytes | None) -> Iterator[str]:
+    """Answers every question with these bytes, or takes it and is silent; yields its address."""
+    with ExitStack() as kept:
+        listener = kept.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+        def serve() -> None:
+            while True:
+                try:
+                    client = kept.enter_context(listener.accept()[0])
+                except OSError:
+                    return
+                if answer is not None:
+                    with client:
+                        client.recv(65536)
+                        client.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        # closing alone does not wake who waits
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+@contextmanager
+def dead() -> Iterator[str]:
+    """The address of a port that refuses."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
