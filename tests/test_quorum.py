@@ -82,7 +82,7 @@ class Lab:
         observers = (Member(LOST.node_id, self.directory_id(LOST), 9),) if self.formatted(LOST) else ()
         return Quorum(101, voting, observers)
 
-    def ask_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
+    def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
         return quorum.ask(self.itself, words, brokers)
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:

@@ -360,7 +360,7 @@ class Hosts:
         """
         return voting.ask(quorum.addresses(brokers))
 
-    def ask_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
+    def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
         """What Kafka's tool for the quorum writes when it is to change it, on the host of one of ``brokers``.
 
         Raises:

@@ -321,7 +321,7 @@ class Lab:
         """
         return voting.ask(quorum.addresses(brokers))
 
-    def ask_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
+    def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
         """What Kafka's tool for the quorum writes when it is to change it through some of ``brokers``.
 
         Raises:

@@ -52,7 +52,7 @@ class Disks(Protocol):
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
         """The quorum, as the first of ``brokers`` that answers tells it."""
 
-    def ask_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
+    def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
         """What Kafka's tool for the quorum writes when it is to change it through some of ``brokers``."""
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
@@ -69,7 +69,7 @@ def voters(cluster: Disks, brokers: Sequence[Node]) -> dict[int, str]:
 
 
 def ask(lab: Lab, words: Sequence[str], brokers: Sequence[Node]) -> str:
-    """See ``Lab.ask_quorum``."""
+    """See ``Lab.change_quorum``."""
     return tools.run(lab.classpath, TOOL, words, addresses(brokers))
 
 
@@ -175,7 +175,7 @@ def _remove_voter(cluster: Disks, node: Node, directory: str, others: Sequence[N
     """
     words = ["remove-controller", "--controller-id", str(node.node_id), "--controller-directory-id", directory]
     _until_taken(
-        lambda: cluster.ask_quorum(words, others),
+        lambda: cluster.change_quorum(words, others),
         lambda: voters(cluster, others).get(node.node_id) != directory,
         f"the quorum to let {node.name} go",
     )
