@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
+from answering import broker, framed
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyhooks.cluster import protocol
 from pyhooks.cluster.handshake import finalized, levels, request
 from pyhooks.errors import RackgateError
 from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
@@ -46,30 +45,9 @@ def test_an_answer_that_ends_early_is_none(size: int) -> None:
         levels(ON[:size])
 
 
-@contextmanager
-def broker(answer: bytes) -> Iterator[int]:
-    """Answers one question with these bytes; yields its port."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            client, _ = listener.accept()
-            with client:
-                client.recv(65536)
-                client.sendall(answer)
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield int(listener.getsockname()[1])
-        thread.join(5)
-
-
-def framed(answer: bytes) -> bytes:
-    return len(answer).to_bytes(4) + answer
-
-
 def test_a_broker_is_asked() -> None:
-    with broker(framed(ON)) as port:
-        assert finalized("127.0.0.1", port, 5)[RACKS_FEATURE] == 1
+    with broker(framed(ON)) as address:
+        assert finalized(*protocol.address(address), 5)[RACKS_FEATURE] == 1
 
 
 @pytest.mark.parametrize(
@@ -82,8 +60,8 @@ def test_a_broker_is_asked() -> None:
     ],
 )
 def test_what_is_no_answer(answer: bytes, text: str) -> None:
-    with broker(answer) as port, pytest.raises(RackgateError, match=text):
-        finalized("127.0.0.1", port, 5)
+    with broker(answer) as address, pytest.raises(RackgateError, match=text):
+        finalized(*protocol.address(address), 5)
 
 
 def test_a_broker_that_says_nothing_is_not_waited_for() -> None:

@@ -35,10 +35,7 @@ def finalized(host: str, port: int, timeout_s: float) -> Mapping[str, int]:
     Raises:
         RackgateError: no whole answer in time, or one that is none.
     """
-    try:
-        return levels(protocol.ask((host, port), request(), _NAME, timeout_s))
-    except protocol.BROKEN as error:
-        raise protocol.unreadable((host, port), _NAME) from error
+    return protocol.told((host, port), request(), _NAME, timeout_s, levels)
 
 
 def levels(answer: bytes) -> Mapping[str, int]:

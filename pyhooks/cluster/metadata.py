@@ -119,11 +119,9 @@ class Asker:
             left_s = max(LEAST_S, min(deadline - time.monotonic(), self._each_s))
             address = self._addresses[0]
             try:
-                return parse(protocol.ask(address, request(topics), _NAME, left_s))
+                return protocol.told(address, request(topics), _NAME, left_s, parse)
             except RackgateError as error:
                 said.append(str(error))
-            except protocol.BROKEN:
-                said.append(str(protocol.unreadable(address, _NAME)))
             # last in turn, also of the next question
             self._addresses.append(self._addresses.pop(0))
         raise RackgateError("; ".join(said))

@@ -10,9 +10,12 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from pyhooks.errors import RackgateError
 
+T = TypeVar("T")
 CLIENT = b"rackgate"
 _CORRELATION = 1
 _ANSWER_BYTES_MAX = 1 << 24
@@ -64,13 +67,17 @@ def ask(address: tuple[str, int], request: bytes, name: str, timeout_s: float) -
         raise RackgateError(f"{host}:{port}: no answer to {name}: {error.strerror or error}") from error
 
 
-def unreadable(address: tuple[str, int], name: str) -> RackgateError:
-    """What is to be said of an answer that ends early, or has text that is none."""
-    return RackgateError(f"{address[0]}:{address[1]}: can't read its answer to {name}: is it Kafka?")
+def told(address: tuple[str, int], request: bytes, name: str, timeout_s: float, read: Callable[[bytes], T]) -> T:
+    """What ``read`` makes of a broker's answer; see ``ask``.
 
-
-# what reading an answer raises if it is none
-BROKEN = (IndexError, struct.error, UnicodeDecodeError)
+    Raises:
+        RackgateError: as of ``ask``; the answer ends early, or has text that is none; or ``read`` raises it.
+    """
+    answer = ask(address, request, name, timeout_s)
+    try:
+        return read(answer)
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise RackgateError(f"{address[0]}:{address[1]}: can't read its answer to {name}: is it Kafka?") from error
 
 
 class Reader:
@@ -120,8 +127,13 @@ class Reader:
         size = self.number(">h")
         return None if size < 0 else self.take(size).decode()
 
+    def compact_text(self) -> str | None:
+        """A string of the layouts with compact ones; None for null."""
+        size = self.varint() - 1
+        return None if size < 0 else self.take(size).decode()
+
     def count(self) -> int:
-        """How many elements an array of those layouts has; 0 for null."""
+        """How many elements an array of the layouts without compact ones has; 0 for null."""
         return max(0, self.number(">i"))
 
     def numbers(self) -> tuple[int, ...]:

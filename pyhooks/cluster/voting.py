@@ -92,11 +92,9 @@ def ask(bootstrap: str, *, each_s: float = EACH_S, timeout_s: float = TIMEOUT_S)
     def told() -> Quorum | None:
         for address in addresses:
             try:
-                return parse(protocol.ask(address, request(), _NAME, each_s))
+                return protocol.told(address, request(), _NAME, each_s, parse)
             except RackgateError as error:
                 said[address] = error
-            except protocol.BROKEN:
-                said[address] = protocol.unreadable(address, _NAME)
         return None
 
     try:
@@ -124,7 +122,7 @@ def parse(answer: bytes) -> Quorum:
 
 
 def _topic(at: Reader) -> list[Quorum]:
-    _text(at)
+    at.compact_text()
     partitions = _array(at, _partition)
     at.skip_tags()
     return partitions
@@ -154,14 +152,9 @@ def _member(at: Reader) -> Member:
 
 
 def _refused(at: Reader) -> None:
-    code, message = at.number(">h"), _text(at)
+    code, message = at.number(">h"), at.compact_text()
     if code:
         raise RackgateError(f"{_NAME} was refused with Kafka's error code {code}{f': {message}' if message else ''}")
-
-
-def _text(at: Reader) -> str | None:
-    size = at.varint() - 1
-    return None if size < 0 else at.take(size).decode()
 
 
 def _array(at: Reader, element: Callable[[Reader], T]) -> list[T]:
