@@ -53,7 +53,7 @@ def levels(answer: bytes) -> Mapping[str, int]:
         return {}
     if code:
         raise RackgateError(f"{_NAME} was refused with Kafka's error code {code}")
-    for _ in range(at.varint() - 1):
+    for _ in range(at.compact_count()):
         at.take(6)
         at.skip_tags()
     at.number(">i")
@@ -63,7 +63,7 @@ def levels(answer: bytes) -> Mapping[str, int]:
         value = Reader(at.take(size))
         if tag != _FINALIZED_TAG:
             continue
-        for _ in range(value.varint() - 1):
+        for _ in range(value.compact_count()):
             name = value.take(value.varint() - 1).decode()
             found[name] = value.number(">h")
             value.number(">h")

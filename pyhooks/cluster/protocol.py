@@ -132,6 +132,10 @@ class Reader:
         size = self.varint() - 1
         return None if size < 0 else self.take(size).decode()
 
+    def compact_count(self) -> int:
+        """How many elements an array of the layouts with compact ones has; 0 for null."""
+        return max(0, self.varint() - 1)
+
     def count(self) -> int:
         """How many elements an array of the layouts without compact ones has; 0 for null."""
         return max(0, self.number(">i"))

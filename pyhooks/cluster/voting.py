@@ -158,4 +158,4 @@ def _refused(at: Reader) -> None:
 
 
 def _array(at: Reader, element: Callable[[Reader], T]) -> list[T]:
-    return [element(at) for _ in range(max(0, at.varint() - 1))]
+    return [element(at) for _ in range(at.compact_count())]

@@ -112,6 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = program.on_topics("follow", what, "--run follower-1")
     parser.add_argument("--run", required=True, help="by which its events are known")
     found = parser.parse_args(arguments)
+    ended = program.told_to_end()
 
     def work() -> None:
         with (
@@ -119,8 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             consumer_of(found.bootstrap, UNCOMMITTED, **OWN) as all_of_it,
         ):
             following = Following(committed, all_of_it, History(found.history), found.run)
-            program.told_to_end(following.stop.set)
-            following.follow(found.topics.split(","))
+            with ended.sets(following.stop):
+                following.follow(found.topics.split(","))
 
     return program.status_of(work)
 

@@ -245,21 +245,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--groups", required=True, help=f"name:protocol,… with protocols {', '.join(PROTOCOLS)}")
     parser.add_argument("--run", required=True, help="by which its events are known")
     found = parser.parse_args(arguments)
-    members: list[Member] = []
-
-    def leave() -> None:
-        for one in members:
-            one.stop.set()
-
-    ended = program.told_to_end(leave)
+    ended = program.told_to_end()
 
     def work() -> None:
-        history = History(found.history)
-        for seat in seats(found.groups):
-            members.append(Member(seat, found.bootstrap, found.topics.split(","), history, found.run))  # noqa: PERF401
-        if ended.is_set():
-            leave()
-        _run(members)
+        history, topics = History(found.history), found.topics.split(",")
+        members = [Member(seat, found.bootstrap, topics, history, found.run) for seat in seats(found.groups)]
+        with ended.sets(*(one.stop for one in members)):
+            _run(members)
 
     return program.status_of(work, JavaError)
 

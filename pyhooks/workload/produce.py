@@ -45,6 +45,7 @@ from pyhooks.workload import clients, pacing, program
 from pyhooks.workload.certainty import Acked, Answer, Refused, outcome_of
 from pyhooks.workload.clients import Client, Record, Report, TransactionError
 from pyhooks.workload.plan import PROBE, TRANSACTIONAL, Plan, parse
+from pyhooks.workload.program import Ended
 from pyhooks.workload.records import key_of, value_of
 
 # How many records of a partition are announced at once, at least; a second's worth if that is more.
@@ -411,13 +412,12 @@ def partitions_of(plan: Plan, timeout_s: float = 20.0) -> dict[str, int]:
     return {topic: len(found[topic].partitions) for topic in plan.topics}
 
 
-def carry_out(arguments: Sequence[str], running: list[Producing], ended: threading.Event) -> None:
+def carry_out(arguments: Sequence[str], ended: Ended) -> None:
     """Carries out the plan that the arguments of this program describe.
 
     Args:
         arguments: the words.
-        running: has what runs meanwhile, for who may have to stop it.
-        ended: set if it shall not even begin.
+        ended: ends it early, with an event for every attempt that was made.
 
     Raises:
         JavaError: the client failed.
@@ -430,28 +430,14 @@ def carry_out(arguments: Sequence[str], running: list[Producing], ended: threadi
         return clients.make(plan.client, plan.settings(run_id))
 
     producing = Producing(plan, History(path), make, partitions_of(plan))
-    running.append(producing)
-    try:
-        if ended.is_set():
-            producing.stop.set()
+    with ended.sets(producing.stop):
         producing.run()
-    finally:
-        running.remove(producing)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a producer; a SIGTERM or SIGINT ends it early, with an event for every attempt that was made."""
-    running: list[Producing] = []
-
-    def stop() -> None:
-        for one in running:
-            one.stop.set()
-
-    def work() -> None:
-        words = sys.argv[1:] if arguments is None else arguments
-        carry_out(words, running, program.told_to_end(stop))
-
-    return program.status_of(work, JavaError)
+    """Runs a producer, until its plan ends or a SIGTERM or SIGINT comes."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return program.status_of(lambda: carry_out(words, program.told_to_end()), JavaError)
 
 
 if __name__ == "__main__":

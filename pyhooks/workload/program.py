@@ -6,7 +6,8 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -30,18 +31,38 @@ def on_topics(name: str, description: str, more: str = "") -> argparse.ArgumentP
     return parser
 
 
-def told_to_end(then: Callable[[], None] | None = None) -> threading.Event:
-    """Is set when a SIGTERM or SIGINT comes, which then end the program no more; for the main thread.
+class Ended(threading.Event):
+    """Is set when a program is told to end, and so are the events that end what it is at then."""
 
-    Args:
-        then: what is done beside that.
-    """
-    ended = threading.Event()
+    def __init__(self) -> None:
+        super().__init__()
+        self._stops: list[threading.Event] = []
+
+    def set(self) -> None:
+        """Sets it and what goes with it."""
+        super().set()
+        for stop in self._stops:
+            stop.set()
+
+    @contextmanager
+    def sets(self, *stops: threading.Event) -> Iterator[None]:
+        """Sets these as well for as long as this lasts, at once if it is set already."""
+        self._stops.extend(stops)
+        try:
+            if self.is_set():
+                self.set()
+            yield
+        finally:
+            for stop in stops:
+                self._stops.remove(stop)
+
+
+def told_to_end() -> Ended:
+    """Is set when a SIGTERM or SIGINT comes, which then end the program no more; for the main thread."""
+    ended = Ended()
 
     def end(_signal: int, _frame: FrameType | None) -> None:
         ended.set()
-        if then is not None:
-            then()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)

@@ -22,7 +22,8 @@ from pathlib import Path
 from pyhooks.errors import RackgateError
 from pyhooks.jvm.failure import JavaError
 from pyhooks.workload import program
-from pyhooks.workload.produce import Producing, carry_out
+from pyhooks.workload.produce import carry_out
+from pyhooks.workload.program import Ended
 
 ASKED, TOLD = "asked", "told"
 LOOK_S = 0.2
@@ -38,11 +39,11 @@ def lines(pipe: int, ended: threading.Event) -> Iterator[str]:
         yield from (line.decode() for line in whole)
 
 
-def answered(line: str, running: list[Producing], ended: threading.Event) -> str:
+def answered(line: str, ended: Ended) -> str:
     """Carries out what a line asks for; the line that tells of it."""
     number, _, words = line.partition(" ")
     try:
-        carry_out(shlex.split(words), running, ended)
+        carry_out(shlex.split(words), ended)
     except (RackgateError, JavaError) as error:
         return f"{number} 2 {' '.join(str(error).split())}"
     except SystemExit as error:
@@ -57,20 +58,14 @@ def stand_by(folder: Path) -> None:
     Args:
         folder: where the pipes are.
     """
-    running: list[Producing] = []
-
-    def stop() -> None:
-        for one in running:
-            one.stop.set()
-
-    ended = program.told_to_end(stop)
+    ended = program.told_to_end()
     with ExitStack() as stack:
         # Open for both, they never end and never make anyone wait, whoever comes and goes at their other ends.
         asked, told = (os.open(folder / name, os.O_RDWR) for name in (ASKED, TOLD))
         stack.callback(os.close, asked)
         stack.callback(os.close, told)
         for line in lines(asked, ended):
-            os.write(told, f"{answered(line, running, ended)}\n".encode())
+            os.write(told, f"{answered(line, ended)}\n".encode())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
