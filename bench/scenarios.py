@@ -10,9 +10,9 @@ from typing import Any
 from bench import settings
 from bench.inference import FEWEST_BLOCKS
 from bench.plan import JUDGED, MOST_CELLS, ROLES, Arm, Cell, LatencyPlan, OutagePlan, Ramp, Scenario
-from bench.plantable import Table
 from pyhooks import toml
 from pyhooks.errors import RackgateError
+from pyhooks.toml import Table
 
 SHIPPED = Path(__file__).parent / "scenarios.toml"
 
@@ -52,13 +52,10 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None) -> Scenario:
     Raises:
         RackgateError: no such scenario, or a key is missing, unknown or out of its range.
     """
-    raw = toml.read(path, "it describes the scenarios")
-    if name not in raw or name == COMMON:
-        raise RackgateError(f"{path}: no scenario {name!r}; it has {', '.join(one for one in raw if one != COMMON)}")
-    for one in dict.fromkeys((name, COMMON)):
-        if not isinstance(raw.get(one, {}), dict):
-            raise RackgateError(f"{path}: [{one}] must be a table")
-    table = Table(_merged(raw.get(COMMON, {}), raw[name]), path, name)
+    if name not in (there := names(path)):
+        raise RackgateError(f"{path}: no scenario {name!r}; it has {', '.join(there)}")
+    file = Table(toml.read(path, "it describes the scenarios"), path)
+    table = Table(_merged(file.table(COMMON, {}).rest(), file.table(name).rest()), path, f"{name}.")
     topology_name = table.text("topology")
     scenario = Scenario(
         name=name,
@@ -68,7 +65,7 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None) -> Scenario:
         tasks=table.whole("tasks", 1),
         flush_s=table.number("flush_s", 0.1, 600),
         client=_client(table.table("client")),
-        java=_client(table.table("java")) if table.has("java") else {},
+        java=_client(table.table("java", {})),
         latency=_latency(table.table("latency")),
         ramp=_ramp(table.table("ramp")) if table.has("ramp") else None,
         outage=_outage(table.table("outage")) if table.has("outage") else None,
@@ -82,9 +79,7 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None) -> Scenario:
 
 def _cells(scenario: Scenario, table: Table) -> tuple[Cell, ...]:
     far = table.table("two_data_centres") if table.has("two_data_centres") else None
-    place = (far.text("topology"), far.ids("replicas")) if far else None
-    if far:
-        far.done()
+    place = (far.text("topology"), far.wholes("replicas")) if far else None
     tables = table.tables("cells")
     if len(tables) > MOST_CELLS:
         raise table.wrong(
@@ -112,10 +107,9 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
     plan = scenario.latency
     own = dataclasses.replace(
         plan,
-        blocks=table.whole("blocks", 2) if table.has("blocks") else plan.blocks,
-        pieces=table.whole("pieces", 1) if table.has("pieces") else plan.pieces,
+        blocks=table.whole("blocks", 2, default=plan.blocks),
+        pieces=table.whole("pieces", 1, default=plan.pieces),
     )
-    table.done()
     cell = Cell(
         id=cell_id,
         label=setting.text,
@@ -138,13 +132,10 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
 
 
 def _client(table: Table) -> dict[str, str | int | float | bool]:
-    properties = table.rest()
-    for key, value in properties.items():
+    for key in table.left():
         if key in RESERVED_CLIENT_KEYS:
             raise table.wrong(key, "is set by the benchmark itself")
-        if not isinstance(value, str | int | float | bool):
-            raise table.wrong(key, "must be a text, a number or a flag")
-    return properties
+    return {key: table.scalar(key) for key in table.left()}
 
 
 def _latency(table: Table) -> LatencyPlan:
@@ -169,23 +160,19 @@ def _latency(table: Table) -> LatencyPlan:
         band_p50=bands.number("p50", 0.001, 1),
         band_p99=bands.number("p99", 0.001, 1),
     )
-    bands.done()
     if plan.discard_s >= plan.piece_s:
         raise table.wrong("discard_s", f"must be below piece_s = {plan.piece_s:g}")
-    table.done()
     return plan
 
 
 def _ramp(table: Table) -> Ramp:
-    ramp = Ramp(
+    return Ramp(
         first_per_s=table.number("first_per_s", 1),
         last_per_s=table.number("last_per_s", 1, 20_000),
         step_s=table.number("step_s", 0.2),
         most_mb_per_s=table.number("most_mb_per_s", 0.1),
         slower=table.number("slower", 1.1),
     )
-    table.done()
-    return ramp
 
 
 def _outage(table: Table) -> OutagePlan:
@@ -203,27 +190,22 @@ def _outage(table: Table) -> OutagePlan:
     )
     if plan.discard_s >= plan.before_s:
         raise table.wrong("discard_s", f"must be below before_s = {plan.before_s:g}")
-    table.done()
     return plan
 
 
 def _arm(table: Table) -> Arm:
-    role = table.text("latency")
-    if role not in ROLES:
-        raise table.wrong("latency", f"must be one of {', '.join(ROLES)}, is {role!r}")
     arm = Arm(
         id=table.text("id"),
         label=table.text("label"),
         topic=table.text("topic"),
-        replicas=table.ids("replicas"),
+        replicas=table.wholes("replicas"),
         min_insync_replicas=table.whole("min_insync_replicas", 1),
         min_insync_racks=table.whole("min_insync_racks", 1),
-        latency=role,
+        latency=table.word("latency", ROLES),
         outage=table.flag("outage"),
     )
     if arm.min_insync_replicas > len(arm.replicas):
         raise table.wrong("min_insync_replicas", f"is above the {len(arm.replicas)} replicas")
-    table.done()
     return arm
 
 

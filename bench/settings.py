@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from bench.places import LINKS
-from bench.plantable import Table
 from bench.states import STATES
+from pyhooks.toml import Table
 
 LOADS_PERCENT = (20, 50, 80)
 SIZES_BYTES = (100, 1000, 10_000)
