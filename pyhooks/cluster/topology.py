@@ -6,16 +6,16 @@ their own, so that the quorum can outlive the rack under fault. Exactly one site
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from ipaddress import IPv4Address
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
 from pyhooks import toml
 from pyhooks.errors import RackgateError
+from pyhooks.toml import Table
 
 SHIPPED = Path(__file__).parent / "topologies"
 CLIENT_PORT = 9092
@@ -279,30 +279,6 @@ def _names(sites: tuple[Site, ...]) -> str:
     return ", ".join(site.name for site in sites)
 
 
-class _Table:
-    """A TOML table that names file and key when something in it is wrong."""
-
-    def __init__(self, source: str, key: str, raw: Any) -> None:
-        if not isinstance(raw, dict):
-            raise RackgateError(f"{source}: {key}: expected a table, found {raw!r}")
-        self.source, self.key, self.raw = source, key, dict(raw)
-
-    def fail(self, key: str, text: str) -> RackgateError:
-        where = f"{self.key}.{key}" if self.key else key
-        return RackgateError(f"{self.source}: {where}: {text}")
-
-    def take(self, key: str, kind: type | tuple[type, ...], default: Any, allowed: str) -> Any:
-        value = self.raw.pop(key, default)
-        # bool is an int in Python, but "heap_mb = true" is a mistake
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self.fail(key, f"expected {allowed}, found {value!r}")
-        return value
-
-    def done(self, allowed: str) -> None:
-        if self.raw:
-            raise self.fail(sorted(self.raw)[0], f"unknown key; allowed here: {allowed}")
-
-
 def find(name_or_path: str) -> Path:
     """The file of a topology: a path, or the name of a shipped one such as ``az3-outside``.
 
@@ -334,19 +310,17 @@ def parse(raw: Mapping[str, Any], *, source: str) -> Topology:
     Raises:
         RackgateError: as for ``load``.
     """
-    top = _Table(source, "", dict(raw))
-    name = top.take("name", str, None, "a name")
-    site_tables = top.take("site", list, None, "one [[site]] or more")
-    if not 1 <= len(site_tables) <= MAX_SITES:
-        raise top.fail("site", f"expected 1 to {MAX_SITES} sites, found {len(site_tables)}")
-    sites = tuple(_site(_Table(source, f"site[{index}]", table), index) for index, table in enumerate(site_tables, 1))
+    top = Table(raw, source)
+    name = top.text("name")
+    tables = top.tables("site")
+    if len(tables) > MAX_SITES:
+        raise top.wrong("site", f"must be {MAX_SITES} sites at most, is {len(tables)}")
+    sites = tuple(_site(table, index) for index, table in enumerate(tables, 1))
+    links = _links(top, [site.name for site in sites])
+    broker_heap_mb, broker_properties = _jvm(top.table("brokers", {}), 384)
+    controller_heap_mb, controller_properties = _jvm(top.table("controllers", {}), 256)
+    top.done()
     _check_sites(top, sites)
-    links = _links(top, sites)
-    brokers = _Table(source, "brokers", top.take("brokers", dict, {}, "a table"))
-    controllers = _Table(source, "controllers", top.take("controllers", dict, {}, "a table"))
-    top.done("name, site, link, links, brokers, controllers")
-    broker_heap_mb, broker_properties = _jvm(brokers, 384)
-    controller_heap_mb, controller_properties = _jvm(controllers, 256)
     return Topology(
         name=name,
         sites=sites,
@@ -358,95 +332,74 @@ def parse(raw: Mapping[str, Any], *, source: str) -> Topology:
     )
 
 
-def _site(table: _Table, index: int) -> Site:
-    name = table.take("name", str, None, "a name")
-    client = table.take("client", bool, False, "true or false")
-    nodes: list[Node] = []
+def _site(table: Table, index: int) -> Site:
+    name = table.text("name")
     roles: tuple[tuple[str, Role], ...] = (
         ("brokers", "broker"),
         ("combined", "combined"),
         ("controllers", "controller"),
     )
-    for key, role in roles:
-        for node_id in table.take(key, list, [], "a list of node ids"):
-            if not isinstance(node_id, int) or isinstance(node_id, bool) or node_id < 0:
-                raise table.fail(key, f"expected node ids of 0 or more, found {node_id!r}")
-            ip = f"{SITE_NET}.{index}.{FIRST_NODE_HOST + len(nodes)}"
-            nodes.append(Node(f"{role}-{node_id}", node_id, role, name, str(IPv4Address(ip))))
-    if len(nodes) > MAX_NODES_PER_SITE:
-        raise table.fail("brokers", f"at most {MAX_NODES_PER_SITE} nodes in a site, found {len(nodes)}")
-    table.done("name, client, brokers, combined, controllers")
-    return Site(name, index, tuple(nodes), client)
+    ids = [(role, node_id) for key, role in roles for node_id in table.wholes(key, ())]
+    if len(ids) > MAX_NODES_PER_SITE:
+        raise table.wrong("brokers", f"must be {MAX_NODES_PER_SITE} nodes in a site at most, is {len(ids)}")
+    nodes = tuple(
+        Node(f"{role}-{node_id}", node_id, role, name, f"{SITE_NET}.{index}.{host}")
+        for host, (role, node_id) in enumerate(ids, FIRST_NODE_HOST)
+    )
+    return Site(name, index, nodes, table.flag("client", False))
 
 
-def _check_sites(top: _Table, sites: tuple[Site, ...]) -> None:
+def _check_sites(top: Table, sites: tuple[Site, ...]) -> None:
     names = [site.name for site in sites]
     for name in names:
         # Interface names have 15 characters, and a site's name is part of them.
         if not (name.isalnum() and name.isascii() and name.islower() and len(name) <= 8):
-            raise top.fail("site.name", f"expected 1 to 8 lower-case letters and digits, found {name!r}")
+            raise top.wrong("site.name", f"expected 1 to 8 lower-case letters and digits, found {name!r}")
     if len(set(names)) < len(names):
-        raise top.fail("site.name", f"names must differ, found {', '.join(names)}")
+        raise top.wrong("site.name", f"names must differ, found {', '.join(names)}")
     nodes = [node for site in sites for node in site.nodes]
     ids = [node.node_id for node in nodes]
     if len(set(ids)) < len(ids):
-        raise top.fail("site", f"node ids must differ (brokers and controllers together), found {ids}")
+        raise top.wrong("site", f"node ids must differ (brokers and controllers together), found {ids}")
     if not (any(node.is_broker for node in nodes) and any(node.is_controller for node in nodes)):
-        raise top.fail("site", "at least one broker and one controller are needed (or one node with both roles)")
+        raise top.wrong("site", "at least one broker and one controller are needed (or one node with both roles)")
     if sum(site.client for site in sites) != 1:
-        raise top.fail("site.client", "exactly one site has client = true")
+        raise top.wrong("site.client", "exactly one site has client = true")
 
 
-def _links(top: _Table, sites: tuple[Site, ...]) -> tuple[Link, ...]:
-    everywhere = _quality(_Table(top.source, "links", top.take("links", dict, {}, "a table")), Quality())
-    names = [site.name for site in sites]
+def _links(top: Table, names: Sequence[str]) -> tuple[Link, ...]:
+    everywhere = _quality(top.table("links", {}), Quality())
     qualities = {frozenset(pair): everywhere for pair in combinations(names, 2)}
-    for index, raw in enumerate(top.take("link", list, [], "[[link]] tables"), 1):
-        table = _Table(top.source, f"link[{index}]", raw)
-        between = table.take("between", list, None, "two site names")
-        pair = frozenset(map(str, between))
-        if pair not in qualities:
-            raise table.fail("between", f"expected two of {', '.join(names)}, found {between!r}")
-        qualities[pair] = _quality(table, everywhere, "between, ")
+    for table in top.tables("link", ()):
+        between = table.words("between", names)
+        if len(between) != 2:
+            raise table.wrong("between", f"must be two of {', '.join(names)}, is {', '.join(between)}")
+        qualities[frozenset(between)] = _quality(table, everywhere)
     return tuple(
         Link(index, left, right, qualities[frozenset((left, right))])
         for index, (left, right) in enumerate(combinations(names, 2))
     )
 
 
-def _quality(table: _Table, default: Quality, before: str = "") -> Quality:
+def _quality(table: Table, default: Quality) -> Quality:
     """Reads the keys of a link; what is left out is as in ``default``."""
-
-    def number(key: str, unit: str, most: float) -> float:
-        allowed = f"0 to {most:g} {unit}"
-        value = float(table.take(key, (int, float), getattr(default, key), allowed))
-        if not 0 <= value <= most:
-            raise table.fail(key, f"expected {allowed}, found {value:g}")
-        return value
-
     found = Quality(
-        rtt_ms=number("rtt_ms", "milliseconds", MAX_RTT_MS),
-        jitter_ms=number("jitter_ms", "milliseconds", MAX_RTT_MS),
-        loss_percent=number("loss_percent", "percent", MAX_LOSS_PERCENT),
+        rtt_ms=table.number("rtt_ms", 0, MAX_RTT_MS, default.rtt_ms),
+        jitter_ms=table.number("jitter_ms", 0, MAX_RTT_MS, default.jitter_ms),
+        loss_percent=table.number("loss_percent", 0, MAX_LOSS_PERCENT, default.loss_percent),
     )
     if found.jitter_ms > found.rtt_ms:
-        raise table.fail(
-            "jitter_ms", f"expected at most rtt_ms, which is {found.rtt_ms:g} milliseconds, found {found.jitter_ms:g}"
-        )
-    table.done(f"{before}rtt_ms, jitter_ms, loss_percent")
+        raise table.wrong("jitter_ms", f"must be at most rtt_ms, which is {found.rtt_ms:g}, is {found.jitter_ms:g}")
     return found
 
 
-def _jvm(table: _Table, heap_mb: int) -> tuple[int, Mapping[str, str]]:
-    heap = table.take("heap_mb", int, heap_mb, "MiB")
-    if heap < 128:
-        raise table.fail("heap_mb", f"Kafka needs 128 MiB or more, found {heap}")
-    raw = table.take("properties", dict, {}, "a table of Kafka's properties")
-    table.done("heap_mb, properties")
-    for key, value in raw.items():
+def _jvm(table: Table, heap_mb: int) -> tuple[int, Mapping[str, str]]:
+    given = table.table("properties", {})
+    properties: dict[str, str] = {}
+    for key in given.left():
         if key in OWNED:
-            raise table.fail(f"properties.{key}", "a lab sets this itself; it can't be given")
-        if not isinstance(value, (str, int, float, bool)):
-            raise table.fail(f"properties.{key}", f"expected a text, a number, true or false, found {value!r}")
-    properties = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in raw.items()}
-    return heap, properties
+            raise given.wrong(key, "a lab sets this itself; it can't be given")
+        value = given.scalar(key)
+        properties[key] = str(value).lower() if isinstance(value, bool) else str(value)
+    # Kafka needs 128 MiB or more
+    return table.whole("heap_mb", 128, default=heap_mb), properties
