@@ -147,33 +147,44 @@ def test_claims_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('id = "one"', 'id = "One"', "claim One: id must be lower-case"),
-        ('id = "one"', 'id = "two"', "claim two: there are two"),
-        ('id = "tests"', 'id = "sum"', "run sum: there are two"),
-        ('run = "sum"', "", "claim one: no run, so nothing checks it"),
-        ('run = "sum"', 'run = "none"', "claim one: run is 'none'"),
-        ('verdict = "confirmed"', 'verdict = "true"', "claim one: verdict is 'true'"),
-        ('verdict = "confirmed"', 'verdict = "refuted"', "claim one: refuted needs why"),
-        ('verdict = "confirmed"', 'verdict = "not testable"\nwhy = "x"', "claim one: not testable, yet it has a run"),
-        ("confirmed = [{ at = \"/n\", is = 1 }]\nref", "ref", "claim one: no rule tells when it is confirmed"),
-        ("refuted = [{ at = \"/n\", least = 2 }]", "refuted = []", "claim one: the rule for refuted is empty"),
-        ("least = 2", 'least = "2"', "claim one: refuted: least must be a number"),
-        ("least = 2", "least = 2, most = 3", "claim one: refuted: it needs one of"),
-        ("least = 2", "near = 2", "near needs within"),
-        ("least = 2", "leats = 2", "claim one: refuted: leats is not known"),
-        ('at = "/n", least', 'at = "n", least', "at must begin with /"),
-        ('of = "tests", failed', 'of = "other", failed', "claim two: refuted: of is 'other'"),
+        ('id = "one"', 'id = "One"', "claim One: id: must be lower-case"),
+        ('id = "one"', 'id = "two"', "claim two: id: there are two"),
+        ('id = "tests"', 'id = "sum"', "run sum: id: there are two"),
+        ('run = "sum"', "", "claim one: run: is missing, so nothing checks it"),
+        ('run = "sum"', 'run = "none"', "claim one: run: must be one of sum, tests, is 'none'"),
+        ('verdict = "confirmed"', 'verdict = "true"', "claim one: verdict: must be one of confirmed, .* is 'true'"),
+        ('verdict = "confirmed"', 'verdict = "refuted"', "claim one: why: is missing, and the verdict is refuted"),
+        ('verdict = "confirmed"', 'verdict = "not testable"\nwhy = "x"', "claim one: verdict: not testable, yet it"),
+        ("confirmed = [{ at = \"/n\", is = 1 }]\nref", "ref", "claim one: verdict: no rule tells when it is confirmed"),
+        ("refuted = [{ at = \"/n\", least = 2 }]", "refuted = []", "claim one: refuted: must be a list of tables"),
+        ("least = 2", 'least = "2"', "claim one: refuted 1: least: must be a number, is '2'"),
+        ("least = 2", "least = 2, most = 3", "claim one: refuted 1: at: goes with exactly one of"),
+        ("least = 2", "near = 2", "claim one: refuted 1: within: is missing"),
+        ("least = 2", "least = 2, within = 1", "claim one: refuted 1: within: is not known"),
+        ("least = 2", "leats = 2", "claim one: refuted 1: at: goes with exactly one of is, least, most"),
+        ("least = 2", "least = 2, leats = 2", "claim one: refuted 1: leats: is not known; known here: of, "),
+        ('at = "/n", least', 'at = "n", least', "at: must begin with /"),
+        ('of = "tests", failed', 'of = "other", failed', "claim two: refuted 1: of: must be one of sum, tests"),
         ('of = "tests", failed', "failed", "run sum is of kind json"),
         ("kafka.PTest#testA\"] }, { at", "kafka.QTest#testA\"] }, { at", "kafka.QTest is not among what run tests"),
         ("kafka.PTest#testA\"] }, { at", "testA\"] }, { at", "must be package.Class#method"),
-        ('document = "kip"', 'document = "kap"', "document is 'kap'"),
-        ('why = "A fails"', "", "claim two: refuted needs why"),
-        ('command = "rackgate plan --json"', 'command = "rm -r x"', "run sum: command .* must begin with rackgate"),
-        ('command = "rackgate plan --json"', "", "run sum: it needs either command or commands"),
-        ('reads = "out/*.xml"', "", "run tests: kind junit needs reads"),
-        ('cost = "minutes"', 'cost = "cheap"', "run tests: cost is 'cheap'"),
-        ("minutes = 2", "minutes = 0", "run tests: minutes must be"),
-        ("says = \"advice\"", "say = \"advice\"", "claim three: say is not known"),
+        ('document = "kip"', 'document = "kap"', "claim one: document: must be one of kip, is 'kap'"),
+        ('why = "A fails"', "", "claim two: why: is missing"),
+        ('command = "rackgate plan --json"', 'command = "rm -r x"', "run sum: command: must begin with rackgate or py"),
+        ('command = "rackgate plan --json"', "commands = { x = 'rm -r x' }", "run sum: commands.x: must begin with"),
+        ('command = "rackgate plan --json"', "commands = 'rackgate plan'", "run sum: commands: must be a table"),
+        ('command = "rackgate plan --json"', "", "run sum: command: exactly one of command and commands"),
+        ('reads = "out/*.xml"', "", "run tests: reads: is missing: of kind junit"),
+        ('cost = "minutes"', 'cost = "cheap"', "run tests: cost: must be one of seconds, .* is 'cheap'"),
+        ("minutes = 2", "minutes = 0", "run tests: minutes: must be a number of 0.01 or more, is 0"),
+        ("says = \"advice\"", "say = \"advice\"", "claim three: says: is missing"),
+        ('says = "advice"', 'says = "advice"\nsaid = 1', "claim three: said: is not known; known here: verdict, run"),
+        ('verdict = "not testable"', 'verdict = "not testable"\nrefuted = []', "claim three: verdict: not testable"),
+        ('run = "sum"', 'run = "sum"\nruns = ["sum"]', "claim one: runs: is not known; known here: verdict, run, "),
+        ('kip = "the <KIP>"', "kip = 1", "documents.kip: must be a text that is not empty, is 1"),
+        ("minutes = 2", "minutes = true", "run tests: minutes: must be a number"),
+        ("statuses = [0, 1]", "statuses = [true]", "run tests: statuses: must be a list of whole numbers"),
+        ('id = "one"', "id = 1", "claim 1: id: must be a text"),
         ("[[claim]]", "[[claim]", "not TOML"),
     ],
 )  # fmt: skip
@@ -191,8 +202,10 @@ def test_a_run_that_checks_nothing_and_an_empty_file_are_refused(tmp_path: Path)
     idle = re.sub(r"\{ of = \"tests\", failed = [^}]*\}, ", "", idle)
     with pytest.raises(RackgateError, match="run tests: no claim is checked by it"):
         read(tmp_path, idle)
-    with pytest.raises(RackgateError, match=r"no \[\[claim\]\]"):
+    with pytest.raises(RackgateError, match="documents: is missing"):
         read(tmp_path, "")
+    with pytest.raises(RackgateError, match="claim: is missing"):
+        read(tmp_path, "[documents]")
 
 
 # -- judging ----------------------------------------------------------------------------------------------------------

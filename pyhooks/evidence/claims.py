@@ -11,6 +11,7 @@ from typing import Any
 
 from pyhooks import paths, toml
 from pyhooks.errors import RackgateError
+from pyhooks.toml import Table
 
 CLAIMS = paths.REPO / "kip" / "claims.toml"
 # what a rule can say; NOT_TESTABLE is a person's word and has a reason instead of a rule
@@ -24,7 +25,7 @@ PROGRAMS = ("rackgate", "pytest")
 SERIES, OVERLAY = "series", "overlay"
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _COMPARES = ("is", "least", "most", "has", "lacks", "near")
-_NUMBERS = ("least", "most", "near", "within")
+_NUMBERS = ("least", "most", "near")
 _CASE = re.compile(r"[\w.]+#\w+")
 
 
@@ -125,175 +126,127 @@ def load(path: Path = CLAIMS) -> Claims:
     Raises:
         RackgateError: it can't be read, or an entry is wrong: which, and how.
     """
-    told = toml.read(path, "it lists what the KIP claims and what checks it")
-    _known(told, {"documents", "run", "claim"}, str(path))
-    documents = {str(key): str(title) for key, title in told.get("documents", {}).items()}
+    top = Table(toml.read(path, "it lists what the KIP claims and what checks it"), path)
+    titles = top.table("documents")
+    documents = {key: titles.text(key) for key in titles.left()}
     runs: dict[str, Run] = {}
-    for number, entry in enumerate(told.get("run", []), 1):
-        run = _run(entry, _where(path, "run", number, entry))
+    for table in top.tables("run", ()):
+        run = _run(table)
         if run.id in runs:
-            raise RackgateError(f"{path}: run {run.id}: there are two of this id")
+            raise table.wrong("id", "there are two of it")
         runs[run.id] = run
     claims: dict[str, Claim] = {}
-    for number, entry in enumerate(told.get("claim", []), 1):
-        claim = _claim(entry, _where(path, "claim", number, entry), documents, runs)
+    for table in top.tables("claim"):
+        claim = _claim(table, documents, runs)
         if claim.id in claims or claim.id in runs:
-            raise RackgateError(f"{path}: claim {claim.id}: there are two of this id")
+            raise table.wrong("id", "there are two of it")
         claims[claim.id] = claim
+    top.done()
     used = {run for claim in claims.values() for run in claim.runs}
     for idle in runs.keys() - used:
         raise RackgateError(f"{path}: run {idle}: no claim is checked by it")
-    if not claims:
-        raise RackgateError(f"{path}: no [[claim]]")
     return Claims(documents, runs, claims)
 
 
-def _where(path: Path, kind: str, number: int, entry: Mapping[str, Any]) -> str:
-    return f"{path}: {kind} {entry.get('id', number)}"
-
-
-def _known(entry: Mapping[str, Any], names: set[str], where: str) -> None:
-    for name in entry.keys() - names:
-        raise RackgateError(f"{where}: {name} is not known; known are {', '.join(sorted(names))}")
-
-
-def _text(entry: Mapping[str, Any], name: str, where: str, default: str | None = None) -> str:
-    value = entry.get(name, default)
-    if not isinstance(value, str) or (default is None and not value.strip()):
-        raise RackgateError(f"{where}: {name} must be a text{' and not empty' if default is None else ''}")
-    return value
-
-
-def _texts(entry: Mapping[str, Any], name: str, where: str, default: Sequence[str] = ()) -> tuple[str, ...]:
-    value = entry.get(name, list(default))
-    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
-        raise RackgateError(f"{where}: {name} must be a list of texts")
-    return tuple(value)
-
-
-def _id(entry: Mapping[str, Any], where: str) -> str:
-    value = _text(entry, "id", where)
+def _id(table: Table) -> str:
+    value = table.text("id")
     if not _ID.fullmatch(value):
-        raise RackgateError(f"{where}: id must be lower-case words and digits with hyphens between")
+        raise table.wrong("id", "must be lower-case words and digits with hyphens between")
     return value
 
 
-def _one_of(value: str, names: Sequence[str], name: str, where: str) -> str:
-    if value not in names:
-        raise RackgateError(f"{where}: {name} is {value!r}, and must be one of: {', '.join(names)}")
-    return value
+def _commands(table: Table) -> dict[str, str]:
+    if table.has("command") is table.has("commands"):
+        raise table.wrong("command", "exactly one of command and commands is asked for")
+    if table.has("command"):
+        return {"": _command(table, "command")}
+    labelled = table.table("commands")
+    return {label: _command(labelled, label) for label in labelled.left()}
 
 
-def _run(entry: Mapping[str, Any], where: str) -> Run:
-    _known(
-        entry,
-        {"id", "kind", "command", "commands", "cost", "minutes", "needs", "depends", "reads", "keep", "statuses"},
-        where,
+def _command(table: Table, key: str) -> str:
+    command = table.text(key)
+    if shlex.split(command)[0] not in PROGRAMS:
+        raise table.wrong(key, f"must begin with {' or '.join(PROGRAMS)}, is {command!r}")
+    return command
+
+
+def _run(table: Table) -> Run:
+    several = table.has("commands")
+    run = Run(
+        id=_id(table),
+        kind=table.word("kind", KINDS),
+        commands=_commands(table),
+        cost=table.word("cost", COSTS),
+        minutes=table.number("minutes", 0.01),
+        needs=table.text("needs"),
+        depends=table.texts("depends", (SERIES,)),
+        reads=table.text("reads", ""),
+        keep=table.texts("keep", ()),
+        statuses=table.wholes("statuses", (0,)),
     )
-    kind = _one_of(_text(entry, "kind", where), KINDS, "kind", where)
-    if ("command" in entry) == ("commands" in entry):
-        raise RackgateError(f"{where}: it needs either command or commands")
-    commands = {"": _text(entry, "command", where)} if "command" in entry else dict(entry["commands"])
-    for label, command in commands.items():
-        words = shlex.split(command) if isinstance(command, str) else []
-        if not words or words[0] not in PROGRAMS:
-            raise RackgateError(f"{where}: command {label or command!r} must begin with {' or '.join(PROGRAMS)}")
-    if "commands" in entry and (kind != "json" or "reads" in entry):
-        raise RackgateError(f"{where}: several commands are possible for JSON that is printed alone")
-    reads = _text(entry, "reads", where, "")
-    if kind != "json" and not reads:
-        raise RackgateError(f"{where}: kind {kind} needs reads, the files that the command writes")
-    minutes, statuses = entry.get("minutes"), entry.get("statuses", [0])
-    if not isinstance(minutes, int | float) or minutes <= 0:
-        raise RackgateError(f"{where}: minutes must be a number above 0")
-    if not isinstance(statuses, list) or not all(isinstance(one, int) for one in statuses):
-        raise RackgateError(f"{where}: statuses must be a list of exit statuses")
-    return Run(
-        id=_id(entry, where),
-        kind=kind,
-        commands=commands,
-        cost=_one_of(_text(entry, "cost", where), COSTS, "cost", where),
-        minutes=float(minutes),
-        needs=_text(entry, "needs", where),
-        depends=_texts(entry, "depends", where, (SERIES,)),
-        reads=reads,
-        keep=_texts(entry, "keep", where),
-        statuses=tuple(statuses),
-    )
+    if several and (run.kind != "json" or run.reads):
+        raise table.wrong("commands", "several are possible for JSON that is printed alone")
+    if run.kind != "json" and not run.reads:
+        raise table.wrong("reads", f"is missing: of kind {run.kind}, the files that the command writes")
+    return run
 
 
-def _claim(entry: Mapping[str, Any], where: str, documents: Mapping[str, str], runs: Mapping[str, Run]) -> Claim:
-    _known(entry, {"id", "document", "place", "says", "verdict", "why", "run", "runs", *RULES}, where)
-    verdict = _one_of(_text(entry, "verdict", where), VERDICTS, "verdict", where)
-    why = _text(entry, "why", where, "")
-    if verdict != CONFIRMED and not why:
-        raise RackgateError(f"{where}: {verdict} needs why")
-    own = (entry["run"],) if "run" in entry else _texts(entry, "runs", where)
-    for name in own:
-        _one_of(name, list(runs), "run", where)
-    if verdict == NOT_TESTABLE:
-        if own or entry.keys() & RULES.keys():
-            raise RackgateError(f"{where}: not testable, yet it has a run or a rule")
-        rules: dict[str, tuple[Atom, ...]] = {}
-    else:
-        if not own:
-            raise RackgateError(f"{where}: no run, so nothing checks it")
-        rules = {
-            RULES[name]: tuple(_atom(one, f"{where}: {name}", own, runs) for one in entry[name])
-            for name in RULES
-            if name in entry
-        }
-        if not rules.get(verdict):
-            raise RackgateError(f"{where}: no rule tells when it is {verdict}")
-        for name, atoms in rules.items():
-            if not atoms:
-                raise RackgateError(f"{where}: the rule for {name} is empty, so it would always hold")
-        for name in set(own) - {atom.run for atoms in rules.values() for atom in atoms}:
-            raise RackgateError(f"{where}: no rule asks for the result of run {name}")
-    return Claim(
-        id=_id(entry, where),
-        document=_one_of(_text(entry, "document", where), list(documents), "document", where),
-        place=_text(entry, "place", where),
-        says=_text(entry, "says", where),
+def _claim(table: Table, documents: Mapping[str, str], runs: Mapping[str, Run]) -> Claim:
+    verdict = table.word("verdict", VERDICTS)
+    own = (table.word("run", tuple(runs)),) if table.has("run") else table.words("runs", tuple(runs), ())
+    given = [name for name in RULES if table.has(name)]
+    if verdict == NOT_TESTABLE and (own or given):
+        raise table.wrong("verdict", "not testable, yet it has a run or a rule")
+    if verdict != NOT_TESTABLE and not own:
+        raise table.wrong("run", "is missing, so nothing checks it")
+    claim = Claim(
+        id=_id(table),
+        document=table.word("document", tuple(documents)),
+        place=table.text("place"),
+        says=table.text("says"),
         verdict=verdict,
-        why=why,
+        why=table.text("why", ""),
         runs=own,
-        rules=rules,
+        rules={RULES[name]: tuple(_atom(one, own, runs) for one in table.tables(name)) for name in given},
     )
+    if verdict != CONFIRMED and not claim.why:
+        raise table.wrong("why", f"is missing, and the verdict is {verdict}")
+    if verdict != NOT_TESTABLE and verdict not in claim.rules:
+        raise table.wrong("verdict", f"no rule tells when it is {verdict}")
+    for name in set(own) - {atom.run for atoms in claim.rules.values() for atom in atoms}:
+        raise table.wrong("run", f"no rule asks for the result of {name}")
+    return claim
 
 
-def _atom(entry: Any, where: str, own: Sequence[str], runs: Mapping[str, Run]) -> Atom:
-    if not isinstance(entry, dict):
-        raise RackgateError(f"{where}: each condition must be a table")
-    run = runs[_one_of(entry.get("of", own[0]), own, "of", where)]
-    if cases := [name for name in ("passed", "failed") if name in entry]:
-        _known(entry, {"of", cases[0]}, where)
-        named = _texts(entry, cases[0], where)
-        for case in named:
-            if not _CASE.fullmatch(case):
-                raise RackgateError(f"{where}: {case}: must be package.Class#method")
-            _is_run(case, run, where)
-        if not named:
-            raise RackgateError(f"{where}: {cases[0]} names no test")
-        return Atom(run.id, "", cases[0], cases=named)
-    compares = [name for name in _COMPARES if name in entry]
-    _known(entry, {"of", "at", "within", *_COMPARES}, where)
-    if len(compares) != 1 or ("within" in entry) != (compares == ["near"]):
-        raise RackgateError(f"{where}: it needs one of {', '.join(_COMPARES)}; near needs within, and it alone")
-    for name in _NUMBERS:
-        if name in entry and (isinstance(entry[name], bool) or not isinstance(entry[name], int | float)):
-            raise RackgateError(f"{where}: {name} must be a number")
-    at = _text(entry, "at", where)
+def _atom(table: Table, own: Sequence[str], runs: Mapping[str, Run]) -> Atom:
+    run = table.word("of", own, own[0])
+    for key in ("passed", "failed"):
+        if table.has(key):
+            cases = table.texts(key)
+            for case in cases:
+                if trouble := _trouble(case, runs[run]):
+                    raise table.wrong(key, f"{case}: {trouble}")
+            return Atom(run, "", key, cases=cases)
+    compares = [name for name in _COMPARES if table.has(name)]
+    if len(compares) != 1:
+        raise table.wrong("at", f"goes with exactly one of {', '.join(_COMPARES)}")
+    compare = compares[0]
+    at = table.text("at")
     if not at.startswith("/"):
-        raise RackgateError(f"{where}: at must begin with /, such as /weighed/total")
-    return Atom(run.id, at, compares[0], entry[compares[0]], float(entry.get("within", 0)))
+        raise table.wrong("at", "must begin with /, such as /weighed/total")
+    value = table.number(compare) if compare in _NUMBERS else table.value(compare)
+    return Atom(run, at, compare, value, table.number("within", 0) if compare == "near" else 0.0)
 
 
-def _is_run(case: str, run: Run, where: str) -> None:
-    """A test whose class no command names would never have a result."""
+def _trouble(case: str, run: Run) -> str:
+    """Why a test never has a result of its own in that run, or empty."""
+    if not _CASE.fullmatch(case):
+        return "must be package.Class#method"
     if run.kind != "junit":
-        raise RackgateError(f"{where}: run {run.id} is of kind {run.kind} and has no tests of that form")
+        return f"run {run.id} is of kind {run.kind} and has no tests of that form"
     name = case.partition("#")[0]
     words = [word for command in run.commands.values() for word in shlex.split(command)]
-    if not {name, name.replace(".", "/") + ".py"} & {word.partition("::")[0] for word in words}:
-        raise RackgateError(f"{where}: {name} is not among what run {run.id} runs")
+    if {name, name.replace(".", "/") + ".py"} & {word.partition("::")[0] for word in words}:
+        return ""
+    return f"{name} is not among what run {run.id} runs"
