@@ -210,8 +210,18 @@ def text(runs: Sequence[Run]) -> str:
 
 
 def listed(path: Path = FILE) -> tuple[Run, ...]:
-    """The runs that the file lists."""
-    return tuple(Run(**table) for table in toml.read(path, "it lists the outages of the matrix")["run"])
+    """The runs that the file lists.
+
+    Raises:
+        RackgateError: it can't be read, or lists something else.
+    """
+    top = toml.Table(toml.read(path, "it lists the outages of the matrix"), path)
+    runs = tuple(
+        Run(one.word("topology", TOPOLOGIES), one.word("fault", FAULTS), one.word("target", TARGETS))
+        for one in top.tables("run")
+    )
+    top.done()
+    return runs
 
 
 # -- what is made of it, and what must come of it ---------------------------------------------------------------------

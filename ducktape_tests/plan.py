@@ -18,6 +18,7 @@ from pyhooks import toml
 from pyhooks.checker.registry import CHECKERS
 from pyhooks.cluster import topology
 from pyhooks.errors import RackgateError
+from pyhooks.toml import Table
 
 SUITE = Path(__file__).parent / "suite.toml"
 # of a folder; file systems take 255
@@ -25,7 +26,6 @@ LONGEST_NAME = 120
 SELECTIONS = ("smoke", "system", "long", "load")
 _ID = re.compile(r"(?P<name>\w+_test\.py::\w+\.\w+)(?:@(?P<args>\{.*\}))?")
 _PART = re.compile(r"\w+_test\.py(::\w+)?")
-_KEYS = {"id", "topology", "minutes", "selections", "alone", "links", "finds", "settings"}
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,9 @@ def read(path: Path = SUITE) -> tuple[Listed, ...]:
     Raises:
         RackgateError: says which table is wrong, and why.
     """
-    raw = toml.read(path, "it lists the system tests")
-    if stray := sorted(set(raw) - {"test"}):
-        raise RackgateError(f"{path}: {stray[0]}: only [[test]] is known")
-    tables = raw.get("test", [])
-    if not isinstance(tables, list) or not tables:
-        raise RackgateError(f"{path}: no [[test]] in it")
-    found = tuple(_listed(path, number, table) for number, table in enumerate(tables, 1))
+    top = Table(toml.read(path, "it lists the system tests"), path)
+    found = tuple(map(_listed, top.tables("test")))
+    top.done()
     taken: set[tuple[str, str]] = set()
     for one in found:
         for selection in one.selections:
@@ -93,45 +89,25 @@ def read(path: Path = SUITE) -> tuple[Listed, ...]:
     return found
 
 
-def _listed(path: Path, number: int, table: Any) -> Listed:
-    def wrong(what: str) -> RackgateError:
-        name = table.get("id", "") if isinstance(table, dict) else ""
-        return RackgateError(f"{path}: [[test]] {number}{f' ({name})' if name else ''}: {what}")
-
-    if not isinstance(table, dict):
-        raise wrong("not a table")
-    if stray := sorted(set(table) - _KEYS):
-        raise wrong(f"{stray[0]}: no such key, one of {', '.join(sorted(_KEYS))}")
-    if missing := [key for key in ("id", "topology", "minutes", "selections") if key not in table]:
-        raise wrong(f"{missing[0]} is missing")
-    if not isinstance(table["id"], str) or not _ID.fullmatch(table["id"]):
-        raise wrong("id: must be file_test.py::Class.method")
-    _parameters(table["id"])
-    minutes, selections = table["minutes"], table["selections"]
-    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or minutes <= 0:
-        raise wrong("minutes: must be a number above 0")
-    if not isinstance(selections, list) or not selections or not set(selections) <= set(SELECTIONS):
-        raise wrong(f"selections: some of {', '.join(SELECTIONS)}")
-    try:
-        topology.find(str(table["topology"]))
-    except RackgateError as error:
-        raise wrong(f"topology: {error}") from error
-    for key, kind in (("alone", bool), ("links", bool), ("settings", dict)):
-        if not isinstance(table.get(key, kind()), kind):
-            raise wrong(f"{key}: must be {'a table' if kind is dict else 'true or false'}")
-    finds = table.get("finds", [])
-    if not isinstance(finds, list) or not set(map(str, finds)) <= set(CHECKERS):
-        raise wrong(f"finds: a list of checkers, some of {', '.join(sorted(CHECKERS))}")
-    return Listed(
-        id=table["id"],
-        topology=str(table["topology"]),
-        minutes=float(minutes),
-        selections=tuple(selections),
-        alone=table.get("alone", False),
-        links=table.get("links", False),
-        finds=tuple(finds),
-        settings=table.get("settings", {}),
+def _listed(table: Table) -> Listed:
+    one = Listed(
+        id=table.text("id"),
+        topology=table.text("topology"),
+        minutes=table.number("minutes", 0.01),
+        selections=table.words("selections", SELECTIONS),
+        alone=table.flag("alone", False),
+        links=table.flag("links", False),
+        finds=table.words("finds", tuple(CHECKERS), ()),
+        settings=table.table("settings", {}).rest(),
     )
+    if not _ID.fullmatch(one.id):
+        raise table.wrong("id", "must be file_test.py::Class.method")
+    _parameters(one.id)
+    try:
+        topology.find(one.topology)
+    except RackgateError as error:
+        raise table.wrong("topology", str(error)) from error
+    return one
 
 
 def _parameters(test_id: str) -> None:

@@ -199,3 +199,19 @@ def test_topics_that_share_a_producer_stop_and_go_on_together() -> None:
 def test_a_list_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="it lists the outages of the matrix"):
         matrix.listed(tmp_path / "matrix.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("fault = ", "faults = ", "run 1: fault: is missing"),
+        ("fault = ", "seed = 1\nfault = ", "run 1: seed: is not known; known here: topology, fault, target"),
+        ('"leader"', '"leaders"', "run 1: target: must be one of leader, follower, controller, is 'leaders'"),
+        ("[[run]]", "[[runs]]", "run: is missing"),
+    ],
+)
+def test_a_list_of_something_else_is_told(tmp_path: Path, old: str, new: str, says: str) -> None:
+    path = tmp_path / "matrix.toml"
+    path.write_text(matrix.text([Run("az3", "kill", "leader")]).replace(old, new), encoding="utf-8")
+    with pytest.raises(RackgateError, match=says):
+        matrix.listed(path)
