@@ -62,11 +62,14 @@ def test_list_is_read(tmp_path: Path) -> None:
     [
         ('name = "gate-missing"', 'name = "Gate"', "lower-case"),
         ('what = "no gate"', "", "what"),
-        ('new = "if (false)"', 'new = "if (shut)"', "same as new"),
+        ('new = "if (false)"', 'new = "if (shut)"', "new: is the same as old"),
         ("core/src/main/", "core/src/test/", r"in src/main of no \[\[module\]\]"),
         ('"kafka.cluster.OtherTest"', '"a b"', "package.Class"),
-        ('tests = ["kafka.cluster.PartitionTest#testGate", "kafka.cluster.OtherTest"]', "tests = []", "package.Class"),
-        ("stands_for", "stnds_for = 1\nstands_for", "stnds_for"),
+        ('tests = ["kafka.cluster.PartitionTest#testGate", "kafka.cluster.OtherTest"]', "tests = []", "tests"),
+        ("stands_for", "stnds_for = 1\nstands_for", "mutant gate-missing: stnds_for: is not known; known here: tests"),
+        ('new = "if (false)"', "new = 1", "mutant gate-missing: new: must be a text, is 1"),
+        ('old = "if (shut)"', 'old = ""', "mutant gate-missing: old: must be a text that is not empty"),
+        ("[[mutant]]", "recompile = []\n[[mutant]]", "recompile: is not known; known here: mutant"),
         ("[[mutant]]", "[[mutant]", "mutants.toml"),
     ],
 )
@@ -80,7 +83,7 @@ def test_wrong_entries_are_refused_in_one_line(tmp_path: Path, old: str, new: st
 def test_two_of_one_name_an_empty_and_an_absent_list_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="twice"):
         load(tmp_path, ENTRY + ENTRY)
-    with pytest.raises(RackgateError, match="no \\[\\[mutant\\]\\]"):
+    with pytest.raises(RackgateError, match="mutant: is missing"):
         load(tmp_path, "")
     with pytest.raises(RackgateError, match="missing"):
         mutants.load(tmp_path / "none.toml", recipe.load())

@@ -431,8 +431,11 @@ def test_the_list_has_every_class_of_the_regression_suite() -> None:
     [
         ('[[module]]\nname = "none"\nclasses = []', "no \\[\\[module\\]\\] named 'none'"),
         ('[[module]]\nname = "core"\nclasses = ["a.B", "a.B"]', "a.B is listed twice"),
-        ('[[module]]\nname = "core"', "key 'classes' is missing"),
-        ('[[module]]\nname = "core"\nclasses = []\n[[allowed]]\ntest = "a.B.c"\nreason = " "', "needs a class"),
+        ('[[module]]\nname = "core"', "module core: classes: is missing"),
+        ('[[module]]\nname = "core"\nclasses = "a.B"', "module core: classes: must be a list of texts"),
+        ('[[module]]\nname = "core"\nclasses = []\ntests = []', "module core: tests: is not known; known"),
+        ('[[module]]\nname = "core"\nclasses = []\n[[allowed]]\ntest = "a.B.c"\nreason = " "', "allowed 1: reason: "),
+        ('[[module]]\nname = "core"\nclasses = []\n[[allowed]]\ntest = "a"\nreason = "b"', "'a' needs a class"),
         ("[[module", "upstream.toml"),
     ],
 )

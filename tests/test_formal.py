@@ -274,10 +274,18 @@ def test_exit_status_tells_unexpected_from_unknown() -> None:
     assert exit_status([right, wrong, Outcome(RUN, None, 1.0, trouble="out of time")]) == 2
 
 
-def test_a_pin_without_a_hash_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", r"alloy\.toml: alloy: is missing"),
+        ('[alloy]\nid = "a:b:1"\n', r"alloy\.toml: alloy\.sha256: is missing"),
+        ('[alloy]\nid = "a:b:1"\nsha256 = "0"\nsha = "1"\n', r"alloy\.sha: is not known; known here: id, sha256"),
+    ],
+)
+def test_a_pin_that_is_not_of_its_form_is_refused(tmp_path: Path, text: str, says: str) -> None:
     pin = tmp_path / "alloy.toml"
-    pin.write_text('[alloy]\nid = "a:b:1"\n', encoding="utf-8")
-    with pytest.raises(RackgateError, match="must have id and sha256"):
+    pin.write_text(text, encoding="utf-8")
+    with pytest.raises(RackgateError, match=says):
         alloy.fetch(pin, tmp_path)
 
 

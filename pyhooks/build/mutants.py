@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyhooks import toml
 from pyhooks.build.recipe import Recipe
 from pyhooks.build.workspace import home
 from pyhooks.errors import RackgateError
+from pyhooks.toml import Table
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _TEST = re.compile(r"[A-Za-z_][\w.]*(#\w+)?")
@@ -97,10 +97,9 @@ def load(path: Path, recipe: Recipe) -> tuple[Mutant, ...]:
     Raises:
         RackgateError: missing, not TOML, or an entry that cannot be meant; the message names it.
     """
-    raw = toml.read(path, "it lists the mutants")
-    mutants = tuple(_mutant(path, number, entry) for number, entry in enumerate(raw.get("mutant", ()), 1))
-    if not mutants:
-        raise RackgateError(f"{path}: no [[mutant]]")
+    top = Table(toml.read(path, "it lists the mutants"), path)
+    mutants = tuple(map(_mutant, top.tables("mutant")))
+    top.done()
     names = [mutant.name for mutant in mutants]
     for mutant in mutants:
         if names.count(mutant.name) > 1:
@@ -112,27 +111,25 @@ def load(path: Path, recipe: Recipe) -> tuple[Mutant, ...]:
     return mutants
 
 
-def _mutant(path: Path, number: int, raw: dict[str, Any]) -> Mutant:
-    place = f"{path}: mutant {raw.get('name', number)}"
-    try:
-        tests = tuple(raw["tests"])
-        mutant = Mutant(
-            name=raw["name"], what=raw["what"], stands_for=raw["stands_for"], file=raw["file"],
-            old=raw["old"], new=raw["new"], tests=tuple(Selector.of(text) for text in tests),
-            recompile=tuple(raw.get("recompile", ())),
-        )  # fmt: skip
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RackgateError(f"{place}: key {error} is missing or not of this file's form") from error
-    stray = sorted(set(raw) - set(Mutant.__dataclass_fields__))
-    if stray:
-        raise RackgateError(f"{place}: key {stray[0]} is none of this file's")
+def _mutant(table: Table) -> Mutant:
+    tests = table.texts("tests")
+    mutant = Mutant(
+        name=table.text("name"),
+        what=table.text("what"),
+        stands_for=table.text("stands_for"),
+        file=table.text("file"),
+        old=table.text("old"),
+        new=table.text("new", empty=True),
+        tests=tuple(map(Selector.of, tests)),
+        recompile=table.texts("recompile", ()),
+    )
     if not _NAME.fullmatch(mutant.name):
-        raise RackgateError(f"{place}: the name is not lower-case words with hyphens between")
-    if not mutant.old or mutant.old == mutant.new:
-        raise RackgateError(f"{place}: old is empty or the same as new")
-    wrong = [text for text in tests if not _TEST.fullmatch(text)]
-    if wrong or not tests:
-        raise RackgateError(f"{place}: tests must name package.Class or package.Class#method, not {wrong or 'none'}")
+        raise table.wrong("name", "must be lower-case words with hyphens between")
+    if mutant.old == mutant.new:
+        raise table.wrong("new", "is the same as old")
+    for test in tests:
+        if not _TEST.fullmatch(test):
+            raise table.wrong("tests", f"must name package.Class or package.Class#method, not {test!r}")
     return mutant
 
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pyhooks import paths, toml
 from pyhooks.errors import RackgateError
+from pyhooks.toml import Table
 
 CLIENT_ROLES = frozenset({"client-2.8", "client-3.9", "client-4.4"})
 ROLES = CLIENT_ROLES | {"runtime", "sources", "test", "test-sources", "compile", "generator", "spark", "testrun", "jmh"}
@@ -226,52 +226,60 @@ def load(path: Path | None = None) -> Recipe:
         RackgateError: missing, not TOML, or a value that cannot be meant; the message names the place.
     """
     path = path or paths.PATCH / "kafka.toml"
-    raw = toml.read(path, "it says what is built")
-    try:
-        recipe = Recipe(
-            path=path,
-            version=raw["kafka"]["version"],
-            scala=raw["kafka"]["scala"],
-            plugins=dict(raw["plugins"]),
-            javac_options=tuple(raw["compile"]["javac"]),
-            scalac_options=tuple(raw["compile"]["scalac"]),
-            ignored_repositories=tuple(raw["resolve"].get("ignored_repositories", ())),
-            roots={role: _roots(entry) for role, entry in raw["resolve"].items() if isinstance(entry, dict)},
-            modules=tuple(_module(entry) for entry in raw["module"]),
-            artifacts=tuple(_artifact(entry, path) for entry in raw.get("artifact", ())),
-            hooks=_hooks(raw["hooks"]) if "hooks" in raw else None,
-        )
-    except (KeyError, TypeError) as error:
-        raise RackgateError(f"{path}: key {error} is missing or not of this file's form") from error
+    top = Table(toml.read(path, "it says what is built"), path)
+    kafka, plugins, options, resolve = map(top.table, ("kafka", "plugins", "compile", "resolve"))
+    recipe = Recipe(
+        path=path,
+        version=kafka.text("version"),
+        scala=kafka.text("scala"),
+        plugins={name: plugins.text(name) for name in plugins.left()},
+        javac_options=options.texts("javac", empty=True),
+        scalac_options=options.texts("scalac", empty=True),
+        ignored_repositories=resolve.texts("ignored_repositories", ()),
+        roots={role: _roots(resolve.table(role)) for role in resolve.left()},
+        modules=tuple(map(_module, top.tables("module"))),
+        artifacts=tuple(map(_artifact, top.tables("artifact", ()))),
+        hooks=_hooks(top.table("hooks")) if top.has("hooks") else None,
+    )
+    top.done()
     _check(recipe)
     return recipe
 
 
-def _roots(raw: Mapping[str, Any]) -> Roots:
-    return Roots(tuple(raw["artifacts"]), tuple(raw.get("exclude", ())), bool(raw.get("transitive", True)))
+def _roots(table: Table) -> Roots:
+    return Roots(table.texts("artifacts"), table.texts("exclude", ()), table.flag("transitive", True))
 
 
-def _module(raw: Mapping[str, Any]) -> Module:
-    messages = raw.get("messages")
-    rest: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
-    rest["messages"] = messages and Messages(
-        messages["path"], messages["package"], tuple(messages.get("types", ())), tuple(messages["classes"])
+def _module(table: Table) -> Module:
+    return Module(
+        name=table.text("name"),
+        artifact=table.text("artifact"),
+        path=table.text("path"),
+        release=table.whole("release", 8),
+        needs=table.texts("needs", ()),
+        tests=table.flag("tests", True),
+        scala=table.flag("scala", False),
+        messages=_messages(table.table("messages")) if table.has("messages") else None,
+        relocated=table.texts("relocated", ()),
+        may_vanish=table.texts("may_vanish", ()),
     )
-    return Module(**rest)
 
 
-def _hooks(raw: Mapping[str, Any]) -> Hooks:
-    return Hooks(paths.REPO / raw["sources"], raw["package"], raw["release"], raw.get("agent", ""))
+def _messages(table: Table) -> Messages:
+    return Messages(table.text("path"), table.text("package"), table.texts("types", ()), table.texts("classes"))
 
 
-def _artifact(raw: Mapping[str, Any], path: Path) -> Artifact:
-    artifact = Artifact(raw["id"], raw["sha256"], tuple(raw["roles"]))
+def _hooks(table: Table) -> Hooks:
+    sources = paths.REPO / table.text("sources")
+    return Hooks(sources, table.text("package"), table.whole("release", 8), table.text("agent", ""))
+
+
+def _artifact(table: Table) -> Artifact:
+    artifact = Artifact(table.text("id"), table.text("sha256"), table.words("roles", sorted(ROLES)))
     if not _COORDINATES.fullmatch(artifact.id):
-        raise RackgateError(f"{path}: {artifact.id!r} is not group:artifact:version[:classifier]")
+        raise table.wrong("id", "must be group:artifact:version[:classifier]")
     if not _SHA256.fullmatch(artifact.sha256):
-        raise RackgateError(f"{path}: {artifact.id}: the sha256 is not 64 hexadecimal digits")
-    if not artifact.roles or not ROLES.issuperset(artifact.roles):
-        raise RackgateError(f"{path}: {artifact.id}: roles {artifact.roles} are not out of {sorted(ROLES)}")
+        raise table.wrong("sha256", "must be 64 hexadecimal digits")
     return artifact
 
 

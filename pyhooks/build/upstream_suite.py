@@ -61,13 +61,11 @@ def load(plan: Recipe, path: Path | None = None) -> Suite:
         RackgateError: missing, not TOML, an unknown module, a class twice, or an exception without a reason.
     """
     path = path or paths.PATCH / "upstream.toml"
-    raw = toml.read(path, "it lists the tests to run")
-    try:
-        classes = {entry["name"]: tuple(map(str, entry["classes"])) for entry in raw["module"]}
-        allowed = {str(entry["test"]): str(entry["reason"]).strip() for entry in raw.get("allowed", ())}
-        alone = frozenset(map(str, raw.get("alone", ())))
-    except (KeyError, TypeError) as error:
-        raise RackgateError(f"{path}: key {error} is missing or not of this file's form") from error
+    top = toml.Table(toml.read(path, "it lists the tests to run"), path)
+    classes = {one.text("name"): one.texts("classes", empty=True) for one in top.tables("module")}
+    allowed = {one.text("test"): one.text("reason").strip() for one in top.tables("allowed", ())}
+    alone = frozenset(top.texts("alone", ()))
+    top.done()
     for name in classes:
         if not plan.module(name).tests:
             raise RackgateError(f"{path}: no test jar of module {name} is published")
@@ -75,9 +73,9 @@ def load(plan: Recipe, path: Path | None = None) -> Suite:
     twice = sorted({name for name in every if every.count(name) > 1})
     if twice:
         raise RackgateError(f"{path}: {twice[0]} is listed twice")
-    bare = sorted(test for test, reason in allowed.items() if not reason or "." not in test)
+    bare = sorted(test for test in allowed if "." not in test)
     if bare:
-        raise RackgateError(f"{path}: {bare[0]!r} needs a class, a method and a reason")
+        raise RackgateError(f"{path}: {bare[0]!r} needs a class and a method")
     return Suite("list", classes, allowed, alone)
 
 

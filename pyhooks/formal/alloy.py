@@ -72,10 +72,10 @@ def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
     Raises:
         RackgateError: the file is not right, or the jar cannot be had or is another one.
     """
-    raw = toml.read(pin, "it says which Alloy is run").get("alloy", {})
-    if not {"id", "sha256"}.issubset(raw):
-        raise RackgateError(f"{pin}: [alloy] must have id and sha256")
-    artifact = recipe.Artifact(raw["id"], raw["sha256"], ("alloy",))
+    top = toml.Table(toml.read(pin, "it says which Alloy is run"), pin)
+    table = top.table("alloy")
+    artifact = recipe.Artifact(table.text("id"), table.text("sha256"), ("alloy",))
+    top.done()
     store = Store(base or paths.BUILD / "alloy")
     with tempfile.TemporaryDirectory(prefix="rackgate-alloy-") as work:
         store.fetch(replace(recipe.load(), path=pin), [artifact], Path(work))
