@@ -280,20 +280,22 @@ def _roll_back(does: Operator) -> None:
 
 def _upgrade(does: Operator) -> None:
     raised = "Upgrade"
-    refused = does.tries(raised, 3)
+    does.does(raised, 0)
+    assert "min.insync.replicas=2" in does.does("Before an outage", 2)
+    refused = does.tries(raised, 4)
     assert refused.returncode != 0, "R above 1 at level 0"
     assert f"A value above 1 requires {RACKS_FEATURE} 1" in " ".join((refused.stdout + refused.stderr).split())
-    does.does(raised, 0)
+    does.does(raised, 1)
     wait_for(
-        lambda: level(does.does(raised, 1), RACKS_FEATURE)[0] == "1",
+        lambda: level(does.does(raised, 2), RACKS_FEATURE)[0] == "1",
         what="the upgrade",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
-    assert level(does.does(raised, 1), ELR_FEATURE)[0] == "1"
-    assert json.loads(does.does(raised, 2))["partitions"] == []
+    assert level(does.does(raised, 2), ELR_FEATURE)[0] == "1"
+    assert json.loads(does.does(raised, 3))["partitions"] == []
     for topic in PLACED:
-        does.does(raised, 3, topic=topic)
+        does.does(raised, 4, topic=topic)
     wait_for(lambda: does.audit() == set(), what="R=2 again", timeout_s=SETTLES_S, interval_s=1.0)
     does.accepted()
 
