@@ -363,7 +363,7 @@ def mutate_command(
     Examples:
       rackgate patch mutate
       rackgate patch mutate --list
-      rackgate patch mutate --only append-gate-is-missing --fresh
+      rackgate patch mutate --only append-gate-missing --fresh
     """
     if list_:
         for mutant in mutants.choose(mutate.listed(), only or ()):
