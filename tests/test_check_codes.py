@@ -1,0 +1,37 @@
+"""The runbook has each code that ``rackgate check`` tells, and no others."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyhooks import paths
+
+RUNBOOK = paths.REPO / "kip" / "operations.md"
+SOURCES = sorted((paths.REPO / "pyhooks" / "check").glob("*.py"))
+ROW = re.compile(r"^\| ((?:`[a-z-]+`(?:, )?)+) \| [^|]+ \| [^|]+ \|$", re.MULTILINE)
+
+
+def made(source: Path) -> Iterator[str]:
+    """Patterns of the codes with which a module makes findings; what is filled in is a word."""
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("Finding", "_Note"):
+            code = node.args[1]
+            if isinstance(code, ast.Constant):
+                yield re.escape(str(code.value))
+            elif isinstance(code, ast.JoinedStr):
+                yield "".join(re.escape(str(p.value)) if isinstance(p, ast.Constant) else r"\w+" for p in code.values)
+            else:
+                # a finding that is made of notes takes over their code
+                assert ast.unparse(code) == "kind.code", ast.unparse(code)
+
+
+def test_the_runbook_lists_every_code() -> None:
+    section = RUNBOOK.read_text(encoding="utf-8").partition("\n### What the check tells\n")[2].partition("\n## ")[0]
+    listed = [code for row in ROW.findall(section) for code in re.findall(r"[a-z-]+", row)]
+    assert len(listed) == len(set(listed)) > 30
+    patterns = {pattern for source in SOURCES for pattern in made(source)}
+    assert {code for code in listed if not any(re.fullmatch(pattern, code) for pattern in patterns)} == set()
+    assert {pattern for pattern in patterns if not any(re.fullmatch(pattern, code) for code in listed)} == set()
