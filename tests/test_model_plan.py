@@ -317,7 +317,7 @@ def test_the_defaults_of_the_document_are_those_of_the_commands() -> None:
 
 
 def test_the_table_of_the_document_is_what_the_model_says() -> None:
-    text = (paths.REPO / "kip" / "model.md").read_text(encoding="utf-8")
+    text = (paths.REPO / "kip" / "model.md").read_text(encoding="utf-8").partition("\n## Years of a cluster\n")[0]
     rows = re.findall(r"^\| ([abc, ]+) \| (\d) \| (\d) \| (.+) \|$", text, re.MULTILINE)
     assert len(rows) >= 12
     for where, m, r, told in rows:

@@ -1,0 +1,58 @@
+"""The table of simulated years in kip/model.md is what the command comes to (minutes, ``pytest -m slow``)."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pyhooks import paths
+from pyhooks.cli import app
+from pyhooks.model.chances import YEAR_S
+
+ROW = re.compile(r"^\| ([abc, ]+) \| (\d) \| ([^|]+) \| ([^|]+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
+R_AND_MORE = {"1": ("1",), "2": ("2",), "1 or 2": ("1", "2"), "2, lowered after 30 min": ("2,lower=30m",)}
+UNIT_S = {"min": 60.0, "h": 3600.0}
+
+
+def rows() -> list[tuple[str, ...]]:
+    """Racks, M, R, refused and lost, of each row of the table."""
+    text = (paths.REPO / "kip" / "model.md").read_text(encoding="utf-8")
+    return ROW.findall(text.partition("\n### What the defaults come to\n")[2].partition("\n### ")[0])
+
+
+def as_told(told: str, figure: dict[str, Any], unit: float) -> bool:
+    """Whether the numbers of a cell are those of a figure, to as many digits; a lone 0 has no interval."""
+    cells = re.findall(r"\d+(?:\.\d+)?", told.replace("1,000", ""))
+    digits = [len(cell.partition(".")[2]) for cell in cells]
+    found = (figure[key] / unit for key in ("value", "low", "high")[: len(cells)])
+    return [f"{each:.{count}f}" for each, count in zip(found, digits, strict=True)] == cells
+
+
+def test_every_row_has_a_form_that_can_be_run() -> None:
+    found = rows()
+    assert len(found) >= 12
+    assert {r for _, _, r, _, _ in found} <= set(R_AND_MORE)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("where", sorted({row[0] for row in rows()}))
+def test_the_table_is_what_the_simulation_comes_to(where: str) -> None:
+    letters = where.split(", ")
+    mine = [row for row in rows() if row[0] == where]
+    settings = [f"{m},{one}" for _, m, r, _, _ in mine for one in R_AND_MORE[r]]
+    racks = "a:34,b:33,c:33" if "c" in letters else "a:50,b:50"
+    words = ["--racks", racks, "--rf", str(len(letters)), "--partitions", "10000", "--years", "1000"]
+    words += [word for setting in settings for word in ("--setting", setting)]
+    done = CliRunner().invoke(app, ["model", "simulate", *words, "--master", "none", "--json"], catch_exceptions=False)
+    judged = iter(json.loads(done.stdout)["settings"])
+    for _, _, r, refused, lost in mine:
+        for _ in R_AND_MORE[r]:
+            one = next(judged)
+            unit = UNIT_S[refused.split()[1]] / YEAR_S
+            assert as_told(refused, one["refused"], unit), (where, r, refused, one["refused"])
+            assert as_told(lost, one["lost"], 1.0), (where, r, lost, one["lost"])
