@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 QUANTILE_TICKS = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999)
 # Beyond this multiple of the intended rate a burst is cut and its height written out.
 BURST_CUT = 2.0
+# So many numbers of blocks stand beside one another.
+MOST_TICKS = 25
 
 
 # Colours that occur nowhere else, to be replaced by CSS variables in the SVG.
@@ -186,7 +188,8 @@ def _ratio_panel(result: Mapping[str, Any], cell: Mapping[str, Any], look: Look,
     axes.axvline(last + 0.9, color=palette.grid, linewidth=1)
     axes.set_xlim((order[0] if order else 0) - 0.6, last + 1.4 + 0.9 * len(rows))
     axes.set_ylim(*shown)
-    axes.xaxis.set_major_locator(FixedLocator([b for b in order if look.narrow is False or b % 3 == 0]))
+    step = 3 if look.narrow else 2 if len(order) > MOST_TICKS else 1
+    axes.xaxis.set_major_locator(FixedLocator([b for b in order if b % step == 0]))
     axes.yaxis.set_major_locator(FixedLocator(_ratio_ticks(shown[1])))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.3g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
