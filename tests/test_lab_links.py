@@ -137,5 +137,5 @@ def test_what_cannot_be_given_is_refused_before_anything_is_made(person: Person,
     file.write_text(text.replace("jitter_ms = 4", "jitter_ms = 21"), encoding="utf-8")
     refused = person.tries("lab", "up", "--bare", "--topology", str(file), "--name", "odd")
     assert refused.returncode == 2
-    assert refused.stderr.startswith(f"error: {file}: link[1].jitter_ms: expected at most rtt_ms, which is 20")
+    assert refused.stderr.startswith(f"error: {file}: link 1: jitter_ms: must be at most rtt_ms, which is 20, is 21")
     assert "odd" not in person.does("lab", "status", "--json")
