@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.destruction import Round, draw
-from ducktape_tests.drill import NEEDS, NIMBLE, Drill, Load, must_hold, spec
+from ducktape_tests.destruction import Round, draw, goes_on_s
+from ducktape_tests.drill import GO_ON_S, NEEDS, NIMBLE, STEADY_S, Drill, Load, must_hold, spec
 from pyhooks.checker.delivery import Losses, losses
 from pyhooks.checker.records import Records
 from pyhooks.checker.verdict import Verdict
@@ -44,6 +46,27 @@ class _Destroyed(Drill):
         wait_for(in_sync, what=f"all replicas of {', '.join(wanted)} in sync", timeout_s=WHOLE_S, interval_s=0.5)
         topics.elect_preferred(self.kafka.admin)
         topics.wait_settled(self.kafka.admin, specs)
+
+    def recovered(self, specs: Sequence[TopicSpec]) -> None:
+        """Waits until all replicas are in sync and each producer has since had acknowledgements for 5 s without a gap.
+
+        A fault that comes earlier leaves nothing by which the recovery from the one before could be judged.
+        """
+        self.whole(specs)
+        since_ns = time.monotonic_ns()
+        acks: defaultdict[str, list[int]] = defaultdict(list)
+
+        def going_on() -> bool:
+            for one in self.producers:
+                acks[one.run_id] += [
+                    event.mono_ns
+                    for event in one.fetch()
+                    if event.op == "produce" and event.outcome == "ok" and event.data["sent_ns"] > since_ns
+                ]
+            return all(goes_on_s(acks[one.run_id]) >= STEADY_S for one in self.producers)
+
+        what = f"acknowledgements to each producer for {STEADY_S:g} s without a gap, after a heal"
+        wait_for(going_on, what=what, timeout_s=STEADY_S + GO_ON_S, interval_s=0.5)
 
     def counted(self, **more: Any) -> dict[str, Losses]:
         """What was acknowledged and what was lost, as figures."""
@@ -97,14 +120,13 @@ class DestroyedTest(_Destroyed):
                 self.go_on(one.away_s)
                 if not one.overlaps:
                     away.close()
-                    self.whole(self.specs)
+                    self.recovered(self.specs)
             destroyed.enter_context(self.fault("wipe", rack=one.wiped))
             self.go_on(one.down_s)
             for back in (away, destroyed) if one.first_back else (destroyed, away):
                 back.close()
         # the next round may destroy what would still be missing of this one elsewhere
-        self.whole(self.specs)
-        self.go_on()
+        self.recovered(self.specs)
 
 
 class OneRackTest(_Destroyed):

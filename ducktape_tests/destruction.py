@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pyhooks.errors import RackgateError
 
@@ -18,6 +19,9 @@ ENDS = ("kill", *KEEPS_ITS_DISK)
 MOST_AWAY_S = 25.0
 MOST_DOWN_S = 15.0
 OVERLAPPING, AFTERWARDS = 0.55, 0.75
+# between two acknowledgements of a producer that goes on
+GAP_S = 1.0
+NS = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -106,3 +110,18 @@ def _placed(choice: random.Random, racks: Mapping[str, Sequence[int]]) -> tuple[
         left = {rack: choice.sample(sorted(brokers), len(brokers)) for rack, brokers in racks.items()}
         if set(shape) <= set(names) and all(shape.count(place) <= len(left[names[place]]) for place in set(shape)):
             return tuple(left[names[place]].pop() for place in shape)
+
+
+def goes_on_s(acks_ns: Iterable[int], gap_s: float = GAP_S) -> float:
+    """For how long acknowledgements have followed one another, up to the last of them, in seconds.
+
+    Args:
+        acks_ns: when each was there, monotonic, in any order.
+        gap_s: how far two of them may be apart.
+    """
+    marks = sorted(acks_ns)
+    since_ns = marks[0] if marks else 0
+    for one, two in pairwise(marks):
+        if two - one > gap_s * NS:
+            since_ns = two
+    return (marks[-1] - since_ns) / NS if marks else 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ducktape_tests.destruction import ENDS, KEEPS_ITS_DISK, MOST_AWAY_S, MOST_DOWN_S, Round, draw
+from ducktape_tests.destruction import ENDS, KEEPS_ITS_DISK, MOST_AWAY_S, MOST_DOWN_S, Round, draw, goes_on_s
 from pyhooks.errors import RackgateError
 
 RACKS = {"a": (1, 2), "b": (3, 4), "c": (5,)}
@@ -52,3 +52,19 @@ def test_every_kind_of_round_comes() -> None:
 def test_a_single_rack_is_refused() -> None:
     with pytest.raises(RackgateError, match="no other"):
         draw(1, 0, {"a": (1, 2)})
+
+
+@pytest.mark.parametrize(
+    ("acks_s", "expected_s"),
+    [
+        ([], 0.0),
+        ([4.0], 0.0),
+        ([0.0, 1.0, 2.0], 2.0),
+        # a gap begins it anew, however long it went on before
+        ([0.0, 0.9, 1.8, 2.9, 3.4], 0.5),
+        ([0.0, 5.0], 0.0),
+        ([2.0, 0.0, 1.0], 2.0),
+    ],
+)
+def test_how_long_acknowledgements_have_gone_on(acks_s: list[float], expected_s: float) -> None:
+    assert goes_on_s([round(at * 1e9) for at in acks_s]) == pytest.approx(expected_s)
