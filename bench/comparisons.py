@@ -40,6 +40,20 @@ class Measured:
         """How many measured records of these arms were not acknowledged."""
         return sum(self.summary[arm]["intended"] - self.summary[arm]["acked"] for arm in arms if arm in self.summary)
 
+    def fewest_records(self, arms: Sequence[str]) -> int:
+        """The fewest records of one of these arms in a block; 0 if there is none."""
+        return min((row["n"] for row in self.rounds if row["block"] >= 0 and row["arm"] in arms), default=0)
+
+    def late_share(self, arms: Sequence[str], quantile: float) -> float:
+        """Of these arms the greatest share of the pacer's own lateness in the latency, both at a quantile."""
+        name, found = quantile_name(quantile), [0.0]
+        for arm in arms:
+            took = [row[f"{name}_ms"] for row in self.rounds if row["block"] >= 0 and row["arm"] == arm]
+            late = self.summary[arm]["pacer_late_ms"] if arm in self.summary else None
+            if took and late is not None:
+                found.append(late[name] / float(np.median(took)))
+        return max(found)
+
     def refused(self, arms: Sequence[str]) -> list[str]:
         """Which of these arms got no record acknowledged."""
         return [arm for arm in arms if arm in self.summary and self.summary[arm]["refused"]]
@@ -67,6 +81,15 @@ class _Pair:
     @property
     def band(self) -> float:
         return self.measured.cell.scenario.latency.band(self.quantile)
+
+    @property
+    def late_share(self) -> float:
+        return self.measured.late_share([self.arm.id, self.measured.cell.scenario.role("baseline").id], self.quantile)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the pacer's own lateness could hide a difference."""
+        return self.late_share > self.measured.cell.scenario.latency.most_late_share
 
     @property
     def fit(self) -> Effect | None:
@@ -99,7 +122,9 @@ def compare(run: Sequence[Measured]) -> list[list[dict[str, Any]]]:
     A comparison at a quantile that the plan does not judge has no word but ``undecided``, and is none of the family. A
     comparison is ``undecided`` if one of its arms refuses (it has no latency), if a block lacks one of them, if any
     of their measured records was not acknowledged (a quantile of the acknowledged ones alone would flatter the arm
-    that lost more), if there are fewer blocks than the rules ask, if the control is not equivalent, or by the test.
+    that lost more), if a block has fewer records than the quantile needs to lie below its greatest, if there are fewer
+    blocks than the rules ask, if the control is not equivalent, or by the test. ``equivalent`` is taken away where the
+    pacer's own lateness, which all arms share, is so much of the latency that it could hide a difference.
     """
     rules, family = rules_of([one.cell for one in run]), family_size([one.cell for one in run])
     pairs = [[_pair(one, arm, q) for q in COMPARED for arm in _others(one.cell)] for one in run]
@@ -148,6 +173,8 @@ def _pair(one: Measured, arm: Arm, quantile: float) -> _Pair:
         reason = "few blocks"
     elif quantile not in one.cell.judged and arm.latency != "control":
         reason = "not judged"
+    elif one.fewest_records([arm.id, base]) * (1.0 - quantile) < 1.0 - 1e-9:
+        reason = "few records"
     return _Pair(one, arm, quantile, logs, effect, reason)
 
 
@@ -162,8 +189,10 @@ def _row(pair: _Pair, decision: Decision | None, word: stats.Word, control: stat
     reason: Reason = pair.reason
     if reason == "decided" and not pair.is_control and control != "equivalent":
         word, reason = "undecided", "control"
+    elif reason == "decided" and word == "equivalent" and pair.is_late and not pair.is_control:
+        word, reason = "undecided", "pacer"
     elif reason == "decided" and word == "undecided":
-        reason = "noise"
+        reason = "mean" if effect is not None and not effect.mean_inside(pair.band) else "noise"
     tails = plan.rules.control_tails if pair.is_control else plan.rules.tails(family)
     return {
         "cell": pair.measured.cell.id,
@@ -174,7 +203,11 @@ def _row(pair: _Pair, decision: Decision | None, word: stats.Word, control: stat
         "word": word,
         "reason": reason,
         "ratio": None if effect is None else asdict(effect.interval((1.0 - plan.confidence) / 2)),
-        "mean_ratio": None if pair.logs is None else math.exp(float(np.mean(pair.logs))),
+        "mean_ratio": None if effect is None else math.exp(effect.mean),
+        # Of the logarithm of the ratio, for those who set results side by side.
+        "error": None if effect is None else effect.error,
+        "freedom": None if effect is None else effect.freedom,
+        "late_share": pair.late_share,
         "band": pair.band,
         "band_ends": list(stats.band_ends(pair.band)),
         "blocks": plan.blocks,

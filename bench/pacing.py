@@ -98,6 +98,38 @@ def rotated(arms: Sequence[Arm], topics: Sequence[str], block: int) -> dict[str,
     return {arm.id: topics[(at + block) % len(topics)] for at, arm in enumerate(arms)}
 
 
+@lru_cache(maxsize=16)
+def _williams(size: int) -> tuple[tuple[int, ...], ...]:
+    """Orders in which each of ``size`` stands in each place, and behind each other one, equally often.
+
+    Source: E. J. Williams, Australian Journal of Scientific Research A 2 (1949), 149.
+    """
+    ups, downs = range(1, size), range(size - 1, 0, -1)
+    first = [0, *(at for pair in zip(ups, downs, strict=True) for at in pair)][:size]
+    rows = [tuple((at + shift) % size for at in first) for shift in range(size)]
+    return tuple(rows if size % 2 == 0 else rows + [row[::-1] for row in rows])
+
+
+def turns(arms: Sequence[str], number: int, seed: str) -> list[str]:
+    """The order of the arms in a round of pieces: drawn, and balanced over every few rounds.
+
+    What an order does to an arm (a place late in the round, or behind one that leaves much to be done) it does to all
+    arms equally often, so that it can't pass for a difference between them. Drawn orders alone leave that to luck, and
+    since the seed is the plan's, each run of a plan would have the same luck.
+
+    Args:
+        arms: their ids.
+        number: of the round, counted through all blocks.
+        seed: of the draw.
+    """
+    square = _williams(len(arms))
+    chance = random.Random(f"{seed}/turns/{number // len(square)}")  # noqa: S311 - a seeded plan, not a secret
+    names, rows = list(arms), list(square)
+    chance.shuffle(names)
+    chance.shuffle(rows)
+    return [names[at] for at in rows[number % len(square)]]
+
+
 def block_slots(
     plan: LatencyPlan,
     topics: Mapping[str, str],
@@ -124,6 +156,8 @@ def block_slots(
         for piece in range(-1, plan.pieces):
             order, jitter = list(topics), chance.getrandbits(62)
             chance.shuffle(order)
+            if piece >= 0:
+                order = turns(list(topics), block * plan.pieces + piece, seed)
             length_ns = round((plan.opening_s if piece < 0 else plan.piece_s) * NS)
             for arm in order:
                 slots.append(

@@ -69,6 +69,7 @@ class LatencyPlan:
         power: chance with which the smallest detectable ratio is detected.
         trim: share of the blocks that is left out at each end of a mean.
         min_blocks: fewer carry no verdict.
+        most_late_share: of an arm's latency that may be the pacer's own lateness where a word says "equivalent".
         band_p50: half-width of the equivalence band at p50, as a fraction.
         band_p99: the same at p99.
     """
@@ -89,6 +90,7 @@ class LatencyPlan:
     power: float
     trim: float
     min_blocks: int
+    most_late_share: float
     band_p50: float
     band_p99: float
 

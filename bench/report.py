@@ -63,9 +63,16 @@ def load(path: Path) -> dict[str, Any]:
         raise RackgateError(f"{file}: can't be read: {error.strerror}; run 'rackgate bench run' first") from error
     except json.JSONDecodeError as error:
         raise RackgateError(f"{file}: not JSON: {error}") from error
-    if not isinstance(result, dict) or result.get("schema") != SCHEMA_VERSION:
-        raise RackgateError(f"{file}: not a result of this version of the benchmark")
-    return result
+    schema = result.get("schema") if isinstance(result, dict) else None
+    if not isinstance(schema, int) or "cells" not in result:
+        raise RackgateError(f"{file}: not a result of the benchmark")
+    if schema != SCHEMA_VERSION:
+        age = "an old" if schema < SCHEMA_VERSION else "a later"
+        raise RackgateError(
+            f"{file}: a result of {age} schema, {schema}, and this version reads {SCHEMA_VERSION}: measure again with"
+            " 'rackgate bench run', or use the version that wrote it"
+        )
+    return dict(result)
 
 
 def render(result: Mapping[str, Any], out: Path) -> Path:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from bench.driving import Session
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 def add_session(this: Session, place: tuple[str, str], racks: dict[int, str]) -> None:

@@ -157,6 +157,7 @@ def _latency(table: Table) -> LatencyPlan:
         power=table.number("power", 0.5, 0.999),
         trim=table.number("trim", 0, 0.25),
         min_blocks=table.whole("min_blocks", FEWEST_BLOCKS),
+        most_late_share=table.number("most_late_share", 0.01, 1),
         band_p50=bands.number("p50", 0.001, 1),
         band_p99=bands.number("p99", 0.001, 1),
     )

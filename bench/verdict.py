@@ -72,6 +72,8 @@ def _latency_text(
         return f"{row['blocks']} blocks, {row['min_blocks']} are asked for."
     text = f"Ratio {spread(row['ratio'])} ({confidence:.0%} interval over {row['blocks']} blocks), band {band}. "
     text += f"A ratio of {row['detectable_ratio']:.3g} would have been told from 1. "
+    if row["reason"] == "few records":
+        return f"{text}Nothing is decided: a block has too few records for this percentile."
     if row["reason"] == "few blocks":
         return f"{text}Nothing is decided: {row['min_blocks']} blocks are asked for."
     if control["ratio"] is None:
@@ -79,6 +81,16 @@ def _latency_text(
     same = f"two equal arms came out at {spread(control['ratio'])}"
     if row["reason"] == "control":
         return f"{text}Nothing is decided, because the control failed: {same}, {_of_control(control, band)}."
+    if row["reason"] == "pacer":
+        return (
+            f"{text}Nothing is decided: {row['late_share']:.0%} of the latency is the pacer's own lateness, which all"
+            " arms share and which would hide a difference."
+        )
+    if row["reason"] == "mean":
+        return (
+            f"{text}Nothing is decided: the plain mean of all blocks, {row['mean_ratio']:.3g}, lies outside of the"
+            f" band; control: {same}."
+        )
     if row["reason"] == "noise":
         return (
             f"{text}Too noisy for a word: equal arms would need about {row['blocks_needed']:,} blocks; control: {same}."

@@ -24,6 +24,9 @@ missing=()
 for program in "${!packages[@]}"; do
     command -v "$program" >/dev/null || missing+=("${packages[$program]}")
 done
+# pages are tested in whichever browser of this family is there
+command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+    || missing+=(chromium)
 python=${PYTHON:-python3.11}
 command -v "$python" >/dev/null || { echo "error: $python is not installed; the project needs Python 3.11" >&2; exit 2; }
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)

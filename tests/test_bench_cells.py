@@ -29,15 +29,19 @@ def cells(number: int) -> list[Cell]:
     return [Cell(f"c{n}", f"cell {n}", "healthy", QUICK) for n in range(number)]
 
 
-def measured(cell: Cell, ratio: float, *, control: float = 1.0, noise: float = 0.02, seed: int = 1) -> Measured:
+def measured(
+    cell: Cell, ratio: float, *, control: float = 1.0, noise: float = 0.02, seed: int = 1, late_ms: float = 0.1,
+    records: int = 100,
+) -> Measured:  # fmt: skip
     random = np.random.default_rng(seed)
     truth = {"A": 1.0, "A'": control, "B": ratio}
     rounds = [
-        {"block": block, "arm": arm, "p50_ms": 3 * x, "p99_ms": 12 * x}
+        {"block": block, "arm": arm, "n": records, "p50_ms": 3 * x, "p99_ms": 12 * x}
         for block in range(QUICK.latency.blocks)
         for arm, x in ((arm, level * math.exp(random.normal(0, noise))) for arm, level in truth.items())
     ]
-    summary = {arm: {"intended": 100, "acked": 100, "refused": False} for arm in truth}
+    late = {"p50": late_ms, "p99": 2 * late_ms}
+    summary = {arm: {"intended": 100, "acked": 100, "refused": False, "pacer_late_ms": late} for arm in truth}
     return Measured(cell, rounds, summary)
 
 
@@ -94,6 +98,25 @@ def test_fewer_blocks_than_the_rules_ask_carry_no_word_and_show_their_ratio() ->
     row = next(row for row in rows if row["arm"] == "B")
     assert (row["word"], row["reason"]) == ("undecided", "few blocks")
     assert row["ratio"]["point"] == pytest.approx(1.5, rel=0.1)
+
+
+def test_a_late_pacer_hides_no_difference() -> None:
+    """Arms that differ by half, behind a pacer that is late by more than they take, look the same."""
+    (cell,) = cells(1)
+    late_ms, took_ms, slower = 100.0, 3.0, 1.5
+    hidden = (late_ms + took_ms * slower) / (late_ms + took_ms)
+    assert words([measured(cell, hidden)])[0]["B"] == ("equivalent", "decided")
+    assert words([measured(cell, hidden, late_ms=2.0)])[0]["B"] == ("undecided", "pacer")
+    # What is told apart in spite of it is told apart.
+    assert words([measured(cell, 1.5, late_ms=2.0)])[0]["B"] == ("slower", "decided")
+
+
+def test_a_percentile_needs_records_beyond_it_in_every_block() -> None:
+    (cell,) = cells(1)
+    (rows,) = compare([measured(cell, 1.4, records=99)])
+    found = {(row["arm"], row["at"]): (row["word"], row["reason"]) for row in rows}
+    assert found["B", "p50"] == ("slower", "decided")
+    assert found["B", "p99"] == found["A'", "p99"] == ("undecided", "few records")
 
 
 def test_a_word_that_noise_prevents_says_how_many_blocks_it_would_take() -> None:

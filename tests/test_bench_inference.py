@@ -34,7 +34,9 @@ def test_an_adjusted_value_is_never_below_its_own_and_keeps_the_order(p_values: 
     assert [adjusted[at] for at in order] == sorted(adjusted)
 
 
-effects = st.builds(Effect, st.floats(-0.3, 0.3), st.floats(0.001, 0.1), st.integers(3, 60), st.just(BLOCKS))
+effects = st.builds(
+    Effect, st.floats(-0.3, 0.3), st.floats(0.001, 0.1), st.integers(3, 60), st.just(BLOCKS), st.just(0.0)
+)
 
 
 @given(effects, st.sampled_from([0.05, 0.1]), st.floats(0.0001, 0.3))
@@ -51,7 +53,7 @@ def test_the_p_values_of_opposite_hypotheses_are_complements(one: Effect, at: fl
 
 
 def sure(ratio: float, error: float = 0.001) -> Effect:
-    return Effect(math.log(ratio), error, 15, BLOCKS)
+    return Effect(math.log(ratio), error, 15, BLOCKS, math.log(ratio))
 
 
 @pytest.mark.parametrize(
@@ -96,12 +98,29 @@ def test_equal_blocks_leave_no_doubt_and_broken_ones_are_refused() -> None:
 def test_a_burst_in_one_block_does_not_decide() -> None:
     quiet = np.random.default_rng(2).normal(0, 0.03, BLOCKS)
     burst = quiet.copy()
-    burst[7] = math.log(8)
+    # moves the plain mean by 3.5 %, which is within the band
+    burst[7] = math.log(2)
     with_trim, without = (
         inference.effect(burst, dataclasses.replace(RULES, trim=trim), 1) for trim in (RULES.trim, 0.0)
     )
     assert inference.alone(with_trim, 0.05, RULES) == "equivalent"
     assert inference.alone(without, 0.05, RULES) == "undecided"
+
+
+def test_the_plain_mean_of_all_blocks_must_lie_in_the_band_too() -> None:
+    """One arm is three times as slow in every tenth block: trimming cuts that off, and equal the arms are not."""
+    random = np.random.default_rng(11)
+    said: list[str] = []
+    for _ in range(100):
+        logs = random.normal(0, 0.02, BLOCKS)
+        logs[random.choice(BLOCKS, BLOCKS // 10, replace=False)] += math.log(3)
+        one = inference.effect(logs, RULES, 1)
+        assert one.interval(0.0125).inside(1 / 1.05, 1.05)
+        assert not one.mean_inside(0.05)
+        said.append(inference.decide([one], [0.05], RULES)[0].word)
+    assert "equivalent" not in said
+    calm = inference.effect(random.normal(0, 0.02, BLOCKS), RULES, 1)
+    assert inference.decide([calm], [0.05], RULES)[0].word == "equivalent"
 
 
 # What follows draws many runs whose truth is known. A slot's level is: the block's (common to all arms) + what drifts

@@ -398,9 +398,14 @@ def test_a_result_that_holds_no_outage_still_makes_a_report(result: dict[str, An
 def test_what_is_not_a_result_is_told(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="run 'rackgate bench run' first"):
         report.load(tmp_path)
-    (tmp_path / "results.json").write_text('{"schema": 9}', encoding="utf-8")
-    with pytest.raises(RackgateError, match="not a result of this version"):
-        report.load(tmp_path)
+    for text in ("[]", "{}", '{"schema": 4}', '{"schema": "x", "cells": []}'):
+        (tmp_path / "results.json").write_text(text, encoding="utf-8")
+        with pytest.raises(RackgateError, match="not a result of the benchmark"):
+            report.load(tmp_path)
+    for schema, age in ((SCHEMA_VERSION - 1, "an old"), (SCHEMA_VERSION + 1, "a later")):
+        (tmp_path / "results.json").write_text(json.dumps({"schema": schema, "cells": []}), encoding="utf-8")
+        with pytest.raises(RackgateError, match=f"a result of {age} schema, {schema}, and this version reads"):
+            report.load(tmp_path)
 
 
 def test_a_number_that_is_not_finite_is_never_written(result: dict[str, Any], tmp_path: Path) -> None:

@@ -249,6 +249,23 @@ def test_the_schedule_keeps_its_rate_and_tasks_share_it_without_overlap(rate: fl
     assert shared == list(range(one.count))
 
 
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_turns_are_balanced_so_that_an_order_s_effect_is_no_arm_s(size: int) -> None:
+    """Truth: equal arms; a late place in a round costs 10 %, and so does a place behind the second arm."""
+    arms = [f"arm-{number}" for number in range(size)]
+    rounds = [pacing.turns(arms, number, "seed") for number in range(60)]
+    cost = dict.fromkeys(arms, 0.0)
+    for order in rounds:
+        assert sorted(order) == arms
+        for place, arm in enumerate(order):
+            cost[arm] += 0.1 * place / (size - 1) + (0.1 if place and order[place - 1] == arms[1] else 0)
+    # nobody stands behind itself, so the arm behind which it is slow can't suffer from that
+    suffering = [cost[arm] for arm in arms if arm != arms[1]]
+    assert suffering == pytest.approx([suffering[0]] * len(suffering))
+    assert len({tuple(order) for order in rounds}) > size // 2
+    assert rounds != [pacing.turns(arms, number, "another") for number in range(60)]
+
+
 def test_the_head_of_a_slot_does_not_count() -> None:
     one = slot(rate=10, seconds=1, discard_s=0.5)
     assert [one.measured(index) for index in range(one.count)] == [False] * 5 + [True] * 5
