@@ -12,8 +12,16 @@ EXAMPLES = 5
 KINDS = ("lost", "duplicated", "invented", "out_of_order", "moved")
 
 
-def read_back(spark: SparkSession, bootstrap: str, topics: list[str]) -> DataFrame:
+def read_back(
+    spark: SparkSession, bootstrap: str, topics: list[str], options: Mapping[str, str] | None = None
+) -> DataFrame:
     """Everything that the topics hold now, through Spark's Kafka source.
+
+    Args:
+        spark: the session.
+        bootstrap: brokers.
+        topics: names.
+        options: further ones of the source, such as those of security.
 
     Returns:
         Columns topic, partition, offset, key (text).
@@ -24,6 +32,7 @@ def read_back(spark: SparkSession, bootstrap: str, topics: list[str]) -> DataFra
         .option("subscribe", ",".join(topics))
         .option("startingOffsets", "earliest")
         .option("endingOffsets", "latest")
+        .options(**(options or {}))
         .load()
         .selectExpr("topic", "partition", "offset", "cast(key as string) as key")
     )
@@ -48,6 +57,7 @@ def check(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]:
     sent = raw.select(
         "topic",
         F.concat_ws("/", "run_id", "load", "arm", "seq").alias("key"),
+        "task",
         F.col("outcome"),
         F.col("partition").alias("acked_partition"),
         F.col("offset").alias("acked_offset"),
@@ -75,7 +85,7 @@ def check(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]:
         )
         .cache()
     )
-    disordered = _out_of_order(ours)
+    disordered = _out_of_order(ours.join(sent.select("topic", "key", "task"), ["topic", "key"], "left"))
     topics = _per_topic(judged, disordered, log, ours)
     found = {kind: judged.where(kind) for kind in KINDS if kind != "out_of_order"} | {"out_of_order": disordered}
     result = {
@@ -91,12 +101,13 @@ def check(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]:
 
 
 def _out_of_order(ours: DataFrame) -> DataFrame:
+    """Records behind one that the same client sent later; each task has a client of its own for each arm."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     parts = F.split("key", "/")
     before = (
-        Window.partitionBy("topic", "partition", "load", "arm")
+        Window.partitionBy("topic", "partition", "load", "arm", "task")
         .orderBy("offset")
         .rowsBetween(Window.unboundedPreceding, -1)
     )

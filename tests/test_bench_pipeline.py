@@ -159,7 +159,14 @@ def checked(spark: Any, rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
     schema = "topic string, partition int, offset long, key string"
     raw = spark.createDataFrame(sent, SCHEMA)
     logs = {"whole": pd.concat([log, others]), "broken": pd.concat([broken, more])}
-    return {name: endtoend.check(raw, spark.createDataFrame(one, schema), "r") for name, one in logs.items()}
+    found = {name: endtoend.check(raw, spark.createDataFrame(one, schema), "r") for name, one in logs.items()}
+    # records in pairs that have changed places, as clients of two tasks may send them, but not one alone
+    swapped = log.assign(offset=log["offset"] ^ 1)
+    for name, tasks in (("one task", 1), ("two tasks", 2)):
+        shared = sent.assign(offset=sent["offset"] ^ 1, task=(sent["seq"] % tasks).astype("int32"))
+        own = spark.createDataFrame(shared, SCHEMA)
+        found[name] = endtoend.check(own, spark.createDataFrame(swapped, schema), "r")
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -273,6 +280,12 @@ def test_every_kind_of_defect_is_found_with_an_example(outcome: dict[str, Any]) 
     assert counts == {"lost": 1, "duplicated": 1, "invented": 1, "out_of_order": 1, "moved": 2}
     assert found["lost"]["examples"] == ["rf5-m3: r/latency/A/7"]
     assert found["invented"]["examples"] == ["rf5-m3: r/latency/A/999999"]
+
+
+def test_records_of_several_clients_have_no_order_among_each_other(outcome: dict[str, Any]) -> None:
+    checked = outcome["checked"]
+    assert checked["one task"]["kinds"]["out_of_order"]["count"] == checked["one task"]["read"] // 2 > 100
+    assert {kind: one["count"] for kind, one in checked["two tasks"]["kinds"].items() if one["count"]} == {}
 
 
 def test_the_verdict_speaks_of_what_was_found(result: dict[str, Any]) -> None:

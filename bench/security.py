@@ -1,0 +1,208 @@
+"""How clients get into a secured cluster: one file of Kafka's properties, told to librdkafka, to Java and to Spark.
+
+The file is what Kafka's own tools take with ``--command-config``. Key and trust stores (JKS, PKCS12, PEM) are read here
+and travel as PEM inside of the settings, since executors on other hosts have no such files and librdkafka reads no
+Java stores. What is secret is in the settings alone: not in a result, a page or a log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyhooks.errors import RackgateError
+
+PLAIN_KEYS = ("security.protocol", "sasl.mechanism", "ssl.endpoint.identification.algorithm")
+JAAS, KEY_PASSWORD = "sasl.jaas.config", "ssl.key.password"
+STORES = ("truststore", "keystore")
+STORE_KEYS = tuple(f"ssl.{store}.{key}" for store in STORES for key in ("type", "location", "password"))
+CERTIFICATES, CHAIN, KEY = "ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key"
+ACCEPTED = frozenset({*PLAIN_KEYS, JAAS, KEY_PASSWORD, *STORE_KEYS, CERTIFICATES, CHAIN, KEY})
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+# librdkafka takes a name and a password for these; Kerberos and OAuth have no form that both kinds of client share.
+MECHANISMS = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+# What Spark must not show in a plan or its log, beside what it hides by itself.
+REDACTED = r"(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore[.]key"
+
+_OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
+_KEY_BLOCK = re.compile(r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.+?-----END \1-----", re.DOTALL)
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Security:
+    """The same settings as each kind of client wants them; nothing for a cluster that is open.
+
+    Attributes:
+        java: of Kafka's Java clients.
+        librdkafka: of confluent-kafka.
+    """
+
+    java: Mapping[str, str] = field(default_factory=dict, repr=False)
+    librdkafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def spark(self) -> dict[str, str]:
+        """Options of Spark's Kafka source."""
+        return {f"kafka.{key}": value for key, value in self.java.items()}
+
+
+def read(file: Path | None) -> Security:
+    """Reads a file of properties.
+
+    Raises:
+        RackgateError: it can't be read; or a key or value in it is none that all clients of a run can go by. Values
+            that may be secret are never part of the message.
+    """
+    if file is None:
+        return Security()
+    from pyhooks.check.ask import client_config
+
+    return told(client_config(file), str(file))
+
+
+def told(given: Mapping[str, str], where: str) -> Security:
+    """The settings of all clients from Kafka's properties.
+
+    Args:
+        given: by key; ``bootstrap.servers`` is not among them.
+        where: they are from, for errors.
+
+    Raises:
+        RackgateError: see ``read``.
+    """
+
+    def wrong(text: str) -> RackgateError:
+        return RackgateError(f"--command-config {where}: {text}")
+
+    if unknown := sorted(set(given) - ACCEPTED):
+        raise wrong(f"{', '.join(unknown)}: not among what a run can tell its clients: {', '.join(sorted(ACCEPTED))}")
+    protocol = given.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in PROTOCOLS:
+        raise wrong(f"security.protocol is {protocol}, and not one of {', '.join(PROTOCOLS)}")
+    java, rdkafka = {"security.protocol": protocol}, {"security.protocol": protocol}
+    if protocol.startswith("SASL_"):
+        mechanism = given.get("sasl.mechanism", "GSSAPI")
+        if mechanism not in MECHANISMS:
+            raise wrong(f"sasl.mechanism is {mechanism}: a run's clients have {', '.join(MECHANISMS)} in common")
+        user, password = _jaas(given.get(JAAS, ""), MECHANISMS[mechanism], wrong)
+        java |= {"sasl.mechanism": mechanism, JAAS: given[JAAS]}
+        rdkafka |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
+    if protocol.endswith("SSL"):
+        _ssl(given, java, rdkafka, wrong)
+    return Security(java, rdkafka)
+
+
+def _jaas(text: str, module: str, wrong: Any) -> tuple[str, str]:
+    """Name and password of a line of JAAS."""
+    head, _, rest = text.strip().partition(" ")
+    options = {name: _plain(a or b or c) for name, a, b, c in _OPTION.findall(rest)}
+    if head != module or not {"username", "password"} <= set(options):
+        raise wrong(f'{JAAS} must be: {module} required username="…" password="…";')
+    return options["username"], options["password"]
+
+
+def _plain(text: str) -> str:
+    """Without the backslashes of a quoted word."""
+    return re.sub(r"\\(.)", r"\1", text)
+
+
+def _ssl(given: Mapping[str, str], java: dict[str, str], rdkafka: dict[str, str], wrong: Any) -> None:
+    name = "ssl.endpoint.identification.algorithm"
+    if name in given:
+        if given[name] not in ("", "https"):
+            raise wrong(f"{name} is {given[name]!r}, and neither https nor empty")
+        java[name], rdkafka[name] = given[name], given[name] or "none"
+    if (trusted := _trusted(given, wrong)) is not None:
+        java |= {"ssl.truststore.type": "PEM", CERTIFICATES: trusted}
+        rdkafka["ssl.ca.pem"] = trusted
+    if (own := _own(given, wrong)) is None:
+        return
+    chain, key, password = own
+    java |= {"ssl.keystore.type": "PEM", CHAIN: chain, KEY: key}
+    rdkafka |= {"ssl.certificate.pem": chain, "ssl.key.pem": key}
+    if password:
+        java[KEY_PASSWORD] = rdkafka[KEY_PASSWORD] = password
+
+
+def _trusted(given: Mapping[str, str], wrong: Any) -> str | None:
+    """The certificates of the trust store as PEM; None if none is named, and each client has its own."""
+    if CERTIFICATES in given:
+        return given[CERTIFICATES]
+    if "ssl.truststore.location" not in given:
+        return None
+    if _type(given, "truststore") == "PEM":
+        return _text(given["ssl.truststore.location"], wrong)
+    store = _java_store(given, "truststore", wrong)
+    found = [store.getCertificate(alias) for alias in store.aliases()]
+    return "\n".join(_pem("CERTIFICATE", bytes(one.getEncoded())) for one in found if one is not None)
+
+
+def _own(given: Mapping[str, str], wrong: Any) -> tuple[str, str, str] | None:
+    """Certificate chain, private key and the key's password, as PEM; None without a key store."""
+    password = given.get(KEY_PASSWORD, "")
+    if KEY in given:
+        return given.get(CHAIN, ""), given[KEY], password
+    if "ssl.keystore.location" not in given:
+        return None
+    if _type(given, "keystore") == "PEM":
+        text = _text(given["ssl.keystore.location"], wrong)
+        key, chain = _KEY_BLOCK.search(text), _CERTIFICATE.findall(text)
+        if key is None or not chain:
+            raise wrong("ssl.keystore.location has no private key with its certificates in PEM")
+        return "\n".join(chain), key.group(), password
+    store = _java_store(given, "keystore", wrong)
+    for alias in store.aliases():
+        if store.isKeyEntry(alias):
+            secret = store.getKey(alias, _chars(password or given.get("ssl.keystore.password", "")))
+            chain_of = [_pem("CERTIFICATE", bytes(one.getEncoded())) for one in store.getCertificateChain(alias)]
+            return "\n".join(chain_of), _pem("PRIVATE KEY", bytes(secret.getEncoded())), ""
+    raise wrong("ssl.keystore.location has no private key")
+
+
+def _type(given: Mapping[str, str], store: str) -> str:
+    return given.get(f"ssl.{store}.type", "JKS").upper()
+
+
+def _text(file: str, wrong: Any) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise wrong(f"{file}: {error}") from error
+
+
+def _java_store(given: Mapping[str, str], store: str, wrong: Any) -> Any:
+    """A store of Java's, read by Java, whatever its type is."""
+    import jpype
+
+    from pyhooks.jvm.client import java_of
+    from pyhooks.jvm.failure import JavaError
+
+    file, password = given[f"ssl.{store}.location"], given.get(f"ssl.{store}.password")
+    kind = java_of("java.security.KeyStore", lambda found, _config: found, "", {})
+    try:
+        # JKS and PKCS12 are told apart by what is in the file
+        chars = _chars(password) if password is not None else None
+        return kind.getInstance(jpype.JClass("java.io.File")(file), jpype.JObject(chars, jpype.JChar[:]))
+    except jpype.JException as error:
+        failure = JavaError.of(error)
+        raise wrong(f"ssl.{store}.location {file}: {failure.text or failure.java_class}") from error
+
+
+def _chars(text: str) -> Any:
+    import jpype
+
+    return jpype.JString(text).toCharArray()
+
+
+def _pem(label: str, data: bytes) -> str:
+    from base64 import encodebytes
+
+    return f"-----BEGIN {label}-----\n{encodebytes(data).decode('ascii')}-----END {label}-----"

@@ -1,0 +1,154 @@
+"""What a file for ``--command-config`` becomes for each kind of client."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bench import security
+from pyhooks.errors import RackgateError
+
+PLAIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required\n"
+    ' username="ops"\n password="se\\"cr=et; 1";',
+}
+SCRAM = {
+    "security.protocol": "sasl_ssl",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required username=ops password='x y';",
+}
+
+
+def test_a_name_and_its_password_are_told_to_each_client() -> None:
+    found = security.told(PLAIN, "f")
+    assert found.librdkafka == {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ops",
+        "sasl.password": 'se"cr=et; 1',
+    }
+    assert found.java == PLAIN
+    assert found.spark == {f"kafka.{key}": value for key, value in PLAIN.items()}
+    other = security.told(SCRAM | {"ssl.endpoint.identification.algorithm": ""}, "f")
+    assert other.librdkafka == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "ops",
+        "sasl.password": "x y",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    assert other.java["ssl.endpoint.identification.algorithm"] == ""
+
+
+def test_an_open_cluster_needs_nothing() -> None:
+    none = security.read(None)
+    assert (none.java, none.librdkafka, none.spark) == ({}, {}, {})
+    assert security.told({}, "f").librdkafka == {"security.protocol": "PLAINTEXT"}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (PLAIN | {"linger.ms": "3", "acks": "1"}, "acks, linger.ms: not among"),
+        ({"security.protocol": "TLS"}, "security.protocol is TLS"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is GSSAPI: a run's clients have PLAIN, SCRAM"),
+        (PLAIN | {"sasl.jaas.config": 'x.Krb5LoginModule required password="hidden";'}, "must be: org.apache.kafka"),
+        (PLAIN | {"sasl.jaas.config": ""}, "must be: org.apache.kafka"),
+        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "none"}, "neither https nor empty"),
+        (
+            {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": "/absent"},
+            "/absent: .*No such file",
+        ),
+    ],
+)
+def test_what_not_every_client_can_go_by_is_refused_in_a_line(given: dict[str, str], told: str) -> None:
+    with pytest.raises(RackgateError, match=told) as caught:
+        security.told(given, "client.properties")
+    assert str(caught.value).startswith("--command-config client.properties: ")
+    assert "\n" not in str(caught.value)
+    assert "hidden" not in str(caught.value)
+
+
+def test_secrets_are_in_no_text_of_the_settings() -> None:
+    assert "cr=et" not in repr(security.told(PLAIN, "f"))
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key store and a trust store of each of Java's types, and the same in PEM."""
+    folder = tmp_path_factory.mktemp("stores")
+
+    def keytool(*words: str) -> str:
+        done = subprocess.run(["keytool", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    for kind in ("PKCS12", "JKS"):
+        own = ("-storetype", kind, "-storepass", "changeit", "-keystore")
+        keytool("-genkeypair", "-alias", "me", "-keyalg", "RSA", "-keysize", "2048", "-dname", "CN=me",
+                *own, f"own.{kind}", "-keypass", "changeit")  # fmt: skip
+        keytool("-exportcert", "-rfc", "-alias", "me", "-file", f"{kind}.pem", *own, f"own.{kind}")
+        keytool("-importcert", "-noprompt", "-alias", "ca", "-file", f"{kind}.pem", *own, f"trust.{kind}")
+    return folder
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
+def test_java_s_stores_travel_as_pem(stores: Path, kind: str) -> None:
+    given = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(stores / f"trust.{kind}"),
+        "ssl.truststore.password": "changeit",
+        "ssl.keystore.type": kind,
+        "ssl.keystore.location": str(stores / f"own.{kind}"),
+        "ssl.keystore.password": "changeit",
+        "ssl.key.password": "changeit",
+    }
+    found = security.told(given, "f")
+    expected = "".join((stores / f"{kind}.pem").read_text(encoding="ascii").split())
+    for key in ("ssl.ca.pem", "ssl.certificate.pem"):
+        assert "".join(found.librdkafka[key].split()) == expected
+    assert found.java["ssl.truststore.certificates"] == found.librdkafka["ssl.ca.pem"]
+    assert found.java["ssl.keystore.certificate.chain"] == found.librdkafka["ssl.certificate.pem"]
+    assert found.java["ssl.keystore.key"].startswith("-----BEGIN PRIVATE KEY-----\nMII")
+    assert "changeit" not in str(found.java) + str(found.librdkafka)
+    assert "location" not in str(found.java)
+
+    # each kind of client takes them
+    from confluent_kafka import Producer
+
+    from pyhooks.jvm.producer import Producer as JavaProducer
+
+    Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, **found.librdkafka})
+    with JavaProducer("127.0.0.1:1", found.java, close_timeout_s=0.1):
+        pass
+
+    # and a file of PEM says the same
+    whole = stores / f"whole-{kind}.pem"
+    whole.write_text(found.java["ssl.keystore.key"] + "\n" + found.java["ssl.keystore.certificate.chain"], "ascii")
+    in_pem = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(stores / f"{kind}.pem"),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(whole),
+    }
+    again = security.told(in_pem, "f")
+    for key, value in found.java.items():
+        assert "".join(again.java[key].split()) == "".join(value.split()), key
+
+
+@pytest.mark.build
+def test_a_wrong_password_of_a_store_is_told_in_a_line(stores: Path) -> None:
+    given = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(stores / "trust.PKCS12"),
+        "ssl.truststore.password": "guessed",
+    }
+    with pytest.raises(RackgateError, match=r"trust\.PKCS12: .*password") as caught:
+        security.told(given, "f")
+    assert "guessed" not in str(caught.value)
