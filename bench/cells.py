@@ -20,6 +20,8 @@ from pyhooks.errors import RackgateError
 # a follower that is slowed, or is killed, adds; a probe of all arms, twice.
 BLOCK_S, TOPICS_S, SLOW_S, DEAD_S, EACH_DEAD_S, PROBES_S = 1.5, 11.0, 15.0, 12.0, 15.0, 4.0
 UNDER_LOAD, ROUND_TRIPS_S = "under load", 60.0
+# A state that does not last through so many blocks in turn is not the one that the cell is about.
+MOST_THROWN_AWAY = 3
 
 
 def planned_s(cell: Cell, blocks: int, *, first: bool, ramp: bool) -> float:
@@ -104,11 +106,8 @@ def measure(this: Session, cell: Cell) -> None:
         settled_s = _blocks(this, cell, names, driven, rate_per_s, bootstrap)
         ended_ns = time.monotonic_ns()
         again = _probed(this, cell, names, bootstrap)
-        isrs = {name: state.isr for name, state in cluster_topics.look(this.admin, names).items()}
     if again != refusing:
         this.notes.append(f"cell {cell.id}: probes got {refusing} before the blocks and {again} after them")
-    if any(set(isr) != set(reached.isr) for isr in isrs.values()):
-        this.notes.append(f"cell {cell.id}: the ISR was {sorted(reached.isr)} before the blocks and {isrs} after them")
     this.store.add_cell(
         cell.id,
         this.number,
@@ -194,9 +193,44 @@ def _blocks(
         took_s = topics.require(this.admin, on, arms, this.known)
         longest = max(took_s, longest or 0.0)
         slots = _slots(cell, on, driven, [block], rate_per_s)
-        _, path = this.drive(f"{cell.id}-{block:03d}", slots, cell=cell, bootstrap=bootstrap)
-        this.store.keep(path, cell.id, f"{block:03d}.{this.number}")
+        _block(this, cell, names, block, slots, bootstrap)
     return longest
+
+
+def _block(
+    this: Session, cell: Cell, names: Sequence[str], block: int, slots: tuple[pacing.Slot, ...], bootstrap: str
+) -> None:
+    """Drives a block and keeps it if its state is proved before and after it; else throws it away and begins again.
+
+    Raises:
+        RackgateError: the state did not last ``MOST_THROWN_AWAY`` times in turn, or was not reached again.
+    """
+    for _ in range(MOST_THROWN_AWAY):
+        # A follower that dropped out for a moment comes back; a dead one that came back does not leave again.
+        cluster_topics.wait_isrs(this.admin, dict.fromkeys(names, frozenset(cell.reached.isr)))
+        if why := _contrary(this, cell, names):
+            raise RackgateError(f"cell {cell.id}: the state before block {block + 1} is not {cell.state}: {why}")
+        _, path = this.drive(f"{cell.id}-{block:03d}", slots, cell=cell, bootstrap=bootstrap)
+        why = _contrary(this, cell, names)
+        if not why:
+            this.store.keep(path, cell.id, f"{block:03d}.{this.number}")
+            return
+        this.store.throw_away(path, cell.id, block, this.number, why)
+        this.steps.tell(f"{cell.id}: block {block + 1} is thrown away: {why}")
+    raise RackgateError(f"cell {cell.id}: state {cell.state} did not last through block {block + 1}: {why}")
+
+
+def _contrary(this: Session, cell: Cell, names: Sequence[str]) -> str:
+    """What speaks against it that the topics are in the cell's state at this moment; empty if nothing does."""
+    isr = tuple(sorted(cell.reached.isr))
+    states = cluster_topics.look(this.admin, names)
+    wrong = [
+        f"{name}: leader {states[name].leader}, ISR {list(states[name].isr)}" if name in states else f"{name}: unknown"
+        for name in names
+        if name not in states or states[name].isr != isr or states[name].leader != cell.reached.isr[0]
+    ]
+    told = this.target.contrary(cell.reached)
+    return "; ".join([*wrong, *([told] if told else [])])
 
 
 def _read_back(this: Session, cell: Cell, names: list[str]) -> dict[str, Any] | None:
@@ -204,6 +238,8 @@ def _read_back(this: Session, cell: Cell, names: list[str]) -> dict[str, Any] | 
     paths = [str(path) for path in this.store.kept(cell.id, this.number).values()]
     warm = this.store.raw / cell.id / f"{WARM_UP}.{this.number}"
     paths += [str(warm)] if warm.exists() else []
+    # What was acknowledged in a block that does not count must not be lost either.
+    paths += [str(path) for path in this.store.thrown_away(cell.id, this.number)]
     if not paths:
         return None
     this.steps.tell(f"{cell.id}: records read back")

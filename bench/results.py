@@ -56,7 +56,14 @@ def analysed(spark: SparkSession, scenario: Scenario, store: Store) -> dict[str,
     usage = {cell: sessions[-1]["usage"] for cell, sessions in seen.items() if sessions}
     return {
         "schema": SCHEMA_VERSION,
-        "cells": [one | {"seen": _seen(seen[one["cell"]])} for one in numbers],
+        "cells": [
+            one
+            | {
+                "seen": _seen(seen[one["cell"]]),
+                "thrown_away": list(store.thrown_away(one["cell"]).values()),
+            }
+            for one in numbers
+        ],
         "outage": outage["numbers"] if outage else None,
         "end_to_end": together,
         "usage": usage | ({OUTAGE: outage["usage"]} if outage else {}),
@@ -85,6 +92,10 @@ def _told(cell: Cell, sessions: list[dict[str, Any]], store: Store) -> list[str]
         other = set(one["refused"]) ^ set(one["expected_to_refuse"])
         if other:
             told.append(f"cell {cell.id}: whether arms {', '.join(sorted(other))} refuse is otherwise than expected")
+    thrown = list(store.thrown_away(cell.id).values())
+    if thrown:
+        blocks = f"{len(thrown)} block{'s' if len(thrown) > 1 else ''}"
+        told.append(f"cell {cell.id}: {blocks} thrown away, since the state had not lasted: {thrown[-1]['why']}")
     measured = {int(path.name.split(".")[1]) for path in store.kept(cell.id).values()}
     if len(measured) > 1:
         told.append(f"cell {cell.id}: its blocks were measured in {len(measured)} labs, since the run was interrupted")
@@ -113,6 +124,7 @@ def manifest(scenario: Scenario, store: Store, *, master: str, command: str) -> 
         "started": store.run["started"],
         "command": command,
         "master": master,
+        "conditions": store.run["conditions"],
         "machine": machine.describe(),
         "versions": machine.versions(java, target.get("distribution", {})),
         "racks": sessions[0]["racks"],

@@ -1,9 +1,10 @@
 """What a run keeps while it lasts, so that one that was interrupted goes on: finished blocks, rates, what was seen.
 
-    run.json                    the run's name, plan and build; ``done`` when its results are written
+    run.json                    the run's name and conditions; ``done`` when its results are written
     rates.json                  the load that labs were found to sustain
     raw/CELL/BLOCK.SESSION/     observations of a finished block (``warmup.SESSION`` of the warm-up), Parquet
     raw/outage/                 those of the outage phase
+    thrown/CELL/BLOCK.SESSION.N/  observations of blocks whose state did not last; ``_why.json`` in each says why
     cells/CELL.SESSION.json     what else was seen of a cell in one lab; ``outage.json`` of the outage phase
     labs/SESSION/               logs and history of a lab; ``session.json`` in it says what lab it was
     unfinished/                 what is being written
@@ -21,10 +22,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from bench import conditions
 from bench.plan import Cell, Scenario
 from pyhooks.errors import RackgateError
 
 OUTAGE, WARM_UP = "outage", "warmup"
+# Spark passes over files whose names begin like this.
+WHY = "_why.json"
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,19 @@ class Store:
         target = self.raw.joinpath(*where)
         target.parent.mkdir(parents=True, exist_ok=True)
         path.rename(target)
+
+    def throw_away(self, path: Path, cell: str, block: int, session: int, why: str) -> None:
+        """Puts the observations of a block aside that does not count, with the reason."""
+        folder = self.folder / "thrown" / cell
+        number = len(list(folder.glob(f"{block:03d}.*")))
+        _write(path / WHY, {"block": block, "session": session, "why": why})
+        folder.mkdir(parents=True, exist_ok=True)
+        path.rename(folder / f"{block:03d}.{session}.{number}")
+
+    def thrown_away(self, cell: str, session: int | None = None) -> dict[Path, dict[str, Any]]:
+        """The blocks of a cell that do not count, of one session or of all: folder, and block, session and why."""
+        found = {path: _read(path / WHY) for path in sorted((self.folder / "thrown" / cell).glob("*.*.*"))}
+        return {path: told for path, told in found.items() if session in (None, told["session"])}
 
     def kept(self, cell: str, session: int | None = None) -> dict[int, Path]:
         """The finished blocks of a cell, of one session or of all."""
@@ -170,26 +187,26 @@ def begin(folder: Path, scenario: Scenario, *, started: datetime, build: str, fr
         The store, and whether it is that of a run that goes on.
 
     Raises:
-        RackgateError: an interrupted run of another plan or build has finished blocks.
+        RackgateError: an interrupted run under other conditions has finished blocks.
     """
     store = Store(folder)
-    plan = json.loads(json.dumps(scenario.as_json()))
+    now = conditions.now(scenario, build)
     found = store.run
     if found and not found.get("done") and not fresh:
-        if found["plan"] == plan and found["build"] == build:
+        other = conditions.differences(found.get("conditions", {}), now)
+        if not other:
             shutil.rmtree(folder / "unfinished", ignore_errors=True)
             return store, True
         if any(store.raw.glob("*/*")):
-            what = "plan" if found["plan"] != plan else "build"
             raise RackgateError(
-                f"{folder}: holds blocks of an interrupted run of another {what}: throw them away with --fresh, or give"
-                " this run a folder of its own with --out"
+                f"{folder}: holds blocks of an interrupted run under other conditions ({conditions.told(other)}):"
+                " throw them away with --fresh, or give this run a folder of its own with --out"
             )
     if folder.exists():
         # no old event or observation shall be taken for a new one
         shutil.rmtree(folder)
     run_id = started.strftime("%Y%m%d-%H%M%S")
-    begun = {"run_id": run_id, "started": started.isoformat(timespec="seconds"), "plan": plan, "build": build}
+    begun = {"run_id": run_id, "started": started.isoformat(timespec="seconds"), "conditions": now}
     _write(folder / "run.json", begun)
     return store, False
 

@@ -44,6 +44,9 @@ class Target(Protocol):
     def state(self, reached: Reached, history: History) -> AbstractContextManager[object]:
         """Kills and slows brokers for the length of the block, with proof."""
 
+    def contrary(self, reached: Reached) -> str:
+        """What speaks against it that ``state`` is in force at this moment; empty if nothing does."""
+
     def without(self, brokers: Sequence[int]) -> str:
         """Addresses of all brokers but these."""
 
@@ -103,6 +106,16 @@ class LabTarget:
                 taken = Taken.broker(self.lab, str(broker))
                 stack.enter_context(registry.applied(self.lab, "slow", taken, history, rtt_ms=SLOW_RTT_MS))
             yield
+
+    def contrary(self, reached: Reached) -> str:
+        """By the probes of its faults: dead brokers are dead, and slow ones slow."""
+        from pyhooks.fault import registry
+
+        found = registry.active()
+        if len(found) != len(reached.dead) + len(reached.slow):
+            return f"{len(found)} faults are in force: {'; '.join(one.text for one in found) or 'none'}"
+        told = (one.injection(self.lab, History(self.lab.history_path)).contrary() for one in found)
+        return "; ".join(one for one in told if one)
 
     def without(self, brokers: Sequence[int]) -> str:
         """Addresses of all brokers but these."""

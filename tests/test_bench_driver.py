@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench import cells, endtoend, javaclient, load, pacer, pacing, probing, scenarios, store, sustain, topics
+from bench import cells, endtoend, javaclient, load, pacer, pacing, probing, results, scenarios, store, sustain, topics
 from bench.driving import MOST_LEAD_S, LateError, Session
 from bench.javaclient import JavaClient
 from bench.pacing import Slot
@@ -43,6 +43,7 @@ class FakeTarget:
 
     def __init__(self) -> None:
         self.states: list[Reached | str] = []
+        self.against: Iterator[str] = iter(())
 
     def round_trips(self) -> list[dict[str, Any]]:
         return [{"source": "clients"}]
@@ -52,6 +53,10 @@ class FakeTarget:
         self.states.append(reached)
         yield
         self.states.append("healed")
+
+    def contrary(self, reached: Reached) -> str:
+        assert reached in self.states
+        return next(self.against, "")
 
     def without(self, brokers: Sequence[int]) -> str:
         return f"without {sorted(brokers)}"
@@ -175,10 +180,50 @@ def test_only_what_is_missing_is_measured_and_later_cells_warm_up_less(this: Fak
 def test_a_state_that_did_not_last_is_noted(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     said = iter([{}, {1: "NotEnoughReplicasException"}])
     monkeypatch.setattr(cells, "_probed", lambda *_: next(said))
-    monkeypatch.setattr(cluster_topics, "look", lambda *_: {"t": State(1, (1, 2))})
     cells.measure(this, cell_of("healthy"))
     assert "probes got {} before the blocks and" in this.notes[0]
-    assert "the ISR was [1, 2, 3, 4, 5] before the blocks" in this.notes[1]
+
+
+def test_a_block_whose_state_did_not_last_is_thrown_away_counted_and_driven_again(this: FakeSession) -> None:
+    # asked before and after each block; the third block's follower is no longer slow at its end, twice
+    said = ["", ""] * 2 + ["", "slow-broker: not slow"] * 2 + ["", ""]
+    this.target.against = iter(said)  # type: ignore[attr-defined]
+    cell = cell_of("slow-follower")
+    cells.measure(this, cell)
+    assert this.store.missing(cell) == []
+    found = this.store.thrown_away(cell.id)
+    assert [(one["block"], one["why"]) for one in found.values()] == [(2, "slow-broker: not slow")] * 2
+    assert not list(this.store.raw.glob("**/_why.json"))
+    driven = [name for name, _, _ in this.driven_slots if name.startswith(f"{cell.id}-0")]
+    assert driven.count(f"{cell.id}-002") == 3
+    assert len(driven) == cell.scenario.latency.blocks + 2
+    assert any("2 blocks thrown away" in told for told in results._told(cell, [], this.store))
+    # what was acknowledged in them is read back as well
+    assert set(found) == set(this.store.thrown_away(cell.id, this.number))
+    assert this.store.thrown_away(cell.id, this.number + 1) == {}
+
+
+def test_a_state_that_never_lasts_ends_the_run(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
+    def look(_: object, names: Sequence[str]) -> dict[str, State]:
+        nonlocal asked
+        asked += 1
+        isr = (1, 2, 3, 4, 5) if asked % 2 else (1, 2)
+        return {name: State(1, isr) for name in names}
+
+    monkeypatch.setattr(cluster_topics, "look", look)
+    with pytest.raises(
+        RackgateError, match=r"cell healthy: state healthy did not last through block 1: .*ISR \[1, 2\]"
+    ):
+        cells.measure(this, cell_of("healthy"))
+    assert len(this.store.thrown_away("healthy")) == cells.MOST_THROWN_AWAY
+
+
+def test_a_state_that_nobody_can_tell_is_no_proof(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_topics, "look", lambda *_: {})
+    with pytest.raises(RackgateError, match=r"the state before block 1 is not healthy: .*unknown"):
+        cells.measure(this, cell_of("healthy"))
 
 
 def test_a_cell_in_which_every_arm_refuses_ends_the_run(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bench import cells, endtoend, run, scenarios, store, sustain
+from bench import cells, conditions, endtoend, run, scenarios, store, sustain
 from bench.plan import Scenario
 from bench.store import Store
 from bench.sustain import Step
 from pyhooks.errors import RackgateError
 
+VERSIONS = ("python", "spark", "confluent-kafka", "librdkafka", "numpy")
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FULL = scenarios.load("full")
 
@@ -62,14 +63,57 @@ def test_another_plan_or_build_throws_no_blocks_away_unless_it_is_told_to(tmp_pa
     one, _ = begun(tmp_path)
     assert begun(tmp_path, build="c") == (one, False)  # nothing was measured
     block(one, "healthy", 0)
-    with pytest.raises(RackgateError, match="an interrupted run of another build: throw them away with --fresh"):
+    with pytest.raises(RackgateError, match=r"under other conditions \(build: c, now d\): throw .* with --fresh"):
         begun(tmp_path, build="d")
     other = dataclasses.replace(FULL, seed=7)
-    with pytest.raises(RackgateError, match="another plan"):
+    with pytest.raises(RackgateError, match=r"\(plan\.seed: 1290, now 7\)"):
         begun(tmp_path, other, build="c")
     found, goes_on = begun(tmp_path, other, fresh=True)
     assert not goes_on
     assert found.kept("healthy") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("code_hash", lambda: "0" * 64, r"\(code: [0-9a-f]{39}…, now 0{39}…\)"),
+        ("machine.describe", lambda: {"cpus": 999}, r"machine\.cpus: \d+, now 999"),
+        ("machine.versions", lambda *_: dict.fromkeys(VERSIONS, "0"),
+         r"versions\.confluent-kafka: .*, now 0; .* and 1 more\)"),
+    ],
+)  # fmt: skip
+def test_a_run_does_not_go_on_with_other_code_or_on_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object, told: str
+) -> None:
+    one, _ = begun(tmp_path)
+    block(one, "healthy", 0)
+    assert begun(tmp_path) == (one, True)
+    monkeypatch.setattr(f"bench.conditions.{name}", value)
+    with pytest.raises(RackgateError, match=told):
+        begun(tmp_path)
+    assert one.kept("healthy"), "they are not lost"
+    assert begun(tmp_path, fresh=True) == (one, False)
+
+
+def test_the_code_s_hash_is_that_of_its_files_and_names(tmp_path: Path) -> None:
+    (tmp_path / "bench").mkdir()
+    file = tmp_path / "bench" / "a.py"
+    file.write_text("x = 1\n", encoding="utf-8")
+    (tmp_path / "bench" / "README.md").write_text("text", encoding="utf-8")
+    first = conditions.code_hash(tmp_path)
+    (tmp_path / "bench" / "README.md").write_text("other text", encoding="utf-8")
+    assert conditions.code_hash(tmp_path) == first
+    file.rename(tmp_path / "bench" / "b.py")
+    assert conditions.code_hash(tmp_path) != first
+
+
+def test_differences_are_named_by_their_way_into_the_whole() -> None:
+    before = {"plan": {"cells": [{"id": "near", "blocks": 20}, {"id": "far", "blocks": 20}], "seed": 1}, "gone": 1}
+    after = {"plan": {"cells": [{"id": "near", "blocks": 20}, {"id": "far", "blocks": 3}], "seed": 1}, "new": [1, 2]}
+    found = conditions.differences(before, after)
+    assert found == ["gone: 1, now nothing", "new: nothing, now [1, 2]", "plan.cells.far.blocks: 20, now 3"]
+    assert conditions.differences(before, before) == []
+    assert conditions.told([f"n{number}" for number in range(6)]) == "n0; n1; n2; n3 and 2 more"
 
 
 def test_a_run_whose_results_are_written_is_begun_anew(tmp_path: Path) -> None:

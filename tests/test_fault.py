@@ -162,6 +162,25 @@ def test_a_proof_that_cannot_be_made_is_unknown_and_raises(tmp_path: Path, silen
     assert "ping is not installed" in "; ".join(found.because)
 
 
+def test_whether_it_lasts_can_be_asked_at_any_moment_without_a_trace(tmp_path: Path) -> None:
+    history = History(tmp_path / "h")
+    fault = Fault([False])
+    one = injection.Injection(fault, history)
+    assert one.contrary() == ""
+    fault.answers = [True]
+    assert one.contrary() == "kill-rack rack b: connect = True"
+
+    def silent() -> bool:
+        raise RackgateError("ping is not installed")
+
+    vars(fault)["probes"] = lambda: {"connect": silent}
+    assert one.contrary() == "kill-rack rack b: connect: ping is not installed"
+    vars(fault)["probes"] = dict
+    assert one.contrary() == "kill-rack rack b: nothing could be probed"
+    assert steps(history) == []
+    assert fault.healed == []
+
+
 def test_a_body_that_fails_is_healed_under_its_own_error(tmp_path: Path) -> None:
     fault = Fault([True, False, True])
     with (

@@ -174,6 +174,48 @@ def test_a_probe_leaves_out_what_passes_meanwhile(tmp_path: Path) -> None:
     assert len(of(events, "produce")) == end.data["attempts"]
 
 
+def test_each_topic_of_a_probe_has_a_client_of_its_own_so_none_waits_behind_another(tmp_path: Path) -> None:
+    """A connection answers in order: a client that has sent a record of "t" gets no answer any more."""
+
+    class InOrder(Fake):
+        def send(self, records: Sequence[Record]) -> None:
+            held = any(record.topic == "t" for record in (*self.sent, *records))
+            self.answer = lambda _: None if held else Refused("NotEnoughRacksException", "1 of 2", True)
+            super().send(records)
+
+    made: list[InOrder] = []
+
+    def make(_: str) -> InOrder:
+        made.append(InOrder())
+        return made[-1]
+
+    plan = replace(PLAN, rate_per_s=100, count=5, mode="probe", record_bytes=0)
+    Producing(plan, History(tmp_path / "h.jsonl"), make, dict.fromkeys(plan.topics, 1)).run()
+    got = {topic: [e for e in of(list(History(tmp_path / "h.jsonl").events()), "produce") if e.data["topic"] == topic]
+           for topic in "tu"}  # fmt: skip
+    assert [event.data["exception"] for event in got["u"]] == ["NotEnoughRacksException"] * 5
+    assert {event.data["exception"] for event in got["t"]} == {"not-reported"}
+    assert [one.steps for one in made] == [["learn t", "close", "release"], ["learn u", "close", "release"]]
+    # other producers share one
+    made.clear()
+    Producing(replace(plan, mode="plain"), History(tmp_path / "p"), make, dict.fromkeys(plan.topics, 1))
+    assert len(made) == 1
+
+
+def test_a_client_that_cannot_be_made_ends_those_that_were(tmp_path: Path) -> None:
+    made: list[Fake] = []
+
+    def make(_: str) -> Fake:
+        if made:
+            raise RackgateError("no more memory")
+        made.append(Fake())
+        return made[-1]
+
+    with pytest.raises(RackgateError, match="no more memory"):
+        Producing(replace(PLAN, mode="probe"), History(tmp_path / "h"), make, dict.fromkeys(PLAN.topics, 1))
+    assert made[0].steps == ["close", "release"]
+
+
 def test_one_topic_that_waits_does_not_hold_up_the_others(tmp_path: Path) -> None:
     class Slow(Fake):
         def send(self, records: Sequence[Record]) -> None:

@@ -220,6 +220,23 @@ class Injection:
             self.abandon(error)
             raise
 
+    def contrary(self) -> str:
+        """What speaks against it that the fault is in force at this moment; empty if nothing does.
+
+        A probe that could not be asked speaks against it too. Nothing is written into the history, and nothing healed.
+        """
+        try:
+            found = _all_at_once(self.fault.probes())
+        except RackgateError as error:
+            return f"{self.op} {self.fault.target}: {error}"
+        told = [
+            f"{name}: {answer}" if isinstance(answer, RackgateError) else f"{name} = {answer}"
+            for name, answer in found.items()
+            if answer is not self.fault.expects(name, during=True)
+        ]
+        told += [] if found else ["nothing could be probed"]
+        return f"{self.op} {self.fault.target}: {'; '.join(told)}" if told else ""
+
     def heal(self) -> None:
         """Gives the target back, with proof that it was away until now and is back afterwards.
 

@@ -23,7 +23,9 @@ Events, of the process that ``--name`` gives (``probe`` or ``producer``):
   the history, and there are no others. It is missing if the process was killed.
 
 Keys are ``run/topic/partition/seq`` and unique over all runs. A topic has a lane of its own, so that one without a
-leader does not hold up the others; transactions span all topics, in a single lane.
+leader does not hold up the others; transactions span all topics, in a single lane. In the mode ``probe`` each topic has
+a client of its own, too: a broker answers the requests of a connection in their order, so behind a record that waits
+for a replica the refusal of another topic's would wait as well, and what one topic gets would hang on the others.
 """
 
 from __future__ import annotations
@@ -115,10 +117,12 @@ class Lane:
         sent: of each topic how many records were sent.
         told: of each topic how many records were announced.
         skipped: of each topic how many slots passed while send() waited.
+        client: the number of its client.
     """
 
     topics: tuple[str, ...]
     partitions: dict[str, int]
+    client: int = 0
     sent: dict[str, int] = field(default_factory=dict)
     told: dict[str, int] = field(default_factory=dict)
     skipped: int = 0
@@ -150,12 +154,28 @@ class Producing:
         self.run_id = plan.run or f"{plan.name}-{uuid.uuid4().hex[:8]}"
         self._make = make
         groups = [plan.topics] if plan.mode == TRANSACTIONAL else [(topic,) for topic in plan.topics]
-        self._lanes = [Lane(group, {topic: partitions[topic] for topic in group}) for group in groups]
+        self._lanes = [
+            Lane(group, {topic: partitions[topic] for topic in group}, client=number if plan.mode == PROBE else 0)
+            for number, group in enumerate(groups)
+        ]
         self._tokens = itertools.count()
         self._open: dict[int, Attempt] = {}
         self._errors: list[Exception] = []
         self._collected = threading.Event()
-        self._client = make(self.run_id)
+        self._clients: list[Client] = []
+        try:
+            for _ in {lane.client for lane in self._lanes}:
+                self._clients.append(make(self.run_id))
+        except BaseException:
+            for client in self._clients:
+                client.close()
+                client.release()
+            raise
+
+    @property
+    def _client(self) -> Client:
+        """The client of those modes that have one."""
+        return self._clients[0]
 
     def run(self) -> None:
         """Sends all records and waits until each of them has ended, or its time is over.
@@ -173,15 +193,18 @@ class Producing:
             thread.start()
         for thread in threads:
             thread.join()
+        closing = [threading.Thread(target=self._guarded, args=(self._close, client)) for client in self._clients]
         try:
-            self._client.close()
-        except (JavaError, RackgateError) as error:
-            self._errors.append(error)
+            for thread in closing:
+                thread.start()
+            for thread in closing:
+                thread.join()
         finally:
-            # Whatever becomes of the client, what its records got is written, and the collector ends.
+            # Whatever becomes of a client, what its records got is written, and the collector ends.
             self._collected.set()
             collector.join()
-            self._client.release()
+            for client in self._clients:
+                client.release()
         if self._errors:
             raise self._errors[0]
         self._write(self._end())
@@ -193,13 +216,19 @@ class Producing:
             self._errors.append(error)
             self.stop.set()
 
+    def _close(self, client: Client) -> None:
+        client.close()
+
     def _learn(self, _nothing: None) -> None:
         """Else the first records would wait for that, and time out where a machine is slow to start a client."""
-        for _ in range(LEARN_TRIES):
-            error = self._client.learn(self.plan.topics)
-            if not error or self.stop.is_set():
-                return
-        self.history.note(self.plan.name, "learn", "unknown", run=self.run_id, exception=error)
+        for number, client in enumerate(self._clients):
+            topics = [topic for lane in self._lanes if lane.client == number for topic in lane.topics]
+            for _ in range(LEARN_TRIES):
+                error = client.learn(topics)
+                if not error or self.stop.is_set():
+                    break
+            else:
+                self.history.note(self.plan.name, "learn", "unknown", run=self.run_id, exception=error)
 
     # -- sending --------------------------------------------------------------------------------------------------
 
@@ -235,7 +264,7 @@ class Producing:
             if at_ns is None or (records and at_ns > now_ns):
                 break
             records.append(self._record(lane, slot + len(records), at_ns, txn))
-        self._client.send(records)
+        self._clients[lane.client].send(records)
         return len(records)
 
     def _record(self, lane: Lane, slot: int, intended_ns: int, txn: int | None) -> Record:
@@ -339,7 +368,7 @@ class Producing:
 
     def _replace(self) -> None:
         """Puts another client in the place of one that can do nothing more; its records get their answers."""
-        old, self._client = self._client, self._make(self.run_id)
+        old, self._clients[0] = self._client, self._make(self.run_id)
         try:
             old.close()
         finally:
@@ -353,7 +382,8 @@ class Producing:
         written_ns = time.monotonic_ns()
         while True:
             over = self._collected.is_set()
-            waiting += self._take(self._client, 0.0 if over else clients.POLL_S)
+            for client in tuple(self._clients):
+                waiting += self._take(client, 0.0 if over else clients.POLL_S / len(self._clients))
             now_ns = time.monotonic_ns()
             if waiting and (over or now_ns - written_ns >= WRITE_S * pacing.NS):
                 self._write(waiting)
