@@ -38,6 +38,8 @@ NOT_ENOUGH_RACKS = f"{ERRORS}.NotEnoughRacksException"
 NOT_ENOUGH_REPLICAS = f"{ERRORS}.NotEnoughReplicasException"
 ATTEMPTS = 5
 NEEDS = ("delivery", "offsets", "promise", "progress")
+# where a rack is missed, beside NEEDS
+FLOOD = "flood"
 LOOK_S = 0.5
 # longer than a change is granted to have its effect, so that a stretch of it can be judged
 STEADY_S = 5.0
@@ -246,14 +248,20 @@ class Drill(Test):
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def drain(self) -> None:
-        """Reads everything, stops everything and reads the disks."""
+    def drain(self, *, logs: bool = False) -> None:
+        """Reads everything, stops everything and reads the disks.
+
+        Args:
+            logs: read what Kafka has logged, too, for the checker ``flood``.
+        """
         names = [one.name for one in self.specs]
         read_all(self.kafka.topology.bootstrap, names, self.history, isolations=ISOLATIONS)
         for node in self.kafka.topology.nodes:
             self.kafka.kill_kafka(node)
         copies = [self.kafka.copy_disk(node, self.results / "disks" / node.name) for node in self.kafka.brokers()]
         read_disks(copies, self.history, topics=names)
+        if logs:
+            self.kafka.server_logs(self.kafka.topology.nodes, self.history)
 
     def verdicts(self, needs: Sequence[str] = NEEDS) -> list[Verdict]:
         """What all checkers that apply find in the history, kept beside it in ``verdicts.json``.
@@ -279,7 +287,7 @@ class Drill(Test):
         Args:
             needs: checkers that must have something to say, beside all others that do.
         """
-        self.drain()
+        self.drain(logs=FLOOD in needs)
         must_hold(self.verdicts(needs))
 
     def figures(self, **values: Any) -> None:

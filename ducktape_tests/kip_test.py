@@ -7,7 +7,7 @@ import shlex
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, Drill, Load, spec
+from ducktape_tests.drill import FLOOD, NEEDS, NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, Drill, Load, spec
 from pyhooks.build.distribution import Distribution
 from pyhooks.checker.phases import OK
 from pyhooks.cluster import tools, topics
@@ -44,7 +44,8 @@ class KipTest(Drill):
 
         setup: topics on replicas in racks a, a, b with M=2, R=2; one without retries, one idempotent.
         drive: produce; kill rack b and wait until the ISR is in rack a; produce; heal; produce.
-        validate: acknowledged, NotEnoughRacksException with the log's size unchanged, acknowledged; all checkers.
+        validate: acknowledged, NotEnoughRacksException with the log's size unchanged, acknowledged; no broker logs each
+            refusal; all checkers.
         """
         with self.driven([spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2)], _plain_and_idempotent()):
             self.phase("all racks", "plain")
@@ -54,7 +55,7 @@ class KipTest(Drill):
                 self.go_on()
             topics.wait_settled(self.kafka.admin, self.specs)
             self.phase("rack back", "plain")
-        self.judge()
+        self.judge((*NEEDS, FLOOD))
 
     @cluster(num_nodes=9)
     def test_lowered_during_the_outage(self) -> None:
@@ -79,7 +80,7 @@ class KipTest(Drill):
                 assert self._processes("a") == before, "a broker was started again"
             topics.wait_settled(self.kafka.admin, self.specs)
             self.phase("rack back", "idle")
-        self.judge()
+        self.judge((*NEEDS, FLOOD))
 
     @cluster(num_nodes=9)
     def test_rack_restored_and_value_restored(self) -> None:
@@ -101,7 +102,7 @@ class KipTest(Drill):
                 topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
                 self.phase("away once more", "plain", NOT_ENOUGH_RACKS)
                 self.go_on()
-        self.judge()
+        self.judge((*NEEDS, FLOOD))
 
     @cluster(num_nodes=9)
     def test_both_thresholds_are_independent(self) -> None:
@@ -128,7 +129,7 @@ class KipTest(Drill):
             topics.wait_settled(self.kafka.admin, specs)
             for name in wanted:
                 self.phase(f"{name} with all", name)
-        self.judge(("delivery", "offsets", "promise", "progress", "refusals"))
+        self.judge((*NEEDS, "refusals", FLOOD))
 
     def _processes(self, rack: str) -> dict[str, int | None]:
         return {node.name: self.kafka.kafka_pid(node) for node in self.kafka.brokers(rack)}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ducktape_tests.services.clock import compare
 from pyhooks import process
-from pyhooks.cluster import echo, kafka, metadatalog, network, quorum, slowness, tools, topics, voting
+from pyhooks.cluster import echo, kafka, metadatalog, network, quorum, serverlog, slowness, tools, topics, voting
 from pyhooks.cluster.disks import DATA, Disk
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.lab import BOOT_TIMEOUT_S, Lab, in_lab
@@ -325,12 +325,29 @@ class Hosts:
         """
         segments = self.run_on(node, f"ls {self.data}/{metadatalog.TOPIC}/*.log").split()
         command = tools.command(self.classpath, "dump-log", metadatalog.words(segments), "")
-        # by how much our wall clock is ahead of our monotonic one; the controller's may share it
+        records = metadatalog.parse(self.run_on(node, shlex.join(command)))
+        ahead_ns, error_ns = self._wall_clock(node)
+        metadatalog.note(records, history, controller=node.node_id, ahead_ns=ahead_ns, error_ns=error_ns)
+
+    def server_logs(self, nodes: Sequence[Node], history: History) -> None:
+        """Writes what Kafka has logged on hosts into a history; that a log can't be read is written there, too."""
+        history.note(serverlog.PROCESS, serverlog.EXPECTED, "info", nodes=[node.node_id for node in nodes])
+        for node in nodes:
+            try:
+                zone = self.run_on(node, "date +%z").strip()
+                entries = list(serverlog.parse(self.run_on(node, f"cat {self.log}").splitlines(), zone))
+                ahead_ns, error_ns = self._wall_clock(node)
+            except RackgateError as error:
+                serverlog.unread(history, node.node_id, str(error))
+            else:
+                serverlog.note(entries, history, node=node.node_id, ahead_ns=ahead_ns, error_ns=error_ns)
+
+    def _wall_clock(self, node: Node) -> tuple[int, int]:
+        """By how much a host's wall clock is ahead of our monotonic one, and by how much that may be wrong, in ns."""
+        # by how much our own is; the host may share it
         wall_ns = time.time_ns() - time.monotonic_ns()
         clock = compare(lambda: int(self.run_on(node, "date +%s%N")) - wall_ns)
-        records = metadatalog.parse(self.run_on(node, shlex.join(command)))
-        ahead_ns = clock.ahead_ns + wall_ns
-        metadatalog.note(records, history, controller=node.node_id, ahead_ns=ahead_ns, error_ns=clock.error_ns)
+        return clock.ahead_ns + wall_ns, clock.error_ns
 
     def clear_disk(self, node: Node) -> None:
         """Deletes what is left of a disk that is not formatted."""

@@ -9,6 +9,7 @@ from functools import partial
 from pyhooks.checker import rides, slowdown, truth
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import check_faults
+from pyhooks.checker.flood import check_flood
 from pyhooks.checker.gauges import check_meter, check_metrics
 from pyhooks.checker.groups import check_groups
 from pyhooks.checker.known import check_known_errors
@@ -24,6 +25,7 @@ from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.unstuck import check_unstuck
 from pyhooks.checker.verdict import Verdict
 from pyhooks.checker.visibility import check_visibility
+from pyhooks.cluster import serverlog
 from pyhooks.history import Event
 from pyhooks.workload.certainty import TOO_FEW
 
@@ -98,6 +100,12 @@ OF_TESTS: Mapping[str, Checker] = {
     "rides": Checker(check_rides, "clients ride an outage out by their own retries", _op(rides.OP)),
     "metrics": Checker(check_metrics, "gauges of the gate are true, at most 2 s late", _op(truth.END)),
     "meter": Checker(check_meter, "the meter counts what clients were refused", _op(truth.END)),
+    "flood": Checker(
+        check_flood,
+        "brokers' logs tell of a rack shortage once, and not of each refusal",
+        lambda event: event.process == serverlog.PROCESS,
+        settles=True,
+    ),
     "slowdown": Checker(
         slowdown.check_slowdown, "an outage slows others no more with the gate than without it", _op(slowdown.BLOCK)
     ),

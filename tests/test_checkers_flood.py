@@ -1,0 +1,222 @@
+"""An outage does not flood the logs of brokers and controllers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+import pytest
+from histories import MS, REFUSED, TOO_FEW, S, Simulated, event
+
+from pyhooks.checker.flood import REPEATS, check_flood, masked, shortages
+from pyhooks.checker.judging import judge
+from pyhooks.history import Event
+
+PARTITION, MANAGER, STATE = "kafka.cluster.Partition", "kafka.server.ReplicaManager", "state.change.logger"
+COORDINATOR = "kafka.coordinator.transaction.TransactionCoordinator"
+HEAD = "[Partition t-0 broker=1] "
+SHRINKS = (
+    "[Broker id=1] Skipped the become-leader state change for t-0 with topic id Some(TvtxPDiLTA-fD1_TE4y7Bw), partition"
+    " registration PartitionRegistration(replicas=[1, 2, 3], isr=[1, 2])"
+)
+BEGINS = (
+    f"{HEAD}Rejecting writes with acks=all and holding the high watermark at 42. The current ISR of partition t-0 spans"
+    " 1 rack(s), which is insufficient to satisfy the min.insync.racks requirement of 2"
+)
+GROWS = f"{HEAD}ISR updated to 1,2,3  and version updated to 7"
+ENDS = f"{HEAD}Accepting writes with acks=all again. The current ISR spans 2 rack(s) and min.insync.racks requires 2"
+FOLLOWS = "[Broker id=1] Follower t-0 starts at leader epoch 3 from offset 42 with partition epoch 4. Previous leader 1"
+
+
+@dataclass
+class Logged:
+    """An outage of rack b, and what node 1 logged in it; other nodes log that they were there."""
+
+    need_replicas: int = 2
+    need_racks: int = 2
+    entries: list[list[Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.made = Simulated(need_replicas=self.need_replicas, need_racks=self.need_racks)
+        self.made.rest(4)
+        self.made.lose("b")
+        self.from_ns = self.made.now
+        self.made.rest(20)
+        self.made.heal("b")
+        self.heal_ns = self.made.now
+        self.made.rest(4)
+        self.change(2, SHRINKS, BEGINS)
+
+    def log(
+        self, at_s: float, text: str, logger: str = PARTITION, level: str = "INFO", traced: tuple[str, ...] = ()
+    ) -> Logged:
+        """A line so long after the begin of the outage."""
+        self.entries.append([self.from_ns + round(at_s * S), level, logger, text, list(traced)])
+        return self
+
+    def change(self, at_s: float, why: str, text: str) -> Logged:
+        """A line of the leader, and why it is there."""
+        self.log(at_s, why, STATE if why.startswith("[Broker") else PARTITION)
+        return self.log(at_s, text)
+
+    def refusals(self, count: int, text: str, *more: Any) -> Logged:
+        """A line that is there for each refusal; its numbers differ."""
+        for number in range(count):
+            self.log(3 + 15 * number / count, text.replace("{}", str(number)), *more)
+        return self
+
+    def events(self, nodes: tuple[int, ...] = (1, 2, 3, 101)) -> list[Event]:
+        found = [*self.made.events, event(self.made.now, "server-log", "logs", "info", nodes=[1, 2, 3, 101])]
+        for node in nodes:
+            own: list[list[Any]] = [[self.from_ns, "INFO", "kafka.log.LogManager", "hello", []]]
+            if node == 1:
+                own = sorted(self.entries, key=itemgetter(0))
+            for at_ns, *rest in own:
+                found.append(event(at_ns, "server-log", "lines", "info", node=node, entries=[[0, *rest]]))
+            found.append(event(own[-1][0], "server-log", "log-end", node=node, entries=len(own), error_ns=0))
+        return found
+
+    def whole(self) -> Logged:
+        """With the end of the shortage."""
+        return self.change((self.heal_ns - self.from_ns) / S, GROWS, ENDS)
+
+
+def test_one_line_at_the_begin_and_one_at_the_end() -> None:
+    found = check_flood(Logged().whole().events())
+    assert found.valid == "true", found.because
+    assert found.notes == ("1 partitions had too few racks for 22 s in all; 7 lines",)
+
+
+def test_the_next_outage_has_lines_of_its_own() -> None:
+    logged = Logged().change(4, GROWS, ENDS).change(5, SHRINKS, BEGINS).whole()
+    assert check_flood(logged.events()).valid == "true"
+
+
+@pytest.mark.parametrize(("why", "valid"), [(FOLLOWS, "true"), (SHRINKS, "false")])
+def test_a_leader_that_begins_anew_begins_to_refuse_anew(why: str, valid: str) -> None:
+    found = check_flood(Logged().change(6, why, BEGINS).whole().events())
+    assert found.valid == valid
+    assert valid == "true" or "said twice" in found.because[0]
+
+
+def test_a_broker_that_is_started_anew_says_it_anew() -> None:
+    logged = Logged().log(6, "[BrokerServer id=1] Transition from SHUTDOWN to STARTING", "kafka.server.BrokerServer")
+    assert check_flood(logged.change(7, SHRINKS, BEGINS).whole().events()).valid == "true"
+
+
+def test_begin_and_end_for_each_refusal_are_a_flood() -> None:
+    logged = Logged()
+    for number in range(5):
+        logged.log(3 + number, ENDS).log(3.5 + number, BEGINS)
+    found = check_flood(logged.whole().events())
+    assert found.valid == "false"
+    assert "though nothing has changed" in found.because[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "logger", "level"),
+    [
+        ("[ReplicaManager broker=1] Error processing append operation on partition {}:t-0", MANAGER, "ERROR"),
+        ("[TransactionCoordinator id=1] Rollback of ongoing transaction {} failed", COORDINATOR, "WARN"),
+    ],
+)  # fmt: skip
+def test_a_line_for_each_refusal_is_a_flood(text: str, logger: str, level: str) -> None:
+    found = check_flood(Logged().refusals(30, text, logger, level).whole().events())
+    assert found.valid == "false"
+    assert "30 times in 22 s" in found.because[0]
+
+
+def test_once_for_each_change_is_none() -> None:
+    """A marker that is refused, for each partition and error, for instance."""
+    text = "[Transaction Marker Request Completion Handler 1]: Sending txn's marker for partition t-0 failed"
+    assert check_flood(Logged().log(4, text, COORDINATOR).whole().events()).valid == "true"
+    # one of the two lines stands for the change of the ISR in the shortage
+    logged = Logged().log(3, SHRINKS, STATE).log(4, text, COORDINATOR).log(5, text, COORDINATOR)
+    assert check_flood(logged.whole().events()).valid == "true"
+    assert check_flood(logged.log(6, text, COORDINATOR).whole().events()).valid == "false"
+
+
+def test_others_may_say_that_a_broker_does_not_answer() -> None:
+    logged = Logged().refusals(
+        90, "Connection to node 3 could not be established", "org.apache.kafka.clients.NetworkClient"
+    )
+    assert check_flood(logged.whole().events()).valid == "true"
+
+
+def test_few_lines_about_no_partition_are_none() -> None:
+    text = "[GroupCoordinator id=1] Member {} joins"
+    assert check_flood(Logged().refusals(REPEATS, text, COORDINATOR).whole().events()).valid == "true"
+    assert check_flood(Logged().refusals(REPEATS + 1, text, COORDINATOR).whole().events()).valid == "false"
+
+
+@pytest.mark.parametrize(
+    ("exception", "text", "valid"),
+    [
+        (REFUSED, "Error processing append operation on partition t-0", "false"),
+        (REFUSED.replace("Racks", "RacksAfterAppend"), "whatever", "false"),
+        (TOO_FEW, "Error processing append operation on partition t-0", "false"),
+        # of one that has racks enough: Kafka's own matter, as it is without racks
+        (TOO_FEW, "Error processing append operation on partition other-0", "true"),
+        ("org.apache.kafka.common.errors.OutOfOrderSequenceException", "on partition t-0", "true"),
+    ],
+)
+def test_no_stack_trace_of_a_refusal(exception: str, text: str, valid: str) -> None:
+    found = check_flood(Logged().log(5, text, MANAGER, "ERROR", (exception,)).whole().events())
+    assert found.valid == valid
+    assert valid == "true" or "1 stack traces of" in found.because[0]
+
+
+def test_what_is_missing_is_unknown() -> None:
+    whole = Logged().whole()
+    for broken, why in (
+        (whole.events(nodes=(1, 2, 3)), "the log of node 101 was not read"),
+        ([one for one in whole.events() if one.process != "server-log"], "nobody has read a log"),
+        ([one for one in whole.events() if "Rejecting" not in one.line()], "t-0 had too few racks, and no log says"),
+        (Logged(need_racks=1, need_replicas=1).whole().events(), "no partition was seen to have too few racks"),
+        ([*whole.events(), event(whole.made.now, "server-log", "log-end", "unknown", node=2, error="gone")], "gone"),
+    ):
+        found = check_flood(broken)
+        assert found.valid == "unknown"
+        assert why in found.because[0]
+
+
+def test_it_applies_where_logs_were_read() -> None:
+    whole = Logged().whole().events()
+    assert "flood" in [one.checker for one in judge(whole)[0]]
+    without, left_out = judge([one for one in whole if one.process != "server-log"])
+    assert "flood" not in [one.checker for one in without] + left_out
+
+
+def test_what_differs_from_line_to_line_is_masked() -> None:
+    places = [("t", 0), ("t-0", 1), ("tt", 0)]
+    assert masked("TvtxPDiLTA-fD1_TE4y7Bw:t-0 at 17, epoch 3", places) == "#:t-0 at #, epoch #"
+    assert masked("t-0-1, tt-0; t-12; 3f2504e0-4f89-41d3-9a0c-0305e82c3301", places) == "t-0-1, tt-0; t-#; #"
+    assert masked("took 3 ms", []) == "took # ms"
+
+
+def test_a_shortage_that_other_settings_end_is_one() -> None:
+    made = Simulated()
+    made.rest(4)
+    made.lose("b")
+    from_ns = made.now
+    made.rest(6)
+    made.settings("seen")
+    made.need_racks = 1
+    for step in ("begin", "settled"):
+        made.settings(step)
+    lowered_ns = made.now
+    made.rest(6)
+    made.heal("b")
+    ((own,),) = shortages(made.events).values()
+    assert from_ns - 3 * S < own.from_ns < own.to_ns <= lowered_ns
+
+
+def test_moments_count_and_not_the_order_of_events() -> None:
+    """A line from before the outage is none of it."""
+    logged = Logged()
+    for number in range(30):
+        at_s = -(logged.from_ns / S) + 0.01 * number
+        logged.log(at_s, "[TransactionCoordinator id=1] begun", COORDINATOR)
+    assert min(one[0] for one in logged.entries) < logged.from_ns - MS
+    assert check_flood(logged.whole().events()).valid == "true"

@@ -1,0 +1,75 @@
+"""What Kafka's processes have logged, read for a history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyhooks.cluster import kafka, serverlog
+from pyhooks.cluster.serverlog import Entry, parse
+from pyhooks.errors import RackgateError
+from pyhooks.history import History
+
+LOG = """OpenJDK 64-Bit Server VM warning: Sharing is only supported for boot loader classes
+[2026-11-23 02:41:24,219] INFO [ReplicaManager broker=5] Error processing append operation (kafka.server.ReplicaManager)
+org.apache.kafka.common.errors.OutOfOrderSequenceException: Out of order sequence number (at producer)
+\tat org.apache.kafka.storage.internals.log.ProducerAppendInfo.checkSequence(ProducerAppendInfo.java:156)
+Caused by: java.io.IOException: No space left
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+[2026-11-23 02:41:24,220] INFO KafkaConfig values:\x20
+\tauto.create.topics.enable = true
+\tbroker.rack = a
+ (org.apache.kafka.common.config.AbstractConfig)
+[2026-11-23 02:41:25,001] WARN Sent java.lang.Exception: at once (kafka.Some$Thing)
+[2026-11-23 02:41:25,900] ERROR cut sho"""
+AT_MS = 1_795_401_684_000
+
+
+def test_entries_with_what_stands_below_them() -> None:
+    assert list(parse(LOG.splitlines(), "+0000")) == [
+        Entry(
+            AT_MS + 219, "INFO", "kafka.server.ReplicaManager",
+            "[ReplicaManager broker=5] Error processing append operation",
+            ("org.apache.kafka.common.errors.OutOfOrderSequenceException", "java.io.IOException"),
+        ),
+        Entry(AT_MS + 220, "INFO", "org.apache.kafka.common.config.AbstractConfig", "KafkaConfig values: "),
+        Entry(AT_MS + 1001, "WARN", "kafka.Some$Thing", "Sent java.lang.Exception: at once"),
+        Entry(AT_MS + 1900, "ERROR", "", "cut sho"),
+    ]  # fmt: skip
+
+
+def test_an_exception_without_its_trace_is_none() -> None:
+    told = ["[2026-11-23 02:41:24,219] WARN x (a.B)", "org.apache.kafka.common.errors.NotEnoughRacksException: few"]
+    assert next(parse(told, "+0000")).traced == ()
+
+
+def test_it_is_as_the_brokers_log() -> None:
+    """The pattern that brokers are given is the one that is read here."""
+    assert "[%d{yyyy-MM-dd HH:mm:ss,SSS}] %p %m (%c)%n" in kafka.LOG4J.read_text()
+
+
+def test_the_zone_of_the_host_counts() -> None:
+    here, there = (next(parse(LOG.splitlines(), zone)).at_ms for zone in ("+0000", "+0530"))
+    assert here - there == 5.5 * 3_600_000
+    with pytest.raises(RackgateError, match="zone 'CET'"):
+        list(parse(LOG.splitlines(), "CET"))
+
+
+def test_in_a_history_by_our_clock(tmp_path: Path) -> None:
+    history = History(tmp_path / "h.jsonl")
+    serverlog.note(parse(LOG.splitlines(), "+0000"), history, node=5, ahead_ns=AT_MS * 1_000_000, error_ns=7)
+    one, two, end = history.events()
+    assert (one.mono_ns, one.wall_ms) == (219_000_000, AT_MS + 219)
+    assert [entry[0] for entry in one.data["entries"]] == [0, 1]
+    assert (two.mono_ns, len(two.data["entries"])) == (1_001_000_000, 2)
+    assert (end.op, end.outcome, end.data) == (serverlog.END, "ok", {"node": 5, "entries": 4, "error_ns": 7})
+
+
+def test_a_log_without_a_line_of_kafka_is_unknown(tmp_path: Path) -> None:
+    history = History(tmp_path / "h.jsonl")
+    serverlog.note(
+        parse(["Error: Could not find or load main class"], "+0000"), history, node=5, ahead_ns=0, error_ns=0
+    )
+    (only,) = history.events()
+    assert (only.op, only.outcome) == (serverlog.END, "unknown")
