@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from bench import scenarios
+from bench import scenarios, sidebyside
 from bench.plan import Scenario
 from bench.store import Store, begin
 from pyhooks import paths
@@ -92,6 +92,9 @@ def _in_labs(store: Store, plan: Scenario, words: list[str]) -> None:
     if not store.run.get("done"):
         # it was interrupted when all was measured
         raise typer.Exit(subprocess.run([*DIES_WITH_PARENT, *words, "--finish"], check=False).returncode)
+
+
+bench_app.command("compare", epilog=sidebyside.EPILOG)(sidebyside.compare_command)
 
 
 @bench_app.command("report", epilog="Example: rackgate bench report out/bench")
