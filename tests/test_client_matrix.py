@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from leading import produced
 from loopback import Exchange, Pair, Wire, produce_error, refused_attempt
 
 from pyhooks import paths
@@ -149,25 +149,15 @@ def test_librdkafka(wire: Wire, pair: Pair, rows: dict[str, Any]) -> None:
     assert errors[0].code() == confluent_kafka.KafkaError.NOT_ENOUGH_REPLICAS
 
 
-def answer(version: int, error: int, message: bytes | None) -> bytes:
-    """A produce response as Kafka's JSON definition lays it out, built by hand."""
-    topic = bytes(16) if version >= 13 else bytes([6]) + b"gated"
-    text = b"\x00" if message is None else bytes([len(message) + 1]) + message
-    partition = struct.pack(">ihqqq", 0, error, -1, -1, -1) + b"\x01" + text + b"\x00"
-    return (
-        struct.pack(">i", 7) + b"\x00\x02" + topic + b"\x02" + partition + b"\x00\x00" + struct.pack(">i", 0) + b"\x00"
-    )
-
-
 @pytest.mark.parametrize("version", [9, 12, 13, 14])
 def test_the_wire_is_read_as_it_is_defined(version: int) -> None:
-    assert produce_error(answer(version, 137, b"too few"), version) == (137, "too few")
-    assert produce_error(answer(version, 0, None), version) == (0, "")
+    assert produce_error(produced(version, 137, b"too few"), version) == (137, "too few")
+    assert produce_error(produced(version, 0), version) == (0, "")
 
 
 def test_a_version_that_is_not_known_is_not_guessed() -> None:
     with pytest.raises(AssertionError, match="not known"):
-        produce_error(answer(14, 137, None), 15)
+        produce_error(produced(14, 137), 15)
 
 
 def test_each_release_has_a_class_path_of_its_own() -> None:
