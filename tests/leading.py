@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 TOPIC = "gated"
 TOPIC_ID = uuid.UUID(int=7)
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 22
-# As of a stock broker of 4.3, so never Produce 14. Fetch and ListOffsets are there since librdkafka infers from them which
-# records it may send; Metadata 12 is what all clients speak.
+# As of a stock broker of 4.3, so never Produce 14. From Fetch and ListOffsets librdkafka infers what records
+# it may send; Metadata 12 is what all clients speak.
 VERSIONS = {
     PRODUCE: (3, 13), FETCH: (4, 13), LIST_OFFSETS: (1, 6), METADATA: (0, 12), API_VERSIONS: (0, 4),
     INIT_PRODUCER_ID: (0, 4),
