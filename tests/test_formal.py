@@ -14,7 +14,7 @@ from pyhooks.cli import app
 from pyhooks.errors import RackgateError
 from pyhooks.formal import alloy, drawing, instance, model, trace
 from pyhooks.formal.alloy import Outcome
-from pyhooks.formal.cli import exit_status
+from pyhooks.formal.cli import BAR_S, bar, exit_status
 from pyhooks.formal.model import Command
 
 SMALL = """\
@@ -274,6 +274,18 @@ def test_exit_status_tells_unexpected_from_unknown() -> None:
     assert exit_status([right, wrong, Outcome(RUN, None, 1.0, trouble="out of time")]) == 2
 
 
+def test_the_bar_is_for_all_commands_run_to_their_end() -> None:
+    other = Command("Safe", "check", "what", "2", False)
+    both = [Outcome(RUN, True, 1.0), Outcome(other, False, 1.0)]
+    assert bar(both, [RUN, other], BAR_S) == "met"
+    assert bar(both, [RUN, other], BAR_S + 1) == "missed"
+    # fewer commands within the time tell nothing of all, nor does one that was given up
+    assert bar(both[:1], [RUN, other], 1.0) == "unknown"
+    given_up = Outcome(other, None, 1.0, trouble="out of time")
+    assert bar([both[0], given_up], [RUN, other], 2.0) == "unknown"
+    assert bar([both[0], given_up], [RUN, other], BAR_S + 1) == "missed"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -312,6 +324,7 @@ def test_a_command_of_the_model_for_real(tmp_path: Path) -> None:
     summary = json.loads(done.output)
     (command,) = summary["commands"]
     assert command["found"] is True
+    assert (summary["bar"], summary["bar_s"]) == ("unknown", BAR_S)
     states = instance.read(tmp_path / "NotAttempted" / "NotAttempted-solution-0.xml")
     # a raised R, which no broker has reported to know yet
     assert states[1].atoms("Behind") == states[1].atoms("Broker")

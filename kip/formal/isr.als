@@ -103,8 +103,6 @@ fun capped[k: Level]: Level { three[Broker] => k else lone Broker => One else lo
 
 fun lower[a, b: Level]: Level { One in a + b => One else Two in a + b => Two else Three }
 
-fun higher[a, b: Level]: Level { lower[a, b] = a => b else a }
-
 pred raised[from, to: Level] { from != to and lower[from, to] = from }
 
 pred many[s: set Broker, k: Level] { k = One => some s else k = Two => not lone s else three[s] }
@@ -395,12 +393,17 @@ pred learn[b: Broker] {
   applyPartition[b]
 }
 
--- BrokerMetadataPublisher applies partitions before configs. The leader requires what the image requires all the same:
--- Partition.updateMinIsrOfImage. Of M (patch 30) this is so where R matters; where it does not, what it has is what its log has.
+-- What an image says of a config. Of its default it may say nothing, and then the configs that the broker has applied count.
+fun said[image, applied: Level]: set Level { image + (image = One => applied else none) }
+
+-- BrokerMetadataPublisher applies partitions before configs. The leader requires what the image says all the same, and that
+-- alone, lower or higher: Partition.updateMinIsrOfImage. Of M (patch 30) this is so where R matters; where it does not, what it
+-- has is what its log has.
 pred begin[b: Broker] {
   Now = Begin and Whom = b
-  viewR' = (ImageFirst in Patched => viewR - b -> Level + b -> higher[b.viewR, R] else viewR)
-  viewM' = (ImageFirstOfM in Patched and R != One => viewM - b -> Level + b -> higher[b.viewM, M] else viewM)
+  b.viewR' in (ImageFirst in Patched => said[R, b.viewR] else b.viewR)
+  b.viewM' in (ImageFirstOfM in Patched and R != One => said[M, b.viewM] else b.viewM)
+  all other: Broker - b | other.viewR' = other.viewR and other.viewM' = other.viewM
   Behind' = Behind
   applyPartition[b]
 }
