@@ -1,4 +1,4 @@
-"""Kafka's own topics, placed by a test, and what the whole cluster requires."""
+"""Kafka's own topics, placed by a test, and what holds for the whole cluster: what it requires, and its features."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import shlex
 from collections.abc import Sequence
 
 from ducktape_tests.services.kafka import RackKafka
-from pyhooks.cluster import tools
+from pyhooks.build.distribution import Distribution
+from pyhooks.cluster import handshake, tools
 from pyhooks.cluster.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
+from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.wait import wait_for
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 # Coordinators go by the number of partitions that they knew when they started; tests make these topics with one.
 SINGLE_PARTITIONS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+HANDSHAKE_S = 10.0
+LEVEL_S = 30.0
 
 
 def offsets_topic(replicas: Sequence[int]) -> TopicSpec:
@@ -33,3 +38,42 @@ def require_racks(kafka: RackKafka, racks: int) -> None:
     asked = kafka.brokers()[0]
     words = ("--alter", "--entity-type", "brokers", "--entity-default", "--add-config", f"{MIN_INSYNC_RACKS}={racks}")
     kafka.run_on(asked, shlex.join(tools.command(kafka.classpath, "configs", words, asked.address)))
+
+
+def features_tool(kafka: RackKafka, *words: str) -> str:
+    """What the overlay's tool for features writes, however it ends."""
+    node = kafka.brokers()[0]
+    command = tools.command(Distribution.load().classpath(), "features", words, node.address)
+    return kafka.run_on(node, f"{shlex.join(command)} 2>&1 || true")
+
+
+def ask_level(kafka: RackKafka, how: str, level: int) -> str:
+    """What the tool says of racks when it is asked for a level of their feature.
+
+    Args:
+        kafka: the cluster.
+        how: upgrade or downgrade.
+        level: which.
+    """
+    words = [how, "--feature", f"{RACKS_FEATURE}={level}"]
+    # what the first depends on; it stays on, as a stock Kafka has it
+    words[1:1] = ["--feature", f"{ELR_FEATURE}=1"] if level else []
+    told = features_tool(kafka, *words)
+    about = [line for line in told.splitlines() if RACKS_FEATURE in line]
+    return (about or told.splitlines() or [""])[0].strip()
+
+
+def level(kafka: RackKafka) -> int:
+    """The level of the feature for racks as a broker tells it."""
+    node = kafka.brokers()[0]
+    return handshake.finalized(node.ip, int(node.address.rpartition(":")[2]), HANDSHAKE_S).get(RACKS_FEATURE, 0)
+
+
+def change_level(kafka: RackKafka, how: str, to: int) -> None:
+    """Asks for a level of the feature for racks and waits until a broker tells it.
+
+    Raises:
+        RackgateError: it does not in time; with what the tool said.
+    """
+    said = ask_level(kafka, how, to)
+    wait_for(lambda: level(kafka) == to, what=f"level {to} of {RACKS_FEATURE} ({said})", timeout_s=LEVEL_S)

@@ -7,6 +7,7 @@ import shlex
 
 from ducktape.mark.resource import cluster
 
+from ducktape_tests import internal
 from ducktape_tests.drill import FLOOD, NEEDS, NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, Drill, Load, spec
 from pyhooks.build.distribution import Distribution
 from pyhooks.checker.phases import OK
@@ -136,7 +137,7 @@ class KipTest(Drill):
 
 
 class WithoutTest(Drill):
-    """Stock Kafka, then the patched one on the same disks, with R=1."""
+    """Stock Kafka, then the patched one on the same disks, without its feature and with it, always with R=1."""
 
     OVERLAY = False
 
@@ -145,7 +146,8 @@ class WithoutTest(Drill):
         """With R=1 everything ends as on stock Kafka, and a stock client speaks the same versions with both.
 
         setup: stock brokers; topics on replicas in racks a, a, b with M=2 and M=3, and no R.
-        drive: kill rack b, produce to both; heal; stop everything and start it with the patched Kafka; the same again.
+        drive: kill rack b, produce to both; heal; stop everything and start it with the patched Kafka; the same again
+            at level 0 of its feature, and at level 1.
         validate: the same ends of the same attempts; the versions that the stock client may use; all checkers.
         """
         specs = [spec("m2", AAB, 2), spec("m3", AAB, 3)]
@@ -161,10 +163,14 @@ class WithoutTest(Drill):
             topics.wait_isr(self.kafka.admin, name, frozenset(AAB))
         topics.elect_preferred(self.kafka.admin)
         topics.wait_settled(self.kafka.admin, specs)
-        with self.driven(specs, [Load("m2"), Load("m3")]):
-            usable["patched"] = self._outage("patched")
+        for level in (0, 1):
+            if level:
+                internal.change_level(self.kafka, "upgrade", level)
+            assert internal.level(self.kafka) == level, f"the feature is not at level {level}"
+            with self.driven(specs, [Load("m2"), Load("m3")]):
+                usable[f"patched, level {level}"] = self._outage(f"patched, level {level}")
         assert usable["stock"], "the stock client tells no versions"
-        assert usable["stock"] == usable["patched"]
+        assert all(versions == usable["stock"] for versions in usable.values()), usable
         self.judge()
 
     def _outage(self, kafka: str) -> dict[str, str]:

@@ -9,13 +9,14 @@ from typing import Any
 
 from ducktape.mark.resource import cluster
 
+from ducktape_tests import internal
 from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, spec
 from pyhooks.build.distribution import Distribution
-from pyhooks.cluster import handshake, moving, tools, topics
+from pyhooks.cluster import moving, topics
 from pyhooks.cluster.metadata import Asker
 from pyhooks.cluster.topology import Node
 from pyhooks.errors import RackgateError
-from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.features import RACKS_FEATURE
 from pyhooks.wait import wait_for
 from pyhooks.workload.known import note_known
 from pyhooks.workload.settings import change
@@ -137,8 +138,10 @@ class RollingTest(Drill):
     def _refuses_racks(self, stage: str) -> None:
         """Asks for the feature, if a node lacks the overlay, and for R=2; keeps the words that refuse them."""
         row: dict[str, Any] = {"stage": stage, "software": self._counted()}
-        row["the feature"] = self._feature("upgrade", 1) if "stock" in self._software.values() else "not asked for"
-        row["level"] = self._level()
+        row["the feature"] = (
+            internal.ask_level(self.kafka, "upgrade", 1) if "stock" in self._software.values() else "not asked for"
+        )
+        row["level"] = internal.level(self.kafka)
         assert not row["level"], f"{stage}: the feature is on: {row['the feature']}"
         try:
             change(self.kafka.admin, "patched", self.history, min_racks=2)
@@ -170,8 +173,7 @@ class RollingTest(Drill):
 
     def _racks_required(self) -> None:
         """All have the overlay: R=2 is taken, and nobody without it is let in."""
-        said = self._feature("upgrade", 1)
-        wait_for(lambda: self._level() == 1, what=f"the feature ({said})", timeout_s=30)
+        internal.change_level(self.kafka, "upgrade", 1)
         change(self.kafka.admin, "patched", self.history, min_racks=2)
         node = next(node for node in self.kafka.brokers() if node.node_id == THIRD)
         self.kafka.stop_kafka(node)
@@ -191,13 +193,12 @@ class RollingTest(Drill):
     def _way_back(self) -> None:
         """The feature goes, and its level from all that a stock node would read."""
         row = {"stage": "R=2, asked for the way back", "software": self._counted(), "the feature": ""}
-        row["the feature"] = self._feature("downgrade", 0)
+        row["the feature"] = internal.ask_level(self.kafka, "downgrade", 0)
         self._rows.append(row)
-        assert self._level() == 1, f"the feature went while R=2: {row['the feature']}"
+        assert internal.level(self.kafka) == 1, f"the feature went while R=2: {row['the feature']}"
         change(self.kafka.admin, "patched", self.history, min_racks=1)
-        said = self._feature("downgrade", 0)
-        wait_for(lambda: self._level() == 0, what=f"the downgrade ({said})", timeout_s=30)
-        (epoch,) = EPOCH.findall(self._tool("features", "describe"))
+        internal.change_level(self.kafka, "downgrade", 0)
+        (epoch,) = EPOCH.findall(internal.features_tool(self.kafka, "describe"))
         for node in self.kafka.topology.nodes:
             wait_for(
                 lambda node=node: self._snapshot(node) > int(epoch),  # type: ignore[misc]
@@ -210,23 +211,3 @@ class RollingTest(Drill):
         """The metadata offset at which the last snapshot of a node ends."""
         names = self.kafka.run_on(node, f"ls {self.kafka.data}/__cluster_metadata-0")
         return max(map(int, CHECKPOINT.findall(names)), default=-1)
-
-    def _feature(self, how: str, level: int) -> str:
-        """What the tool says when it is asked for a level of the feature."""
-        words = [how, "--feature", f"{RACKS_FEATURE}={level}"]
-        # what the first depends on; it stays on, as a stock Kafka has it
-        words[1:1] = ["--feature", f"{ELR_FEATURE}=1"] if level else []
-        told = self._tool("features", *words)
-        about = [line for line in told.splitlines() if RACKS_FEATURE in line]
-        return (about or told.splitlines() or [""])[0].strip()
-
-    def _tool(self, name: str, *words: str) -> str:
-        """What a tool of the overlay writes, however it ends."""
-        node = self.kafka.brokers()[0]
-        command = tools.command(Distribution.load().classpath(), name, words, node.address)
-        return self.kafka.run_on(node, f"{shlex.join(command)} 2>&1 || true")
-
-    def _level(self) -> int:
-        """The level of the feature as a broker tells it."""
-        node = self.kafka.brokers()[0]
-        return handshake.finalized(node.ip, int(node.address.rpartition(":")[2]), ASK_S).get(RACKS_FEATURE, 0)
