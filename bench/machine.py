@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-PROC = Path("/proc")
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+from pyhooks.usage import PAGE_BYTES, PROC, TICKS_PER_S, busy_s
+
 SAMPLE_S = 1.0
 LINK_PROGRAMS = frozenset({"vde_switch", "vde_plug", "wirefilter", "dpipe"})
 PYTHON_MODULES = {
@@ -86,9 +85,7 @@ def look(proc: Path = PROC) -> list[Sample]:
         total[1] += (int(fields[11]) + int(fields[12])) / TICKS_PER_S
         total[2] += pages * PAGE_BYTES / 2**20
     found = [Sample(now, kind, int(n), cpu_s, rss_mb) for kind, (n, cpu_s, rss_mb) in sorted(sums.items())]
-    cpu = [int(word) for word in (proc / "stat").read_text().splitlines()[0].split()[1:9]]
-    busy_s = (sum(cpu) - cpu[3] - cpu[4]) / TICKS_PER_S
-    return [*found, Sample(now, "machine", 0, busy_s, 0.0)]
+    return [*found, Sample(now, "machine", 0, busy_s(None, proc), 0.0)]
 
 
 class Sampler:
@@ -146,31 +143,6 @@ def usage(samples: list[Sample]) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def tree(proc: Path = PROC) -> tuple[float, float]:
-    """Of this process and all that it began, directly or not: resident memory in GiB, and CPU seconds so far.
-
-    Pages that processes share are counted for each of them; what has ended is not counted.
-    """
-    parents: dict[int, int] = {}
-    used: dict[int, tuple[int, int]] = {}
-    for folder in proc.iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-            pages = int((folder / "statm").read_text().split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended while we looked
-        parents[int(folder.name)] = int(fields[1])
-        used[int(folder.name)] = pages, int(fields[11]) + int(fields[12])
-    ours, more = {os.getpid()}, True
-    while more:
-        below = {pid for pid, parent in parents.items() if parent in ours} - ours
-        ours, more = ours | below, bool(below)
-    found = [used[pid] for pid in ours if pid in used]
-    return sum(one[0] for one in found) * PAGE_BYTES / 2**30, sum(one[1] for one in found) / TICKS_PER_S
 
 
 def describe() -> dict[str, Any]:

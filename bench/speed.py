@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from bench import analyse, machine, scenarios
 from bench.plan import Cell, Scenario
 from bench.session import spark_session
+from pyhooks import usage
+from pyhooks.bars import Bar
 from pyhooks.errors import RackgateError
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ SEED = 1290
 # Of a record's latency: a lognormal body around 3 ms, and one record in fifty behind a pause of mean 20 ms.
 MEDIAN_MS, SIGMA, PAUSED, PAUSE_MS = 3.0, 0.4, 0.02, 20.0
 WARM_UP = 200_000
+# The bars, for ``SIZES``.
+MOST_S, MOST_GIB, MOST_GROWTH = 90.0, 4.0, 11.0
 
 
 def plan(blocks: int = BLOCKS) -> tuple[Cell, ...]:
@@ -89,12 +93,12 @@ def peak_memory() -> Iterator[Callable[[], float]]:
 
     def loop() -> None:
         while not over.wait(SAMPLE_S):
-            peak[0] = max(peak[0], machine.tree()[0])
+            peak[0] = max(peak[0], usage.tree()[0])
 
     thread = threading.Thread(target=loop, name="memory", daemon=True)
     thread.start()
     try:
-        yield lambda: max(peak[0], machine.tree()[0])
+        yield lambda: max(peak[0], usage.tree()[0])
     finally:
         over.set()
         thread.join(timeout=10 * SAMPLE_S)
@@ -126,15 +130,16 @@ def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[st
             shutil.rmtree(folder, ignore_errors=True)
             begun = time.monotonic()
             observations(spark, size, cells).write.parquet(str(folder))
-            made_s, begun, cpu_s = time.monotonic() - begun, time.monotonic(), machine.tree()[1]
-            numbers = analyse.cells(analyse.read_raw(spark, folder), cells)
-            took_s, cpu_s = time.monotonic() - begun, machine.tree()[1] - cpu_s
+            made_s = time.monotonic() - begun
+            with usage.others() as others:
+                numbers = analyse.cells(analyse.read_raw(spark, folder), cells)
+            took_s, cpu_s = others.seconds, others.own_s
             counted = sum(arm["acked"] for one in numbers for arm in one["arms"])
             if counted != size:
                 raise RackgateError(f"the analysis saw {counted:,} of {size:,} observations")
             parquet_mb = sum(file.stat().st_size for file in folder.rglob("*.parquet")) / 1e6
             row: dict[str, Any] = {"observations": size, "made_s": made_s, "analysed_s": took_s, "cpu_s": cpu_s}
-            row |= {"parquet_mb": parquet_mb, "peak_gib_so_far": memory()}
+            row |= {"parquet_mb": parquet_mb, "peak_gib_so_far": memory(), "others_cpus": others.cpus}
             rows.append(row | {"warm_up": not rows})
             left = "" if size == sizes[-1] or size == WARM_UP else f"; the next may take {_next_s(row, size, sizes)}"
             tell(f"{size:>12,} observations: analysed in {took_s:.1f} s, {cpu_s:.1f} s of CPU{left}")
@@ -158,6 +163,21 @@ def growth(result: dict[str, Any]) -> float | None:
     """How many times as long the greatest number of observations took as the least one; None for one size."""
     rows = [row for row in result["rows"] if not row["warm_up"]]
     return rows[-1]["analysed_s"] / rows[0]["analysed_s"] if len(rows) > 1 else None
+
+
+def bars_of(result: dict[str, Any]) -> list[Bar]:
+    """The bars for what was measured: none unless it was ``SIZES``."""
+    rows = [row for row in result["rows"] if not row["warm_up"]]
+    if tuple(row["observations"] for row in rows) != SIZES:
+        return []
+    last, busiest = rows[-1], max(row["others_cpus"] for row in rows)
+    name = f"analysis of {SIZES[-1]:,} observations"
+    return [
+        Bar(name, MOST_S, "s", last["analysed_s"], last["others_cpus"]),
+        # what others do does not make it greater
+        Bar(f"greatest memory in the {name}", MOST_GIB, "GiB", last["peak_gib_so_far"], 0.0),
+        Bar(f"time of {SIZES[-1]:,} over that of {SIZES[0]:,}", MOST_GROWTH, "times", growth(result), busiest),
+    ]
 
 
 def write(result: dict[str, Any], out: Path) -> Path:

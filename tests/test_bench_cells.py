@@ -232,6 +232,25 @@ def test_growth_leaves_the_warm_up_out() -> None:
     assert speed.growth({"rows": rows[:2]}) is None
 
 
+@pytest.mark.parametrize(
+    ("took_s", "gib", "others_cpus", "outcomes"),
+    [
+        (80.0, 3.9, 1.0, ["met", "met", "met"]),
+        (95.0, 3.9, 0.0, ["missed", "met", "met"]),
+        (120.0, 4.1, 0.0, ["missed", "missed", "missed"]),
+        (120.0, 4.1, 0.5, ["unknown", "missed", "unknown"]),
+    ],
+)
+def test_the_bars_of_the_speed(took_s: float, gib: float, others_cpus: float, outcomes: list[str]) -> None:
+    rows = [
+        {"observations": size, "warm_up": size == speed.WARM_UP, "analysed_s": s, "peak_gib_so_far": gib,
+         "others_cpus": others_cpus}
+        for size, s in ((speed.WARM_UP, 5.0), (speed.SIZES[0], 10.0), (speed.SIZES[1], took_s))
+    ]  # fmt: skip
+    assert [bar.outcome for bar in speed.bars_of({"rows": rows})] == outcomes
+    assert speed.bars_of({"rows": rows[:2]}) == []
+
+
 def test_help_of_speed_shows_an_example() -> None:
     from bench.cli import bench_app
 

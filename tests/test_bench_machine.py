@@ -9,6 +9,7 @@ import pytest
 
 from bench import machine
 from bench.machine import Sample
+from pyhooks import usage
 from pyhooks.wait import wait_for
 
 
@@ -58,12 +59,12 @@ def test_the_machine_describes_itself() -> None:
 
 
 def test_the_tree_is_this_process_and_what_it_began_and_grows_with_work() -> None:
-    memory_gib, cpu_s = machine.tree()
+    memory_gib, cpu_s = usage.tree()
     assert 0.005 < memory_gib < 20
     child = subprocess.Popen([sys.executable, "-c", "held = bytearray(200 << 20); input()"], stdin=subprocess.PIPE)
     try:
-        wait_for(lambda: machine.tree()[0] > memory_gib + 0.15 or None, what="the child's memory", timeout_s=60)
+        wait_for(lambda: usage.tree()[0] > memory_gib + 0.15 or None, what="the child's memory", timeout_s=60)
     finally:
         child.kill()
         child.communicate()
-    assert machine.tree()[1] >= cpu_s - 0.1
+    assert usage.tree()[1] >= cpu_s - 0.1

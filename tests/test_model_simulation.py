@@ -375,9 +375,24 @@ def test_a_speed_is_told_if_the_figures_are_the_same(monkeypatch: pytest.MonkeyP
     assert [one["on"] for one in told["measures"]] == list(refused)
     assert told["job"]["given"] == {"--broker-failure": "4x1h", "--rack-outage": "2x3.5h"}
     assert "9 cluster-years on standalone, about 1 min to the end" in done.stderr
+    assert told["bars"] == []
     refused["standalone"] = 0.5
     with pytest.raises(RackgateError, match="different figures"):
         RUNNER.invoke(app, ["model", "speed"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "others_cpus", "status", "word"),
+    [(299.0, 1.5, 0, "MET"), (301.0, 0.01, 1, "MISSED"), (301.0, 0.4, 2, "UNKNOWN")],
+)
+def test_the_bar_of_the_speed_is_met_missed_or_unknown(
+    monkeypatch: pytest.MonkeyPatch, wall_s: float, others_cpus: float, status: int, word: str
+) -> None:
+    made_up = speed.Measure("local[2]", speed.YEARS, wall_s, 100.0, 0.25, others_cpus)
+    monkeypatch.setattr(speed, "measure", lambda *_: made_up)
+    done = RUNNER.invoke(app, ["model", "speed", "--on", "local[1]", "--on", "local[2]"])
+    assert done.exit_code == status
+    assert f"{word}: 1,000 cluster-years on local[2]" in done.output
 
 
 def runs(*words: str) -> str:

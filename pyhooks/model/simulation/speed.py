@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -22,6 +21,8 @@ from typing import Annotated, Any
 
 import typer
 
+from pyhooks import bars, usage
+from pyhooks.bars import Bar
 from pyhooks.errors import RackgateError
 from pyhooks.model.chances import YEAR_S
 from pyhooks.process import DIES_WITH_PARENT
@@ -35,12 +36,15 @@ YEARS = 1000
 WORKERS = 2
 STANDALONE = "standalone"
 MASTERS = ("local[1]", "local[2]", STANDALONE)
+# The bar for ``YEARS`` on two cores.
+MOST_S = 300.0
 _READY_S = 300.0
 _READY = "Successfully registered with master"
 
 SPEED_EPILOG = (
-    "Examples: rackgate model speed · rackgate model speed --years 100 --on local[2] --on standalone --json. The time"
-    " on the wall tells something only while the machine does nothing else."
+    "Examples: rackgate model speed · rackgate model speed --years 100 --on local[2] --on standalone --json. The bar"
+    " for 1,000 years on local[2] is 5 minutes: the command ends with 1 if it is missed, and with 2 if that can't be"
+    " told since others used the machine."
 )
 
 
@@ -54,6 +58,7 @@ class Measure:
         wall_s: from asking Spark for it to the last figure, Spark's start included.
         cpu_s: CPU time of the simulation itself.
         refused: a figure of the result, which is the same everywhere.
+        others_cpus: CPUs that others had in use meanwhile.
     """
 
     on: str
@@ -61,6 +66,7 @@ class Measure:
     wall_s: float
     cpu_s: float
     refused: float
+    others_cpus: float = 0.0
 
 
 def measure(on: str, years: int) -> Measure:
@@ -80,10 +86,19 @@ def measure(on: str, years: int) -> Measure:
     job, _ = plan(RACKS, partitions=PARTITIONS, settings=list(SETTINGS), given=GIVEN)
     with ExitStack() as stack:
         master = stack.enter_context(standalone()) if on == STANDALONE else on
-        began = time.monotonic()
-        done = simulate(job, round(years * YEAR_S / job.counts_s), master=master, tell=lambda _done, _of: None)
-        refused = summarise(done.found, job)[0].refused.value
-        return Measure(on, years, time.monotonic() - began, done.cpu_s, refused)
+        with usage.others() as others:
+            done = simulate(job, round(years * YEAR_S / job.counts_s), master=master, tell=lambda _done, _of: None)
+            refused = summarise(done.found, job)[0].refused.value
+        return Measure(on, years, others.seconds, done.cpu_s, refused, others.cpus)
+
+
+def bars_of(measures: Sequence[Measure]) -> list[Bar]:
+    """The bar for what was measured: none unless it was ``YEARS`` on two cores of one process."""
+    return [
+        Bar(f"{one.years:,} cluster-years on {one.on}", MOST_S, "s", one.wall_s, one.others_cpus)
+        for one in measures
+        if one.years == YEARS and one.on == "local[2]"
+    ]
 
 
 @contextmanager
@@ -168,9 +183,10 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def told(measures: Sequence[Measure]) -> dict[str, Any]:
-    """As JSON: ``job``, and ``measures`` as in ``Measure``."""
+    """As JSON: ``job``, ``measures`` as in ``Measure``, and ``bars``."""
     job = {"racks": RACKS, "partitions": PARTITIONS, "given": GIVEN, "settings": list(SETTINGS)}
-    return {"job": job, "measures": [asdict(one) for one in measures]}
+    bars = [bar.as_json() for bar in bars_of(measures)]
+    return {"job": job, "measures": [asdict(one) for one in measures], "bars": bars}
 
 
 def measured(on: Sequence[str], years: int, write: Callable[[str], None]) -> list[Measure]:
@@ -206,5 +222,10 @@ def speed_command(
     import json
 
     found = measured(on or list(MASTERS), years, lambda line: typer.echo(line, err=as_json))
+    held = bars_of(found)
     if as_json:
         typer.echo(json.dumps(told(found), indent=1))
+    else:
+        for bar in held:
+            typer.echo(bar.text)
+    raise typer.Exit(bars.status(held))

@@ -1,0 +1,112 @@
+"""Bars of speed, and what tells whether others used the machine meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from bench import pace
+from bench.cli import bench_app
+from pyhooks import bars, usage
+from pyhooks.bars import Bar
+from pyhooks.errors import RackgateError
+from pyhooks.wait import wait_for
+
+RUNNER = CliRunner()
+
+
+@pytest.mark.parametrize(
+    ("value", "others", "outcome", "status"),
+    [
+        (0.9, 0.0, "met", 0),
+        (1.0, 0.9, "met", 0),  # in spite of others
+        (1.1, 0.01, "missed", 1),
+        (1.1, 0.5, "unknown", 2),
+        (None, 0.0, "unknown", 2),
+    ],
+)
+def test_a_bar_is_missed_only_if_nobody_else_was_at_work(
+    value: float | None, others: float, outcome: str, status: int
+) -> None:
+    bar = Bar("lateness", 1.0, "ms", value, others)
+    assert bar.outcome == bar.as_json()["outcome"] == outcome
+    assert bars.status([bar]) == status
+    assert bar.text.startswith(outcome.upper())
+    assert ("others had 0.50 CPUs" in bar.text) is (others == 0.5)
+
+
+def test_one_that_is_missed_outweighs_one_that_is_unknown() -> None:
+    met, unknown, missed = Bar("a", 1, "s", 1, 0), Bar("b", 1, "s", None, 0), Bar("c", 1, "s", 2, 0)
+    assert bars.status([met, unknown, missed]) == 1
+    assert bars.status([met, unknown]) == 2
+    assert bars.status([]) == 0
+
+
+def stat(folder: Path, *ticks: int) -> None:
+    (folder / "stat").write_text("cpu " + " ".join(map(str, ticks)) + "\ncpu0 0 0 0 0 0 0 0 0\n", encoding="ascii")
+
+
+def test_what_a_machine_does_is_all_but_idling_and_waiting_for_disks(tmp_path: Path) -> None:
+    stat(tmp_path, 100, 10, 50, 9000, 800, 1, 2, 300, 0, 0)
+    assert usage.busy_s(None, tmp_path) == pytest.approx((100 + 10 + 50 + 1 + 2 + 300) / usage.TICKS_PER_S)
+    assert usage.busy_s([0], tmp_path) == 0
+
+
+def test_what_this_process_began_is_none_of_the_others_and_counts_when_it_has_ended() -> None:
+    begun = usage.tree()[1]
+    words = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass"
+    subprocess.run([sys.executable, "-c", words], check=True)
+    assert usage.tree()[1] - begun >= 0.35
+
+
+def test_others_are_seen_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        monkeypatch.setattr(usage, "tree", lambda: (0.0, time.process_time()))
+        with usage.others() as seen:
+            before = usage.busy_s()
+            wait_for(lambda: usage.busy_s() - before > 0.5 or None, what="half a second of work", timeout_s=60)
+    finally:
+        child.kill()
+        child.wait()
+    assert seen.cpus * seen.seconds > 0.3
+
+
+def test_the_pacer_is_measured_with_a_real_client_on_one_core() -> None:
+    core = pace.idlest(frozenset(os.sched_getaffinity(0)))
+    before = os.sched_getaffinity(0)
+    found = pace.measure(core, rate_per_s=500, seconds=1.0)
+    assert os.sched_getaffinity(0) == before
+    assert found["records"] == 500
+    assert 0 <= found["late_ms"]["p50"] <= found["late_ms"]["p99"] <= found["late_ms"]["max"]
+    assert found["held_per_s"] == pytest.approx(500, rel=0.5)
+    with pytest.raises(RackgateError, match="--core 4096: this process may use"):
+        pace.measure(4096, rate_per_s=500, seconds=1.0)
+
+
+@pytest.mark.parametrize(("p50", "others", "status"), [(0.4, 0.9, 0), (1.4, 0.0, 1), (1.4, 0.3, 2)])
+def test_the_command_ends_with_what_became_of_the_bar(
+    monkeypatch: pytest.MonkeyPatch, p50: float, others: float, status: int
+) -> None:
+    found: dict[str, Any] = {
+        "late_ms": {"p50": p50, "p99": 9.0, "max": 20.0},
+        "held_per_s": 20_000.0,
+        "own_cpus": 0.4,
+        "others_cpus": others,
+    }
+    monkeypatch.setattr(pace, "measure", lambda *_, **__: found)
+    done = RUNNER.invoke(bench_app, ["pacer", "--core", "0"])
+    assert done.exit_code == status
+    assert f"0.40 by it, {others:.2f} by others" in done.output
+    told = json.loads(RUNNER.invoke(bench_app, ["pacer", "--core", "0", "--json"]).stdout)
+    assert told["bars"][0]["value"] == p50
+    shown = RUNNER.invoke(bench_app, ["pacer", "--help"]).output
+    assert "rackgate bench pacer --core 1" in " ".join(shown.split())
