@@ -53,7 +53,9 @@ def _group(group: Group, fault: Fault) -> dict[str, Any]:
     heal_ns = fault.heal_ns or 0
     firsts = [_first(member, heal_ns) for member in group.members if member.join_ns < heal_ns and member.lives(heal_ns)]
     told["first_commit_after_the_heal_s"] = [None if at is None else round((at - heal_ns) / NS, 1) for at in firsts]
-    told["longest_pause_of_reading_s"] = round(max((_pause(one, fault) for one in group.members), default=0.0), 1)
+    told["longest_pause_of_reading_s"] = _longest(group.members, fault)
+    there = [one for one in group.members if one.join_ns < fault.inject_ns]
+    told["longest_pause_of_who_was_there_s"] = _longest(there, fault)
     return told
 
 
@@ -84,6 +86,10 @@ def _first(member: Member, since_ns: int) -> int | None:
     return min(
         (one.ended_ns for one in member.commits if one.outcome == "ok" and one.ended_ns > since_ns), default=None
     )
+
+
+def _longest(members: Sequence[Member], fault: Fault) -> float:
+    return round(max((_pause(one, fault) for one in members), default=0.0), 1)
 
 
 def _pause(member: Member, fault: Fault) -> float:

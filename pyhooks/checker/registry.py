@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from pyhooks.checker import rides, slowdown, truth
+from pyhooks.checker import alike, rides, slowdown, truth
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import check_faults
 from pyhooks.checker.flood import check_flood
@@ -94,6 +94,12 @@ OF_TESTS: Mapping[str, Checker] = {
         check_groups,
         "groups commit and rebalance exactly while their coordinator's partition is enough",
         lambda event: event.process == "member",
+        settles=True,
+    ),
+    "alike": Checker(
+        alike.check_alike,
+        "where racks are enough, groups can't tell how many are required",
+        _op(alike.OP),
         settles=True,
     ),
     "known": Checker(check_known_errors, "clients meet errors that they know", _op("known-errors")),
