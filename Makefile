@@ -15,6 +15,7 @@ help:
 	@echo "make bench   build the patched Kafka, run the benchmark with a rack outage, write out/bench/index.html"
 	@echo "make bench-full   twelve cells of state, link, load and client (about an hour; goes on where it was interrupted)"
 	@echo "make bench-tail   the 99th percentile on nearby links (half an hour; likewise)"
+	@echo "make bench-outages racks killed, cut off and destroyed, several times each: what each arm acknowledges (ten minutes)"
 	@echo "make bench-speed  how fast its analysis is, on 5 and 50 million made-up observations"
 	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest on the overlay, a few system tests"
 	@echo "make system  all system tests, two labs at a time (45 minutes), and out/system/index.html"
@@ -45,6 +46,11 @@ bench-full: $(VENV)/ready
 
 bench-tail: $(VENV)/ready
 	@exec $(BIN)/rackgate bench run --scenario tail --out out/bench-tail
+
+# Racks go again and again: what each arm acknowledges meanwhile, and what is lost when one is destroyed.
+.PHONY: bench-outages
+bench-outages: $(VENV)/ready
+	@exec $(BIN)/rackgate bench outages
 
 # The analysis alone, on made-up observations, 5 and 50 million; needs no cluster.
 .PHONY: bench-speed

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from bench.load import outcome_counts
-from bench.plan import Arm, OutagePlan, Scenario
+from bench.plan import Arm, OutagePlan
 from pyhooks.checker.cluster import Look, looks
 from pyhooks.history import Event
 
@@ -146,7 +146,12 @@ def behaviour(
 
 
 def summarise(
-    spark: SparkSession, raw: DataFrame, events: Sequence[Event], scenario: Scenario, start_ns: int
+    spark: SparkSession,
+    raw: DataFrame,
+    events: Sequence[Event],
+    plan: OutagePlan,
+    arms: Sequence[Arm],
+    start_ns: int,
 ) -> dict[str, Any]:
     """The outage phase's numbers.
 
@@ -154,21 +159,17 @@ def summarise(
         spark: the session.
         raw: of ``bench.analyse.read_raw``; rows of other phases are left out.
         events: the history.
-        scenario: the plan that was driven.
+        plan: what was driven.
+        arms: that were driven.
         start_ns: start of the phase; all times of the result are seconds from it.
-
-    Raises:
-        ValueError: the plan has no such phase.
     """
-    plan, arms = scenario.outage, scenario.outage_arms
-    if plan is None:
-        raise ValueError(f"scenario {scenario.name} has no outage")
     fault = fault_of(events, plan.rack)
     seen = {arm.topic: looks_of(events, arm.topic) for arm in arms}
     windows = {arm.topic: window_of(arm.topic, seen[arm.topic], fault, plan) for arm in arms}
     frame = raw.where("phase = 'outage'")
     counts = _counts(spark, frame, fault, windows)
     series = _series(frame, start_ns)
+    silences = _silences(frame)
 
     def seconds(at_ns: int | None) -> float | None:
         return None if at_ns is None else (at_ns - start_ns) / NS
@@ -187,7 +188,7 @@ def summarise(
         "topics": [
             _topic(arm, fault, windows[arm.topic], seen[arm.topic], probe_of(events, arm.topic), plan, start_ns)
             | counts.get(arm.topic, {})
-            | {"series": series.get(arm.topic, [])}
+            | {"series": series.get(arm.topic, []), "longest_silence_s": silences.get(arm.topic)}
             for arm in arms
         ],
     }
@@ -233,6 +234,7 @@ def _topic(
         "arm": arm.id,
         "label": arm.label,
         "topic": arm.topic,
+        "replicas": list(arm.replicas),
         "window_s": None if window is None else [seconds(window.from_ns), seconds(window.to_ns)],
         "left_after_s": seconds(window.left_ns, fault.inject_ns) if window else None,
         "back_after_s": seconds(back_ns, fault.heal_ns),
@@ -279,7 +281,8 @@ def _counts(
     inject_ns, heal_ns = (fault.inject_ns or 0, fault.heal_ns or 0) if fault.heal_ns else (0, 0)
     acked = F.col("outcome") == "acked"
     inside = F.col("intended_ns").between(F.col("from_ns"), F.col("to_ns") - 1)
-    in_fault = acked & (F.col("intended_ns") >= inject_ns) & (F.col("intended_ns") < heal_ns)
+    sent_in_fault = (F.col("intended_ns") >= inject_ns) & (F.col("intended_ns") < heal_ns)
+    in_fault = acked & sent_in_fault
     late = acked & (F.col("done_ns") >= heal_ns) & F.lit(heal_ns > 0)
     away = acked & (F.col("done_ns") >= (fault.proved_ns or heal_ns)) & (F.col("done_ns") < heal_ns)
     found = (
@@ -291,6 +294,8 @@ def _counts(
             *outcome_counts(),
             F.count_if(inside).alias("settled_intended"),
             F.count_if(inside & acked & (F.col("done_ns") < F.col("to_ns"))).alias("settled_acked"),
+            F.count_if(sent_in_fault).alias("fault_intended"),
+            F.count_if(in_fault & (F.col("done_ns") < heal_ns)).alias("fault_acked"),
             F.count_if(in_fault & (F.col("done_ns") >= heal_ns)).alias("acked_only_after_heal"),
             F.count_if(away).alias("acked_while_away"),
             F.expr("percentile(held_ms, array(0.5, 0.99, 1.0))").alias("held"),
@@ -304,6 +309,7 @@ def _counts(
         summary[numbers.pop("topic")] = numbers | {
             "acked_share": numbers["acked"] / numbers["intended"],
             "settled_share": _share(numbers["settled_acked"], numbers["settled_intended"]),
+            "fault_share": _share(numbers["fault_acked"], numbers["fault_intended"]),
             "first_ack_after_heal_s": None if first_ack_ns is None else first_ack_ns / NS,
             "sent_under_fault_ms": None if not held else dict(zip(("p50", "p99", "max"), held, strict=True)),
         }
@@ -312,6 +318,17 @@ def _counts(
 
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
+
+
+def _silences(frame: DataFrame) -> dict[str, float]:
+    """Per topic the longest time between two acknowledgements, in seconds."""
+    from pyspark.sql import Window as Over
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    before = F.lag("done_ns").over(Over.partitionBy("topic").orderBy("done_ns"))
+    gaps = frame.where("outcome = 'acked'").withColumn("gap_ns", F.col("done_ns") - before)
+    rows = gaps.groupBy("topic").agg(F.max("gap_ns").alias("gap_ns")).where("gap_ns is not null").collect()
+    return {row["topic"]: row["gap_ns"] / NS for row in rows}
 
 
 def _series(frame: DataFrame, start_ns: int) -> dict[str, list[dict[str, Any]]]:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from bench import pace, scenarios, sidebyside
+from bench import outagescli, pace, scenarios, sidebyside
 from bench.plan import Scenario
 from bench.store import Store, begin
 from pyhooks import bars, paths
@@ -20,6 +20,7 @@ from pyhooks.build.distribution import Distribution
 from pyhooks.errors import RackgateError
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure what the gate costs and what it buys.")
+bench_app.command("outages", epilog=outagescli.EPILOG)(outagescli.outages_command)
 
 DEFAULT_OUT = paths.OUT / "bench"
 SPEED_OUT = paths.OUT / "bench-speed"

@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,39 +109,9 @@ class Session:
             slots=slots,
         )
 
-    @contextmanager
-    def driven(self, load: Load, path: Path) -> Iterator[Future[None]]:
-        """Drives a load while the block runs, and waits, bounded, for its end.
-
-        Args:
-            load: which.
-            path: for its observations.
-
-        Raises:
-            LateError: its tasks were not ready in time.
-            RackgateError: it failed, or did not end in time.
-        """
-        self.history.note("load", load.name, "info", step="start", start_ns=load.start_ns, slots=len(load.slots))
-        frame = observations(self.spark, load)
-        pool = ThreadPoolExecutor(1)
-        done = pool.submit(frame.write.parquet, str(path))
-        end_ns = load.start_ns + pacing.length_ns(load.slots)
-        try:
-            yield done
-            left_s = max(0.0, (end_ns - time.monotonic_ns()) / NS)
-            timeout_s = left_s + self.scenario.flush_s + WRITE_S
-            wait_for(
-                lambda: done.done() or None, what=f"the end of load {load.name}", timeout_s=timeout_s, interval_s=0.03
-            )
-            raise_failure(done)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            self.spark.sparkContext.cancelAllJobs()
-            raise
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-        self.history.note("load", load.name, "info", step="end")
+    def driven(self, load: Load, path: Path) -> AbstractContextManager[Future[None]]:
+        """Drives a load while the block runs; see ``driven``."""
+        return driven(self.spark, self.history, load, path)
 
     def drive(self, name: str, slots: tuple[pacing.Slot, ...], *, cell: Cell, bootstrap: str = "") -> tuple[Load, Path]:
         """Drives a load to its end, anew with more time if its tasks were not ready; returns it and its observations.
@@ -169,6 +139,41 @@ class Session:
                     # What was in the way, such as a JVM that had to start first, is over some time.
                     self.lead_s = max(LEAD_S, self.lead_s * EASE)
                 return load, path
+
+
+@contextmanager
+def driven(spark: SparkSession, history: History, load: Load, path: Path) -> Iterator[Future[None]]:
+    """Drives a load while the block runs, and waits, bounded, for its end.
+
+    Args:
+        spark: runs it.
+        history: where its start and end are noted.
+        load: which.
+        path: for its observations.
+
+    Raises:
+        LateError: its tasks were not ready in time.
+        RackgateError: it failed, or did not end in time.
+    """
+    history.note("load", load.name, "info", step="start", start_ns=load.start_ns, slots=len(load.slots))
+    frame = observations(spark, load)
+    pool = ThreadPoolExecutor(1)
+    done = pool.submit(frame.write.parquet, str(path))
+    end_ns = load.start_ns + pacing.length_ns(load.slots)
+    try:
+        yield done
+        left_s = max(0.0, (end_ns - time.monotonic_ns()) / NS)
+        timeout_s = left_s + load.flush_s + WRITE_S
+        wait_for(lambda: done.done() or None, what=f"the end of load {load.name}", timeout_s=timeout_s, interval_s=0.03)
+        raise_failure(done)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        spark.sparkContext.cancelAllJobs()
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    history.note("load", load.name, "info", step="end")
 
 
 def raise_failure(done: Future[None]) -> None:

@@ -183,7 +183,7 @@ def outage_phase(this: Session, racks: dict[int, str], plan: OutagePlan) -> None
         wait_for(lambda: done.done() or None, what="the end of the load", timeout_s=plan.total_s + WRITE_S)
     end_ns = time.monotonic_ns()
     raw = analyse.read_raw(this.spark, path)
-    numbers = availability.summarise(this.spark, raw, list(this.history.events()), this.scenario, start_ns)
+    numbers = availability.summarise(this.spark, raw, list(this.history.events()), plan, arms, start_ns)
     availability.decide(numbers)
     log = endtoend.read_back(this.spark, this.target.bootstrap, names)
     found = {

@@ -32,12 +32,12 @@ def names(path: Path = SHIPPED) -> tuple[str, ...]:
     return tuple(name for name in toml.read(path, "it describes the scenarios") if name != COMMON)
 
 
-def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """``base`` with what ``own`` says in place of it, table by table; lists are taken whole."""
     both = dict(base)
     for key, value in own.items():
         below = both.get(key)
-        both[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+        both[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return both
 
 
@@ -55,7 +55,7 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None) -> Scenario:
     if name not in (there := names(path)):
         raise RackgateError(f"{path}: no scenario {name!r}; it has {', '.join(there)}")
     file = Table(toml.read(path, "it describes the scenarios"), path)
-    table = Table(_merged(file.table(COMMON, {}).rest(), file.table(name).rest()), path, f"{name}.")
+    table = Table(merged(file.table(COMMON, {}).rest(), file.table(name).rest()), path, f"{name}.")
     topology_name = table.text("topology")
     scenario = Scenario(
         name=name,
@@ -64,8 +64,8 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None) -> Scenario:
         seed=table.whole("seed", 0),
         tasks=table.whole("tasks", 1),
         flush_s=table.number("flush_s", 0.1, 600),
-        client=_client(table.table("client")),
-        java=_client(table.table("java", {})),
+        client=client_properties(table.table("client")),
+        java=client_properties(table.table("java", {})),
         latency=_latency(table.table("latency")),
         ramp=_ramp(table.table("ramp")) if table.has("ramp") else None,
         outage=_outage(table.table("outage")) if table.has("outage") else None,
@@ -131,7 +131,12 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
     return cell
 
 
-def _client(table: Table) -> dict[str, str | int | float | bool]:
+def client_properties(table: Table) -> dict[str, str | int | float | bool]:
+    """A client's properties, as its own words have them.
+
+    Raises:
+        RackgateError: one of them is the benchmark's to set.
+    """
     for key in table.left():
         if key in RESERVED_CLIENT_KEYS:
             raise table.wrong(key, "is set by the benchmark itself")

@@ -135,7 +135,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     with spark_session(folder / "spark", master="local[2]") as spark:
         spark.createDataFrame(rows, SCHEMA).write.parquet(str(folder / "raw"))
         raw = analyse.read_raw(spark, folder / "raw")
-        outage = availability.summarise(spark, raw, outage_history(), SCENARIO, START_NS)
+        outage = availability.summarise(spark, raw, outage_history(), OUTAGE, SCENARIO.outage_arms, START_NS)
         availability.decide(outage)
         yield {
             "latency": analyse.cells(raw, SCENARIO.cells)[0],

@@ -44,6 +44,15 @@ class InProcess:
             return jpype.JClass(name)(_properties(config), *more)
 
 
+def start_quietly() -> None:
+    """Starts the JVM of this process, which under a fault shall not tell of every connection that it loses.
+
+    Raises:
+        RackgateError: there is no Java, no distribution, or it runs with another class path.
+    """
+    ensure_started(_classpath(), log_level="ERROR")
+
+
 class Client(AbstractContextManager[Any]):
     """A Java client that is closed at the end of its ``with`` block, within a bound."""
 

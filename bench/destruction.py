@@ -1,0 +1,184 @@
+"""A rack is destroyed that alone has what was acknowledged last: what of it is there afterwards, counted by reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from bench import analyse, endtoend, pacing
+from bench.driving import driven, pause_until
+from bench.outageplan import DestructionPlan, Fault
+from bench.plan import Arm
+from bench.topics import spec
+from pyhooks.checker.cluster import Look, looks
+from pyhooks.cluster import topics
+from pyhooks.errors import RackgateError
+from pyhooks.fault import registry
+from pyhooks.fault.injection import Target as Taken
+from pyhooks.history import Event, History
+from pyhooks.workload.looks import watched
+from pyhooks.workload.pacing import NS
+
+if TYPE_CHECKING:
+    from bench.outages import Here
+
+LEFT_S = 40.0
+LED_S = 60.0
+# Records that are refused stay open; what is not acknowledged by then was promised to nobody.
+FLUSH_S = 2.0
+NAME = "destruction"
+
+
+def measure(here: Here, plan: DestructionPlan, way: Fault) -> dict[str, Any]:
+    """Drives it and counts.
+
+    Args:
+        here: the lab.
+        plan: which racks.
+        way: in which the rack that is not destroyed goes.
+
+    Returns:
+        ``proved``: both faults took hold and lasted; ``topics``: for each arm what was acknowledged and what of that
+        is ``lost``, or None with the reason in ``unknown``; ``notes``: what went wrong.
+
+    Raises:
+        RackgateError: the cluster refused a topic, or a load failed.
+    """
+    name = f"{NAME}-{way}"
+    arms = tuple(replace(arm.on(f"{plan.placement} {name}", plan.replicas), label=arm.label) for arm in here.plan.arms)
+    topics.create(here.admin, [spec(arm) for arm in arms])
+    history = History(here.folder / "outages" / f"{name}.jsonl")
+    notes: list[str] = []
+    try:
+        _drive(here, plan, way, arms, history)
+        proved = True
+    except RackgateError as error:
+        notes.append(f"{name}: {error}")
+        proved = False
+    events = list(history.events())
+    seen = {arm.topic: looks(events).get((arm.topic, 0), []) for arm in arms}
+    led = _led(here, arms)
+    readable = [arm.topic for arm in arms if led[arm.topic] is not None]
+    path = here.folder / name
+    counted: dict[str, dict[str, Any]] = {}
+    if path.exists() and readable:
+        raw = analyse.read_raw(here.spark, path)
+        log = endtoend.read_back(here.spark, here.target.bootstrap, readable)
+        counted = {row["topic"]: row for row in endtoend.check(raw, log, here.run_id)["topics"]}
+    wiped_ns = _wiped_ns(events)
+    rows = [
+        row(
+            arm,
+            counted.get(arm.topic),
+            led[arm.topic],
+            _stood_in(seen[arm.topic], wiped_ns),
+            plan.destroyed,
+            proved=proved,
+        )
+        for arm in arms
+    ]
+    return {
+        "away": plan.away,
+        "way": way,
+        "destroyed": plan.destroyed,
+        "placement": plan.placement,
+        "proved": proved,
+        "rate_per_s": here.plan.timing.rate_per_s,
+        "topics": rows,
+        "notes": notes,
+    }
+
+
+def _drive(here: Here, plan: DestructionPlan, way: Fault, arms: tuple[Arm, ...], history: History) -> None:
+    """Load; one rack goes, and leaves the ISRs; when the load is over the other rack is destroyed; both come back.
+
+    Raises:
+        RackgateError: a fault did not take hold, last or heal, an ISR did not shrink in time, or the load failed.
+    """
+    lab, timing = here.target.lab, here.plan.timing
+    names = [arm.topic for arm in arms]
+    seconds = timing.before_s + timing.during_s
+    gone = here.brokers_of(plan.away)
+    left = frozenset(broker for broker in plan.replicas if broker not in gone)
+    survivors = ",".join(node.address for node in lab.brokers() if node.site not in (plan.away, plan.destroyed))
+    with watched(survivors, names, here.racks, history, interval_s=timing.isr_poll_s):
+        slots = tuple(
+            pacing.Slot("outage", 0, arm.topic, arm.topic, 0, round(seconds * NS), 0, timing.rate_per_s, 0)
+            for arm in arms
+        )
+        load = here.load(f"{NAME}-{way}", slots, flush_s=FLUSH_S)
+        with ExitStack() as stack:
+            with driven(here.spark, history, load, here.folder / load.name) as done:
+                pause_until(load.start_ns + round(timing.before_s * NS), done, "the time of the fault")
+                stack.enter_context(registry.applied(lab, way, Taken.rack(lab, plan.away), history))
+                topics.wait_isrs(here.admin, dict.fromkeys(names, left), LEFT_S)
+            with registry.applied(lab, "wipe", Taken.rack(lab, plan.destroyed), history):
+                pass
+
+
+def _led(here: Here, arms: tuple[Arm, ...]) -> dict[str, int | None]:
+    """Who leads each topic in the end, or None if nobody comes to."""
+    found: dict[str, int | None] = {}
+    for arm in arms:
+        try:
+            found |= topics.leaders(here.admin, [arm.topic], LED_S)
+        except RackgateError:
+            found[arm.topic] = None
+    return found
+
+
+def _wiped_ns(events: Sequence[Event]) -> int | None:
+    """When the disks of the rack began to be deleted, monotonic."""
+    steps = (one for one in events if one.process == "fault" and one.op == "wipe-rack")
+    return next((one.mono_ns for one in steps if one.data.get("step") == "inject"), None)
+
+
+def _stood_in(seen: Sequence[Look], wiped_ns: int | None) -> tuple[str, ...] | None:
+    """The racks of the ISR when the rack was destroyed, by the last look before; None if nobody looked."""
+    before = [look for look in seen if wiped_ns is not None and look.at_ns <= wiped_ns]
+    return before[-1].isr_racks if before else None
+
+
+def row(
+    arm: Arm,
+    counted: Mapping[str, Any] | None,
+    leader: int | None,
+    stood_in: tuple[str, ...] | None,
+    destroyed: str,
+    *,
+    proved: bool,
+) -> dict[str, Any]:
+    """What became of one arm's records.
+
+    Args:
+        arm: which.
+        counted: of ``bench.endtoend.check``, or None if the topic could not be read.
+        leader: of the topic in the end, or None.
+        stood_in: the racks of its ISR when the rack was destroyed, or None.
+        destroyed: that rack.
+        proved: whether the faults took hold and lasted.
+    """
+    why = ""
+    if not proved:
+        why = "a fault was not proved"
+    elif stood_in != (destroyed,):
+        where = "nobody looked at the ISR" if stood_in is None else f"the ISR stood in {', '.join(stood_in)}"
+        why = f"{where} when rack {destroyed} was destroyed"
+    elif leader is None:
+        why = "nobody leads it afterwards, so nothing can be read"
+    elif counted is None or not counted["acked"]:
+        why = "nothing was acknowledged"
+    return {
+        "arm": arm.id,
+        "label": arm.label,
+        "topic": arm.topic,
+        "min_insync_racks": arm.min_insync_racks,
+        "leader": leader,
+        "isr_racks": None if stood_in is None else list(stood_in),
+        "acked": counted["acked"] if counted else None,
+        "read": counted["read"] if counted else None,
+        "lost": None if why or counted is None else counted["lost"],
+        "unknown": why,
+    }

@@ -1,0 +1,113 @@
+"""What brokers themselves count of refusals, asked every so often while an outage lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bench.availability import NS, Fault
+from pyhooks.cluster import metrics
+from pyhooks.cluster.beans import Reading, SocketSource, lab_sources
+from pyhooks.cluster.metrics import Poller
+from pyhooks.history import Event, History
+
+if TYPE_CHECKING:
+    from pyhooks.cluster.lab import Lab
+
+# Counts what a broker refuses before it is appended, topic by topic; Kafka does not count there what clients cause
+# themselves, or what another broker leads by now.
+REFUSED = "FailedProduceRequestsPerSec.Count"
+BEANS = (("kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec,*", "Count"),)
+ANSWER_S = 1.0
+
+
+@dataclass(frozen=True)
+class Meters:
+    """The meters of one broker.
+
+    Attributes:
+        source: tells all of its metrics, of which few are asked for here.
+    """
+
+    source: SocketSource
+
+    @property
+    def broker(self) -> int:
+        """Its node id."""
+        return self.source.broker
+
+    @property
+    def name(self) -> str:
+        """Its name for people."""
+        return self.source.name
+
+    @property
+    def rack(self) -> str | None:
+        """Where it stands."""
+        return self.source.rack
+
+    def read(self, timeout_s: float) -> Reading:
+        """See ``pyhooks.cluster.beans.Source``.
+
+        Raises:
+            RackgateError: no whole answer in time.
+        """
+        return self.source.ask(BEANS, timeout_s)
+
+
+def polled(lab: Lab, history: History, interval_s: float) -> Poller:
+    """Asks all brokers of a lab while a block runs; each answer is an event."""
+    brokers = {node.node_id for node in lab.brokers()}
+    sources = [Meters(source) for source in lab_sources(lab) if source.broker in brokers]
+    return Poller(sources, lambda one: history.append(one.event()), interval_s, ANSWER_S)
+
+
+def first_refusal(
+    events: Iterable[Event], topic: str, fault: Fault, away: Collection[int], until_ns: int
+) -> dict[str, Any]:
+    """When the brokers that stay first counted a refusal for a topic after a fault.
+
+    Args:
+        events: the history.
+        topic: whose meter.
+        fault: when it was.
+        away: ids of the brokers that went.
+        until_ns: the end of what is looked at, monotonic.
+
+    Returns:
+        ``after_s``: from the fault to the first answer with a higher count than before the fault, None if there was
+        none; ``at_most_early_s``: the refusal was at most so much earlier, by the answer before that one; ``counted``:
+        refusals until the end; ``answers``: of brokers under the fault (with none of them nothing is known).
+    """
+    found: dict[str, Any] = {"after_s": None, "at_most_early_s": None, "counted": 0, "answers": 0}
+    if fault.inject_ns is None or fault.heal_ns is None:
+        return found
+    by_broker: dict[int, list[tuple[int, float]]] = {}
+    for event in events:
+        if metrics.is_metric(event) and event.outcome == "ok" and event.data["broker"] not in away:
+            own = event.data["topics"].get(topic, {})
+            # a meter comes to be with the first refusal that it counts
+            by_broker.setdefault(event.data["broker"], []).append((event.mono_ns, own.get(REFUSED) or 0))
+    for answers in by_broker.values():
+        _look(sorted(answers), fault.inject_ns, fault.heal_ns, until_ns, found)
+    return found
+
+
+def _look(
+    answers: Sequence[tuple[int, float]], inject_ns: int, heal_ns: int, until_ns: int, found: dict[str, Any]
+) -> None:
+    before = [answer for answer in answers if answer[0] <= inject_ns]
+    if not before:
+        return
+    last_ns, base = before[-1]
+    after = [answer for answer in answers if inject_ns < answer[0] <= until_ns]
+    found["answers"] += sum(at_ns < heal_ns for at_ns, _ in after)
+    found["counted"] += int(max((count for _, count in after), default=base) - base)
+    for at_ns, count in after:
+        if count > base:
+            after_s = (at_ns - inject_ns) / NS
+            if found["after_s"] is None or after_s < found["after_s"]:
+                found["after_s"], found["at_most_early_s"] = after_s, (at_ns - max(last_ns, inject_ns)) / NS
+            return
+        last_ns = at_ns

@@ -1,0 +1,165 @@
+"""The page about outages: from ``results.json`` alone, so that it can be made again without a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from bench import figures, outageresults
+from bench.outageplan import FAULT_WORDS
+from bench.report import CAPTIONS, NONE, PAPER, PNG_DPI, inline_svg, round_trip_rows
+from pyhooks import pages, pictures
+
+CAPTION = CAPTIONS["timeline"]
+
+
+def render(result: Mapping[str, Any], out: Path) -> Path:
+    """Writes ``index.html``, the pictures as PNG and SVG, and ``table.md`` beside it; returns the page.
+
+    Args:
+        result: of ``bench.outageresults.result``.
+        out: folder.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    drawn: dict[str, dict[str, Markup]] = {}
+    for name, one in timelines(result):
+        light = figures.timeline(one, figures.Look(pictures.LIGHT))
+        light.savefig(out / f"{name}.png", dpi=PNG_DPI, facecolor=PAPER)
+        light.savefig(out / f"{name}.svg", facecolor=PAPER, metadata={"Date": None})
+        drawn[name] = {
+            width: inline_svg(figures.timeline(one, look), f"{name}-{width}", CAPTION)
+            for width, look in (
+                ("wide", figures.Look(figures.MARKED)),
+                ("narrow", figures.Look(figures.MARKED, narrow=True)),
+            )
+        }
+    (out / "table.md").write_text(markdown(result), encoding="utf-8")
+    page = out / "index.html"
+    page.write_text(html(result, drawn), encoding="utf-8")
+    return page
+
+
+def timelines(result: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """For each state the name of its picture and what is drawn: its first outage whose fault was proved, if any was."""
+    labs = {lab["topology"]: lab for lab in result["labs"]}
+    for number, state in enumerate(result["states"], 1):
+        own = {tuple(state["replicas"])}
+        for outage in labs[state["topology"]]["outages"]:
+            numbers = outage["numbers"]
+            if outage["fault"] != state["fault"] or not numbers["proved"]:
+                continue
+            topics = [topic for topic in numbers["topics"] if tuple(topic["replicas"]) in own]
+            yield f"timeline-{number}", {"cells": [], "outage": {**numbers, "topics": topics}}
+            break
+
+
+def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -> str:
+    """The page."""
+    environment = pages.environment(Path(__file__).parent)
+    environment.filters["count"] = lambda value: f"{value:,}"
+    environment.filters["ms"] = lambda value: figures.ms(value) if value else "0"
+    environment.filters["pretty"] = lambda value: json.dumps(value, indent=1, ensure_ascii=False)
+    first = next((one for _, one in timelines(result)), None)
+    tint = figures.colours(first, pictures.LIGHT) if first else {}
+    by_colour = {colour: name for name, colour in pictures.LIGHT.names().items()}
+    return environment.get_template("outages.html.j2").render(
+        r=result,
+        head=HEAD,
+        tables=[rows(state) for state in result["states"]],
+        pictures=drawn,
+        caption=CAPTION,
+        series={arm: by_colour[colour] for arm, colour in tint.items()},
+        light=pictures.LIGHT.names(),
+        dark=pictures.DARK.names(),
+        faults=FAULT_WORDS,
+        trips=[(lab["topology"], round_trip_rows({"idle": lab["round_trips"]})) for lab in result["labs"]],
+        none_=NONE,
+    )
+
+
+HEAD = (
+    "arm",
+    "outages",
+    "did",
+    "acked before the heal, of those intended while the rack was away",
+    "of those in the settled outage",
+    "fault to first refusal, probe",
+    "fault to first refusal, broker's meter",
+    "heal to first ack",
+    "longest time without an ack",
+    "racks in its ISR",
+)
+
+
+def rows(state: Mapping[str, Any]) -> list[list[str]]:
+    """One row for each arm of a state, in the columns of ``HEAD``."""
+    return [
+        [
+            arm["label"],
+            f"{arm['outages']}" + ("" if arm["proved"] == arm["outages"] else f", {arm['proved']} proved"),
+            ", ".join(word if len(arm["did"]) == 1 else f"{word} ({times})" for word, times in arm["did"].items()),
+            _or_none(arm["fault_share"], outageresults.percent),
+            _or_none(arm["settled_share"], outageresults.percent),
+            _refusal(arm, "first_refusal_probe_s"),
+            _refusal(arm, "first_refusal_meter_s"),
+            _or_none(arm["first_ack_after_heal_s"], outageresults.seconds),
+            _or_none(arm["longest_silence_s"], outageresults.seconds),
+            NONE if arm["fewest_racks"] is None else f"{arm['fewest_racks']}",
+        ]
+        for arm in state["arms"]
+    ]
+
+
+def _or_none(value: Mapping[str, Any] | None, words: Any) -> str:
+    return NONE if value is None else str(words(value))
+
+
+def _refusal(arm: Mapping[str, Any], name: str) -> str:
+    """A time to the first refusal; where there was none, whether that is known."""
+    value = arm[name]
+    if value is not None:
+        missed = arm["proved"] - value["outages"]
+        return outageresults.seconds(value) + (f", none in {missed}" if missed else "")
+    if not arm["proved"] or (name == "first_refusal_meter_s" and arm["meter_unknown"]):
+        return outageresults.UNKNOWN
+    return "no refusal"
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """The tables with what is needed to read them, as Markdown."""
+    manifest = result["manifest"]
+    lines = [
+        f"Racks taken away with `min.insync.racks`, Kafka {manifest['versions']['kafka']}, run {manifest['run_id']}:"
+        f" `{manifest['command']}`. {intervals(result)}",
+        "",
+        "| state | " + " | ".join(HEAD) + " |",
+        "|" + "---|" * (len(HEAD) + 1),
+    ]
+    for state in result["states"]:
+        lines += [f"| {state['text']} | " + " | ".join(row) + " |" for row in rows(state)]
+    if result["destructions"]:
+        lines += ["", "| a rack destroyed | arm | acknowledged | read back | lost |", "|---|---|---|---|---|"]
+    for one in result["destructions"]:
+        where = f"{one['placement']}: {one['destroyed']} destroyed while {one['away']} was {FAULT_WORDS[one['way']]}"
+        lines += [
+            f"| {where} | {row['label']} | {_count(row['acked'])} | {_count(row['read'])} |"
+            f" {outageresults.UNKNOWN if row['lost'] is None else _count(row['lost'])} |"
+            for row in one["topics"]
+        ]
+    return "\n".join([*lines, ""])
+
+
+def intervals(result: Mapping[str, Any]) -> str:
+    """What the intervals are."""
+    return (
+        f"In brackets {result['confidence']:.0%} intervals (Student's t) over outages, each counted as one value;"
+        " a single outage has none."
+    )
+
+
+def _count(value: int | None) -> str:
+    return NONE if value is None else f"{value:,}"

@@ -1,0 +1,272 @@
+"""From what labs found to the result of a run of outages: for each arm and state the figures over all its outages."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import endtoend, machine, verdict
+from bench.outageplan import FAULT_WORDS, LabPlan, Plan
+from pyhooks.build.distribution import Distribution
+from pyhooks.errors import RackgateError
+from pyhooks.process import run
+from pyhooks.stats import student_t_quantile
+
+SCHEMA_VERSION = 1
+# An interval over fewer outages would say nothing but that it is wide.
+FEWEST = 2
+REFUSED, WENT_ON, UNPROTECTED, UNKNOWN = "was refused", "went on", "went on unprotected", "unknown"
+
+
+def spread(values: Sequence[float], *, confidence: float, most: float = float("inf")) -> dict[str, Any] | None:
+    """The mean over outages, each counted as one value, with Student's interval; None without values.
+
+    Records within an outage depend on one another, so their number says nothing about another outage.
+
+    Args:
+        values: one for each outage, 0 or more.
+        confidence: such as 0.95.
+        most: that a value can be.
+
+    Returns:
+        ``mean``, ``low`` and ``high`` (None of a single outage), ``outages``, ``values``.
+    """
+    if not values:
+        return None
+    mean, low, high = float(np.mean(values)), None, None
+    if len(values) >= FEWEST:
+        error = float(np.std(values, ddof=1)) / len(values) ** 0.5
+        half = student_t_quantile((1 + confidence) / 2, len(values) - 1) * error
+        low, high = max(0.0, mean - half), min(most, mean + half)
+    return {"mean": mean, "low": low, "high": high, "outages": len(values), "values": list(values)}
+
+
+def states(plan: Plan, lab: LabPlan, outages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of each placement and fault of a lab, and of each arm in it, the figures over its outages."""
+    return [
+        {
+            "topology": lab.topology,
+            "rack": lab.rack,
+            "placement": placement,
+            "replicas": list(replicas),
+            "fault": fault,
+            "text": f"{placement}, rack {lab.rack} {FAULT_WORDS[fault]}",
+            "arms": [
+                {
+                    "arm": arm.id,
+                    "label": arm.label,
+                    "min_insync_replicas": arm.min_insync_replicas,
+                    "min_insync_racks": arm.min_insync_racks,
+                }
+                | over_outages(
+                    [
+                        (one["numbers"], topic)
+                        for one in outages
+                        if one["fault"] == fault
+                        for topic in one["numbers"]["topics"]
+                        if topic["topic"] == arm.on(placement, replicas).topic
+                    ],
+                    plan.confidence,
+                )
+                for arm in plan.arms
+            ],
+        }
+        for placement, replicas in lab.placements.items()
+        for fault in lab.outages
+    ]
+
+
+def over_outages(seen: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], confidence: float) -> dict[str, Any]:
+    """The figures of one arm in one state; outages whose fault was not proved are counted and not looked at.
+
+    Args:
+        seen: the numbers of each outage, and of those the ones of the arm's topic.
+        confidence: of the intervals.
+    """
+    good = [(whole, topic) for whole, topic in seen if whole["proved"]]
+    refused = [pair for pair in good if pair[1]["behaviour"] == REFUSED]
+    probes = [topic["probe"]["first_refusal_after_s"] for whole, topic in good if _under_fault(whole, topic)]
+    meters = [topic["meter"] for _, topic in good]
+
+    def times(values: Sequence[float | None]) -> dict[str, Any] | None:
+        return spread([value for value in values if value is not None], confidence=confidence)
+
+    def shares(name: str) -> dict[str, Any] | None:
+        found = [topic[name] for _, topic in good if topic.get(name) is not None]
+        return spread(found, confidence=confidence, most=1.0)
+
+    return {
+        "outages": len(seen),
+        "proved": len(good),
+        "did": dict(Counter(topic["behaviour"] for _, topic in seen)),
+        "fewest_racks": min((t["fewest_racks"] for _, t in good if t["fewest_racks"] is not None), default=None),
+        "fault_intended": sum(topic.get("fault_intended", 0) for _, topic in good),
+        "fault_acked": sum(topic.get("fault_acked", 0) for _, topic in good),
+        "fault_share": shares("fault_share"),
+        "settled_share": shares("settled_share"),
+        "acked_share": shares("acked_share"),
+        "first_refusal_probe_s": times(probes),
+        "first_refusal_meter_s": times([meter["after_s"] for meter in meters]),
+        # with no answer of any broker in some outage nothing is known of that one
+        "meter_unknown": sum(meter["answers"] == 0 for meter in meters),
+        "meter_counted": sum(meter["counted"] for meter in meters),
+        "first_ack_after_heal_s": times([topic.get("first_ack_after_heal_s") for _, topic in refused]),
+        "isr_shrank_after_s": times([topic["left_after_s"] for _, topic in good]),
+        "longest_silence_s": times([topic["longest_silence_s"] for _, topic in good]),
+        "exceptions": dict(sum((Counter(topic["probe"]["exceptions"]) for _, topic in good), Counter())),
+    }
+
+
+def _under_fault(whole: Mapping[str, Any], topic: Mapping[str, Any]) -> bool:
+    """Whether the probe's first refusal came while the rack was away."""
+    after_s = topic["probe"]["first_refusal_after_s"]
+    return after_s is not None and after_s < whole["heal_s"] - whole["inject_s"]
+
+
+def word_of(arm: Mapping[str, Any]) -> str:
+    """What an arm did in all outages of a state, or that it is not known to have done one thing."""
+    did = list(arm["did"])
+    return did[0] if len(did) == 1 else UNKNOWN
+
+
+def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The verdicts in words: of each state, of the destroyed rack, of the records read back."""
+    return [
+        *(row for state in result["states"] for row in _of_state(state)),
+        *(_of_destroyed(row, one) for one in result["destructions"] for row in one["topics"]),
+        *verdict.end_to_end(result["end_to_end"]),
+    ]
+
+
+def _of_state(state: Mapping[str, Any]) -> list[dict[str, str]]:
+    """One sentence for each arm with the gate, beside what the others did."""
+    rows = []
+    for arm in state["arms"]:
+        if arm["min_insync_racks"] == 1:
+            continue
+        told = [f"{_did(arm)}{_when(arm)}"]
+        told += [f"{other['label']} {_did(other)}" for other in state["arms"] if other is not arm]
+        subject = f"{arm['label']}, {state['text']}"
+        rows.append({"about": "outage", "word": word_of(arm), "subject": subject, "text": f"{'; '.join(told)}."})
+    return rows
+
+
+def _did(arm: Mapping[str, Any]) -> str:
+    return ", ".join(f"{word} in {times} of {arm['outages']}" for word, times in arm["did"].items())
+
+
+def _when(arm: Mapping[str, Any]) -> str:
+    if word_of(arm) != REFUSED:
+        return ""
+    told = ""
+    if arm["first_refusal_probe_s"]:
+        told += f", first {seconds(arm['first_refusal_probe_s'])} after the fault (probe)"
+    if arm["first_ack_after_heal_s"]:
+        told += f", acknowledged again {seconds(arm['first_ack_after_heal_s'])} after the heal began"
+    return told
+
+
+def seconds(value: Mapping[str, Any]) -> str:
+    """``9.1 s (8.9 to 9.3)``, or without interval of a single outage."""
+    if value["low"] is None:
+        return f"{value['mean']:.1f} s"
+    return f"{value['mean']:.1f} s ({value['low']:.1f} to {value['high']:.1f})"
+
+
+def percent(value: Mapping[str, Any]) -> str:
+    """``55 % (53 to 57)``, likewise."""
+    if value["low"] is None:
+        return f"{100 * value['mean']:.1f} %"
+    return f"{100 * value['mean']:.1f} % ({100 * value['low']:.1f} to {100 * value['high']:.1f})"
+
+
+def _of_destroyed(row: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, str]:
+    how = FAULT_WORDS[whole["way"]]
+    subject = f"{row['label']}, rack {whole['destroyed']} destroyed while rack {whole['away']} was {how}"
+    if row["unknown"]:
+        why = row["unknown"]
+        return {"about": "destruction", "word": UNKNOWN, "subject": subject, "text": f"{why[0].upper()}{why[1:]}."}
+    text = f"{row['lost']:,} of {row['acked']:,} acknowledged records are lost."
+    return {"about": "destruction", "word": "lost" if row["lost"] else "whole", "subject": subject, "text": text}
+
+
+def result(
+    plan: Plan,
+    found: Sequence[Mapping[str, Any]],
+    *,
+    run_id: str,
+    started: datetime,
+    command: str,
+    master: str,
+    distribution: Distribution,
+) -> dict[str, Any]:
+    """All that a run found.
+
+    Args:
+        plan: of the run.
+        found: of each lab.
+        run_id: name of the run.
+        started: when.
+        command: by which it can be had again.
+        master: Spark's.
+        distribution: what was measured.
+    """
+    labs = {lab.topology: lab for lab in plan.labs}
+    java = run(["java", "--version"], what="ask Java for its version").splitlines()[0]
+    whole: dict[str, Any] = {
+        "schema": SCHEMA_VERSION,
+        "states": [state for one in found for state in states(plan, labs[str(one["topology"])], one["outages"])],
+        "labs": [
+            {key: value for key, value in one.items() if key not in ("end_to_end", "destructions")} for one in found
+        ],
+        "destructions": [destroyed for one in found for destroyed in one["destructions"]],
+        "end_to_end": endtoend.together([one["end_to_end"] for one in found], run_id),
+        "confidence": plan.confidence,
+    }
+    whole["notes"] = [note for one in found for outage in one["outages"] for note in outage["notes"]]
+    whole["notes"] += [note for one in whole["destructions"] for note in one["notes"]]
+    whole["manifest"] = {
+        "run_id": run_id,
+        "started": started.isoformat(timespec="seconds"),
+        "command": command,
+        "master": master,
+        "machine": machine.describe(),
+        "versions": machine.versions(java, distribution.manifest),
+        "distribution": dict(distribution.manifest),
+        "plan": plan.as_json(),
+        "took_s": time.time() - started.timestamp(),
+    }
+    whole["verdicts"] = sentences(whole)
+    return whole
+
+
+def write(whole: Mapping[str, Any], out: Path) -> None:
+    """Writes ``results.json``; a number that is not finite is an error here and not in the reader's browser."""
+    out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(whole, indent=1, allow_nan=False)
+    (out / "results.json").write_text(text + "\n", encoding="utf-8")
+
+
+def load(out: Path) -> dict[str, Any]:
+    """Reads ``results.json`` of a folder.
+
+    Raises:
+        RackgateError: there is none, or it is not one.
+    """
+    file = out / "results.json"
+    try:
+        whole = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RackgateError(f"{file}: can't be read: {error.strerror}; run 'rackgate bench outages' first") from error
+    except json.JSONDecodeError as error:
+        raise RackgateError(f"{file}: not JSON: {error}") from error
+    if not isinstance(whole, dict) or whole.get("schema") != SCHEMA_VERSION or "states" not in whole:
+        raise RackgateError(f"{file}: not a result of this version of 'rackgate bench outages'")
+    return whole

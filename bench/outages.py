@@ -1,0 +1,323 @@
+"""``python -m bench.outages``: all outages of one lab, one after the other, and what each topic did in them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from bench import analyse, availability, destruction, endtoend, meters, outageplan, pacing
+from bench.driving import LateError, driven, pause_until
+from bench.load import Load
+from bench.outageplan import FAULT_WORDS, LabPlan, Plan
+from bench.plan import Arm
+from bench.progress import Steps
+from bench.run import warm
+from bench.session import spark_session
+from bench.target import LabTarget, attach
+from bench.topics import spec
+from pyhooks.cluster import topics
+from pyhooks.errors import RackgateError
+from pyhooks.fault import registry
+from pyhooks.fault.injection import Target as Taken
+from pyhooks.history import History
+from pyhooks.jvm.client import start_quietly
+from pyhooks.jvm.failure import JavaError
+from pyhooks.workload import clients
+from pyhooks.workload import plan as produceplan
+from pyhooks.workload.looks import watched
+from pyhooks.workload.pacing import NS
+from pyhooks.workload.produce import Producing
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+    from pyspark.sql import SparkSession
+
+# From asking for a load to its first record; one that was late is asked for again with twice as much.
+LEAD_S, MOST_LEAD_S = 2.5, 40.0
+# A rack's followers have caught up after a heal.
+SETTLED_S = 120.0
+PROBE_GRACE_S = 20.0
+TASKS = 1
+START, END = "start: Spark, topics, round trips", "records read back"
+# Estimates in seconds: what an outage takes beside its load (analysis, the rack's return), and the steps around.
+LAB_S, START_S, EACH_S, END_S, DESTROYED_S = 22.0, 20.0, 12.0, 10.0, 60.0
+
+
+def destroyed_of(way: str) -> str:
+    """What the step of a destruction is called."""
+    return f"a rack is destroyed while another is {FAULT_WORDS[way]}"
+
+
+@dataclass
+class Here:
+    """What all outages of a lab share.
+
+    Attributes:
+        target: the lab.
+        plan: of the run.
+        lab: of this lab.
+        folder: for what is kept of it.
+        run_id: of the run and this lab.
+        spark: the Spark session.
+        admin: for topics.
+        racks: broker id to rack.
+        lead_s: from asking for a load to its first record.
+    """
+
+    target: LabTarget
+    plan: Plan
+    lab: LabPlan
+    folder: Path
+    run_id: str
+    spark: SparkSession
+    admin: AdminClient
+    racks: dict[int, str]
+    lead_s: float = LEAD_S
+
+    def load(self, name: str, slots: tuple[pacing.Slot, ...], *, flush_s: float | None = None) -> Load:
+        """A load by librdkafka that begins soon.
+
+        Args:
+            name: of the load, unique in the lab.
+            slots: the schedule.
+            flush_s: bound on waiting for the last acknowledgements, if not the plan's.
+        """
+        return Load(
+            run_id=self.run_id,
+            name=name,
+            cell=None,
+            state="outage",
+            bootstrap=self.target.bootstrap,
+            client="confluent",
+            config={**self.plan.client, "linger.ms": 0},
+            record_bytes=self.plan.record_bytes,
+            seed=self.plan.seed,
+            flush_s=self.plan.flush_s if flush_s is None else flush_s,
+            tasks=TASKS,
+            start_ns=time.monotonic_ns() + round(self.lead_s * NS),
+            slots=slots,
+        )
+
+    def brokers_of(self, rack: str) -> frozenset[int]:
+        """Ids of the brokers in a rack."""
+        return frozenset(broker for broker, own in self.racks.items() if own == rack)
+
+
+def steps_of(plan: Plan, lab: LabPlan) -> dict[str, float]:
+    """What each step in a lab is expected to take, in seconds, by its name."""
+    each_s = plan.timing.total_s + LEAD_S + EACH_S
+    steps = {START: START_S}
+    steps |= {step_of(lab, number, fault): each_s for number, fault in enumerate(lab.order(plan.seed), 1)}
+    # before a rack is destroyed, and much of what it had
+    steps[END] = END_S
+    if plan.destruction and plan.destruction.topology == lab.topology:
+        steps |= {destroyed_of(way): DESTROYED_S + plan.timing.during_s for way in plan.destruction.ways}
+    return steps
+
+
+def step_of(lab: LabPlan, number: int, fault: str) -> str:
+    """What the step of an outage is called."""
+    return f"{lab.topology}: outage {number} of {sum(lab.outages.values())}, rack {lab.rack} {FAULT_WORDS[fault]}"
+
+
+def estimate_s(plan: Plan, labs: Sequence[LabPlan]) -> float:
+    """What labs are expected to take, in seconds."""
+    return sum(LAB_S + sum(steps_of(plan, lab).values()) for lab in labs)
+
+
+def in_lab(target: LabTarget, plan: Plan, lab: LabPlan, run_id: str, *, console: Console, master: str) -> None:
+    """Drives all outages of a lab and writes what was found to ``found.json`` in the lab's folder.
+
+    Raises:
+        RackgateError: the cluster refused a topic, its racks do not come back, or a load did not end.
+    """
+    steps = Steps(steps_of(plan, lab), console, estimate_s(plan, plan.labs[plan.labs.index(lab) + 1 :]))
+    arms = plan.arms_of(lab)
+    folder = target.run_dir
+    start_quietly()
+    with steps.shown(), ExitStack() as stack:
+        with steps.step(START):
+            admin = topics.admin(target.bootstrap)
+            topics.create(admin, [spec(arm) for arm in arms])
+            round_trips = target.round_trips()
+            spark = stack.enter_context(spark_session(folder / "spark", master=master, jars=target.spark_jars))
+            warm(spark, TASKS)
+            here = Here(target, plan, lab, folder, run_id, spark, admin, topics.racks_of(admin))
+        found = []
+        for number, fault in enumerate(lab.order(plan.seed), 1):
+            with steps.step(step_of(lab, number, fault)):
+                found.append(outage(here, number, fault, arms))
+        with steps.step(END):
+            raw = analyse.read_raw(spark, folder / "raw")
+            log = endtoend.read_back(spark, target.bootstrap, [arm.topic for arm in arms])
+            checked = endtoend.check(raw, log, run_id)
+        destroyed = []
+        if plan.destruction and plan.destruction.topology == lab.topology:
+            for way in plan.destruction.ways:
+                with steps.step(destroyed_of(way)):
+                    destroyed.append(destruction.measure(here, plan.destruction, way))
+    told = {
+        "topology": lab.topology,
+        "racks": {str(broker): rack for broker, rack in sorted(here.racks.items())},
+        "round_trips": round_trips,
+        "outages": found,
+        "destructions": destroyed,
+        "end_to_end": checked,
+        "target": dict(target.manifest()),
+        "took_s": steps.took_s,
+    }
+    (folder / "found.json").write_text(json.dumps(told, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def outage(here: Here, number: int, fault: str, arms: Sequence[Arm]) -> dict[str, Any]:
+    """Drives one outage, anew with more time if its load was not ready; returns its numbers.
+
+    Raises:
+        RackgateError: the racks of the outage before do not come back, or a load failed.
+    """
+    topics.wait_settled(here.admin, [spec(arm) for arm in arms], timeout_s=SETTLED_S)
+    while True:
+        name = f"outage-{number:02d}-{fault}-{time.monotonic_ns() // 1_000_000}"
+        try:
+            return _outage(here, name, number, fault, arms)
+        except LateError:
+            # Nothing was sent and no rack was touched.
+            shutil.rmtree(here.folder / "raw" / name, ignore_errors=True)
+            if here.lead_s >= MOST_LEAD_S:
+                raise
+            here.lead_s *= 2
+
+
+def _outage(here: Here, name: str, number: int, fault: str, arms: Sequence[Arm]) -> dict[str, Any]:
+    plan = replace(here.plan.timing, rack=here.lab.rack)
+    history = History(here.folder / "outages" / f"{name}.jsonl")
+    names = [arm.topic for arm in arms]
+    path = here.folder / "raw" / name
+    notes: list[str] = []
+    survivors = here.target.survivors(plan.rack)
+    with (
+        probing(here, names, history, notes),
+        meters.polled(here.target.lab, history, here.plan.meter_poll_s),
+        watched(survivors, names, here.racks, history, interval_s=plan.isr_poll_s),
+    ):
+        # a client for each topic: several arms of one name would take turns at theirs
+        slots = tuple(replace(slot, arm=slot.topic) for slot in pacing.outage_slots(plan, arms))
+        load = here.load(name, slots)
+        with driven(here.spark, history, load, path) as done:
+            fault_ns = load.start_ns + round(plan.before_s * NS)
+            pause_until(fault_ns, done, "the time of the fault")
+            try:
+                with registry.applied(here.target.lab, fault, Taken.rack(here.target.lab, plan.rack), history):
+                    pause_until(fault_ns + round(plan.during_s * NS), done, "the time of the heal")
+            except LateError:
+                raise
+            except RackgateError as error:
+                # The load goes on and the outage is reported, as unknown.
+                notes.append(f"{here.lab.topology}, outage {number}: {error}")
+    events = list(history.events())
+    numbers = availability.summarise(here.spark, analyse.read_raw(here.spark, path), events, plan, arms, load.start_ns)
+    availability.decide(numbers)
+    when, away = availability.fault_of(events, plan.rack), here.brokers_of(plan.rack)
+    for topic in numbers["topics"]:
+        # until the rack is back, or to the end if it was not seen to come back
+        until_ns = when.healed_ns or time.monotonic_ns()
+        topic["meter"] = meters.first_refusal(events, topic["topic"], when, away, until_ns)
+    return {"number": number, "fault": fault, "numbers": numbers, "notes": notes}
+
+
+@contextmanager
+def probing(here: Here, names: Sequence[str], history: History, notes: list[str]) -> Iterator[None]:
+    """Runs a probe for each topic beside the block, each with a connection of its own, that never tries again.
+
+    A broker answers a connection's requests in order: topics that shared one would wait for each other.
+    """
+    probes = [_probe(here, name, history) for name in names]
+    pool = ThreadPoolExecutor(len(probes))
+    running = [pool.submit(probe.run) for probe in probes]
+    try:
+        yield
+    finally:
+        for probe in probes:
+            probe.stop.set()
+        for name, future in zip(names, running, strict=True):
+            try:
+                future.result(timeout=PROBE_GRACE_S)
+            except TimeoutError:
+                notes.append(f"the probe of {name} did not end within {PROBE_GRACE_S:.0f} s")
+            except (JavaError, RackgateError) as error:
+                notes.append(f"the probe of {name} failed: {error}")
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _probe(here: Here, topic: str, history: History) -> Producing:
+    plan = produceplan.Plan(
+        bootstrap=here.target.bootstrap,
+        topics=(topic,),
+        rate_per_s=here.plan.timing.probe_rate_per_s,
+        partitions=1,
+        # it is ended before; this is for one that is forgotten
+        seconds=here.plan.timing.total_s + MOST_LEAD_S + here.plan.flush_s + SETTLED_S,
+        record_bytes=0,
+        mode="probe",
+        timeout_ms=here.plan.probe_timeout_ms,
+        name=produceplan.PROBE_PROCESS,
+    )
+    return Producing(plan, history, lambda run_id: clients.make(plan.client, plan.settings(run_id)), {topic: 1})
+
+
+class Ask(argparse.Namespace):
+    """What the command line asks for."""
+
+    plan: str
+    plans: Path
+    lab: str
+    run_id: str
+    master: str
+
+
+def _asked(arguments: Sequence[str] | None) -> Ask:
+    parser = argparse.ArgumentParser(prog="python -m bench.outages", description=__doc__)
+    parser.add_argument("--plan", default="full")
+    parser.add_argument("--plans", type=Path, default=outageplan.SHIPPED, help="file with the plans")
+    parser.add_argument("--lab", required=True, help="topology of this lab")
+    parser.add_argument("--run-id", required=True, help="part of every record's key")
+    parser.add_argument("--master", default="local[2]")
+    return parser.parse_args(arguments, namespace=Ask())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    ask = _asked(arguments)
+    console = Console(soft_wrap=True, highlight=False)
+    # py4j logs the traceback of every call that an interrupt ends; what matters is raised as well.
+    logging.getLogger().addHandler(logging.NullHandler())
+    try:
+        plan = outageplan.load(ask.plan, ask.plans)
+        (lab,) = [lab for lab in plan.labs if lab.topology == ask.lab]
+        in_lab(attach(), plan, lab, ask.run_id, console=console, master=ask.master)
+    except RackgateError as error:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False)
+        if error.detail:
+            console.print(error.detail, markup=False)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        console.print("interrupted: no report was made")
+        # Not sys.exit(), which would wait for the threads that wait for Spark. Children die with us.
+        os._exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""``rackgate bench outages``: racks killed, cut off and destroyed, in labs of its own, and the page about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bench import outageplan
+from pyhooks import paths
+from pyhooks.errors import RackgateError
+
+DEFAULT_OUT = paths.OUT / "bench-outages"
+EPILOG = (
+    "Examples: rackgate bench outages · rackgate bench outages --plan quick --out out/bench-outages-quick ·"
+    " rackgate bench outages --page-only"
+)
+
+
+def outages_command(
+    plan: Annotated[str, typer.Option(help="A table of bench/outages.toml.")] = "full",
+    plan_file: Annotated[Path, typer.Option(help="Another file with plans.")] = outageplan.SHIPPED,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[2]",
+    out: Annotated[Path, typer.Option(help="Folder for page and results.")] = DEFAULT_OUT,
+    page_only: Annotated[
+        bool, typer.Option("--page-only", help="Make the page again from results.json; needs no cluster.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Takes racks away again and again and counts what was acknowledged; writes index.html and results.json.
+
+    For each arm and state: the share of the intended records that was acknowledged, the times from fault to first
+    refusal and from heal to first acknowledgement; and what is lost when a rack is destroyed.
+    """
+    from bench import outagereport, outageresults
+
+    if page_only:
+        result = outageresults.load(out)
+    else:
+        wanted = outageplan.load(plan, plan_file)
+        words = ["rackgate", "bench", "outages", "--plan", plan, "--master", master]
+        words += ["--plan-file", str(plan_file)] if plan_file != outageplan.SHIPPED else []
+        result = _measured(wanted, plan_file.resolve(), master, out.resolve(), shlex.join(words), quiet=as_json)
+        outageresults.write(result, out)
+    page = outagereport.render(result, out)
+    if as_json:
+        typer.echo(json.dumps(result, indent=1))
+        return
+    for row in result["verdicts"]:
+        typer.echo(f"{row['subject']}: {row['word'].upper()}. {row['text']}")
+    for note in result["notes"]:
+        typer.echo(f"note: {note}")
+    typer.echo(f"report:  {page}")
+    typer.echo(f"numbers: {out / 'results.json'}")
+
+
+def _measured(
+    plan: outageplan.Plan, file: Path, master: str, out: Path, command: str, *, quiet: bool
+) -> dict[str, Any]:
+    """Runs all outages of a plan, lab after lab; returns the result.
+
+    Raises:
+        RackgateError: within a lab, or in one.
+        typer.Exit: a lab ended with a status other than 0.
+    """
+    from bench import outageresults
+    from bench.outages import estimate_s
+    from bench.progress import clock
+    from pyhooks.build import builder
+    from pyhooks.cluster.cli import within
+
+    if os.environ.get("RACKGATE_LAB"):
+        raise RackgateError("rackgate bench outages makes labs of its own: run it outside of a lab")
+    made = builder.build(first=None, force=False, quiet=quiet)
+    started = datetime.now(UTC)
+    run_id = started.strftime("%Y%m%d-%H%M%S")
+    many = sum(times for lab in plan.labs for times in lab.outages.values())
+    told = f"{many} outages in {len(plan.labs)} lab{'s' if len(plan.labs) != 1 else ''}"
+    typer.echo(f"{plan.name}: {told}; about {clock(estimate_s(plan, plan.labs))} to the page", err=quiet)
+    work = out / "run"
+    # no old event or observation shall be taken for a new one
+    shutil.rmtree(work, ignore_errors=True)
+    found = []
+    for lab in plan.labs:
+        folder = work / lab.topology
+        words = [sys.executable, "-m", "bench.outages", "--plan", plan.name, "--plans", str(file)]
+        words += ["--lab", lab.topology, "--run-id", run_id, "--master", master]
+        status = within(lab.topology, folder, words, bare=False, stock=False)
+        if status:
+            raise typer.Exit(status)
+        found.append(json.loads((folder / "found.json").read_text(encoding="utf-8")))
+    return outageresults.result(
+        plan, found, run_id=run_id, started=started, command=command, master=master, distribution=made.distribution
+    )

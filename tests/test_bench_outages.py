@@ -1,0 +1,253 @@
+"""Outages over and over: the plan, what brokers' meters tell, the figures over outages, what a destroyed rack lost."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import destruction, meters, outageplan, outagereport, outageresults
+from bench.availability import NS, Fault
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event
+
+PLAN = outageplan.load("full")
+FAULT = Fault(inject_ns=10 * NS, heal_ns=30 * NS, healed_ns=34 * NS, proved_ns=11 * NS, proved=True)
+
+
+@pytest.mark.parametrize("name", outageplan.names())
+def test_the_plans_compare_the_same_arms_on_each_placement(name: str) -> None:
+    plan = outageplan.load(name)
+    assert {(arm.min_insync_replicas, arm.min_insync_racks) for arm in plan.arms} == {(3, 1), (2, 2), (2, 1)}
+    for lab in plan.labs:
+        arms = plan.arms_of(lab)
+        assert len({arm.topic for arm in arms}) == len(arms) == 3 * len(lab.placements)
+        assert set(lab.outages) == {"kill", "cut"}
+        order = lab.order(plan.seed)
+        assert {fault: order.count(fault) for fault in lab.outages} == lab.outages
+
+
+def test_the_whole_run_has_what_intervals_need_and_both_topologies() -> None:
+    assert all(times >= outageresults.FEWEST for lab in PLAN.labs for times in lab.outages.values())
+    assert {lab.topology for lab in PLAN.labs} == {"az3-outside", "stretch2-outside"}
+    assert PLAN.destruction is not None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("times = 3", "times = 0", "times"),
+        ('rack = "west"', 'rack = "north"', "no rack 'north'"),
+        ("replicas = [1, 3, 5]", "replicas = [1, 3, 9]", "no broker 9"),
+        ("seed = 1290", "seeds = 1290", "seed"),
+        ('fault = "cut"', 'fault = "pause"', "kill, cut"),
+        ('destroyed = "a"', 'destroyed = "b"', "another rack"),
+        ("before_s = 4", "before_s = 1", "discard_s"),
+    ],
+)
+def test_a_wrong_plan_names_its_key(tmp_path: Path, old: str, new: str, told: str) -> None:
+    text = outageplan.SHIPPED.read_text(encoding="utf-8")
+    assert old in text
+    file = tmp_path / "outages.toml"
+    file.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(RackgateError, match=told):
+        outageplan.load("full", file)
+
+
+def poll(at_s: float, broker: int, count: int | None, *, answered: bool = True) -> Event:
+    topics = {} if count is None else {"t": {meters.REFUSED: count}}
+    data: dict[str, Any] = {"broker": broker, "topics": topics}
+    return Event(round(at_s * NS), 0, "metrics", "metric", "ok" if answered else "unknown", None, data)
+
+
+def test_a_meter_tells_of_the_first_refusal_within_its_last_answer_before() -> None:
+    events = [poll(9.5, 1, 7), poll(9.9, 3, 0), poll(12, 3, 50), poll(18, 1, 7), poll(18.5, 1, 9), poll(25, 1, 20)]
+    found = meters.first_refusal(events, "t", FAULT, away={3, 4}, until_ns=34 * NS)
+    assert found == {"after_s": 8.5, "at_most_early_s": 0.5, "counted": 13, "answers": 3}
+
+
+def test_a_meter_that_comes_to_be_with_its_first_refusal_began_at_none() -> None:
+    found = meters.first_refusal([poll(9, 1, None), poll(20, 1, 1)], "t", FAULT, away=(), until_ns=34 * NS)
+    assert found == {"after_s": 10.0, "at_most_early_s": 10.0, "counted": 1, "answers": 1}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [[], [poll(9, 1, 0), poll(20, 1, 5, answered=False)], [poll(20, 1, 5)]],
+    ids=["nobody asked", "no answer under the fault", "no answer before it"],
+)
+def test_without_answers_a_meter_tells_nothing(events: list[Event]) -> None:
+    found = meters.first_refusal(events, "t", FAULT, away=(), until_ns=34 * NS)
+    assert (found["after_s"], found["answers"]) == (None, 0)
+
+
+def test_several_outages_give_an_interval_and_one_gives_none() -> None:
+    one = outageresults.spread([9.0], confidence=0.95)
+    assert one == {"mean": 9.0, "low": None, "high": None, "outages": 1, "values": [9.0]}
+    assert outageresults.seconds(one) == "9.0 s"
+    three = outageresults.spread([8.0, 9.0, 10.0], confidence=0.95)
+    assert three is not None
+    # Student's t with two degrees of freedom: 4.303 standard errors of 1/sqrt(3)
+    assert (three["low"], three["high"]) == pytest.approx((9 - 2.484, 9 + 2.484), abs=1e-3)
+    shares = outageresults.spread([0.9, 1.0], confidence=0.95, most=1.0)
+    # 12.7 standard errors of 0.05; a share is no more than 1
+    assert shares is not None
+    assert (shares["low"], shares["high"]) == pytest.approx((0.3147, 1.0), abs=1e-3)
+    assert outageresults.spread([], confidence=0.95) is None
+
+
+def topic(arm: str, replicas: tuple[int, ...], placement: str, behaviour: str, **more: Any) -> dict[str, Any]:
+    own = next(one for one in PLAN.arms if one.id == arm).on(placement, replicas)
+    refused = behaviour == outageresults.REFUSED
+    series = [
+        {"s": second, "intended": 20, "acked": 0 if refused and 13 <= second < 30 else 20} for second in range(36)
+    ]
+    probe = {
+        "first_refusal_after_s": 9.5 if refused else None,
+        "exceptions": {"NotEnoughRacksException": 40} if refused else {},
+        "refused_at_s": [14.0, 15.0] if refused else [],
+    }
+    isr = [
+        {"at_s": 0.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]},
+        {"at_s": 13.0, "leader": 1, "isr": [1, 2], "racks": ["a"]},
+    ]
+    found = {
+        "arm": arm, "label": own.label, "topic": own.topic, "replicas": list(replicas), "behaviour": behaviour,
+        "fewest_racks": 1, "fault_intended": 440, "fault_acked": 180 if refused else 440,
+        "fault_share": 0.41 if refused else 1.0, "settled_share": 0.0 if refused else 1.0, "acked_share": 1.0,
+        "left_after_s": 9.2, "longest_silence_s": 26.0 if refused else 9.2,
+        "first_ack_after_heal_s": 5.0 if refused else 0.01, "looked_until_s": 36.0, "isr": isr, "series": series,
+        "probe": probe,
+        "meter": {"after_s": 9.4 if refused else None, "at_most_early_s": 0.2, "counted": 300 if refused else 0,
+                  "answers": 80},
+    }  # fmt: skip
+    return found | more
+
+
+def outage(fault: str, number: int, *, proved: bool = True) -> dict[str, Any]:
+    refused, unprotected, on = outageresults.REFUSED, outageresults.UNPROTECTED, outageresults.WENT_ON
+    did = {"a,a,b": (refused, refused, unprotected), "a,b,c": (refused, on, on)}
+    topics = [
+        topic(arm, PLAN.labs[0].placements[placement], placement, word if proved else outageresults.UNKNOWN)
+        for placement, words in did.items()
+        for arm, word in zip("ABC", words, strict=True)
+    ]
+    numbers = {
+        "rack": "b", "proved": proved, "inject_s": 4.0, "heal_s": 26.0, "healed_s": 30.0, "length_s": 36.0,
+        "rate_per_s": 20.0, "topics": topics,
+    }  # fmt: skip
+    return {"number": number, "fault": fault, "numbers": numbers, "notes": []}
+
+
+LAB = PLAN.labs[0]
+OUTAGES = [outage("kill", 1), outage("kill", 2), outage("kill", 3, proved=False), outage("cut", 4)]
+
+
+def test_an_outage_that_was_not_proved_counts_as_unknown_and_is_left_out() -> None:
+    found = {state["text"]: state for state in outageresults.states(PLAN, LAB, OUTAGES)}
+    assert set(found) == {
+        f"{placement}, rack b {how}" for placement in ("a,a,b", "a,b,c") for how in ("killed", "cut off")
+    }
+    killed, cut = (found[f"a,a,b, rack b {how}"]["arms"][1] for how in ("killed", "cut off"))
+    assert killed["did"] == {"was refused": 2, "unknown": 1}
+    assert (killed["outages"], killed["proved"], killed["fault_share"]["outages"]) == (3, 2, 2)
+    assert outageresults.word_of(killed) == "unknown"
+    assert outageresults.word_of(cut) == "was refused"
+    assert cut["first_refusal_probe_s"]["low"] is None
+
+
+def test_the_time_from_heal_to_first_ack_is_told_of_refused_topics_alone() -> None:
+    arms = outageresults.states(PLAN, LAB, [outage("cut", 1)])[3]["arms"]
+    assert [arm["first_ack_after_heal_s"] is None for arm in arms] == [False, True, True]
+
+
+def test_a_refusal_after_the_heal_is_none_under_the_fault() -> None:
+    one = copy.deepcopy(outage("cut", 1))
+    one["numbers"]["topics"][0]["probe"]["first_refusal_after_s"] = 22.5
+    assert outageresults.states(PLAN, LAB, [one])[1]["arms"][0]["first_refusal_probe_s"] is None
+
+
+ARM = PLAN.arms[1].on("a,a,b", (1, 2, 3))
+COUNTED = {"acked": 400, "read": 400, "lost": 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost", "why"),
+    [
+        ({}, 3, ""),
+        ({"proved": False}, None, "a fault was not proved"),
+        ({"stood_in": ("a", "b")}, None, "the ISR stood in a, b when rack a was destroyed"),
+        ({"stood_in": None}, None, "nobody looked at the ISR when rack a was destroyed"),
+        ({"leader": None}, None, "nobody leads it afterwards, so nothing can be read"),
+        ({"counted": None}, None, "nothing was acknowledged"),
+        ({"counted": {"acked": 0, "read": 0, "lost": 0}}, None, "nothing was acknowledged"),
+    ],
+)
+def test_what_a_destroyed_rack_lost_is_counted_or_unknown(changes: dict[str, Any], lost: int | None, why: str) -> None:
+    facts: dict[str, Any] = {"counted": COUNTED, "leader": 3, "stood_in": ("a",), "proved": True} | changes
+    proved = facts.pop("proved")
+    found = destruction.row(ARM, facts["counted"], facts["leader"], facts["stood_in"], "a", proved=proved)
+    assert (found["lost"], found["unknown"]) == (lost, why)
+
+
+def result() -> dict[str, Any]:
+    round_trips = [{"source": "clients", "target": "a", "p50_ms": 2.1, "p99_ms": 3.0}]
+    destroyed = {
+        "away": "b", "way": "cut", "destroyed": "a", "placement": "a,a,b", "proved": True, "notes": [],
+        "topics": [
+            destruction.row(ARM, {"acked": 400, "read": 400, "lost": 0}, 3, ("a",), "a", proved=True),
+            destruction.row(ARM, {"acked": 900, "read": 0, "lost": 900}, 1, ("a",), "a", proved=True),
+        ],
+    }  # fmt: skip
+    kinds = {kind: {"count": 0, "examples": []} for kind in ("lost", "duplicated", "invented", "out_of_order", "moved")}
+    whole: dict[str, Any] = {
+        "schema": outageresults.SCHEMA_VERSION,
+        "states": outageresults.states(PLAN, LAB, OUTAGES),
+        "labs": [{"topology": LAB.topology, "round_trips": round_trips, "outages": OUTAGES}],
+        "destructions": [destroyed],
+        "end_to_end": {"kinds": kinds, "acked": 9000, "read": 9000, "topics": []},
+        "confidence": 0.95,
+        "notes": [],
+        "manifest": {
+            "run_id": "r", "command": "rackgate bench outages", "took_s": 600.0, "plan": PLAN.as_json(),
+            "machine": {"cpu": "c", "cpus": 2, "memory_gib": 8, "kernel": "k"}, "versions": {"kafka": "4.3.1"},
+            "distribution": {},
+        },
+    }  # fmt: skip
+    whole["verdicts"] = outageresults.sentences(whole)
+    return whole
+
+
+def test_the_verdicts_say_what_the_gate_did_beside_the_others_and_what_was_lost() -> None:
+    found = {(row["subject"], row["word"]): row["text"] for row in result()["verdicts"]}
+    assert found["M=2, R=2, a,b,c, rack b cut off", "went on"] == (
+        "went on in 1 of 1; M=3, R=1 was refused in 1 of 1; M=2, R=1 went on in 1 of 1."
+    )
+    assert ("M=2, R=2, a,a,b, rack b killed", "unknown") in found
+    destroyed = {word for subject, word in found if "rack a destroyed while rack b was cut off" in subject}
+    assert destroyed == {"whole", "lost"}
+    assert "900 of 900 acknowledged records are lost." in found.values()
+
+
+def test_the_page_has_a_picture_of_each_state_and_can_be_made_again(tmp_path: Path) -> None:
+    outageresults.write(result(), tmp_path)
+    page = outagereport.render(outageresults.load(tmp_path), tmp_path).read_text(encoding="utf-8")
+    for number in range(1, 5):
+        assert f'id="picture-timeline-{number}"' in page
+        for suffix in ("png", "svg"):
+            assert (tmp_path / f"timeline-{number}.{suffix}").stat().st_size > 10_000
+    assert ">None<" not in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+    table = (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()
+    # of four states and three arms, and of the destroyed rack
+    assert sorted(line.count("|") for line in table if line.startswith("| a,")) == [6] * 2 + [12] * 12
+
+
+def test_a_result_of_something_else_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RackgateError, match="rackgate bench outages"):
+        outageresults.load(tmp_path)
+    (tmp_path / "results.json").write_text('{"schema": 3, "cells": []}', encoding="utf-8")
+    with pytest.raises(RackgateError, match="not a result"):
+        outageresults.load(tmp_path)
