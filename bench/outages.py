@@ -240,32 +240,10 @@ def _outage(here: Here, name: str, number: int, fault: str, arms: Sequence[Arm])
 
 @contextmanager
 def probing(here: Here, names: Sequence[str], history: History, notes: list[str]) -> Iterator[None]:
-    """Runs a probe for each topic beside the block, each with a connection of its own, that never tries again.
-
-    A broker answers a connection's requests in order: topics that shared one would wait for each other.
-    """
-    probes = [_probe(here, name, history) for name in names]
-    pool = ThreadPoolExecutor(len(probes))
-    running = [pool.submit(probe.run) for probe in probes]
-    try:
-        yield
-    finally:
-        for probe in probes:
-            probe.stop.set()
-        for name, future in zip(names, running, strict=True):
-            try:
-                future.result(timeout=PROBE_GRACE_S)
-            except TimeoutError:
-                notes.append(f"the probe of {name} did not end within {PROBE_GRACE_S:.0f} s")
-            except (JavaError, RackgateError) as error:
-                notes.append(f"the probe of {name} failed: {error}")
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _probe(here: Here, topic: str, history: History) -> Producing:
+    """Runs a probe beside the block that never tries again; it has a client, so a connection, for each topic."""
     plan = produceplan.Plan(
         bootstrap=here.target.bootstrap,
-        topics=(topic,),
+        topics=tuple(names),
         rate_per_s=here.plan.timing.probe_rate_per_s,
         partitions=1,
         # it is ended before; this is for one that is forgotten
@@ -275,7 +253,22 @@ def _probe(here: Here, topic: str, history: History) -> Producing:
         timeout_ms=here.plan.probe_timeout_ms,
         name=produceplan.PROBE_PROCESS,
     )
-    return Producing(plan, history, lambda run_id: clients.make(plan.client, plan.settings(run_id)), {topic: 1})
+    probe = Producing(
+        plan, history, lambda run_id: clients.make(plan.client, plan.settings(run_id)), dict.fromkeys(names, 1)
+    )
+    pool = ThreadPoolExecutor(1)
+    running = pool.submit(probe.run)
+    try:
+        yield
+    finally:
+        probe.stop.set()
+        try:
+            running.result(timeout=PROBE_GRACE_S)
+        except TimeoutError:
+            notes.append(f"the probe did not end within {PROBE_GRACE_S:.0f} s")
+        except (JavaError, RackgateError) as error:
+            notes.append(f"the probe failed: {error}")
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Ask(argparse.Namespace):
