@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bench import analyse, endtoend, pacing
-from bench.driving import driven, pause_until
+from bench.driving import LateError, driven, pause_until
 from bench.outageplan import DestructionPlan, Fault
 from bench.plan import Arm
 from bench.topics import spec
@@ -46,14 +46,27 @@ def measure(here: Here, plan: DestructionPlan, way: Fault) -> dict[str, Any]:
     Raises:
         RackgateError: the cluster refused a topic, or a load failed.
     """
-    name = f"{NAME}-{way}"
+    attempt = 0
+    while True:
+        attempt += 1
+        name = f"{NAME}-{way}" + (f"-{attempt}" if attempt > 1 else "")
+        try:
+            return _measure(here, plan, way, name)
+        except LateError:
+            # on topics of its own: the rack may have been away already
+            here.more_time()
+
+
+def _measure(here: Here, plan: DestructionPlan, way: Fault, name: str) -> dict[str, Any]:
     arms = tuple(replace(arm.on(f"{plan.placement} {name}", plan.replicas), label=arm.label) for arm in here.plan.arms)
     topics.create(here.admin, [spec(arm) for arm in arms])
     history = History(here.folder / "outages" / f"{name}.jsonl")
     notes: list[str] = []
+    proved = True
     try:
-        _drive(here, plan, way, arms, history)
-        proved = True
+        _drive(here, plan, way, arms, history, name)
+    except LateError:
+        raise
     except RackgateError as error:
         notes.append(f"{name}: {error}")
         proved = False
@@ -63,7 +76,8 @@ def measure(here: Here, plan: DestructionPlan, way: Fault) -> dict[str, Any]:
     readable = [arm.topic for arm in arms if led[arm.topic] is not None]
     path = here.folder / name
     counted: dict[str, dict[str, Any]] = {}
-    if path.exists() and readable:
+    # a load that failed has left none, or half of them
+    if (path / "_SUCCESS").exists() and readable:
         raw = analyse.read_raw(here.spark, path)
         log = endtoend.read_back(here.spark, here.target.bootstrap, readable)
         counted = {row["topic"]: row for row in endtoend.check(raw, log, here.run_id)["topics"]}
@@ -91,10 +105,11 @@ def measure(here: Here, plan: DestructionPlan, way: Fault) -> dict[str, Any]:
     }
 
 
-def _drive(here: Here, plan: DestructionPlan, way: Fault, arms: tuple[Arm, ...], history: History) -> None:
+def _drive(here: Here, plan: DestructionPlan, way: Fault, arms: tuple[Arm, ...], history: History, name: str) -> None:
     """Load; one rack goes, and leaves the ISRs; when the load is over the other rack is destroyed; both come back.
 
     Raises:
+        LateError: the load was not ready in time.
         RackgateError: a fault did not take hold, last or heal, an ISR did not shrink in time, or the load failed.
     """
     lab, timing = here.target.lab, here.plan.timing
@@ -108,7 +123,7 @@ def _drive(here: Here, plan: DestructionPlan, way: Fault, arms: tuple[Arm, ...],
             pacing.Slot("outage", 0, arm.topic, arm.topic, 0, round(seconds * NS), 0, timing.rate_per_s, 0)
             for arm in arms
         )
-        load = here.load(f"{NAME}-{way}", slots, flush_s=FLUSH_S)
+        load = here.load(name, slots, flush_s=FLUSH_S)
         with ExitStack() as stack:
             with driven(here.spark, history, load, here.folder / load.name) as done:
                 pause_until(load.start_ns + round(timing.before_s * NS), done, "the time of the fault")

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # From asking for a load to its first record; one that was late is asked for again with twice as much.
-LEAD_S, MOST_LEAD_S = 2.5, 40.0
+LEAD_S, MOST_LEAD_S = 4.0, 64.0
 # A rack's followers have caught up after a heal.
 SETTLED_S = 120.0
 PROBE_GRACE_S = 20.0
@@ -110,6 +110,18 @@ class Here:
             start_ns=time.monotonic_ns() + round(self.lead_s * NS),
             slots=slots,
         )
+
+    def more_time(self) -> None:
+        """Gives the next load twice as long to get ready.
+
+        Raises:
+            RackgateError: this one had ``MOST_LEAD_S``.
+        """
+        if self.lead_s >= MOST_LEAD_S:
+            raise RackgateError(
+                f"a load was not ready in {self.lead_s:.0f} s: is the machine busy with something else?"
+            )
+        self.lead_s *= 2
 
     def brokers_of(self, rack: str) -> frozenset[int]:
         """Ids of the brokers in a rack."""
@@ -194,11 +206,9 @@ def outage(here: Here, number: int, fault: str, arms: Sequence[Arm]) -> dict[str
         try:
             return _outage(here, name, number, fault, arms)
         except LateError:
-            # Nothing was sent and no rack was touched.
+            # The rack is back if it was taken, and what was sent is not counted.
             shutil.rmtree(here.folder / "raw" / name, ignore_errors=True)
-            if here.lead_s >= MOST_LEAD_S:
-                raise
-            here.lead_s *= 2
+            here.more_time()
 
 
 def _outage(here: Here, name: str, number: int, fault: str, arms: Sequence[Arm]) -> dict[str, Any]:
