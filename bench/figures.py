@@ -371,12 +371,15 @@ def _overview_panel(
     found = [high**1.6]
     axes.axvspan(low, high, color=palette.band, linewidth=0)
     axes.axvline(1, color=palette.muted, linewidth=1)
+    usual = cells[0]["comparisons"][0]["against"]
+    measured = {at for at, cell in enumerate(cells) if any(row["ratio"] for row in cell["comparisons"])}
     for number, arm in enumerate(arms):
-        label: str | None = f"{arm} / {cells[0]['comparisons'][0]['against']}"
+        told = False
         for at, cell in enumerate(cells):
             row = next((one for one in cell["comparisons"] if one["arm"] == arm and one["at"] == name), None)
             if row is None or not row["ratio"]:
                 continue
+            label, told = None if told else f"{arm} / {row['against']}", True
             ratio, y = row["ratio"], at + (number - (len(arms) - 1) / 2) * 0.22
             ends = [[ratio["point"] - ratio["low"]], [ratio["high"] - ratio["point"]]]
             axes.errorbar(
@@ -384,21 +387,25 @@ def _overview_panel(
                 marker="s" if row["is_control"] else "o", markersize=5,
                 markerfacecolor=tint[arm] if name in cell["judged"] else "none",
             )  # fmt: skip
-            label = None
             found.append(max(ratio["high"], 1 / ratio["low"]) * 1.06)
+    span = min(4.0, max(found))
     for at, cell in enumerate(cells):
         refusing = [arm["arm"] for arm in cell["arms"] if arm["refused"]]
         if refusing:
+            # beside the ratios of those that don't
+            x, side = (span, "right") if at in measured else (1, "left")
             axes.annotate(
-                f" {', '.join(refusing)} refuse{'s' if len(refusing) == 1 else ''}", (1, at), color=palette.refusal,
-                fontsize=8.5, va="center",
+                f" {', '.join(refusing)} refuse{'s' if len(refusing) == 1 else ''}", (x, at), color=palette.refusal,
+                fontsize=8.5, va="center", ha=side,
             )  # fmt: skip
-    span = min(4.0, max(found))
     axes.set_xscale("log")
     axes.set_xlim(1 / span, span)
     axes.set_ylim(len(cells) - 0.5, -0.5)
     axes.yaxis.set_major_locator(FixedLocator(range(len(cells))))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: cells[round(y)]["cell"] if y < len(cells) else ""))
+    named = [
+        cell["cell"] + ("" if (own := cell["comparisons"][0]["against"]) == usual else f" (to {own})") for cell in cells
+    ]
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: named[round(y)] if y < len(named) else ""))
     axes.xaxis.set_major_locator(FixedLocator(_ratio_ticks(span)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.3g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())

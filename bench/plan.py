@@ -304,6 +304,7 @@ class Scenario:
                 "replicas": list(cell.replicas),
                 "blocks": cell.scenario.latency.blocks,
                 "pieces": cell.scenario.latency.pieces,
+                "roles": {arm.id: arm.latency for arm in cell.scenario.latency_arms},
                 "judged": [name for name, quantile in JUDGED.items() if quantile in cell.judged],
             }
             for cell in self.cells

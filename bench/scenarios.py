@@ -9,7 +9,7 @@ from typing import Any
 
 from bench import settings
 from bench.inference import FEWEST_BLOCKS
-from bench.plan import JUDGED, MOST_CELLS, ROLES, Arm, Cell, LatencyPlan, OutagePlan, Ramp, Scenario
+from bench.plan import JUDGED, MOST_CELLS, ROLES, Arm, Cell, LatencyPlan, OutagePlan, Ramp, Role, Scenario
 from pyhooks import toml
 from pyhooks.errors import RackgateError
 from pyhooks.toml import Table
@@ -110,11 +110,12 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
         blocks=table.whole("blocks", 2, default=plan.blocks),
         pieces=table.whole("pieces", 1, default=plan.pieces),
     )
+    arms = _roles(scenario, table) if table.has("baseline") else scenario.arms
     cell = Cell(
         id=cell_id,
         label=setting.text,
         state=setting.state,
-        scenario=dataclasses.replace(scenario, latency=own),
+        scenario=dataclasses.replace(scenario, latency=own, arms=arms),
         setting=setting,
         judged=tuple(JUDGED[name] for name in JUDGED if name in judged),
         topology=place,
@@ -126,9 +127,25 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
         refusing = cell.refusing
     except ValueError as error:
         raise table.wrong("state", str(error)) from error
-    if len(refusing) == len(scenario.latency_arms):
+    if len(refusing) == len(cell.scenario.latency_arms):
         raise table.wrong("state", "every arm refuses in it, so there is nothing to measure")
     return cell
+
+
+def _roles(scenario: Scenario, table: Table) -> tuple[Arm, ...]:
+    """The arms with the parts that a cell gives them in place of the scenario's; those without one are left out of it.
+
+    So can be compared in a state in which the scenario's baseline refuses what is left.
+    """
+    ids = tuple(arm.id for arm in scenario.arms)
+    roles: dict[str, Role] = {table.word("baseline", ids): "baseline"}
+    for arm_id in (table.word("control", ids), *(candidates := table.words("candidates", ids))):
+        if arm_id in roles:
+            raise table.wrong("candidates", f"{arm_id!r} has two parts")
+        roles[arm_id] = "candidate" if arm_id in candidates else "control"
+    if len({arm.replicas for arm in scenario.arms if arm.id in roles}) > 1:
+        raise table.wrong("candidates", "arms that are compared must have the same replicas")
+    return tuple(dataclasses.replace(arm, latency=roles.get(arm.id, "none")) for arm in scenario.arms)
 
 
 def client_properties(table: Table) -> dict[str, str | int | float | bool]:

@@ -35,7 +35,7 @@ def rows(result: Mapping[str, Any]) -> list[list[str]]:
             found.append(
                 [
                     *_where(cell),
-                    labels.get(arm, arm),
+                    labels.get(arm, arm) + _against(by_name["p50"], result, labels),
                     _word(by_name["p50"], cell),
                     _word(by_name["p99"], cell),
                     " / ".join(_detectable(by_name[name]) for name in ("p50", "p99")),
@@ -43,6 +43,13 @@ def rows(result: Mapping[str, Any]) -> list[list[str]]:
                 ]
             )
     return found
+
+
+def _against(row: Mapping[str, Any], result: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+    """With what an arm is compared, where that is not what the other cells have as their baseline."""
+    usual = result["cells"][0]["comparisons"][0]["against"]
+    against = row["against"]
+    return "" if against == usual else f" (to {labels.get(against, against)})"
 
 
 def _where(cell: Mapping[str, Any]) -> list[str]:

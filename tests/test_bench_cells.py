@@ -61,6 +61,26 @@ def test_each_cell_has_its_own_words_and_a_failed_control_takes_those_of_its_cel
     assert found[2]["A'"] == ("slower", "decided")
 
 
+def test_where_the_usual_baseline_refuses_a_cell_compares_the_others_with_one_of_its_own() -> None:
+    full = plans.load("full")
+    cell = next(one for one in full.cells if one.id == "isr-2-in-2")
+    truth, random = {"B": 1.0, "C": 1.0, "C'": 1.0}, np.random.default_rng(5)
+    rounds = [
+        {"block": block, "arm": arm, "n": 1000, "p50_ms": 3 * x, "p99_ms": 12 * x}
+        for block in range(cell.scenario.latency.blocks)
+        for arm, x in ((arm, level * math.exp(random.normal(0, 0.01))) for arm, level in truth.items())
+    ]
+    fine = {"intended": 100, "acked": 100, "refused": False, "pacer_late_ms": {"p50": 0.01, "p99": 0.02}}
+    refused = {"intended": 0, "acked": 0, "refused": True, "pacer_late_ms": None}
+    summary = {arm.id: refused if arm.id == "A" else fine for arm in cell.scenario.latency_arms}
+    (rows,) = compare([Measured(cell, rounds, summary)])
+    found = {row["arm"]: row for row in rows if row["at"] == "p50"}
+    assert {row["against"] for row in rows} == {"C"}
+    assert (found["B"]["word"], found["C'"]["word"]) == ("equivalent", "equivalent")
+    assert (found["A"]["word"], found["A"]["reason"], found["A"]["refused"]) == ("undecided", "refused", ["A"])
+    assert found["A"]["ratio"] is None
+
+
 def test_a_cell_among_many_must_show_more_than_one_alone() -> None:
     alone = compare([measured(cells(1)[0], 1.0)])[0]
     among = compare([measured(cell, 1.0, seed=n) for n, cell in enumerate(cells(12))])

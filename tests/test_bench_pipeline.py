@@ -396,6 +396,18 @@ def test_a_result_of_several_cells_has_each_cell_s_pictures_and_one_table(
     assert "no latency: M=3 refuses" in rows[2]
 
 
+def test_a_cell_with_a_baseline_of_its_own_says_so(result: dict[str, Any]) -> None:
+    both = several(result)
+    for row in both["cells"][1]["comparisons"]:
+        row["against"] = "B" if row["arm"] != "B" else "A'"
+    rows = [line for line in table.markdown(both).splitlines() if line.startswith("| ")]
+    assert "(to " not in rows[1]
+    assert "M=2, R=2 (to M=3 again (control))" in rows[2]
+    figure = figures.overview(both, figures.Look(figures.MARKED))
+    figure.canvas.draw()
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["healthy", "isr-2 (to B)"]
+
+
 def test_a_result_that_holds_no_outage_still_makes_a_report(result: dict[str, Any], tmp_path: Path) -> None:
     empty = json.loads(json.dumps(result))
     empty["outage"].update(proved=False, inject_s=None, heal_s=None, healed_s=None)

@@ -62,15 +62,40 @@ def test_the_full_plan_has_the_cells_of_the_issue_and_fits_into_an_hour(tmp_path
     arms = {arm.id: (arm.min_insync_replicas, arm.min_insync_racks) for arm in full.latency_arms}
     assert arms == {"A": (3, 1), "A'": (3, 1), "B": (2, 2), "C": (2, 1)}
     refusing = {cell.id: set(cell.refusing) for cell in full.cells if cell.refusing}
-    assert refusing == {"isr-2-in-2": {"A", "A'"}, "isr-2-in-1": {"A", "A'", "B"}}
+    assert refusing == {"isr-2-in-2": {"A"}, "isr-2-in-1": {"A", "A'", "B"}}
     assert all(
-        cell.scenario.latency.blocks >= full.latency.min_blocks for cell in full.cells if cell.id not in refusing
+        cell.scenario.latency.blocks >= full.latency.min_blocks
+        for cell in full.cells
+        if cell.scenario.role("baseline").id not in cell.refusing
     )
+    # where M=3 refuses, R=2 is compared with M=2 alone, with a control of its own
+    parts = {cell.id: {arm.id: arm.latency for arm in cell.scenario.latency_arms} for cell in full.cells}
+    assert parts.pop("isr-2-in-2") == {"A": "candidate", "B": "candidate", "C": "baseline", "C'": "control"}
+    usual = {"A": "baseline", "A'": "control", "B": "candidate", "C": "candidate"}
+    assert list(parts.values()) == [usual] * 11
     for cell in full.cells:
         assert cell.reached.isr[0] == 1 == cell.replicas[0]
     far = next(cell for cell in full.cells if cell.state == "two-data-centres")
     assert len(far.replicas) == 4
     assert run.estimate_s(Store(tmp_path), full) <= 3600
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('control = "C\'"', 'control = "C"', "'C' has two parts"),
+        ('control = "C\'"', 'control = "A"', "'A' has two parts"),
+        ('candidates = ["B", "A"]', 'candidates = ["B", "D"]', "candidates"),
+        ('baseline = "C"\n', "", "control"),
+    ],
+)
+def test_a_cell_s_own_parts_are_checked(tmp_path: Path, old: str, new: str, told: str) -> None:
+    text = scenarios.SHIPPED.read_text(encoding="utf-8")
+    assert old in text
+    file = tmp_path / "scenarios.toml"
+    file.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(RackgateError, match=told):
+        scenarios.load("full", file)
 
 
 def test_the_tail_plan_measures_as_long_as_its_noise_asks() -> None:
