@@ -123,7 +123,7 @@ def test_the_tail_plan_measures_as_long_as_its_noise_asks() -> None:
         (r'^id = "healthy"$', 'id = "Healthy one"', "id: must be small letters"),
         (r'^id = "healthy"$', 'id = "healthy"\njudged = ["p90"]', "judged: must be a list of some of p50, p99"),
         (r"^uses = .*$", 'uses = ["A", "A", "B"]', "quick.uses: names one twice"),
-        (r"^uses = .*$", 'uses = ["A", "X"]', "quick.uses: must be a list of some of A, A', B, C, D, E"),
+        (r"^uses = .*$", 'uses = ["A", "X"]', "quick.uses: must be a list of some of A, A', B, C, C', D, E"),
         (r"^opening_s = .*$", "opening_s = 0", "quick.latency.opening_s: must be a number of 0.05 or more, is 0"),
         (r"^seed = .*$", 'seed = "x"', "quick.seed: must be a whole number of 0 or more, is 'x'"),
         (r"^blocks = .*$", "blocks = 1", "quick.latency.blocks: must be a whole number of 2 or more, is 1"),
