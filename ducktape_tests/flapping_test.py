@@ -73,6 +73,19 @@ class FlappingTest(Drill):
         validate: single attempts before, in the last outage and after it end as computed; each pause proves itself;
             all checkers.
         """
+        self._flaps(FLAP)
+
+    @cluster(num_nodes=9)
+    def test_a_rack_that_is_killed_again_and_again(self) -> None:
+        """The same where each outage costs the rack what Kafka lets a broker lose that ends without notice.
+
+        setup: as above.
+        drive: as above, but that rack b is killed, and started again.
+        validate: as above.
+        """
+        self._flaps("kill")
+
+    def _flaps(self, kind: str) -> None:
         specs = [spec(name, AAB if name.startswith("aab") else ABC, *NEED) for name in ("aab", "aab-i", "abc", "abc-i")]
         # a producer each: one topic that is stuck would hold up others of its producer
         loads = [Load(one.name, "idempotent" if one.name.endswith("-i") else "plain", more=PATIENT) for one in specs]
@@ -89,7 +102,7 @@ class FlappingTest(Drill):
                     long = last or len(outages) % LONG == LONG - 1
                     away_s = self.rng.uniform(*AWAY_S)
                     since = time.monotonic()
-                    with self.fault(FLAP, rack=LOST):
+                    with self.fault(kind, rack=LOST):
                         if long:
                             topics.wait_isrs(self.kafka.admin, left)
                         pause(away_s, f"rack {LOST} to be away")
