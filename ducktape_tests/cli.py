@@ -35,7 +35,7 @@ system_app = typer.Typer(no_args_is_help=True, help="The system tests: outages o
 DEFAULT_OUT = paths.OUT / "system"
 PYTHON = paths.REPO / ".venv-ducktape" / "bin" / "python"
 LOCK = ".lock"
-NEEDS_LINKS = "it changes links, which only a lab has: left out on hosts"
+NEEDS_LINKS = "it changes links, which only a lab has"
 SEEDS = 2**31
 FILE_WIDTH = 160
 
@@ -100,6 +100,7 @@ def run_command(
         "versions": _versions(python),
         "machine": {"kernel": platform.release(), "cpus": len(os.sched_getaffinity(0))},
         "took_s": None,
+        "bar_min": None if cluster_file is not None else plan.bar_min(words, jobs),
         "tests": [asdict(planned(one, left_out.get(one.id, ""))) for one in chosen],
     }
     with _own(run_dir):
@@ -107,7 +108,7 @@ def run_command(
         expected = plan.estimate(todo, jobs)
         console.print(f"{len(todo)} tests, {jobs} at a time, about {expected:.0f} min; seed {drawn}", markup=False)
         for name, why in left_out.items():
-            console.print(f"not run {name}: {why}", markup=False)
+            console.print(f"left out {name}: {why}", markup=False)
         begun = time.monotonic()
         display = Display(console, todo, jobs)
         try:
@@ -160,8 +161,9 @@ def list_command(tests: TestsArgument = None, as_json: JsonOption = False) -> No
     for selection in plan.SELECTIONS:
         own = [one for one in chosen if selection in one.selections]
         if own:
-            about = plan.estimate(own, 2)
-            console.print(f"{selection}: {len(own)} tests, about {about:.0f} min with two at a time", markup=False)
+            about = plan.estimate(own, plan.JOBS_OF_BARS)
+            bar = f", the bar is {plan.BARS_MIN[selection]:g}" if selection in plan.BARS_MIN and not tests else ""
+            console.print(f"{selection}: {len(own)} tests, about {about:.0f} min with two at a time{bar}", markup=False)
 
 
 def _console(*, stderr: bool = False) -> Console:
@@ -272,3 +274,5 @@ def _tell(document: Mapping[str, Any], run_dir: Path, console: Console, *, as_js
     console.print(table(document["results"]))
     counts = ", ".join(f"{count} {outcome}" for outcome, count in document["counts"].items() if count)
     console.print(f"{counts}; seed {document['seed']}; page: {run_dir / 'index.html'}", markup=False)
+    if (bar := document["bar"]) is not None:
+        console.print(f"{results.bar_text(bar)}, on {document['machine']['cpus']} CPUs", markup=False)

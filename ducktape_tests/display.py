@@ -14,7 +14,13 @@ from rich.table import Table
 from ducktape_tests.plan import Listed, estimate
 from ducktape_tests.results import Outcome, Result
 
-COLOURS: Mapping[Outcome, str] = {"pass": "green", "fail": "bold red", "unknown": "yellow", "not run": "dim"}
+COLOURS: Mapping[Outcome, str] = {
+    "pass": "green",
+    "fail": "bold red",
+    "unknown": "yellow",
+    "not run": "bold red",
+    "left out": "dim",
+}
 REASONS = 3
 
 

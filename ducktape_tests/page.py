@@ -82,6 +82,7 @@ def html(document: Mapping[str, Any]) -> str:
         rows=rows,
         topologies=topologies,
         outcomes=results.OUTCOMES,
+        bar_text=results.bar_text,
         figures=figure_rows,
         repeat=lambda one: f"rackgate system run {shlex.quote(one['id'])} {document['options']}",
         light=LIGHT.names(),

@@ -24,6 +24,9 @@ SUITE = Path(__file__).parent / "suite.toml"
 # of a folder; file systems take 255
 LONGEST_NAME = 120
 SELECTIONS = ("smoke", "system", "long", "load")
+# what a selection may take on 2 cores with two labs at a time, in minutes; a run tells whether it did
+BARS_MIN: Mapping[str, float] = {"smoke": 8, "system": 40}
+JOBS_OF_BARS = 2
 _ID = re.compile(r"(?P<name>\w+_test\.py::\w+\.\w+)(?:@(?P<args>\{.*\}))?")
 _PART = re.compile(r"\w+_test\.py(::\w+)?")
 
@@ -38,7 +41,7 @@ class Listed:
         minutes: what it is expected to take, all sets of its parameters together.
         selections: where it belongs to.
         alone: no other test may run on the machine beside it.
-        links: it changes the links of a lab, so it can't run on other hosts.
+        links: it changes the links of a lab, so it can't run on other hosts; by its source, not by the list.
         finds: checkers that must find something wrong: it is a control.
         settings: ducktape's globals for it.
     """
@@ -96,7 +99,6 @@ def _listed(table: Table) -> Listed:
         minutes=table.number("minutes", 0.01),
         selections=table.words("selections", SELECTIONS),
         alone=table.flag("alone", False),
-        links=table.flag("links", False),
         finds=table.words("finds", tuple(CHECKERS), ()),
         settings=table.table("settings", {}).rest(),
     )
@@ -147,9 +149,10 @@ def load(path: Path = SUITE, tests: Path = TESTS) -> tuple[Listed, ...]:
     Raises:
         RackgateError: they do not agree, or the list is wrong.
     """
-    suite = read(path)
-    check(suite, find(tests), path)
-    return suite
+    suite, found = read(path), find(tests)
+    check(suite, found, path)
+    changes_links = {one.id: one.links for one in found}
+    return tuple(replace(one, links=changes_links[one.name]) for one in suite)
 
 
 def select(suite: Sequence[Listed], words: Sequence[str]) -> tuple[Listed, ...]:
@@ -191,6 +194,16 @@ def _meant(suite: Sequence[Listed], word: str) -> Iterator[Listed]:
         elif whole and whole["args"] and one.id == whole["name"]:
             _parameters(word)
             yield replace(one, id=word)
+
+
+def bar_min(words: Sequence[str], jobs: int) -> float | None:
+    """The minutes that a run may take; None if there is no bar for it.
+
+    Args:
+        words: what was asked for.
+        jobs: how many at a time.
+    """
+    return BARS_MIN.get(words[0]) if len(words) == 1 and jobs == JOBS_OF_BARS else None
 
 
 def next_up(waiting: Sequence[Listed], running: Sequence[Listed], jobs: int) -> Listed | None:

@@ -17,9 +17,10 @@ from typing import Any, Literal
 
 from pyhooks.errors import RackgateError
 
-Outcome = Literal["pass", "fail", "unknown", "not run"]
-OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "unknown", "not run")
-SCHEMA = 1
+Outcome = Literal["pass", "fail", "unknown", "not run", "left out"]
+# What was to run and did not, and what was not to run here, for a reason that was told beforehand.
+OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "unknown", "not run", "left out")
+SCHEMA = 2
 RUN, RESULTS, ENDED = "run.json", "results.json", "ended.json"
 # of a lab that left no report
 LAST_LINES = 8
@@ -118,7 +119,7 @@ def judge_one(run_dir: Path, test: Planned) -> tuple[Result, ...]:
         test: as it was planned.
     """
     if test.left_out:
-        return (Result(test.id, test.topology, "not run", reasons=(test.left_out,)),)
+        return (Result(test.id, test.topology, "left out", reasons=(test.left_out,)),)
     own = run_dir / "tests" / test.folder
     if not own.is_dir():
         return (Result(test.id, test.topology, "not run", reasons=("it was not begun",)),)
@@ -251,27 +252,40 @@ def _relative(run_dir: Path, path: Path) -> str:
     return path.resolve().relative_to(run_dir.resolve()).as_posix()
 
 
-def exit_status(found: Iterable[Result], left_out: int = 0) -> int:
-    """0 if something ran and all of it passed; what was left out for a reason that was told beforehand does not count.
+def exit_status(found: Iterable[Result]) -> int:
+    """0 if something ran and all that was to run has passed; what was left out does not count, for or against."""
+    counts = Counter(one.outcome for one in found)
+    bad = counts["fail"] + counts["unknown"] + counts["not run"]
+    return 1 if bad or not counts["pass"] else 0
+
+
+def bar(run: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a run may take, what it took, and whether that is met; None if there is no bar, or it was broken off.
 
     Args:
-        found: results.
-        left_out: how many of them were left out.
+        run: ``run.json``.
     """
-    counts = Counter(one.outcome for one in found)
-    bad = counts["fail"] + counts["unknown"] + max(0, counts["not run"] - left_out)
-    return 1 if bad or not counts["pass"] else 0
+    if run.get("bar_min") is None or run["took_s"] is None:
+        return None
+    took_min = run["took_s"] / 60
+    return {"minutes": run["bar_min"], "took_min": round(took_min, 1), "met": took_min <= run["bar_min"]}
+
+
+def bar_text(bar: Mapping[str, Any]) -> str:
+    """A bar in words."""
+    word = "met" if bar["met"] else "missed"
+    return f"bar of {bar['minutes']:g} minutes: {word}, it took {bar['took_min']:.1f}"
 
 
 def document(run: Mapping[str, Any], found: Sequence[Result]) -> dict[str, Any]:
     """All of a run as plain JSON, for ``results.json``."""
     counts = Counter(one.outcome for one in found)
-    left_out = sum(bool(one["left_out"]) for one in run["tests"])
     return {
         "schema": SCHEMA,
         **{key: value for key, value in run.items() if key not in ("schema", "tests")},
         "counts": {outcome: counts[outcome] for outcome in OUTCOMES},
-        "exit_status": exit_status(found, left_out),
+        "exit_status": exit_status(found),
+        "bar": bar(run),
         "results": [asdict(one) for one in found],
     }
 

@@ -72,7 +72,8 @@ def test_a_run_tells_its_seed_its_tests_and_its_page(tmp_path: Path) -> None:
         "begun   x_test.py::A.test_one on az3 (about 2 min)",
         "pass    x_test.py::A.test_one on az3 (1.0 min)",
     ]
-    assert lines[-1] == f"1 pass; seed 7; page: {tmp_path / 'index.html'}"
+    assert lines[-2] == f"1 pass; seed 7; page: {tmp_path / 'index.html'}"
+    assert lines[-1].startswith("bar of 8 minutes: met, it took 0.0, on ")
     ((place, jobs),) = Made.places
     assert (dict(place.settings), jobs, place.cluster_file) == ({"seeds": 3, "seed": 7}, 2, None)
     run = results.read_json(tmp_path / "run.json")
@@ -106,8 +107,11 @@ def test_on_hosts_what_needs_links_is_left_out_with_a_word(tmp_path: Path) -> No
     hosts.write_text("{}", encoding="utf-8")
     done = called("run", "system", "--run-dir", str(tmp_path / "run"), "--cluster-file", str(hosts))
     assert done.exit_code == 0, done.output
-    assert "not run x_test.py::A.test_links: it changes links" in done.stdout
-    assert "1 pass, 1 not run" in done.stdout
+    assert "left out x_test.py::A.test_links: it changes links" in done.stdout
+    assert "1 pass, 1 left out" in done.stdout
+    # the bar is for labs, two at a time
+    assert "bar of" not in done.stdout
+    assert json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))["bar"] is None
     ((place, jobs),) = Made.places
     assert (place.cluster_file, jobs) == (hosts, 1)
 

@@ -189,9 +189,10 @@ def run_of(run_dir: Path) -> dict[str, Any]:
     results.write_json(session / "report.json", {"results": [row]})
     results.write_json(session.parent.parent / "ended.json", {"status": 1, "seconds": 91.0, "why": ""})
     run = {
-        "schema": 1, "started": "2026-01-01T00:00:00+0000", "words": ["system"], "seed": 1290, "jobs": 2,
+        "schema": 2, "started": "2026-01-01T00:00:00+0000", "words": ["system"], "seed": 1290, "jobs": 2,
         "settings": {}, "command": "rackgate system run system --seed 1290 --jobs 2", "options": "--seed 1290",
         "cluster_file": "", "versions": {"kafka": "4.3.1"}, "machine": {"kernel": "6.1", "cpus": 2}, "took_s": 95.0,
+        "bar_min": 40,
         "tests": [asdict(one) for one in tests],
     }  # fmt: skip
     results.write_json(run_dir / "run.json", run)
@@ -201,12 +202,13 @@ def run_of(run_dir: Path) -> dict[str, Any]:
 def test_a_page_is_made_from_what_a_run_left(tmp_path: Path) -> None:
     run_of(tmp_path)
     document = page.make(tmp_path)
-    assert document["counts"] == {"pass": 0, "fail": 0, "unknown": 1, "not run": 2}
+    assert document["counts"] == {"pass": 0, "fail": 0, "unknown": 1, "not run": 1, "left out": 1}
     assert document["exit_status"] == 1
     assert json.loads(json.dumps(document)) == json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     first = document["results"][0]
     for needed in (
+        "The bar of 40 minutes: met, it took 1.6.", "What was left out",
         "1290", "kafka 4.3.1", "7.25", "by.racks", "it changes links", "progress is unknown: &lt;nobody&gt; looked",
         f'href="{first["picture"]}"', f'href="{first["folder"]}/history.jsonl"', "a rack goes",
         "rackgate system run x_test.py::A.test_a_rack_goes --seed 1290",

@@ -9,6 +9,7 @@ import pytest
 from ducktape_tests import plan
 from ducktape_tests.finding import Found, find
 from ducktape_tests.plan import Listed
+from pyhooks import paths
 from pyhooks.errors import RackgateError
 
 TEST = """
@@ -66,7 +67,7 @@ def test_the_shipped_list_is_that_of_the_tests_that_there_are() -> None:
 
 
 def test_a_list_becomes_tests(tmp_path: Path) -> None:
-    more = 'alone = true\nlinks = true\nfinds = ["delivery"]\nsettings = {seeds = 20}\n'
+    more = 'alone = true\nfinds = ["delivery"]\nsettings = {seeds = 20}\n'
     more += '[[test]]\nid = "y_test.py::B.test_m@{\\"k\\": 1}"\n'
     more += 'topology = "single"\nminutes = 0.5\nselections = ["long"]\n'
     first, second = plan.read(write(tmp_path, TEST + more))
@@ -76,7 +77,6 @@ def test_a_list_becomes_tests(tmp_path: Path) -> None:
         2.0,
         ("smoke", "system"),
         alone=True,
-        links=True,
         finds=("delivery",),
         settings={"seeds": 20},
     )
@@ -98,6 +98,8 @@ def test_a_long_id_has_a_short_folder_of_its_own() -> None:
         (('"az3"', '"nowhere"'), "topology: "),
         (("minutes = 2", "minutes = 0"), "test x_test.py::A.test_one: minutes: must be a number of 0.01 or more"),
         (("minutes = 2", "minutes = true"), "minutes: must be a number of 0.01 or more"),
+        # read from the source
+        (("minutes = 2", "minutes = 2\nlinks = true"), "links: is not known"),
         (("minutes = 2", "minutes = 2\nhours = 1"), "hours: is not known; known here: id, topology, minutes, sel"),
         (('"smoke"', '"some"'), "selections: must be a list of some of smoke, system, long, load"),
         (('"smoke"', '"smoke", "smoke"'), "selections: names one twice"),
@@ -142,6 +144,94 @@ def test_tests_are_found_by_their_source(tmp_path: Path) -> None:
         Found("x_test.py::Two.test_own", "az3"),
         Found("x_test.py::Two.test_shared", "az3"),
     )
+
+
+LINKING = """
+CUT = "cut"
+
+
+class Base(Drill):
+    def outage(self, how):
+        with self.fault(how, rack="b"):
+            pass
+
+    def both(self, how, other):
+        self.outage(how)
+        self.outage(other)
+
+
+class Links(Base):
+    def test_cut(self):
+        with self.fault("cut", rack="b"):
+            pass
+
+    def test_kill(self):
+        with self.fault("kill", rack="b"):
+            pass
+
+    def test_handed_on_cut(self):
+        self.outage("cut")
+
+    def test_handed_on_kill(self):
+        self.outage("kill")
+
+    def test_named_cut(self):
+        self.outage(CUT)
+
+    def test_further_down(self):
+        self.both("kill", other="slow")
+
+    def test_neither_down(self):
+        self.both("kill", other="wipe")
+
+    def test_drawn(self):
+        for how in ("kill", "wipe"):
+            self.outage(how)
+
+    def test_keyword(self):
+        self.fault(rack="b", kind="pause")
+
+    def test_by_hand(self):
+        self.kafka.unplug(1)
+
+    def test_as_a_callback(self):
+        wait_for(self.helper)
+
+    def helper(self):
+        self.kafka.cut("b")
+"""
+
+
+def test_who_changes_links_is_read_from_the_source(tmp_path: Path) -> None:
+    (tmp_path / "x_test.py").write_text(LINKING, encoding="utf-8")
+    found = {one.id.rpartition("test_")[2]: one.links for one in find(tmp_path)}
+    assert found == {
+        "cut": True, "kill": False, "handed_on_cut": True, "handed_on_kill": False, "named_cut": True,
+        "further_down": True, "neither_down": False, "keyword": False, "by_hand": True, "as_a_callback": True,
+        # what can't be read may be any
+        "drawn": True,
+    }  # fmt: skip
+
+
+def test_of_the_shipped_tests_those_that_cut_or_slow_need_a_lab() -> None:
+    needs = {one.name.partition("::")[2] for one in plan.load() if one.links}
+    assert needs >= {"StockTest.test_the_only_holder_is_forgotten", "FaultsTest.test_every_fault_proves_itself"}
+    assert not needs & {"KilledTest.test_a_killed_rack_and_a_destroyed_one_are_two", "KipTest.test_spans_enough_racks"}
+
+
+def test_the_readme_tells_the_bar_and_whether_the_list_is_below_it() -> None:
+    text = " ".join((paths.REPO / "README.md").read_text(encoding="utf-8").split())
+    expected = plan.estimate(plan.select(plan.load(), ["system"]), plan.JOBS_OF_BARS)
+    assert f"The bar is {plan.BARS_MIN['system']:g} minutes on 2 cores" in text
+    missed = f"It is missed as long as the tests are expected to take {expected:.0f} minutes."
+    assert (missed in text) is (expected > plan.BARS_MIN["system"])
+
+
+def test_bars_are_for_whole_selections_two_labs_at_a_time() -> None:
+    assert plan.bar_min(["system"], 2) == 40
+    assert plan.bar_min(["system"], 1) is None
+    assert plan.bar_min(["system", "smoke"], 2) is None
+    assert plan.bar_min(["long"], 2) is None
 
 
 def test_words_name_tests() -> None:

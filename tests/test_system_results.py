@@ -220,9 +220,25 @@ def test_what_was_not_begun_has_not_run_and_what_is_left_out_says_why(tmp_path: 
     out = Planned("y_test.py::B.test_m", "az3", 1, "y", "it changes links")
     missed, told = results.judge(tmp_path, [TEST, out])
     assert (missed.outcome, missed.reasons) == ("not run", ("it was not begun",))
-    assert (told.outcome, told.reasons) == ("not run", ("it changes links",))
+    assert (told.outcome, told.reasons) == ("left out", ("it changes links",))
     passed = Result("a", "az3", "pass")
-    assert results.exit_status([passed, told], left_out=1) == 0
-    assert results.exit_status([passed, told, missed], left_out=1) == 1
+    assert results.exit_status([passed, told]) == 0
+    assert results.exit_status([passed, told, missed]) == 1
     # a run in which nothing ran has proved nothing
-    assert results.exit_status([told], left_out=1) == 1
+    assert results.exit_status([told]) == 1
+
+
+@pytest.mark.parametrize(
+    ("bar_min", "took_s", "text"),
+    [
+        (40, 2340.0, "bar of 40 minutes: met, it took 39.0"),
+        (40, 2400.0, "bar of 40 minutes: met, it took 40.0"),
+        (8, 486.0, "bar of 8 minutes: missed, it took 8.1"),
+        (None, 486.0, None),
+        # broken off
+        (40, None, None),
+    ],
+)
+def test_a_run_tells_whether_it_met_its_bar(bar_min: float | None, took_s: float | None, text: str | None) -> None:
+    told = results.bar({"bar_min": bar_min, "took_s": took_s})
+    assert (told and results.bar_text(told)) == text
