@@ -19,6 +19,7 @@ from pyhooks.evidence.cli import EVIDENCE_EPILOG, evidence_command
 from pyhooks.fault.cli import broker_app, rack_app
 from pyhooks.formal.cli import FORMAL_EPILOG, formal_command
 from pyhooks.model.cli import PLAN_EPILOG, model_app, plan_command
+from pyhooks.model.replaycli import REPLAY_EPILOG, replay_command
 from pyhooks.model.simulation.cli import SIMULATE_EPILOG, simulate_command
 from pyhooks.model.simulation.speed import SPEED_EPILOG, speed_command
 from pyhooks.watch.cli import WATCH_EPILOG, watch_command
@@ -45,6 +46,7 @@ app.command("watch", epilog=WATCH_EPILOG)(watch_command)
 app.command("judge", epilog=JUDGE_EPILOG)(judge_command)
 model_app.command("simulate", epilog=SIMULATE_EPILOG)(simulate_command)
 model_app.command("speed", epilog=SPEED_EPILOG)(speed_command)
+model_app.command("replay", epilog=REPLAY_EPILOG)(replay_command)
 app.add_typer(model_app, name="model")
 app.command("plan", epilog=PLAN_EPILOG)(plan_command)
 app.command("formal", epilog=FORMAL_EPILOG)(formal_command)

@@ -1,14 +1,23 @@
-"""The simulator's state machine comes to what the lab measured of the same sequences of faults."""
+"""The simulator comes to what the lab measured: its state machine of the same faults, its rule of recorded runs."""
 
 from __future__ import annotations
 
+import json
 import tomllib
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from pyhooks.cli import app
+from pyhooks.errors import RackgateError
+from pyhooks.history import Event, History
+from pyhooks.model import replay as recorded
+from pyhooks.model.replay import AGREES, CONTRADICTS, ONE_RACK_ALONE, UNKNOWN, WORDS
 from pyhooks.model.simulation.machine import run
 from pyhooks.model.simulation.script import NEVER, Code, Outcome, Scripts, Seen, Setting, Status, Timing, tables
 
@@ -143,3 +152,92 @@ def test_sets_of_replicas() -> None:
     assert members[0b101].tolist() == [True, False, True]
     assert count.tolist() == [0, 1, 1, 2, 1, 2, 2, 3]
     assert first.tolist() == [-1, 0, 1, 0, 2, 0, 1, 0]
+
+
+HISTORIES = sorted(Path(__file__).with_name("lab_histories").glob("*.jsonl"))
+OUTAGE = Path(__file__).with_name("lab_histories") / "whole_rack_shut_down.jsonl"
+R = "min.insync.racks"
+
+
+def events_of(path: Path) -> list[Event]:
+    return list(History(path).events())
+
+
+def verdicts(events: list[Event], says: str) -> dict[str, int]:
+    return recorded.counts(recorded.replay(events)).get(says, {})
+
+
+def changed(events: list[Event], op: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> list[Event]:
+    return [replace(one, data=change(dict(one.data))) if one.op == op else one for one in events]
+
+
+@pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
+def test_a_recorded_run_met_what_the_rule_says(path: Path) -> None:
+    found = recorded.replay(events_of(path))
+    assert [one for one in found if one.verdict == CONTRADICTS] == []
+    assert sum(one.verdict == AGREES for one in found) >= 5
+    assert all(one.because for one in found if one.verdict == UNKNOWN)
+
+
+def test_the_recorded_runs_have_each_thing_that_acks_all_can_meet() -> None:
+    agreed = {one.says for path in HISTORIES for one in recorded.replay(events_of(path)) if one.verdict == AGREES}
+    assert agreed >= {WORDS[one] for one in (Status.TAKEN, Status.WAITS, Status.REPLICAS, Status.RACKS)}
+    assert ONE_RACK_ALONE in agreed
+
+
+def test_a_rule_that_is_not_the_brokers_is_contradicted() -> None:
+    """As if one rack had been enough: then what was refused should have been taken by one rack alone."""
+    one_rack = changed(events_of(OUTAGE), "settings", lambda data: data | {R: 1})
+    assert verdicts(one_rack, ONE_RACK_ALONE)[CONTRADICTS] == 1
+    done = CliRunner().invoke(app, ["model", "replay", str(OUTAGE)])
+    assert done.exit_code == 0, done.output
+
+
+def test_acknowledged_though_it_should_be_refused_is_contradicted() -> None:
+    def accepted(one: Event) -> Event:
+        taken = one.op == "produce" and one.outcome == "fail"
+        return replace(one, outcome="ok", data={**one.data, "exception": None, "offset": 1}) if taken else one
+
+    wrong = [accepted(one) for one in events_of(OUTAGE)]
+    assert verdicts(wrong, WORDS[Status.RACKS])[CONTRADICTS] == 1
+
+
+def test_for_want_of_replicas_nobody_is_told_of_racks() -> None:
+    """As if M had been 3 all the time: the leader looks at replicas first."""
+    more = changed(events_of(OUTAGE), "settings", lambda data: data | {"min.insync.replicas": 3})
+    assert verdicts(more, WORDS[Status.REPLICAS])[CONTRADICTS] == 1
+
+
+def test_what_is_not_known_is_not_said() -> None:
+    events = events_of(OUTAGE)
+    untold = [one for one in events if one.op != "settings"]
+    assert {one.because for one in recorded.replay(untold)} == {"M and R are not known, or are being changed"}
+    # of a fault that was not proved nobody knows whether the brokers were there
+    unproved = [one for one in events if not (one.process == "fault" and one.data["step"] == "proved")]
+    assert not verdicts(unproved, WORDS[Status.WAITS])
+    assert any("a fault of a replica" in one.because for one in recorded.replay(unproved))
+    with pytest.raises(RackgateError, match="no look"):
+        recorded.replay([one for one in events if one.op != "look"])
+
+
+def test_the_command_tells_counts_and_ends_with_a_status(tmp_path: Path) -> None:
+    runner = CliRunner()
+    done = runner.invoke(app, ["model", "replay", "--json", *map(str, HISTORIES)])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["stretches"][CONTRADICTS] == 0
+    assert told["stretches"][AGREES] == sum(row[AGREES] for row in told["says"].values()) > 20
+    wrong = History(tmp_path / "wrong.jsonl")
+    wrong.extend(changed(events_of(OUTAGE), "settings", lambda data: data | {R: 1}))
+    shown = runner.invoke(app, ["model", "replay", str(wrong.path)])
+    assert shown.exit_code == 1
+    assert "taken by one rack alone, and" in shown.stdout
+    silent = History(tmp_path / "silent.jsonl")
+    silent.extend(one for one in events_of(OUTAGE) if one.op != "produce")
+    for path, says in ((silent.path, "nothing in these"), (tmp_path / "none.jsonl", "no such file")):
+        error = runner.invoke(app, ["model", "replay", str(path)]).exception
+        assert isinstance(error, RackgateError)
+        assert says in str(error)
+    (tmp_path / "other.jsonl").write_text("{}\n", encoding="utf-8")
+    error = runner.invoke(app, ["model", "replay", str(tmp_path / "other.jsonl")]).exception
+    assert isinstance(error, RackgateError)

@@ -47,6 +47,7 @@ from pyhooks.model.simulation.script import (
     Setting,
     Status,
     Timing,
+    met,
     racks_of_sets,
     tables,
 )
@@ -422,16 +423,18 @@ class _Rows:
         return np.where(kept, Cause.FORGOTTEN, cause).astype(np.int64)
 
     def _judge(self, rows: Ints) -> None:
-        isr, up, led = self.isr[rows], self.up[rows], self.leader[rows] >= 0
-        pattern, bit = self.pattern[rows], self._leader_bit(rows)
-        there = np.where(led, isr, up)
-        racks = self.racks[pattern, there]
-        silent = isr & (~up | (self.slow[rows] & ~bit))
-        status = np.where(led & (silent == 0), Status.TAKEN, np.where(led, Status.WAITS, Status.HOLDER))
-        status[racks < self.need_r[rows]] = Status.RACKS
-        status[self.count[there] < self.need_m[rows]] = Status.REPLICAS
-        status[led & ((bit & up) == 0)] = Status.WAITS
-        status[~led & (up == 0)] = Status.NOBODY
+        isr, pattern = self.isr[rows], self.pattern[rows]
+        status = met(
+            leader=self.leader[rows],
+            isr=isr,
+            up=self.up[rows],
+            slow=self.slow[rows],
+            pattern=pattern,
+            need_m=self.need_m[rows],
+            need_r=self.need_r[rows],
+            count=self.count,
+            racks=self.racks,
+        )
         self.status[rows] = status
         self.alone[rows] = self.racks[pattern, isr] == 1
         self._operate(rows)

@@ -209,6 +209,43 @@ def racks_of_sets(patterns: Sequence[Sequence[int]]) -> Ints:
     return found
 
 
+def met(
+    *,
+    leader: Ints,
+    isr: Ints,
+    up: Ints,
+    slow: Ints,
+    pattern: Ints,
+    need_m: Ints,
+    need_r: Ints,
+    count: Ints,
+    racks: Ints,
+) -> Ints:
+    """What acks=all meets (``Status``) in states of partitions; all but the tables have one entry a state.
+
+    Args:
+        leader: the replica that leads as the controller has it, -1 for none.
+        isr: its members, as bits.
+        up: replicas that are there.
+        slow: followers that lag behind.
+        pattern: which row of ``racks``.
+        need_m: M as it is applied.
+        need_r: R as it is applied.
+        count: how many replicas each set has, of ``tables``.
+        racks: ``racks_of_sets``.
+    """
+    led = leader >= 0
+    bit = np.where(led, np.left_shift(1, np.maximum(leader, 0)), 0)
+    there = np.where(led, isr, up)
+    silent = isr & (~up | (slow & ~bit))
+    status = np.where(led & (silent == 0), Status.TAKEN, np.where(led, Status.WAITS, Status.HOLDER))
+    status[racks[pattern, there] < need_r] = Status.RACKS
+    status[count[there] < need_m] = Status.REPLICAS
+    status[led & ((bit & up) == 0)] = Status.WAITS
+    status[~led & (up == 0)] = Status.NOBODY
+    return status.astype(np.int64)
+
+
 def whole(patterns: Sequence[Sequence[int]], settings: Sequence[Setting]) -> Ints:
     """The status while all replicas are in the ISR; shape (patterns, settings)."""
     found = np.zeros((len(patterns), len(settings)), dtype=np.int64)
