@@ -32,6 +32,7 @@ help:
 	@echo "make formal  the formal model in kip/formal: what holds, and the counter-examples without a piece of the patch (minutes)"
 	@echo "make model-speed   1,000 simulated years of 100 brokers and 10,000 partitions, on a core, on two, on two workers"
 	@echo "make runbook       every step of kip/operations.md, in a lab"
+	@echo "make acks          what acks=0 and acks=1 risk while a rack is away (a minute)"
 	@echo "make lab-rounds    fifty labs with a random fault each; nothing of them stays behind (half an hour)"
 	@echo "make lock    renew requirements/*.lock from pyproject.toml"
 	@echo "make clean   remove build/ and out/"
@@ -148,6 +149,10 @@ jmh-full: build
 .PHONY: lab-rounds
 lab-rounds: build
 	@exec $(BIN)/pytest -s -m long tests/test_lab_rounds.py
+
+.PHONY: acks
+acks: build
+	@exec $(BIN)/pytest -s -m long tests/test_acks.py
 
 # Every step of kip/operations.md, in a lab (some minutes).
 .PHONY: runbook

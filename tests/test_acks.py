@@ -1,0 +1,115 @@
+"""What acks=0 and acks=1 risk where two racks are required: taken while one is away, hidden, shown or lost."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from loopback import Brokers
+
+from pyhooks.build.distribution import Distribution
+from pyhooks.jvm import errors
+from pyhooks.jvm.admin import Admin
+from pyhooks.jvm.producer import Producer
+from pyhooks.wait import wait_for
+from pyhooks.workload.reader import REQUEST_S, consumer_of
+
+pytestmark = [pytest.mark.build, pytest.mark.long, pytest.mark.timeout(420)]
+TOPIC = "two-racks"
+LEADER, OTHER, CONTROLLER = 1, 2, 100
+RACKS = {LEADER: "a", OTHER: "b"}
+BOTH = (LEADER, OTHER)
+# acks=0 is told nothing, so a later record with acks=1 shows that the leader has taken what came before
+ONE_ATTEMPT = {"retries": "0", "enable.idempotence": "false", "linger.ms": "0"}
+
+
+def write(bootstrap: str, acks: str, value: bytes) -> int:
+    """Writes a record in a single attempt and returns its offset, -1 with acks=0.
+
+    Raises:
+        JavaError: it was refused.
+    """
+    with Producer(bootstrap, {"acks": acks, **ONE_ATTEMPT}) as producer:
+        sent = producer.send_batch(TOPIC, [value], partitions=0).result(60)
+    if sent.errors:
+        raise sent.errors[0]
+    return int(sent.offset[0])
+
+
+def shown(bootstrap: str) -> list[bytes]:
+    """The values of all records that consumers can see."""
+    with consumer_of(bootstrap) as consumer:
+        _, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=REQUEST_S)
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        found: list[bytes] = []
+
+        def all_read() -> bool:
+            messages = consumer.consume(100, timeout=0.5)
+            found.extend(one.value() or b"" for one in messages if one.error() is None)
+            return len(found) >= int(high)
+
+        wait_for(all_read, what=f"{high} records", timeout_s=30, interval_s=0)
+    return found
+
+
+def outage(brokers: Brokers, name: str) -> list[bytes]:
+    """Rack b stops; the leader takes a record with acks=0 and one with acks=1, refuses acks=all, and shows none.
+
+    Returns:
+        What is to be shown when rack b is back.
+    """
+    before = shown(brokers.bootstrap)
+    brokers.stop(OTHER)
+    first = brokers.address(LEADER)
+    with Admin(first) as admin:
+        wait_for(partial(admin.in_sync, TOPIC, (LEADER,)), what="an ISR of one", timeout_s=60)
+    taken = [f"{name}, acks={acks}".encode() for acks in (0, 1)]
+    assert write(first, "0", taken[0]) == -1
+    # one offset further than the next, so that of acks=0 is in the log
+    assert write(first, "1", taken[1]) == len(before) + 1
+    with pytest.raises(errors.NotEnoughRacksException):
+        write(first, "all", b"never")
+    assert shown(first) == before
+    return [*before, *taken]
+
+
+def starts(brokers: Brokers, node: int, classpath: str) -> None:
+    brokers.start(node, classpath)
+    wait_for(partial(brokers.serves, node), what=f"broker {node}", timeout_s=120)
+
+
+def settled(brokers: Brokers, leader: int) -> None:
+    """Both are in sync again, and it is told who leads."""
+    with Admin(brokers.address(leader)) as admin:
+        wait_for(partial(admin.in_sync, TOPIC, BOTH), what="both in sync", timeout_s=90)
+        assert admin.partition(TOPIC).leader == leader
+
+
+def test_what_one_rack_took_is_shown_after_the_heal_and_lost_with_the_rack(tmp_path: Path) -> None:
+    classpath = Distribution.load().classpath()
+    brokers = Brokers(tmp_path, RACKS, CONTROLLER, extra={"auto.leader.rebalance.enable": "false"})
+    brokers.format(classpath)
+    with brokers.running(classpath):
+        with Admin(brokers.bootstrap) as admin:
+            admin.create_topic(TOPIC, [BOTH], {"min.insync.replicas": "1", "min.insync.racks": "2"})
+            wait_for(partial(admin.in_sync, TOPIC, BOTH), what="both in sync", timeout_s=60)
+        assert write(brokers.bootstrap, "all", b"in both racks") == 0
+
+        # the other rack comes back: nothing is lost
+        healed = outage(brokers, "healed")
+        starts(brokers, OTHER, classpath)
+        settled(brokers, LEADER)
+        wait_for(lambda: shown(brokers.bootstrap) == healed, what="what the leader took to be shown", timeout_s=30)
+
+        # the rack that took it is destroyed meanwhile: what was acknowledged to acks=1 is gone, the rest is there
+        outage(brokers, "destroyed")
+        brokers.kill(LEADER)
+        brokers.wipe(LEADER)
+        brokers.format(classpath, nodes=[LEADER])
+        starts(brokers, LEADER, classpath)
+        starts(brokers, OTHER, classpath)
+        settled(brokers, OTHER)
+        assert shown(brokers.bootstrap) == healed
+        assert write(brokers.bootstrap, "all", b"goes on") == len(healed)
