@@ -213,6 +213,15 @@ def contradiction(claim: Claim, judged: Judged) -> str:
     return f"{claim.id}: claims.toml says {claim.verdict}, its artifact {judged.state}: {'; '.join(judged.because)}"
 
 
+def missing(book: Book) -> list[str]:
+    """The claims without a result of the present, each with what is to be run; ``--check --strict`` fails for them."""
+    return [
+        f"{name}: {one.state}: {'; '.join(one.because)}; run `rackgate evidence {name}`"
+        for name, one in book.judged.items()
+        if one.state in (NOT_RUN, STALE)
+    ]
+
+
 def faults(claims: Claims, book: Book, folder: Path = EVIDENCE) -> list[str]:
     """What is wrong with the committed files: contradictions, and an index that is not of them."""
     found = [words for name, one in book.judged.items() if (words := contradiction(claims.claims[name], one))]

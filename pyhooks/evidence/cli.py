@@ -20,7 +20,8 @@ from pyhooks.evidence.claims import COSTS, Claims, Run, load
 
 EVIDENCE_EPILOG = (
     "Examples: rackgate evidence --list · rackgate evidence --cost seconds · rackgate evidence parent-class ·"
-    " rackgate evidence --fresh system · rackgate evidence --judge. Exit status: 0 all that were asked for are as"
+    " rackgate evidence --fresh system · rackgate evidence --judge ·"
+    " rackgate evidence --check --strict. Exit status: 0 all that were asked for are as"
     " claims.toml says, 1 one is not, is undecided, stale or not run, 2 something could not be tried."
 )
 PAGE = running.OUT / "index.html"
@@ -43,6 +44,9 @@ def evidence_command(
     check: Annotated[
         bool, typer.Option("--check", help="Read files alone, as `make check`: 1 if one contradicts another.")
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="With --check: a claim that is stale or was not run is a fault, too.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what is known as JSON.")] = False,
 ) -> None:
     """Checks what KIP-1290 and its background claim: runs the commands, judges their results, writes a matrix.
@@ -54,8 +58,10 @@ def evidence_command(
     chosen = choose(claims, names or [])
     if sum((list_, judge, check)) > 1:
         raise RackgateError("--list, --judge and --check: give one of them")
+    if strict and not check:
+        raise RackgateError("--strict: it is about --check, which runs nothing")
     if check:
-        raise typer.Exit(_check(claims))
+        raise typer.Exit(_check(claims, strict=strict))
     costs = {"seconds"} if cheap else set()
     for word in cost or []:
         if word not in COSTS:
@@ -129,14 +135,16 @@ def _carry_out(claims: Claims, todo: Sequence[Run], *, quiet: bool) -> list[str]
     return failed
 
 
-def _check(claims: Claims) -> int:
+def _check(claims: Claims, *, strict: bool) -> int:
     book = artifacts.read_book(claims)
     faults = artifacts.faults(claims, book)
+    missing = artifacts.missing(book) if strict else []
     console = Console(soft_wrap=True, markup=False, highlight=False)
-    for fault in faults:
+    for fault in (*faults, *missing):
         console.print(f"error: {fault}")
-    console.print(f"{len(claims.claims)} claims: {_words(book)}; {len(faults)} contradictions")
-    return 1 if faults else 0
+    without = f", {len(missing)} without a result of the present" if strict else ""
+    console.print(f"{len(claims.claims)} claims: {_words(book)}; {len(faults)} contradictions{without}")
+    return 1 if faults or missing else 0
 
 
 def _words(book: Book) -> str:
