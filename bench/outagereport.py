@@ -53,7 +53,16 @@ def timelines(result: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
             if outage["fault"] != state["fault"] or not numbers["proved"]:
                 continue
             topics = [topic for topic in numbers["topics"] if tuple(topic["replicas"]) in own]
-            yield f"timeline-{number}", {"cells": [], "outage": {**numbers, "topics": topics}}
+            # what was refused is acknowledged when the rack is back, maybe behind the last record
+            acks_s = [point["s"] + 1 for topic in topics for point in topic["series"] if point["acked"]]
+            length_s = max([numbers["length_s"], *acks_s])
+            yield (
+                f"timeline-{number}",
+                {
+                    "cells": [],
+                    "outage": {**numbers, "topics": topics, "length_s": length_s},
+                },
+            )
             break
 
 

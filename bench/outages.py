@@ -122,6 +122,8 @@ class Here:
                 f"a load was not ready in {self.lead_s:.0f} s: is the machine busy with something else?"
             )
         self.lead_s *= 2
+        # a worker whose task has failed is gone
+        warm(self.spark, TASKS)
 
     def brokers_of(self, rack: str) -> frozenset[int]:
         """Ids of the brokers in a rack."""
@@ -289,6 +291,7 @@ class Ask(argparse.Namespace):
     lab: str
     run_id: str
     master: str
+    on_stderr: bool
 
 
 def _asked(arguments: Sequence[str] | None) -> Ask:
@@ -298,13 +301,14 @@ def _asked(arguments: Sequence[str] | None) -> Ask:
     parser.add_argument("--lab", required=True, help="topology of this lab")
     parser.add_argument("--run-id", required=True, help="part of every record's key")
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--on-stderr", action="store_true", help="progress goes to standard error")
     return parser.parse_args(arguments, namespace=Ask())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
     ask = _asked(arguments)
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(stderr=ask.on_stderr, soft_wrap=True, highlight=False)
     # py4j logs the traceback of every call that an interrupt ends; what matters is raised as well.
     logging.getLogger().addHandler(logging.NullHandler())
     try:

@@ -92,6 +92,7 @@ def _measured(
         folder = work / lab.topology
         words = [sys.executable, "-m", "bench.outages", "--plan", plan.name, "--plans", str(file)]
         words += ["--lab", lab.topology, "--run-id", run_id, "--master", master]
+        words += ["--on-stderr"] if quiet else []
         status = within(lab.topology, folder, words, bare=False, stock=False)
         if status:
             raise typer.Exit(status)

@@ -151,7 +151,10 @@ def warm(spark: SparkSession, tasks: int) -> None:
     """Has Spark start its Python workers, so that the load's tasks begin before their schedule."""
 
     def load_client(frames: Iterator[Any]) -> Iterator[Any]:
-        import confluent_kafka  # noqa: F401 - loading it is the point
+        # loading them is the point: seconds on a busy machine
+        import confluent_kafka  # noqa: F401
+
+        import bench.load  # noqa: F401
 
         yield from frames
 
