@@ -60,7 +60,7 @@ def timelines(result: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
                 f"timeline-{number}",
                 {
                     "cells": [],
-                    "outage": {**numbers, "topics": topics, "length_s": length_s},
+                    "outage": {**numbers, "topics": topics, "length_s": length_s, "number": outage["number"]},
                 },
             )
             break
@@ -80,6 +80,7 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
         head=HEAD,
         tables=[rows(state) for state in result["states"]],
         pictures=drawn,
+        drawn={name: one["outage"]["number"] for name, one in timelines(result)},
         caption=CAPTION,
         series={arm: by_colour[colour] for arm, colour in tint.items()},
         light=pictures.LIGHT.names(),

@@ -151,10 +151,12 @@ def _of_state(state: Mapping[str, Any]) -> list[dict[str, str]]:
     for arm in state["arms"]:
         if arm["min_insync_racks"] == 1:
             continue
-        told = [f"{_did(arm)}{_when(arm)}"]
+        unanimous = f"in {arm['outages']} of {arm['outages']} outages"
+        told = [f"{unanimous if word_of(arm) != UNKNOWN else _did(arm)}{_when(arm)}"]
         told += [f"{other['label']} {_did(other)}" for other in state["arms"] if other is not arm]
-        subject = f"{arm['label']}, {state['text']}"
-        rows.append({"about": "outage", "word": word_of(arm), "subject": subject, "text": f"{'; '.join(told)}."})
+        subject, text = f"{arm['label']}, {state['text']}", "; ".join(told)
+        text = f"{text[0].upper()}{text[1:]}."
+        rows.append({"about": "outage", "word": word_of(arm), "subject": subject, "text": text})
     return rows
 
 

@@ -223,7 +223,7 @@ def result() -> dict[str, Any]:
 def test_the_verdicts_say_what_the_gate_did_beside_the_others_and_what_was_lost() -> None:
     found = {(row["subject"], row["word"]): row["text"] for row in result()["verdicts"]}
     assert found["M=2, R=2, a,b,c, rack b cut off", "went on"] == (
-        "went on in 1 of 1; M=3, R=1 was refused in 1 of 1; M=2, R=1 went on in 1 of 1."
+        "In 1 of 1 outages; M=3, R=1 was refused in 1 of 1; M=2, R=1 went on in 1 of 1."
     )
     assert ("M=2, R=2, a,a,b, rack b killed", "unknown") in found
     destroyed = {word for subject, word in found if "rack a destroyed while rack b was cut off" in subject}
