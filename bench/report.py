@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bench import figures, table
+from bench import figures, outcomes, table
 from bench.results import SCHEMA_VERSION
 from pyhooks import pages, pictures
 from pyhooks.errors import RackgateError
@@ -42,6 +42,7 @@ CAPTIONS = {
 TITLES = {
     "overview": "All cells",
     "timeline": "A rack goes and comes back",
+    "outcomes": "Availability",
     "percentiles": "Produce latency",
     "blocks": "Block by block",
 }
@@ -76,7 +77,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def render(result: Mapping[str, Any], out: Path) -> Path:
-    """Writes ``index.html``, the pictures and ``table.md`` beside it; returns the page.
+    """Writes ``index.html``, the pictures (PNG and SVG) and ``table.md`` beside it; returns the page.
 
     Args:
         result: of ``load``.
@@ -85,7 +86,9 @@ def render(result: Mapping[str, Any], out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     drawn = {}
     for name, draw in figures.pictures(result).items():
-        draw(figures.Look(pictures.LIGHT)).savefig(out / f"{name}.png", dpi=PNG_DPI, facecolor=PAPER)
+        figure = draw(figures.Look(pictures.LIGHT))
+        figure.savefig(out / f"{name}.png", dpi=PNG_DPI, facecolor=PAPER)
+        figure.savefig(out / f"{name}.svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
         looks = {
             "wide": figures.Look(figures.MARKED),
             "narrow": figures.Look(figures.MARKED, narrow=True),
@@ -137,6 +140,8 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
         many=len(result["cells"]) > 1,
         overview=table.rows(result),
         head=table.HEAD,
+        outcomes=outcomes.of(result),
+        outcomes_head=outcomes.HEAD,
         titles=TITLES,
         light=pictures.LIGHT.names(),
         dark=pictures.DARK.names(),

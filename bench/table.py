@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench import outcomes
 from bench.settings import CLIENT_WORDS, SIZE_WORDS
 from bench.states import STATES
 from bench.verdict import spread
@@ -90,10 +91,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         f"Produce latency with `min.insync.racks`, Kafka {manifest['versions']['kafka']}, run {manifest['run_id']}:"
         f" `{manifest['command']}`.",
         "",
-        "| " + " | ".join(HEAD) + " |",
-        "|" + "---|" * len(HEAD),
-        *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows(result)),
-        "",
+        *_table(HEAD, rows(result)),
     ]
     first = result["cells"][0]
     bands = ", ".join(f"±{band:.0%} at {name}" for name, band in first["bands"].items())
@@ -102,5 +100,18 @@ def markdown(result: Mapping[str, Any]) -> str:
         f" the run are one family of {first['family']} comparisons. `told from 1`: the smallest ratio that would have"
         " been told from 1. A word stands only where two equal arms, the control, came out equivalent.",
         "",
+        "Availability: records that were acknowledged before the client gave them up, however long they had waited."
+        " The first refusal is that of a probe which never tries again, one for each topic.",
+        "",
+        *_table(outcomes.HEAD, [one.row for one in outcomes.of(result)]),
     ]
     return "\n".join(lines)
+
+
+def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    return [
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+        *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in body),
+        "",
+    ]

@@ -1,0 +1,133 @@
+"""Availability of each arm in each state, as one table for the page and for other documents.
+
+A record counts as available if it was acknowledged before the client gave it up (``message.timeout.ms``), however long
+it waited. Times are of the probe that never tries again, one for each topic, and of the load: how soon a client that
+hides nothing is refused, and how soon the first record is acknowledged when the rack comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bench.states import STATES
+
+HEAD = (
+    "state",
+    "arm",
+    "acked of intended",
+    "acked in settled outage",
+    "first refusal after fault",
+    "first ack after heal",
+    "what it did",
+)
+NONE = "\N{EN DASH}"
+UNKNOWN, NEVER, NOT_STOPPED = "unknown", "none seen", "did not stop"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an arm did in a state.
+
+    Attributes:
+        state: in words.
+        arm: id.
+        label: of the arm.
+        intended: records that were meant to be sent.
+        acked: of those, acknowledged.
+        settled_intended: in the settled outage; None in a state without a fault in it.
+        settled_acked: of those, acknowledged in it.
+        first_refusal_s: from the fault to the probe's first refusal; None if there was none, or no fault.
+        first_ack_s: from the beginning of the heal to the load's first acknowledgement; likewise.
+        proved: whether the fault is proved, so that times count from something; None in a state without one.
+        did: in words.
+    """
+
+    state: str
+    arm: str
+    label: str
+    intended: int
+    acked: int
+    settled_intended: int | None
+    settled_acked: int | None
+    first_refusal_s: float | None
+    first_ack_s: float | None
+    proved: bool | None
+    did: str
+
+    @property
+    def row(self) -> list[str]:
+        """In the columns of ``HEAD``."""
+        return [
+            self.state,
+            self.label,
+            share(self.acked, self.intended),
+            NONE if self.settled_intended is None else share(self.settled_acked or 0, self.settled_intended),
+            self._time(self.first_refusal_s),
+            # to one that went on the heal is nothing
+            NOT_STOPPED if self.proved and self.did.startswith("went on") else self._time(self.first_ack_s),
+            self.did,
+        ]
+
+    def _time(self, value: float | None) -> str:
+        if self.proved is None:
+            return NONE
+        if not self.proved:
+            return UNKNOWN
+        return NEVER if value is None else f"{value:.1f} s"
+
+
+def share(part: int, whole: int) -> str:
+    """``99.95 % (1,999 of 2,000)``; never rounded up to all."""
+    if not whole:
+        return NONE
+    percent = 100 * part / whole
+    text = f"{percent:.2f}".rstrip("0").rstrip(".")
+    if part < whole and text == "100":
+        text = "99.99"
+    return f"{text} % ({part:,} of {whole:,})"
+
+
+def of(result: Mapping[str, Any]) -> list[Outcome]:
+    """All outcomes of a result: the outage's topics first, then each cell's arms."""
+    return [*_of_outage(result["outage"] or {}), *(one for cell in result["cells"] for one in _of_cell(cell))]
+
+
+def _of_outage(outage: Mapping[str, Any]) -> list[Outcome]:
+    return [
+        Outcome(
+            state=f"rack {outage['rack']} away and back",
+            arm=topic["arm"],
+            label=topic["label"],
+            intended=topic.get("intended", 0),
+            acked=topic.get("acked", 0),
+            settled_intended=topic.get("settled_intended", 0),
+            settled_acked=topic.get("settled_acked", 0),
+            first_refusal_s=topic["probe"]["first_refusal_after_s"],
+            first_ack_s=topic.get("first_ack_after_heal_s"),
+            proved=bool(outage["proved"]),
+            did=topic["behaviour"],
+        )
+        for topic in outage.get("topics", ())
+    ]
+
+
+def _of_cell(cell: Mapping[str, Any]) -> list[Outcome]:
+    """A refusing arm got no load, since none of it would have been taken: what a probe was told stands there."""
+    return [
+        Outcome(
+            state=f"{cell['cell']}: {STATES[cell['state']].text}",
+            arm=arm["arm"],
+            label=arm["label"],
+            intended=arm["intended"],
+            acked=arm["acked"],
+            settled_intended=None,
+            settled_acked=None,
+            first_refusal_s=None,
+            first_ack_s=None,
+            proved=None,
+            did=f"was refused: {arm['refused_with']}" if arm["refused"] else "went on",
+        )
+        for arm in cell["arms"]
+    ]

@@ -1,0 +1,140 @@
+"""A made-up result, by the functions that make a real one but without Spark: two cells and an outage."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+
+from bench import analyse, availability, scenarios, verdict
+from bench.comparisons import Measured, compare, family_size
+from bench.endtoend import KINDS
+from bench.plan import Cell
+from bench.quantiles import Counts
+from bench.results import SCHEMA_VERSION
+from pyhooks.stats import BINS_PER_E
+
+FULL = scenarios.load("full")
+FULL = dataclasses.replace(FULL, latency=dataclasses.replace(FULL.latency, resamples=500))
+QUICK = scenarios.load("quick")
+PER_BLOCK = 1200
+MEDIAN_MS = {"A": 3.0, "A'": 3.0, "B": 3.6, "C": 3.0}
+GATE = "NotEnoughRacksException"
+
+
+def _cell(name: str, random: np.random.Generator) -> tuple[Cell, Measured]:
+    cell = next(one for one in FULL.cells if one.id == name)
+    cell = dataclasses.replace(cell, scenario=dataclasses.replace(FULL, latency=FULL.latency))
+    refusing, plan = cell.refusing, FULL.latency
+    rounds: list[dict[str, Any]] = []
+    summary: dict[str, dict[str, Any]] = {}
+    for arm in FULL.latency_arms:
+        if arm.id in refusing:
+            summary[arm.id] = analyse._refusing(cell, arm, "NotEnoughReplicasException")
+            continue
+        blocks: dict[int, Counts] = {}
+        pooled = []
+        for block in range(plan.blocks):
+            level = np.random.default_rng(block).normal(0, 0.1)
+            took_ms = MEDIAN_MS[arm.id] * np.exp(random.normal(level, 0.35, PER_BLOCK))
+            bins, counts = np.unique(np.floor(np.log(took_ms * 1000) * BINS_PER_E).astype(np.int64), return_counts=True)
+            blocks[block] = Counts(bins, counts)
+            pooled.append(took_ms)
+            p50, p99 = np.quantile(took_ms, [0.5, 0.99])
+            rounds.append({"block": block, "arm": arm.id, "n": PER_BLOCK, "p50_ms": float(p50), "p99_ms": float(p99)})
+        took = np.concatenate(pooled)
+        quantiles = {q: float(np.quantile(took, q)) for q in (*plan.quantiles, 1.0)}
+        counted = {"intended": took.size, "acked": took.size, "failed": 0, "unknown": 0}
+        late = {0.5: 0.1, 0.99: 0.9, 1.0: 4.0}
+        key = (cell.id, arm.id)
+        found = {"latency": {key: quantiles}, "client": {key: quantiles}, "late": {key: late}}
+        summary[arm.id] = analyse._arm(cell, arm, counted, found, None) | {"curve": analyse._curve(blocks, FULL)}
+    return cell, Measured(cell, rounds, summary)
+
+
+def _outage() -> dict[str, Any]:
+    plan = QUICK.outage
+    assert plan is not None
+    topics = []
+    for arm in QUICK.outage_arms:
+        refuses = arm.id == "D"
+        series = []
+        for second in range(round(plan.total_s)):
+            away = 20 <= second < 41 if refuses else 11 <= second < 20
+            burst = {41: 21, 20: 9}.get(second, 1) if refuses or second == 20 else 1
+            acked = 0 if away or 11 <= second < 20 else round(plan.rate_per_s * burst)
+            series.append({"s": second, "intended": plan.rate_per_s, "acked": acked})
+        racks = [{"at_s": 0.0, "leader": 1, "isr": list(arm.replicas), "racks": ["a", "b", "c"]}]
+        racks.append({"at_s": 19.5, "leader": 1, "isr": [1, 2], "racks": ["a"] if arm.id in "DE" else ["a", "c"]})
+        racks.append({"at_s": 42.0, "leader": 1, "isr": list(arm.replicas), "racks": ["a", "b", "c"]})
+        refused_at = [20 + 0.5 * n for n in range(42)] if refuses else []
+        topics.append(
+            {
+                "arm": arm.id, "label": arm.label, "topic": arm.topic, "window_s": [21.5, 40.0], "left_after_s": 9.5,
+                "back_after_s": 2.0, "fewest_racks": 1 if arm.id in "DE" else 2, "isr": racks, "looked_until_s": 63.0,
+                "intended": 2440, "acked": 2440, "failed": 0, "unknown": 0, "settled_intended": 740,
+                "settled_acked": 0 if refuses else 740, "acked_only_after_heal": 840 if refuses else 0,
+                "acked_while_away": 0 if refuses else 840, "acked_share": 1.0, "settled_share": 0.0 if refuses else 1.0,
+                "first_ack_after_heal_s": 1.6 if refuses else 0.02,
+                "sent_under_fault_ms": {"p50": 9000.0 if refuses else 4.0, "p99": 30_000.0, "max": 31_000.0},
+                "probe": {
+                    "attempts": 128, "acked": 86 if refuses else 128, "refused": len(refused_at), "other": 0,
+                    "exceptions": {GATE: len(refused_at)} if refuses else {}, "settled_attempts": 37,
+                    "settled_acked": 0 if refuses else 37, "settled_refused": 37 if refuses else 0,
+                    "refused_at_s": refused_at, "first_refusal_after_s": 9.9 if refuses else None,
+                    "message": "the ISR is in racks {a}, 1 of 2" if refuses else None,
+                },
+                "series": series,
+            }
+        )  # fmt: skip
+    found = {
+        "rack": plan.rack, "proved": True, "inject_s": 10.0, "heal_s": 40.0, "healed_s": 44.0, "length_s": plan.total_s,
+        "rate_per_s": plan.rate_per_s, "probe_rate_per_s": plan.probe_rate_per_s, "settle_s": plan.settle_s,
+        "went_on_share": plan.went_on_share, "topics": topics,
+    }  # fmt: skip
+    availability.decide(found)
+    return found
+
+
+def made_up() -> dict[str, Any]:
+    """The result: B is slower by a fifth when healthy; with an ISR of two in two racks A and A' refuse."""
+    random = np.random.default_rng(12)
+    run = [_cell(name, random) for name in ("healthy", "isr-2-in-2")]
+    family = family_size([cell for cell, _ in run])
+    numbers = [
+        analyse._numbers(one, rows, family)
+        for (_, one), rows in zip(run, compare([one for _, one in run]), strict=True)
+    ]
+    seen = {"rate_per_s": 500.0, "isr": [1, 3], "isr_racks": ["a", "b"], "slow": []}
+    scenario = dataclasses.replace(FULL, cells=tuple(cell for cell, _ in run))
+    usage = [{"kind": "brokers", "processes": 5, "cpus": 0.5, "rss_mb_max": 1500.0}]
+    topic = {"topic": "t", "acked": 9000, "read": 9000, "not_acked_but_there": 3, "of_others": 7}
+    whole: dict[str, Any] = {
+        "schema": SCHEMA_VERSION,
+        "cells": [one | {"seen": seen, "thrown_away": []} for one in numbers],
+        "outage": _outage(),
+        "end_to_end": {
+            "run_id": "made-up", "kinds": {kind: {"count": 0, "examples": []} for kind in KINDS}, "topics": [topic],
+            "acked": 9000, "read": 9000, "unread": 0,
+        },
+        "notes": [],
+        "usage": {"healthy": usage, "outage": usage},
+        "manifest": {
+            "run_id": "made-up",
+            "command": "rackgate bench run --scenario full",
+            "conditions": {"build": "b"},
+            "machine": {"kernel": "6.1", "cpu": "a CPU", "cpus": 2, "memory_gib": 24.0},
+            "versions": {"kafka": "4.3.1", "spark": "4.2.0"},
+            "links": {"a-b": "netem"},
+            "distribution": {"patch_hash": "abc123"},
+            "round_trips": {"idle": [{"source": "clients", "target": "broker-1", "p50_ms": 1.1, "p99_ms": 1.9}]},
+            "rates": {},
+            "scenario": scenario.as_json(),
+            "took_s": {"whole": 200.0},
+        },
+    }  # fmt: skip
+    whole["cells"][0]["thrown_away"] = [{"block": 3, "session": 1, "why": "broker-4 is not slow"}]
+    whole["verdicts"] = verdict.sentences(whole)
+    return dict(json.loads(json.dumps(whole)))

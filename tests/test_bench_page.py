@@ -1,0 +1,154 @@
+"""The page in a browser, as a reader has it: at a desk, on a phone, in the dark, on paper."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench_results import made_up
+
+from bench import figures, outcomes, report, table
+from pyhooks import browser, pictures
+from pyhooks.browser import Page
+from pyhooks.errors import RackgateError
+
+PHONE = 390
+# Of each picture the drawing that the page shows: its width, and whether anything is drawn in it.
+SHOWN = """[...document.querySelectorAll('figure')].map(figure => {
+  const drawn = [...figure.querySelectorAll('svg')].filter(svg => svg.getBoundingClientRect().width > 0);
+  return [figure.id, drawn.length, ...(drawn.length ? [drawn[0].getBoundingClientRect().width,
+    drawn[0].querySelectorAll('path').length] : [0, 0])];
+})"""
+NATURAL = """Promise.all(NAMES.map(name => new Promise(done => {
+  const image = new Image(); image.onload = image.onerror = () => done([name, image.naturalWidth]); image.src = name;
+})))"""
+
+
+@pytest.fixture(scope="module")
+def result() -> dict[str, Any]:
+    return made_up()
+
+
+@pytest.fixture(scope="module")
+def out(result: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    report.render(result, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with browser.opened() as one:
+        yield one
+
+
+def size(png: Path) -> tuple[int, int]:
+    width, height = struct.unpack(">II", png.read_bytes()[16:24])
+    return width, height
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (PHONE, False), (PHONE, True)])
+def test_the_page_shows_every_picture_without_an_error_and_without_scrolling_sideways(
+    page: Page, out: Path, result: dict[str, Any], width: int, dark: bool
+) -> None:
+    page.visit(out / "index.html", width=width, dark=dark)
+    assert page.errors == []
+    shown = page.evaluate(SHOWN)
+    assert {name for name, *_ in shown} == {f"picture-{name}" for name in figures.pictures(result)}
+    for name, drawings, wide, paths in shown:
+        assert drawings == 1, f"{name}: {drawings} of its widths are shown"
+        assert wide > 0.8 * min(width - 32, 1024 - 32), name
+        assert paths > 10, name
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") is not dark
+    # texts are no smaller than can be read on a phone
+    assert page.evaluate("Math.min(...[...document.querySelectorAll('p, td, li')].map(one =>"
+                         " parseFloat(getComputedStyle(one).fontSize)))") >= 12  # fmt: skip
+
+
+def test_the_pictures_beside_it_are_images_that_a_browser_draws(page: Page, out: Path, result: dict[str, Any]) -> None:
+    page.visit(out / "index.html")
+    names = [f"{name}.{kind}" for name in figures.pictures(result) for kind in ("png", "svg")]
+    assert {path.name for path in out.iterdir()} == {*names, "index.html", "table.md"}
+    loaded = page.evaluate(NATURAL.replace("NAMES", json.dumps(names)))
+    assert [name for name, _ in loaded] == names
+    assert all(width > 0 for _, width in loaded), loaded
+
+
+def test_screenshots_and_print(page: Page, out: Path, tmp_path: Path) -> None:
+    page.visit(out / "index.html", width=PHONE)
+    wide, high = size(page.screenshot(tmp_path / "phone.png"))
+    assert wide == 2 * PHONE
+    assert high > 2 * wide
+    page.visit(out / "index.html", dark=True)
+    dark = page.screenshot(tmp_path / "dark.png", "document.querySelector('#picture-timeline')")
+    assert size(dark)[0] > 600
+    with pytest.raises(RackgateError, match="the page does not show it"):
+        page.screenshot(tmp_path / "none.png", "document.querySelector('#nothing')")
+    printed = page.pdf(tmp_path / "page.pdf").read_bytes()
+    assert printed.startswith(b"%PDF-")
+    assert printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") + printed.count(b"/Type/Page") >= 3
+
+
+def test_a_page_s_errors_are_seen(page: Page, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.html"
+    broken.write_text(
+        "<!doctype html><title>x</title><img src='http://elsewhere.invalid/x.png'>"
+        "<script>console.error('told'); console.log('no error'); nothing()</script>",
+        encoding="utf-8",
+    )
+    page.visit(broken)
+    assert len(page.errors) == 3
+    told = " ".join(page.errors)
+    assert all(word in told for word in ("told", "nothing is not defined", "elsewhere.invalid"))
+    assert page.evaluate("1 + 1") == 2
+    with pytest.raises(RackgateError, match=r"script failed: .*missing"):
+        page.evaluate("missing()")
+    with pytest.raises(RackgateError, match="ERR_FILE_NOT_FOUND"):
+        page.visit(tmp_path / "absent.html")
+
+
+def test_a_browser_that_ends_is_told() -> None:
+    with pytest.raises(RackgateError, match="the browser ended"), browser.opened("false"):
+        pytest.fail("there is no browser")
+
+
+def test_the_availability_of_each_arm_and_state_is_on_the_page_and_in_the_table(
+    page: Page, out: Path, result: dict[str, Any]
+) -> None:
+    page.visit(out / "index.html")
+    script = "[...document.querySelectorAll('#outcomes tr')].map(row => [...row.cells].map(cell => cell.innerText))"
+    head, *rows = page.evaluate(script)
+    found = outcomes.of(result)
+    assert [word.strip() for word in head] == list(outcomes.HEAD)
+    assert [[word.strip() for word in row] for row in rows] == [one.row for one in found]
+    assert len(found) == 4 + 2 * 4
+    refused = next(one for one in found if one.arm == "D")
+    assert refused.row[2:] == [
+        "100 % (2,440 of 2,440)", "0 % (0 of 740)", "9.9 s", "1.6 s", "was refused",
+    ]  # fmt: skip
+    assert next(one for one in found if one.arm == "A").row[4:6] == ["none seen", "did not stop"]
+    markdown = table.markdown(result)
+    for one in found:
+        assert "| " + " | ".join(one.row) + " |" in markdown
+
+
+def test_an_unproved_fault_has_no_times_and_nearly_all_is_not_all(result: dict[str, Any]) -> None:
+    other = json.loads(json.dumps(result))
+    other["outage"]["proved"] = False
+    row = outcomes.of(other)[2].row
+    assert row[4:6] == ["unknown", "unknown"]
+    assert outcomes.share(99_999, 100_000) == "99.99 % (99,999 of 100,000)"
+    assert outcomes.share(0, 0) == "\N{EN DASH}"
+    assert outcomes.share(1, 3) == "33.33 % (1 of 3)"
+
+
+def test_arms_have_colours_of_their_own(result: dict[str, Any]) -> None:
+    for palette in (pictures.LIGHT, pictures.DARK, figures.MARKED):
+        found = figures.colours(result, palette)
+        assert len(set(found.values())) == len(found) == 6
