@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LEAD_S = 1.0
 MOST_LEAD_S = 64.0
 EASE = 0.9
-# Of loads that can't be repeated, and must not be late on a busy machine, either.
+# Of loads with a fault in their middle, of which each beginning takes long.
 SURE_LEAD_S = 6.0
 # Spark's way of writing a load's observations after the last record.
 WRITE_S = 60.0
@@ -174,6 +174,27 @@ def driven(spark: SparkSession, history: History, load: Load, path: Path) -> Ite
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     history.note("load", load.name, "info", step="end")
+
+
+def with_lead(lead_s: float, drive: Callable[[float], None]) -> None:
+    """Drives a load, and again with twice the lead as long as its tasks were not ready at the start of its schedule.
+
+    Args:
+        lead_s: the first one, in seconds.
+        drive: drives it with a lead.
+
+    Raises:
+        LateError: it was late though it had ``MOST_LEAD_S``.
+    """
+    while True:
+        try:
+            drive(lead_s)
+        except LateError:
+            if lead_s >= MOST_LEAD_S:
+                raise
+            lead_s = min(2 * lead_s, MOST_LEAD_S)
+        else:
+            return
 
 
 def raise_failure(done: Future[None]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from bench import analyse, availability, cells, pacing, results, scenarios, verdict
-from bench.driving import SURE_LEAD_S, Session, pause_until
+from bench.driving import SURE_LEAD_S, Session, pause_until, with_lead
 from bench.machine import Sampler
 from bench.plan import OutagePlan, Scenario
 from bench.progress import Steps, clock
@@ -162,15 +162,20 @@ def warm(spark: SparkSession, tasks: int) -> None:
 
 
 def outage_phase(this: Session, racks: dict[int, str], plan: OutagePlan) -> None:
-    """Drives the outage phase: load, probe and ISR watch side by side, the fault in the middle; keeps its outcome."""
+    """Drives the outage phase: load, probes and ISR watch side by side, the fault in the middle; keeps its outcome."""
+    topics.create(this.admin, [spec(arm) for arm in this.scenario.outage_arms])
+    with_lead(SURE_LEAD_S, lambda lead_s: _outage(this, racks, plan, lead_s))
+
+
+def _outage(this: Session, racks: dict[int, str], plan: OutagePlan, lead_s: float) -> None:
     from bench import endtoend
 
     arms = this.scenario.outage_arms
     names = [arm.topic for arm in arms]
-    topics.create(this.admin, [spec(arm) for arm in arms])
     survivors = this.target.survivors(plan.rack)
-    start_ns = time.monotonic_ns() + round(SURE_LEAD_S * NS)
-    load = this.load(OUTAGE, pacing.outage_slots(plan, arms), start_ns)
+    start_ns = time.monotonic_ns() + round(lead_s * NS)
+    # A record of a load that was given up must not be taken for one of the load that stands for it.
+    load = this.load(f"{OUTAGE}-{start_ns // 1_000_000}", pacing.outage_slots(plan, arms), start_ns)
     path = this.store.unfinished(load.name)
     notes: list[str] = []
     watch = watched(survivors, names, racks, this.history, interval_s=plan.isr_poll_s)

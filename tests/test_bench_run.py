@@ -44,6 +44,33 @@ def test_a_load_that_was_late_is_told_from_one_that_failed() -> None:
     driving.raise_failure(ended(None))
 
 
+def test_a_load_with_a_fault_that_was_late_is_begun_again_with_more_time() -> None:
+    tried: list[float] = []
+
+    def drive(lead_s: float) -> None:
+        tried.append(lead_s)
+        if lead_s < 20:
+            raise driving.LateError("late")
+
+    driving.with_lead(6.0, drive)
+    assert tried == [6.0, 12.0, 24.0]
+
+    def never(lead_s: float) -> None:
+        tried.append(lead_s)
+        raise driving.LateError("late")
+
+    tried.clear()
+    with pytest.raises(driving.LateError):
+        driving.with_lead(40.0, never)
+    assert tried == [40.0, driving.MOST_LEAD_S]
+
+    def broken(_: float) -> None:
+        raise RackgateError("another fault")
+
+    with pytest.raises(RackgateError, match="another fault"):
+        driving.with_lead(6.0, broken)
+
+
 def test_without_a_terminal_each_step_is_one_line_with_an_estimate() -> None:
     text = io.StringIO()
     steps = Steps({"first": 60.0, "second": 30.0}, Console(file=text))
