@@ -79,14 +79,13 @@ class Outcome:
 
 
 def share(part: int, whole: int) -> str:
-    """``99.95 % (1,999 of 2,000)``; never rounded up to all."""
+    """``99.95 % of 2,000``; what is rounded is neither all nor none."""
     if not whole:
         return NONE
-    percent = 100 * part / whole
-    text = f"{percent:.2f}".rstrip("0").rstrip(".")
-    if part < whole and text == "100":
-        text = "99.99"
-    return f"{text} % ({part:,} of {whole:,})"
+    if part in (0, whole):
+        return f"{'all' if part else 'none'} of {whole:,}"
+    percent = min(99.99, max(0.01, 100 * part / whole))
+    return f"{percent:.2f} % of {whole:,}"
 
 
 def of(result: Mapping[str, Any]) -> list[Outcome]:

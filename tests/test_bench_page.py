@@ -130,7 +130,7 @@ def test_the_availability_of_each_arm_and_state_is_on_the_page_and_in_the_table(
     assert len(found) == 4 + 2 * 4
     refused = next(one for one in found if one.arm == "D")
     assert refused.row[2:] == [
-        "100 % (2,440 of 2,440)", "0 % (0 of 740)", "9.9 s", "1.6 s", "was refused",
+        "all of 2,440", "none of 740", "9.9 s", "1.6 s", "was refused",
     ]  # fmt: skip
     assert next(one for one in found if one.arm == "A").row[4:6] == ["none seen", "did not stop"]
     markdown = table.markdown(result)
@@ -143,9 +143,10 @@ def test_an_unproved_fault_has_no_times_and_nearly_all_is_not_all(result: dict[s
     other["outage"]["proved"] = False
     row = outcomes.of(other)[2].row
     assert row[4:6] == ["unknown", "unknown"]
-    assert outcomes.share(99_999, 100_000) == "99.99 % (99,999 of 100,000)"
+    assert outcomes.share(99_999, 100_000) == "99.99 % of 100,000"
+    assert outcomes.share(1, 100_000) == "0.01 % of 100,000"
     assert outcomes.share(0, 0) == "\N{EN DASH}"
-    assert outcomes.share(1, 3) == "33.33 % (1 of 3)"
+    assert outcomes.share(1, 3) == "33.33 % of 3"
 
 
 def test_arms_have_colours_of_their_own(result: dict[str, Any]) -> None:
