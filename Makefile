@@ -21,6 +21,7 @@ help:
 	@echo "make system  all system tests, two labs at a time (bar: 40 minutes), and out/system/index.html"
 	@echo "make system-smoke  three of them (4 to 8 minutes); system-long: many seeds (hours); system-load: 10,000 partitions"
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
+	@echo "make readme-pictures RESULT=out/bench/results.json   the README's pictures of a run, which is kept beside them"
 	@echo "make check   ruff, mypy --strict, the patch series, the claims about the KIP"
 	@echo "make build   the patched Kafka alone"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
@@ -52,6 +53,11 @@ bench-tail: $(VENV)/ready
 .PHONY: bench-outages
 bench-outages: $(VENV)/ready
 	@exec $(BIN)/rackgate bench outages
+
+# The README's pictures, from the stored result, or from RESULT, which is stored then.
+.PHONY: readme-pictures
+readme-pictures: $(VENV)/ready
+	@exec $(BIN)/python -m bench.readme $(if $(RESULT),--result $(RESULT))
 
 # The analysis alone, on made-up observations, 5 and 50 million; needs no cluster.
 .PHONY: bench-speed

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from bench_results import made_up
 
-from bench import figures, outcomes, report, table
+from bench import figures, outcomes, readme, report, table
 from pyhooks import browser, pictures
 from pyhooks.browser import Page
 from pyhooks.errors import RackgateError
@@ -153,3 +153,24 @@ def test_arms_have_colours_of_their_own(result: dict[str, Any]) -> None:
     for palette in (pictures.LIGHT, pictures.DARK, figures.MARKED):
         found = figures.colours(result, palette)
         assert len(set(found.values())) == len(found) == 6
+
+
+def test_the_readme_s_pictures_are_made_from_a_result_and_say_from_which(
+    result: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = tmp_path / "results.json"
+    stored.write_text(json.dumps(result), encoding="utf-8")
+    assert readme.main(["--result", str(stored), "--out", str(tmp_path / "out")]) == 0
+    made = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert [picture.name for picture in made] == [readme.OUTAGE, readme.PAGE]
+    kept = tmp_path / "out" / "bench" / "results.json"
+    assert kept.read_bytes() == stored.read_bytes()
+    for picture in made:
+        assert readme.source_of(picture) == readme.digest(kept)
+        assert min(size(picture)) > 200
+    # again from what was kept, as "make readme-pictures" does it
+    assert readme.main(["--result", str(kept), "--out", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    stored.write_text(json.dumps(result | {"outage": None}), encoding="utf-8")
+    assert readme.main(["--result", str(stored), "--out", str(tmp_path / "out")]) == 2
+    assert "has no outage to show" in capsys.readouterr().err

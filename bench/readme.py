@@ -1,0 +1,92 @@
+"""``python -m bench.readme``: the README's pictures of the benchmark, made from a result that is kept beside them."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from bench import report
+from pyhooks import browser, paths
+from pyhooks.errors import RackgateError
+
+EVIDENCE = paths.REPO / "kip" / "evidence"
+STORED = EVIDENCE / "bench" / "results.json"
+OUTAGE, PAGE = "outage.png", "bench-page.png"
+# By which a picture tells of which result it is.
+SOURCE = "Source"
+WIDTH = 1024
+# The page's head and its verdicts in words.
+HEAD = "document.querySelector('.verdicts')"
+
+
+def digest(result: Path) -> str:
+    """SHA-256 of a result."""
+    return f"sha256:{hashlib.sha256(result.read_bytes()).hexdigest()}"
+
+
+def source_of(picture: Path) -> str:
+    """Of which result a picture is; empty if it does not say so."""
+    with Image.open(picture) as image:
+        return str(image.info.get(SOURCE, ""))
+
+
+def pictures(result: Path, out: Path) -> list[Path]:
+    """Makes the pictures: the outage's timeline, and the page's verdicts as a browser shows them; keeps the result.
+
+    Args:
+        result: ``results.json``.
+        out: folder for the pictures, and in it ``bench`` for the result.
+
+    Raises:
+        RackgateError: there is no such result, it has no outage, or there is no browser.
+    """
+    stored = report.load(result)
+    if not stored["outage"]:
+        raise RackgateError(f"{result}: has no outage to show; 'rackgate bench run' with the scenario quick has one")
+    kept = out / STORED.relative_to(EVIDENCE)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    if not (kept.exists() and kept.samefile(result)):
+        shutil.copyfile(result, kept)
+    with tempfile.TemporaryDirectory(prefix="rackgate-readme-") as name, browser.opened() as page:
+        folder = Path(name)
+        index = report.render(stored, folder)
+        page.visit(index, width=WIDTH)
+        if page.errors:
+            raise RackgateError(f"{index.name}: {'; '.join(page.errors)}")
+        made = {OUTAGE: folder / "timeline.png", PAGE: page.screenshot(folder / PAGE, HEAD)}
+        return [_signed(drawn, out / file, digest(kept)) for file, drawn in made.items()]
+
+
+def _signed(drawn: Path, target: Path, source: str) -> Path:
+    text = PngInfo()
+    text.add_text(SOURCE, source)
+    with Image.open(drawn) as image:
+        image.save(target, pnginfo=text, optimize=True)
+    return target
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m bench.readme", description=__doc__)
+    parser.add_argument("--result", type=Path, default=STORED, help="results.json [default: the stored one]")
+    parser.add_argument("--out", type=Path, default=EVIDENCE, help="folder for pictures and result")
+    asked = parser.parse_args(arguments)
+    try:
+        for picture in pictures(asked.result, asked.out):
+            print(picture)  # noqa: T201 - what it made
+    except RackgateError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
