@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from pyhooks.errors import RackgateError
@@ -37,7 +38,10 @@ def replay_command(
     Exit status: 0 no stretch contradicts and some agree, 1 one contradicts, 2 a file is no history, or nothing in them
     could be compared.
     """
-    found = {path: _replayed(path) for path in dict.fromkeys(histories)}
+    err = Console(stderr=True)
+    files = list(dict.fromkeys(histories))
+    told_of = track(files, description="replaying", console=err, transient=True, disable=not err.is_terminal)
+    found = {path: _replayed(path) for path in told_of}
     everything = [one for own in found.values() for one in own]
     total = {verdict: sum(one.verdict == verdict for one in everything) for verdict in (AGREES, CONTRADICTS, UNKNOWN)}
     if as_json:
@@ -89,5 +93,5 @@ def _show(found: Mapping[Path, tuple[Stretch, ...]], total: Mapping[str, int]) -
             if one.verdict == CONTRADICTS:
                 where = f"{path.stem}: {one.topic}-{one.partition}, {one.from_s:.1f} to {one.to_s:.1f} s"
                 console.print(f"{where}: {one.says}, and {one.because}", soft_wrap=True)
-    words = ", ".join(f"{number} {verdict}" for verdict, number in total.items())
+    words = f"{total[AGREES]} agree, {total[CONTRADICTS]} contradict, {total[UNKNOWN]} unknown"
     console.print(f"{sum(total.values())} stretches: {words}", soft_wrap=True)
