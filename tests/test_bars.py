@@ -87,7 +87,8 @@ def test_the_pacer_is_measured_with_a_real_client_on_one_core() -> None:
     assert os.sched_getaffinity(0) == before
     assert found["records"] == 500
     assert 0 <= found["late_ms"]["p50"] <= found["late_ms"]["p99"] <= found["late_ms"]["max"]
-    assert found["held_per_s"] == pytest.approx(500, rel=0.5)
+    # on a busy machine less, and never more: the last record is due a step before the end
+    assert 0 < found["held_per_s"] <= 500 * 500 / 499 + 1e-6
     with pytest.raises(RackgateError, match="--core 4096: this process may use"):
         pace.measure(4096, rate_per_s=500, seconds=1.0)
 
