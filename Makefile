@@ -16,6 +16,7 @@ help:
 	@echo "make bench-full   twelve cells of state, link, load and client (about an hour; goes on where it was interrupted)"
 	@echo "make bench-tail   the 99th percentile on nearby links (half an hour; likewise)"
 	@echo "make bench-outages racks killed, cut off and destroyed, several times each: what each arm acknowledges (ten minutes)"
+	@echo "make bench-existing  tries the benchmark on a cluster that is there, with two Spark workers as load hosts (minutes)"
 	@echo "make bench-speed  how fast its analysis is, on 5 and 50 million made-up observations"
 	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest on the overlay, a few system tests"
 	@echo "make system  all system tests, two labs at a time (bar: 40 minutes), and out/system/index.html"
@@ -58,6 +59,11 @@ bench-outages: $(VENV)/ready
 .PHONY: readme-pictures
 readme-pictures: $(VENV)/ready
 	@exec $(BIN)/python -m bench.readme $(if $(RESULT),--result $(RESULT))
+
+# A cluster that is there already: three brokers with SASL, a Spark master and two workers, all on loopback.
+.PHONY: bench-existing
+bench-existing: build
+	@exec $(BIN)/pytest -s -m long tests/test_bench_existing_live.py
 
 # The analysis alone, on made-up observations, 5 and 50 million; needs no cluster.
 .PHONY: bench-speed

@@ -65,7 +65,8 @@ def _ramp(this: Session, cell: Cell) -> dict[str, Any]:
     ramp, arm = cell.scenario.ramp, cell.scenario.role("baseline")
     if ramp is None:
         raise RackgateError(f"cell {cell.id}: the plan has no ramp")
-    (spec, *_) = topics.of_cell(replace(cell, id=f"ramp-{cell.id}"), this.number)
+    (spec, *_) = topics.of_cell(replace(cell, id=f"ramp-{cell.id}"), this.number, this.prefix)
+    this.announce([spec.name])
     cluster_topics.create(this.admin, [spec])
     topics.require(this.admin, {arm.id: spec.name}, [arm], this.known)
     steps: list[sustain.Step] = []
@@ -73,7 +74,7 @@ def _ramp(this: Session, cell: Cell) -> dict[str, Any]:
         this.steps.tell(f"{cell.id}: does the lab sustain {rate_per_s:g} records/s?")
         slot = pacing.steady_slot(arm.id, spec.name, rate_per_s=rate_per_s, seconds=ramp.step_s)
         _, path = this.drive(f"ramp-{cell.id}-{rate_per_s:g}", (slot,), cell=cell)
-        steps.append(sustain.step_of(rate_per_s, this.spark.read.parquet(str(path)).toPandas()))
+        steps.append(sustain.step_of(rate_per_s, this.observed([path]).toPandas()))
         shutil.rmtree(path)
         if not sustain.keeps_up(steps[-1], steps[0], ramp):
             break
@@ -88,9 +89,10 @@ def measure(this: Session, cell: Cell) -> None:
         RackgateError: the cell's state was not reached or kept, every arm refuses, or a load failed.
     """
     rate_per_s = rate_of(this, cell)
-    specs = topics.of_cell(cell, this.number)
+    specs = topics.of_cell(cell, this.number, this.prefix)
     names = [spec.name for spec in specs]
     arms = cell.scenario.latency_arms
+    this.announce(names)
     cluster_topics.create(this.admin, specs)
     topics.require(this.admin, pacing.rotated(arms, names, 0), arms, this.known)
     reached = cell.reached
@@ -142,7 +144,7 @@ def _probed(this: Session, cell: Cell, names: Sequence[str], bootstrap: str) -> 
     arms = cell.scenario.latency_arms
     on = pacing.rotated(arms, names, 0)
     topics.require(this.admin, on, arms, this.known)
-    said = probing.answers(bootstrap, names)
+    said = probing.answers(bootstrap, names, this.target.security.java)
     return {arm.id: said[on[arm.id]] for arm in arms if said[on[arm.id]]}
 
 
@@ -235,13 +237,13 @@ def _contrary(this: Session, cell: Cell, names: Sequence[str]) -> str:
 
 def _read_back(this: Session, cell: Cell, names: list[str]) -> dict[str, Any] | None:
     """Acked records of this session's blocks against the topics; None if it measured none."""
-    paths = [str(path) for path in this.store.kept(cell.id, this.number).values()]
+    paths = list(this.store.kept(cell.id, this.number).values())
     warm = this.store.raw / cell.id / f"{WARM_UP}.{this.number}"
-    paths += [str(warm)] if warm.exists() else []
+    paths += [warm] if warm.exists() else []
     # What was acknowledged in a block that does not count must not be lost either.
-    paths += [str(path) for path in this.store.thrown_away(cell.id, this.number)]
+    paths += this.store.thrown_away(cell.id, this.number)
     if not paths:
         return None
     this.steps.tell(f"{cell.id}: records read back")
-    raw = this.spark.read.parquet(*paths)
-    return endtoend.check(raw, endtoend.read_back(this.spark, this.target.bootstrap, names), this.store.run_id)
+    log = endtoend.read_back(this.spark, this.target.bootstrap, names, this.target.security.spark)
+    return endtoend.check(this.observed(paths), log, this.store.run_id)

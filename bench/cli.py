@@ -8,9 +8,10 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from bench import outagescli, pace, scenarios, sidebyside
 from bench.plan import Scenario
@@ -19,31 +20,162 @@ from pyhooks import bars, paths
 from pyhooks.build.distribution import Distribution
 from pyhooks.errors import RackgateError
 
-bench_app = typer.Typer(no_args_is_help=True, help="Measure what the gate costs and what it buys.")
-bench_app.command("outages", epilog=outagescli.EPILOG)(outagescli.outages_command)
 
-DEFAULT_OUT = paths.OUT / "bench"
+class RunByDefault(TyperGroup):
+    """``rackgate bench --bootstrap …`` is ``rackgate bench run --bootstrap …``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See click: options that are not the group's own are those of ``run``."""
+        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+bench_app = typer.Typer(
+    no_args_is_help=True,
+    cls=RunByDefault,
+    help="Measure what the gate costs and what it buys.",
+    epilog="Examples: rackgate bench run · rackgate bench --bootstrap kafka1:9092 --master spark://host:7077",
+)
+
+DEFAULT_OUT, EXISTING_OUT = paths.OUT / "bench", paths.OUT / "bench-existing"
+DEFAULT_SCENARIO, EXISTING_SCENARIO = "quick", "existing"
 SPEED_OUT = paths.OUT / "bench-speed"
 
 
 @bench_app.command(
     "run",
     epilog="Examples: rackgate bench run · rackgate bench run --scenario full --out out/bench-full ·"
-    " rackgate bench run --master 'local[4]' --out out/bench-4",
+    " rackgate bench run --master 'local[4]' --out out/bench-4 · rackgate bench run --bootstrap kafka1:9092"
+    " --command-config client.properties --master spark://host:7077",
 )
 def run_command(
-    scenario: Annotated[str, typer.Option(help="A table of bench/scenarios.toml.")] = "quick",
+    scenario: Annotated[
+        str | None, typer.Option(help="A table of bench/scenarios.toml [default: quick; existing with --bootstrap].")
+    ] = None,
     scenario_file: Annotated[Path, typer.Option(help="Another file with plans.")] = scenarios.SHIPPED,
-    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[2]",
+    master: Annotated[str, typer.Option(help="Spark's master: local[2], spark://host:7077 and so on.")] = "local[2]",
     topology: Annotated[str | None, typer.Option(help="A topology other than the scenario's.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for report and results.")] = DEFAULT_OUT,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for report and results [default: out/bench, out/bench-existing].")
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what an interrupted run has measured.")] = False,
+    bootstrap: Annotated[
+        str, typer.Option(help="Brokers of a cluster that is there already, host:port,host:port.", metavar="ADDR")
+    ] = "",
+    command_config: Annotated[
+        Path | None, typer.Option(help="With --bootstrap: security, as for Kafka's own tools.")
+    ] = None,
+    replicas: Annotated[
+        str, typer.Option(help="With --bootstrap: broker ids of every topic, the leader first [default: by racks].")
+    ] = "",
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="With --bootstrap: Spark tasks that carry the load [default: the plan's].")
+    ] = None,
+    environment: Annotated[
+        Path | None,
+        typer.Option(help="With --bootstrap: a packed Python environment (.tar.gz) for executors without one."),
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(help="With --bootstrap: a setting of Spark, key=value; can be repeated.")
+    ] = None,
 ) -> None:
     """Drives a scenario against the patched Kafka and writes index.html and results.json.
 
-    Outside of a lab this builds what is missing and starts labs of its own; inside one it uses that. A run that was
-    interrupted goes on where it was: finished blocks are kept.
+    Outside of a lab this builds what is missing and starts labs of its own; inside one it uses that. With --bootstrap
+    it drives a cluster that is there already, breaks nothing in it and deletes its topics at the end; executors of the
+    Spark cluster are the load hosts. A run that was interrupted goes on where it was: finished blocks are kept.
     """
+    only_existing = {
+        "--command-config": command_config,
+        "--replicas": replicas,
+        "--tasks": tasks,
+        "--environment": environment,
+        "--conf": conf,
+    }
+    if bootstrap:
+        if topology:
+            raise RackgateError("--topology is of a lab: leave it out with --bootstrap")
+        _existing(
+            scenario or EXISTING_SCENARIO,
+            scenario_file,
+            out or EXISTING_OUT,
+            fresh=fresh,
+            master=master,
+            bootstrap=bootstrap,
+            command_config=command_config,
+            replicas=replicas,
+            tasks=tasks,
+            environment=environment,
+            conf=conf or [],
+        )
+        return
+    if given := [name for name, value in only_existing.items() if value]:
+        raise RackgateError(f"{', '.join(given)}: only with --bootstrap, which says on which cluster")
+    _lab(scenario or DEFAULT_SCENARIO, scenario_file, master, topology, out or DEFAULT_OUT, fresh=fresh)
+
+
+def _existing(
+    scenario: str,
+    scenario_file: Path,
+    out: Path,
+    *,
+    fresh: bool,
+    master: str,
+    bootstrap: str,
+    command_config: Path | None,
+    replicas: str,
+    tasks: int | None,
+    environment: Path | None,
+    conf: list[str],
+) -> None:
+    """A run on a cluster that is there already."""
+    from rich.console import Console
+
+    from bench import existing
+    from bench.run import last_lines
+
+    try:
+        ids = tuple(int(one) for one in replicas.split(",")) if replicas else ()
+    except ValueError as error:
+        raise RackgateError(f"--replicas {replicas}: ids of brokers with commas between them, such as 1,3,5") from error
+    if odd := [one for one in conf if "=" not in one]:
+        raise RackgateError(f"--conf {odd[0]}: key=value is asked for")
+    if environment is not None and not environment.is_file():
+        raise RackgateError(f"--environment {environment}: there is no such file")
+    command = ["rackgate", "bench", "run", "--scenario", scenario, "--bootstrap", bootstrap, "--master", master]
+    command += ["--scenario-file", str(scenario_file)] if scenario_file != scenarios.SHIPPED else []
+    command += ["--command-config", str(command_config)] if command_config else []
+    command += ["--replicas", replicas] if replicas else []
+    command += ["--tasks", str(tasks)] if tasks else []
+    command += ["--environment", str(environment)] if environment else []
+    # values may be secret
+    command += [word for one in conf for word in ("--conf", f"{one.split('=', 1)[0]}=…")]
+    asked = existing.Asked(
+        bootstrap=bootstrap,
+        command_config=command_config,
+        scenario=scenario,
+        scenario_file=scenario_file,
+        master=master,
+        out=out,
+        fresh=fresh,
+        replicas=ids,
+        tasks=tasks,
+        environment=environment,
+        conf=dict(one.split("=", 1) for one in conf),
+        command=shlex.join(command),
+    )
+    console = Console(soft_wrap=True, highlight=False)
+    try:
+        result = existing.measure(asked, console)
+    except KeyboardInterrupt:
+        console.print("interrupted: the run's topics are deleted; the same command goes on with the finished blocks")
+        raise
+    last_lines(result, out.resolve(), lambda line: console.print(line, markup=False))
+
+
+def _lab(scenario: str, scenario_file: Path, master: str, topology: str | None, out: Path, *, fresh: bool) -> None:
+    """A run in labs."""
     from bench.progress import clock
     from bench.run import estimate_s
 
@@ -95,6 +227,7 @@ def _in_labs(store: Store, plan: Scenario, words: list[str]) -> None:
         raise typer.Exit(subprocess.run([*DIES_WITH_PARENT, *words, "--finish"], check=False).returncode)
 
 
+bench_app.command("outages", epilog=outagescli.EPILOG)(outagescli.outages_command)
 bench_app.command("pacer", epilog=pace.EPILOG)(pace.pacer_command)
 bench_app.command("compare", epilog=sidebyside.EPILOG)(sidebyside.compare_command)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from pyhooks.workload.pacing import NS
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 # From asking Spark for a load to its first record: clients must be ready by then. A load that was not is given more.
 LEAD_S = 1.0
@@ -61,6 +61,10 @@ class Session:
         known: what topics ask for.
         round_trips: measured between places: ``idle`` and ``under load``.
         notes: what went wrong and did not end the run.
+        prefix: of the names of its topics.
+        announce: is told of topics before they are made.
+        ahead_ns: how clocks of load hosts stand to this one's, see ``bench.clocks.distances``.
+        carried: executors do not see this host's files: what they observe, and what they are to look at, is carried.
     """
 
     target: Target
@@ -77,6 +81,19 @@ class Session:
     known: dict[str, Requirement] = field(default_factory=dict)
     round_trips: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    prefix: str = ""
+    announce: Callable[[Sequence[str]], None] = lambda _names: None
+    ahead_ns: Mapping[str, int] = field(default_factory=dict)
+    carried: bool = False
+
+    def observed(self, paths: Sequence[Path]) -> DataFrame:
+        """Observations that were kept, for Spark to look at."""
+        if not self.carried:
+            return self.spark.read.parquet(*[str(path) for path in paths])
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        return self.spark.createDataFrame(pa.concat_tables([parquet.read_table(path) for path in paths]))
 
     def load(
         self, name: str, slots: tuple[pacing.Slot, ...], start_ns: int, *, cell: Cell | None = None, bootstrap: str = ""
@@ -92,6 +109,8 @@ class Session:
         """
         setting = (cell or self.scenario.cells[0]).setting
         client = setting.client if cell else "confluent"
+        security = self.target.security
+        own: Mapping[str, str] = security.java if client == "java" else security.librdkafka
         config = self.scenario.java if client == "java" else self.scenario.client
         return Load(
             run_id=self.store.run_id,
@@ -100,18 +119,19 @@ class Session:
             state=cell.state if cell else "outage",
             bootstrap=bootstrap or self.target.bootstrap,
             client=client,
-            config={**config, "linger.ms": setting.linger_ms if cell else 0},
+            config={**config, **own, "linger.ms": setting.linger_ms if cell else 0},
             record_bytes=setting.record_bytes,
             seed=self.scenario.seed,
             flush_s=self.scenario.flush_s,
             tasks=self.scenario.tasks,
             start_ns=start_ns,
             slots=slots,
+            ahead_ns=self.ahead_ns,
         )
 
     def driven(self, load: Load, path: Path) -> AbstractContextManager[Future[None]]:
         """Drives a load while the block runs; see ``driven``."""
-        return driven(self.spark, self.history, load, path)
+        return driven(self.spark, self.history, load, path, carried=self.carried)
 
     def drive(self, name: str, slots: tuple[pacing.Slot, ...], *, cell: Cell, bootstrap: str = "") -> tuple[Load, Path]:
         """Drives a load to its end, anew with more time if its tasks were not ready; returns it and its observations.
@@ -142,7 +162,9 @@ class Session:
 
 
 @contextmanager
-def driven(spark: SparkSession, history: History, load: Load, path: Path) -> Iterator[Future[None]]:
+def driven(
+    spark: SparkSession, history: History, load: Load, path: Path, *, carried: bool = False
+) -> Iterator[Future[None]]:
     """Drives a load while the block runs, and waits, bounded, for its end.
 
     Args:
@@ -150,6 +172,7 @@ def driven(spark: SparkSession, history: History, load: Load, path: Path) -> Ite
         history: where its start and end are noted.
         load: which.
         path: for its observations.
+        carried: executors can't write to it: what they observed is carried here.
 
     Raises:
         LateError: its tasks were not ready in time.
@@ -158,7 +181,7 @@ def driven(spark: SparkSession, history: History, load: Load, path: Path) -> Ite
     history.note("load", load.name, "info", step="start", start_ns=load.start_ns, slots=len(load.slots))
     frame = observations(spark, load)
     pool = ThreadPoolExecutor(1)
-    done = pool.submit(frame.write.parquet, str(path))
+    done = pool.submit(_carry if carried else _write, frame, path)
     end_ns = load.start_ns + pacing.length_ns(load.slots)
     try:
         yield done
@@ -174,6 +197,18 @@ def driven(spark: SparkSession, history: History, load: Load, path: Path) -> Ite
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     history.note("load", load.name, "info", step="end")
+
+
+def _write(frame: DataFrame, path: Path) -> None:
+    frame.write.parquet(str(path))
+
+
+def _carry(frame: DataFrame, path: Path) -> None:
+    from pyarrow import parquet
+
+    table = frame.toArrow()
+    path.mkdir(parents=True)
+    parquet.write_table(table, path / "carried.parquet")
 
 
 def with_lead(lead_s: float, drive: Callable[[float], None]) -> None:

@@ -6,12 +6,12 @@ import random
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from bench import settings
+from bench import clocks, executors, settings
 from bench.pacer import ACKED, FAILED, UNKNOWN, Lane, Observations, rows, serving
 from bench.pacing import Slot, by_arm
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # Times are nanoseconds of the monotonic clock of the host that ran the task; 0 or -1 where there is none. ``load``
-# names the job that sent a record, ``cell`` and ``state`` are those of the plan (no cell in the outage phase).
+# names the job that sent a record, ``host`` the executor, ``cell`` and ``state`` are those of the plan (no cell in the
+# outage phase).
 SCHEMA = (
-    "run_id string, load string, cell string, state string, phase string, block int, arm string, topic string,"
-    " task int, seq long, measured boolean, intended_ns long, sent_ns long, done_ns long, client_us long,"
+    "run_id string, load string, host string, cell string, state string, phase string, block int, arm string,"
+    " topic string, task int, seq long, measured boolean, intended_ns long, sent_ns long, done_ns long, client_us long,"
     " outcome string, error string, partition int, offset long"
 )
 # librdkafka sends to one broker over one connection, and a broker answers a connection's requests in order, so
@@ -58,8 +59,9 @@ class Load:
         seed: of the payload.
         flush_s: bound on waiting for the last reports, in seconds.
         tasks: number of tasks.
-        start_ns: start of the load on the monotonic clock.
+        start_ns: start of the load on the monotonic clock of the driver.
         slots: the schedule.
+        ahead_ns: of ``bench.clocks.distances``; empty if all tasks are on the driver's host.
     """
 
     run_id: str
@@ -68,13 +70,14 @@ class Load:
     state: str | None
     bootstrap: str
     client: settings.Client
-    config: Mapping[str, str | int | float | bool]
+    config: Mapping[str, str | int | float | bool] = field(repr=False)  # passwords may be in it
     record_bytes: int
     seed: int
     flush_s: float
     tasks: int
     start_ns: int
     slots: tuple[Slot, ...]
+    ahead_ns: Mapping[str, int] = field(default_factory=dict)
 
 
 def observations(spark: SparkSession, load: Load) -> DataFrame:
@@ -98,8 +101,11 @@ def run_task(load: Load, task: int) -> Iterator[pd.DataFrame]:
     """Drives one task's share of the load: a thread and a client for each arm.
 
     Raises:
-        RuntimeError: the task began after the start of the load, so its schedule is void.
+        RuntimeError: the task began after the start of the load, so its schedule is void; or nothing is known of this
+            host's clock.
     """
+    executors.offer_client()
+    load = replace(load, start_ns=clocks.here(load.start_ns, load.ahead_ns))
     value = random.Random(load.seed).randbytes(load.record_bytes)  # noqa: S311 - payload, not a secret
     lanes = [
         Lane(
@@ -114,7 +120,10 @@ def run_task(load: Load, task: int) -> Iterator[pd.DataFrame]:
         )
         for slots in by_arm(load.slots).values()
     ]
-    drive = _drive_java if load.client == "java" else _drive
+    drive = _drive
+    if load.client == "java":
+        executors.offer_jars()
+        drive = _drive_java
     with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
         for done in [pool.submit(drive, load, lane) for lane in lanes]:
             yield pd.concat([_frame(load, task, seen) for seen in done.result()], ignore_index=True)
@@ -156,5 +165,5 @@ def _drive_java(load: Load, lane: Lane) -> list[Observations]:
 
 
 def _frame(load: Load, task: int, seen: Observations) -> pd.DataFrame:
-    same = {"run_id": load.run_id, "load": load.name, "cell": load.cell, "state": load.state}
+    same = {"run_id": load.run_id, "load": load.name, "host": executors.name(), "cell": load.cell, "state": load.state}
     return pd.DataFrame(dict(rows(seen, load.start_ns, same, task)))

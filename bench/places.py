@@ -8,6 +8,7 @@ from pathlib import Path
 from pyhooks.cluster import labs, topology, wire
 from pyhooks.cluster.topology import Node, Topology
 
+AS_IT_IS = "as it is"  # of a cluster that is not the lab's
 # Added round trip in ms. Availability zones of one region are 0.5 to 1 ms apart.
 LINKS = {"none": 0.0, "az": 1.0, "far": 20.0}
 

@@ -195,6 +195,7 @@ class Cell:
         judged: the quantiles that a word is said of; the others are shown without one.
         topology: of its lab.
         replicas: of each of its topics.
+        found_racks: of the brokers of a cluster that is not the lab's; None for the topology's.
     """
 
     id: str
@@ -205,6 +206,7 @@ class Cell:
     judged: tuple[float, ...] = (0.5, 0.99)
     topology: str = "az3-outside"
     replicas: tuple[int, ...] = ()
+    found_racks: Mapping[int, str] | None = None
 
     @property
     def place(self) -> tuple[str, str]:
@@ -222,7 +224,9 @@ class Cell:
 
     @cached_property
     def racks(self) -> dict[int, str]:
-        """Of all brokers of its topology."""
+        """Of all brokers of its topology, or of the cluster."""
+        if self.found_racks is not None:
+            return dict(self.found_racks)
         return {node.node_id: node.site for node in topology.load(topology.find(self.topology)).brokers}
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bench.availability import REFUSALS
 from pyhooks.errors import RackgateError
@@ -21,13 +21,18 @@ CONFIG = {
 }
 
 
-def answers(bootstrap: str, topics: Sequence[str]) -> dict[str, str]:
+def answers(bootstrap: str, topics: Sequence[str], config: Mapping[str, str] | None = None) -> dict[str, str]:
     """What topics say to a record: the gate's exception without its package, or an empty text if they take it.
+
+    Args:
+        bootstrap: brokers.
+        topics: names.
+        config: of the Java client, such as its security.
 
     Raises:
         RackgateError: a topic neither takes it nor refuses it by its gate.
     """
-    with Producer(bootstrap, CONFIG, close_timeout_s=ANSWER_S) as producer:
+    with Producer(bootstrap, {**(config or {}), **CONFIG}, close_timeout_s=ANSWER_S) as producer:
         return {topic: _answer(producer, topic) for topic in topics}
 
 

@@ -67,8 +67,19 @@ def analysed(spark: SparkSession, scenario: Scenario, store: Store) -> dict[str,
         "outage": outage["numbers"] if outage else None,
         "end_to_end": together,
         "usage": usage | ({OUTAGE: outage["usage"]} if outage else {}),
+        "hosts": _hosts(raw),
         "notes": notes,
     }
+
+
+def _hosts(raw: DataFrame) -> list[dict[str, Any]]:
+    """How many records each load host was to send, and how many of them were acknowledged; warm-up included."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    if "host" not in raw.columns:
+        return []  # blocks that were kept before there was this column
+    counts = F.count("*").alias("intended"), F.count_if(F.col("outcome") == "acked").alias("acked")
+    return [row.asDict() for row in raw.groupBy("host").agg(*counts).orderBy("host").collect()]
 
 
 def _unread(raw: DataFrame, checked: set[tuple[str, int]]) -> int:
@@ -137,6 +148,8 @@ def manifest(scenario: Scenario, store: Store, *, master: str, command: str) -> 
         ],
         "distribution": target["distribution"],
         "links": target["links"],
+        # of a cluster that is not the lab's
+        **{key: target[key] for key in ("cluster", "executors") if key in target},
         # Labs, and time between an interrupt and the next start, included.
         "took_s": steps | {"whole": time.time() - begun.timestamp()},
     }

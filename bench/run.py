@@ -118,7 +118,7 @@ def in_lab(
 
 
 class Ask(argparse.Namespace):
-    """What the command line asks for."""
+    """What the command line asks for; ``finish`` needs master, command and out alone."""
 
     scenario: str
     scenarios: Path

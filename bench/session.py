@@ -1,17 +1,20 @@
-"""The Spark session of a run: loopback only, nothing looked up, everything it writes below one folder."""
+"""The Spark session of a run: nothing looked up, everything it writes below one folder.
+
+It listens on loopback only, unless its master is on another host.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyhooks import paths
-from pyhooks.spark import LOOPBACK, session_builder
+from pyhooks.spark import LOOPBACK, near, session_builder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,22 +24,35 @@ CONNECT_S = 120
 
 
 @contextmanager
-def spark_session(work: Path, *, master: str, jars: Sequence[Path] = ()) -> Iterator[SparkSession]:
+def spark_session(
+    work: Path,
+    *,
+    master: str,
+    jars: Sequence[Path] = (),
+    python: str = sys.executable,
+    conf: Mapping[str, str] | None = None,
+) -> Iterator[SparkSession]:
     """Starts Spark and stops it at the end.
 
     Args:
         work: folder for Spark's scratch files and warehouse.
         master: such as ``local[2]``.
         jars: further jars for driver and executors (the Kafka source).
+        python: that executors work with.
+        conf: further settings of Spark.
     """
     work.mkdir(parents=True, exist_ok=True)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python, sys.executable
+    # executors on other hosts have to reach the driver
+    loopback: Mapping[str, str] = {}
+    if near(master):
+        os.environ["SPARK_LOCAL_IP"] = LOOPBACK["spark.driver.host"]
+        loopback = LOOPBACK
     known = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(paths.REPO), *([known] if known else [])])
     builder = (
         session_builder(work, master=master, name="rackgate-bench")
-        .config(map=LOOPBACK)
+        .config(map={**loopback, **(conf or {})})
         .config("spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
         # Spark and Python connect to each other for every result; on a busy machine 15 s, the default, were too few.

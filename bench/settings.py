@@ -24,7 +24,7 @@ class Setting:
 
     Attributes:
         state: of ``bench.states.STATES``.
-        link: between sites, of ``bench.places.LINKS``.
+        link: between sites, of ``bench.places.LINKS``; ``bench.places.AS_IT_IS`` of a cluster that is not the lab's.
         load_percent: of what the lab sustains with this link, size, linger and client; or None.
         rate_per_s: a fixed rate instead; or None.
         record_bytes: size of a record's value.

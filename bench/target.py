@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from bench.security import Security
 from bench.states import SLOW_RTT_MS, Reached
 from pyhooks.history import History
 
@@ -31,6 +32,10 @@ class Target(Protocol):
     @property
     def spark_jars(self) -> tuple[Path, ...]:
         """The jars of Spark's Kafka source."""
+
+    @property
+    def security(self) -> Security:
+        """How clients get into it."""
 
     def survivors(self, rack: str) -> str:
         """Addresses of the brokers outside of ``rack``."""
@@ -76,6 +81,11 @@ class LabTarget:
         from pyhooks.build.distribution import Distribution
 
         return Distribution.load().spark_jars
+
+    @property
+    def security(self) -> Security:
+        """It is open, to who is inside of it."""
+        return Security()
 
     def survivors(self, rack: str) -> str:
         """Addresses of the brokers outside of ``rack``."""

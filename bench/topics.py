@@ -34,9 +34,9 @@ def spec(arm: Arm) -> TopicSpec:
     return TopicSpec(arm.topic, tuple(arm.replicas), config)
 
 
-def of_cell(cell: Cell, session: int) -> list[TopicSpec]:
+def of_cell(cell: Cell, session: int, prefix: str = "") -> list[TopicSpec]:
     """The topics of a cell, as many as arms; what they ask for is set before each block."""
-    names = [f"{cell.id}-{session}-t{number}" for number in range(1, len(cell.scenario.latency_arms) + 1)]
+    names = [f"{prefix}{cell.id}-{session}-t{number}" for number in range(1, len(cell.scenario.latency_arms) + 1)]
     return [TopicSpec(name, cell.replicas, {}) for name in names]
 
 

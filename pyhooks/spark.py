@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pyhooks import paths
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # of the driver; for a master on this machine, which nobody else is to reach
 LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+
+
+def near(master: str) -> bool:
+    """Whether a master and its executors are on this machine alone, so that loopback is enough."""
+    return master.startswith(("local", "spark://127.0.0.1:"))
+
+
+def pack(folder: Path, packages: Sequence[str]) -> Path:
+    """The code of packages of this project, as one file that executors can be given with ``addPyFile``."""
+    file = folder / "rackgate-code.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        for package in packages:
+            for source in sorted((paths.REPO / package).rglob("*.py")):
+                packed.write(source, str(source.relative_to(paths.REPO)))
+    return file
 
 
 def session_builder(work: Path, *, master: str, name: str) -> SparkSession.Builder:

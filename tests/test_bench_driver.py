@@ -20,6 +20,7 @@ from bench.driving import MOST_LEAD_S, LateError, Session
 from bench.javaclient import JavaClient
 from bench.pacing import Slot
 from bench.plan import Cell, Scenario
+from bench.security import Security
 from bench.states import Reached
 from pyhooks.checker.cluster import Requirement
 from pyhooks.cluster import topics as cluster_topics
@@ -40,6 +41,7 @@ def cell_of(name: str) -> Cell:
 
 class FakeTarget:
     bootstrap = "all"
+    security = Security()
 
     def __init__(self) -> None:
         self.states: list[Reached | str] = []
@@ -99,7 +101,7 @@ def this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSession:
             required[on[arm.id]] = known[on[arm.id]] = Requirement(arm.min_insync_replicas, arm.min_insync_racks)
         return 0.1
 
-    def answers(_: str, names: Sequence[str]) -> dict[str, str]:
+    def answers(_: str, names: Sequence[str], __: object) -> dict[str, str]:
         reached = session.target.states[-1]  # type: ignore[attr-defined]
         racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
         size, spread = len(reached.isr), len({racks[broker] for broker in reached.isr})
@@ -227,7 +229,7 @@ def test_a_state_that_nobody_can_tell_is_no_proof(this: FakeSession, monkeypatch
 
 
 def test_a_cell_in_which_every_arm_refuses_ends_the_run(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "answers", lambda _, names: dict.fromkeys(names, "NotEnoughReplicasException"))
+    monkeypatch.setattr(probing, "answers", lambda _, names, __: dict.fromkeys(names, "NotEnoughReplicasException"))
     with pytest.raises(RackgateError, match="cell healthy: every arm refuses"):
         cells.measure(this, cell_of("healthy"))
 

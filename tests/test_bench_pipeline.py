@@ -47,6 +47,7 @@ def observed(slot: Slot, latency_ms: Any, outcomes: list[str] | None = None, fir
         {
             "run_id": "r",
             "load": slot.phase,
+            "host": "here",
             "cell": CELL.id if slot.phase == "latency" else None,
             "state": CELL.state,
             "phase": slot.phase,
@@ -181,6 +182,7 @@ def result(outcome: dict[str, Any]) -> dict[str, Any]:
         ],
         "outage": outcome["outage"],
         "end_to_end": outcome["checked"]["whole"],
+        "hosts": [{"host": "here", "intended": 9, "acked": 9}],
         "notes": ["a note with <angle> brackets"],
         "usage": {
             phase: [{"kind": "brokers", "processes": 5, "cpus": 0.5, "rss_mb_max": 1500.0}]
@@ -418,8 +420,16 @@ def test_a_result_that_holds_no_outage_still_makes_a_report(result: dict[str, An
             window_s=None, isr=[], looked_until_s=None, left_after_s=None, fewest_racks=None, behaviour="unknown"
         )
     empty["verdicts"] = verdict.sentences(empty)
+    # as of a cluster that is there already
+    own = {"ahead_ms": 1.25, "error_ms": 0.06, "how": "connection", "same": False}
+    executor = {"host": "here", "cpus": 3, "versions": {"python": "3.11.2"}, "clock": own}
+    empty["manifest"]["executors"], empty["usage"] = [executor, {**executor, "host": "idle"}], {"healthy": []}
     page = report.render(empty, tmp_path).read_text(encoding="utf-8")
     assert page.count("The fault was not proved to have taken hold") == 4
+    assert "2 load hosts, 200 s" in page
+    assert "<td>here</td><td>3</td><td>9</td><td>9</td>\n<td>+1.250 ± 0.060</td>" in page
+    assert f"<td>idle</td><td>3</td><td>{report.NONE}</td><td>{report.NONE}</td>" in page
+    assert "The machine under it" not in page
 
 
 def test_what_is_not_a_result_is_told(tmp_path: Path) -> None:

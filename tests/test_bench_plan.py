@@ -149,7 +149,7 @@ def test_a_wrong_file_is_told_by_name_and_key(tmp_path: Path, pattern: str, repl
 
 
 def test_an_unknown_scenario_and_a_missing_file_are_told(tmp_path: Path) -> None:
-    with pytest.raises(RackgateError, match="no scenario 'fast'; it has quick, full, tail"):
+    with pytest.raises(RackgateError, match="no scenario 'fast'; it has quick, full, existing, tail"):
         scenarios.load("fast")
     with pytest.raises(RackgateError, match="can't be read"):
         scenarios.load("quick", tmp_path / "none.toml")

@@ -22,10 +22,11 @@ from pyhooks.model.simulation import faults as fl
 from pyhooks.model.simulation import speed
 from pyhooks.model.simulation.cli import plan, rarely
 from pyhooks.model.simulation.history import draw
-from pyhooks.model.simulation.onspark import here, pack, simulate
+from pyhooks.model.simulation.onspark import here, simulate
 from pyhooks.model.simulation.replication import Found, Plan, layout, play
 from pyhooks.model.simulation.script import ALONE, LOWERED, STATUSES, Cause, Setting, Status
 from pyhooks.model.simulation.summary import figure, poisson_interval, summarise
+from pyhooks.spark import pack
 
 RUNNER = CliRunner()
 TOOK = {"took_s": 0.0, "cpu_s": 0.0}
@@ -323,7 +324,7 @@ def test_a_summary_tells_what_replications_gave() -> None:
 def test_the_code_for_executors_has_what_they_import(tmp_path: Any) -> None:
     import zipfile
 
-    with zipfile.ZipFile(pack(tmp_path)) as packed:
+    with zipfile.ZipFile(pack(tmp_path, ["pyhooks"])) as packed:
         names = set(packed.namelist())
     assert {"pyhooks/__init__.py", "pyhooks/gate.py", "pyhooks/model/simulation/machine.py"} <= names
     assert not any(name.endswith((".jar", ".toml")) for name in names)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from pyhooks import paths
-from pyhooks.build.fetch import sha256
 from pyhooks.errors import RackgateError
 
 MANIFEST = "manifest.json"
@@ -89,6 +88,8 @@ class Distribution:
 
     def damage(self) -> str:
         """What is not as the manifest says, in a few words, or empty if all is right."""
+        from pyhooks.build.fetch import sha256
+
         expected: Mapping[str, str] = self.manifest.get("files", {})
         present = {
             str(path.relative_to(self.root)): path

@@ -20,7 +20,7 @@ from pyhooks.check.enforce import MIN_RACKS, MIN_REPLICAS, Answer, Enforcement, 
 from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic
 from pyhooks.errors import RackgateError
 from pyhooks.features import RACKS_FEATURE
-from pyhooks.jvm.admin import TIMEOUT, UNSUPPORTED, Admin, Reassignment, TopicState
+from pyhooks.jvm.admin import TIMEOUT, UNSUPPORTED, Admin, ClusterNode, Reassignment, TopicState
 from pyhooks.jvm.client import java_of
 from pyhooks.jvm.failure import JavaError
 
@@ -102,18 +102,11 @@ def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Ca
         say("asking for reassignments")
         moving = _reassignments(bootstrap, config, timeout_s)
     except JavaError as error:
-        why = f"no answer within {timeout_s:.0f} s" if error.java_class == TIMEOUT else _deepest(error)
-        raise RackgateError(f"cluster {bootstrap}: {why}; see --bootstrap and --command-config") from error
-    brokers = {
-        node.broker_id: Broker(node.broker_id, node.rack, node.fenced, f"{node.host}:{node.port}") for node in nodes
-    }
-    questions = {node.broker_id: (node.host, node.port) for node in nodes if not node.fenced}
+        raise _unasked(bootstrap, error, timeout_s) from error
+    brokers, questions = _brokers(nodes), _questions(nodes)
     say(f"asking {len(questions)} brokers what they enforce")
     found = ask_brokers(questions, _hosted(topics, set(questions)), config, timeout_s=timeout_s)
-    enforcement = Enforcement(
-        answers=found.answers,
-        silent={**found.silent, **{broker.broker_id: "fenced" for broker in brokers.values() if broker.fenced}},
-    )
+    enforcement = _enforcement(brokers, found)
     rest = sorted(set(topics) - {topic for answer in found.answers.values() for topic in answer.topics})
     elsewhere: Mapping[str, Need] = {}
     if rest and found.answers:
@@ -123,6 +116,47 @@ def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Ca
         elsewhere = again.answers[one].topics if one in again.answers else {}
     made = tuple(_topic(name, state, moving, found.answers, elsewhere) for name, state in topics.items())
     return Seen(Cluster(cluster_id, brokers, made, enforcement.enforced, voters), enforcement)
+
+
+def look_at_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float) -> Seen:
+    """Asks a cluster for its brokers, and each of them what it enforces; topics are left out.
+
+    Args:
+        bootstrap: brokers, ``host:port,…``.
+        config: further properties of Kafka's clients.
+        timeout_s: bound for each of the two questions.
+
+    Raises:
+        RackgateError: the cluster can't be asked. A single broker that is silent is no error.
+    """
+    try:
+        with Admin(bootstrap, timeout_s=timeout_s, config=config, tries=_TRIES) as admin:
+            cluster_id, nodes = admin.cluster()
+    except JavaError as error:
+        raise _unasked(bootstrap, error, timeout_s) from error
+    brokers = _brokers(nodes)
+    enforcement = _enforcement(brokers, ask_brokers(_questions(nodes), {}, config, timeout_s=timeout_s))
+    return Seen(Cluster(cluster_id, brokers, (), enforcement.enforced), enforcement)
+
+
+def _unasked(bootstrap: str, error: JavaError, timeout_s: float) -> RackgateError:
+    why = f"no answer within {timeout_s:.0f} s" if error.java_class == TIMEOUT else _deepest(error)
+    return RackgateError(f"cluster {bootstrap}: {why}; see --bootstrap and --command-config")
+
+
+def _brokers(nodes: Sequence[ClusterNode]) -> dict[int, Broker]:
+    return {
+        node.broker_id: Broker(node.broker_id, node.rack, node.fenced, f"{node.host}:{node.port}") for node in nodes
+    }
+
+
+def _questions(nodes: Sequence[ClusterNode]) -> dict[int, tuple[str, int]]:
+    return {node.broker_id: (node.host, node.port) for node in nodes if not node.fenced}
+
+
+def _enforcement(brokers: Mapping[int, Broker], found: Found) -> Enforcement:
+    fenced = {broker.broker_id: "fenced" for broker in brokers.values() if broker.fenced}
+    return Enforcement(answers=found.answers, silent={**found.silent, **fenced})
 
 
 def _reassignments(

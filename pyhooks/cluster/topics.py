@@ -54,7 +54,7 @@ class State:
     isr: tuple[int, ...]
 
 
-def admin(bootstrap: str) -> AdminClient:
+def admin(bootstrap: str, config: Mapping[str, str] | None = None) -> AdminClient:
     """An admin client that is quiet about brokers that a fault took away, and soon gives up on them.
 
     A connection that a cut has silenced looks sound; without a short ``socket.timeout.ms`` the client would ask the
@@ -62,11 +62,13 @@ def admin(bootstrap: str) -> AdminClient:
 
     Args:
         bootstrap: brokers.
+        config: further properties of librdkafka, such as those of security.
     """
     from confluent_kafka.admin import AdminClient
 
     return AdminClient(
         {
+            **(config or {}),
             "bootstrap.servers": bootstrap,
             "client.id": "rackgate-admin",
             "log_level": 2,

@@ -89,10 +89,21 @@ def java_errors() -> Iterator[None]:
         raise RackgateError(f"the JVM of a gateway does not answer: {error}") from error
 
 
+_elsewhere: list[Distribution] = []
+
+
+def use(distribution: Distribution) -> None:
+    """Has clients of this process come from this distribution and not from the one that was built last.
+
+    To be called before the first client is made; it changes nothing later.
+    """
+    _elsewhere[:] = [distribution]
+
+
 @lru_cache(maxsize=1)
 def _classpath() -> str:
     """Found once: a build that ends while we run must not look like another class path."""
-    built = Distribution.load()
+    built = _elsewhere[0] if _elsewhere else Distribution.load()
     return f"{built.classpath()}:{built.hooks}"
 
 

@@ -10,7 +10,6 @@ import os
 import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
@@ -22,11 +21,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pyhooks import paths
 from pyhooks.errors import RackgateError
 from pyhooks.model.chances import YEAR_S
 from pyhooks.model.simulation.replication import Found, Plan, play
-from pyhooks.spark import LOOPBACK, session_builder
+from pyhooks.spark import LOOPBACK, near, pack, session_builder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -166,24 +164,15 @@ def _table(found: Sequence[Found], cpu_s: float) -> pd.DataFrame:
     )
 
 
-def pack(folder: Path) -> Path:
-    """The code that executors need, as one file."""
-    file = folder / "rackgate-model.zip"
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
-        for source in sorted((paths.REPO / "pyhooks").rglob("*.py")):
-            packed.write(source, str(source.relative_to(paths.REPO)))
-    return file
-
-
 @contextmanager
 def _session(work: Path, master: str) -> Iterator[SparkSession]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = session_builder(work, master=master, name="rackgate-model")
-    if master.startswith(("local", "spark://127.0.0.1:")):
+    if near(master):
         builder = builder.config(map=LOOPBACK)
     spark = builder.getOrCreate()
     try:
-        spark.sparkContext.addPyFile(str(pack(work)))
+        spark.sparkContext.addPyFile(str(pack(work, ["pyhooks"])))
         yield spark
     finally:
         spark.stop()

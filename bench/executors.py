@@ -1,0 +1,349 @@
+"""Executors of a Spark cluster as load hosts: what is sent to them, by Spark's own means, and what they are.
+
+The project's own code goes as a py-file, the clients (confluent-kafka with librdkafka; the patched Java producer and
+what Python reaches it by) as archives, all as they are here, so that every host loads the same versions. Executors need
+a Python of the same minor version and platform with numpy, pandas and pyarrow, which Spark's pandas functions need
+anyway. Where they have not even these, a packed environment is sent instead (``--environment``), and nothing of the
+hosts' own Python is used.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import socket
+import statistics
+import sys
+import time
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from bench import clocks
+from pyhooks.errors import RackgateError
+from pyhooks.spark import pack
+from pyhooks.wait import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CLIENTS, ENVIRONMENT = "rackgate-clients", "rackgate-environment"
+JARS = "rackgate-jars"
+CONFLUENT, JPYPE = "confluent-kafka", "jpype1"
+# Of Kafka's jars those that a producer needs; the overlay's goes before them.
+OVERLAY_JARS = ("clients-rackgate",)
+PRODUCER_JARS = ("kafka-clients", "lz4-java", "snappy-java", "zstd-jni", "slf4j-api", "log4j-")
+PACKAGES = ("bench", "pyhooks")
+# For executors to come up: images may have to be fetched first.
+COME_S, STEADY_S, LOOK_S = 120.0, 3.0, 0.25
+HANDSHAKES, REACH_S = 20, 3.0
+SCHEMA = "told string"
+
+
+@dataclass(frozen=True)
+class Host:
+    """An executor.
+
+    Attributes:
+        name: host and executor, as the column ``host`` of the observations has it.
+        cpus: of the host.
+        machine: its platform.
+        versions: of Python and of the packages that a load needs; None for one that can't be loaded.
+        loaded: the last part of where code of this project, and the client, were loaded from.
+        trouble: what can't be loaded and why, or empty.
+        unreached: brokers that it could not connect to, and why.
+        round_trips_ms: of TCP handshakes with each broker, by its id.
+        clock: against the driver's.
+    """
+
+    name: str
+    cpus: int
+    machine: str
+    versions: Mapping[str, str | None]
+    loaded: Mapping[str, str]
+    trouble: str
+    unreached: Mapping[str, str]
+    round_trips_ms: Mapping[str, list[float]]
+    clock: clocks.Clock
+
+    def as_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {
+            "host": self.name,
+            "cpus": self.cpus,
+            "machine": self.machine,
+            "versions": dict(self.versions),
+            "loaded": dict(self.loaded),
+            "clock": {
+                "ahead_ms": self.clock.ahead_ms,
+                "error_ms": self.clock.error_ms,
+                "how": self.clock.how,
+                "same": self.clock.same,
+            },
+        }
+
+
+def name() -> str:
+    """The executor that this process works for: its host, and the folder in which Spark has it run."""
+    return f"{socket.gethostname()}/{Path.cwd().name}"
+
+
+def offer_client() -> None:
+    """Puts the client that was sent before what this host has of its own; does nothing where none was sent."""
+    from pyspark import SparkFiles, TaskContext
+
+    if TaskContext.get() is None:
+        return  # no executor
+    # on executors it is told as "."
+    folder = str(Path(SparkFiles.getRootDirectory()).absolute() / CLIENTS)
+    if folder not in sys.path and Path(folder).is_dir():
+        sys.path.insert(0, folder)
+
+
+def offer_jars() -> None:
+    """Has the Java producer come from the jars that were sent; does nothing where none were."""
+    from pyspark import SparkFiles, TaskContext
+
+    from pyhooks.build.distribution import Distribution
+    from pyhooks.jvm import client
+
+    if TaskContext.get() is None:
+        return  # no executor
+    folder = Path(SparkFiles.getRootDirectory()) / JARS
+    if folder.is_dir():
+        client.use(Distribution(folder.absolute()))
+
+
+def python_of(environment: Path | None, *, near: bool) -> str:
+    """With which Python executors work.
+
+    Args:
+        environment: the packed one that is sent, if any.
+        near: whether they are on this host.
+    """
+    if environment is not None:
+        return f"./{ENVIRONMENT}/bin/python"
+    return os.environ.get("PYSPARK_PYTHON") or (sys.executable if near else "python3")
+
+
+def send(spark: SparkSession, work: Path, environment: Path | None, *, java: bool) -> None:
+    """Sends code and clients to the executors, by Spark's own means.
+
+    Args:
+        spark: the session; nothing has run in it yet.
+        work: folder for what is packed.
+        environment: a packed environment, sent in place of the Python packages of clients.
+        java: whether the Java producer is needed.
+    """
+    context = spark.sparkContext
+    context.addPyFile(str(pack(work, PACKAGES)))
+    if environment is not None:
+        context.addArchive(f"{environment.resolve()}#{ENVIRONMENT}")
+    else:
+        packages = (CONFLUENT, JPYPE) if java else (CONFLUENT,)
+        context.addArchive(f"{_pack_installed(work, packages)}#{CLIENTS}")
+    if java:
+        context.addArchive(f"{_pack_jars(work)}#{JARS}")
+
+
+def _pack_installed(work: Path, packages: Sequence[str]) -> Path:
+    """Packages as they are installed here."""
+    file = work / f"{CLIENTS}.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        for package in packages:
+            for one in importlib.metadata.files(package) or ():
+                source = Path(str(one.locate()))
+                # scripts lie outside of the packages' folder
+                if ".." not in one.parts and source.suffix != ".pyc":
+                    packed.write(source, str(one))
+    return file
+
+
+def _pack_jars(work: Path) -> Path:
+    """What a Java producer needs, in folders as the built distribution has them."""
+    from pyhooks.build.distribution import HOOKS, Distribution
+
+    built, file = Distribution.load(), work / f"{JARS}.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as packed:
+        for folder, names in (("overlay", OVERLAY_JARS), ("libs", PRODUCER_JARS)):
+            for jar in sorted((built.root / folder).glob("*.jar")):
+                if jar.name.startswith(names):
+                    packed.write(jar, f"{folder}/{jar.name}")
+        packed.write(built.hooks, HOOKS)
+    return file
+
+
+def await_slots(spark: SparkSession, tasks: int) -> int:
+    """Waits until the executors are there, and returns how many tasks they run at a time.
+
+    Raises:
+        RackgateError: they run fewer than ``tasks`` when no more come.
+    """
+    context: Any = spark.sparkContext._jsc.sc()
+    profile = context.resourceProfileManager().defaultResourceProfile()
+    seen, since = -1, time.monotonic()
+
+    def steady() -> bool:
+        nonlocal seen, since
+        now = int(context.maxNumConcurrentTasks(profile))
+        if now != seen:
+            seen, since = now, time.monotonic()
+        return seen >= tasks and time.monotonic() - since >= STEADY_S
+
+    try:
+        wait_for(steady, what="executors", timeout_s=COME_S, interval_s=LOOK_S)
+    except RackgateError as error:
+        raise RackgateError(
+            f"--master {spark.sparkContext.master}: its executors run {max(seen, 0)} tasks at a time after"
+            f" {COME_S:.0f} s, and the load has {tasks}: see --tasks, or free cores of the Spark cluster"
+        ) from error
+    return seen
+
+
+def survey(
+    spark: SparkSession, slots: int, brokers: Mapping[int, str], *, java: bool
+) -> tuple[list[Host], dict[str, int]]:
+    """Asks every executor what it is, and readies its Python for the load.
+
+    Args:
+        spark: the session.
+        slots: how many tasks run at a time.
+        brokers: address by id.
+        java: whether the Java producer is needed.
+
+    Returns:
+        The executors by name, and how far the clocks of their hosts are ahead of this one's, see ``clocks.distances``.
+
+    Raises:
+        RackgateError: one lacks what a load needs, or does not reach a broker.
+    """
+    conf = spark.sparkContext.getConf()
+    reached = str(conf.get("spark.driver.host"))
+    with clocks.answering(str(conf.get("spark.driver.bindAddress", reached))) as (_, port):
+        address = reached, port
+
+        def work(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            for frame in frames:
+                yield pd.DataFrame({"told": [json.dumps(_look(brokers, address, java=java)) for _ in frame["id"]]})
+
+        frame = spark.range(0, slots, 1, slots).mapInPandas(work, schema=SCHEMA, barrier=True)
+        # the first job waits for Python and pandas to load everywhere; the second one bounds what clocks are read by
+        frame.collect()
+        begun_ns = time.monotonic_ns()
+        rows = [json.loads(row["told"]) for row in frame.collect()]
+        ended_ns = time.monotonic_ns()
+    own = clocks.boot_id()
+    pairs: list[tuple[clocks.Reading, clocks.Clock]] = []
+    hosts: dict[str, Host] = {}
+    for row in rows:
+        reading = clocks.Reading(**row.pop("clock"))
+        clock = clocks.compared(reading, own, begun_ns, ended_ns)
+        pairs.append((reading, clock))
+        known = hosts.get(row["name"])
+        if known is None or clock.error_ms < known.clock.error_ms:
+            hosts[row["name"]] = Host(**row, clock=clock)
+    found = [hosts[key] for key in sorted(hosts)]
+    for host in found:
+        _check(host)
+    return found, clocks.distances(pairs)
+
+
+def _look(brokers: Mapping[int, str], address: tuple[str, int], *, java: bool) -> dict[str, Any]:
+    """What an executor tells of itself."""
+    offer_client()
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    loaded = {"code": Path(__file__).parents[1].name}
+    trouble = ""
+    for package in ("numpy", "pandas", "pyarrow", "confluent_kafka", *(["jpype"] if java else [])):
+        try:
+            module = __import__(package)
+        except ImportError as error:
+            versions[package], trouble = None, f"{package}: {error}"
+        else:
+            own = getattr(module, "__version__", None)
+            if package == "confluent_kafka":
+                loaded["client"] = Path(str(module.__file__)).parents[1].name
+            versions[package] = str(own if own is not None else importlib.metadata.version(package))
+    if java and not trouble:
+        trouble = _java_trouble()
+    trips: dict[str, list[float]] = {}
+    unreached: dict[str, str] = {}
+    for broker, where in brokers.items():
+        try:
+            trips[str(broker)] = handshakes(where)
+        except OSError as error:
+            unreached[str(broker)] = f"{where}: {error.strerror or error}"
+    reading = clocks.read(address)
+    return {
+        "name": name(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "machine": f"{platform.machine()} {platform.system()}",
+        "versions": versions,
+        "loaded": loaded,
+        "trouble": trouble,
+        "unreached": unreached,
+        "round_trips_ms": trips,
+        "clock": reading.__dict__,
+    }
+
+
+def _java_trouble() -> str:
+    """Why no JVM can be started here, or nothing."""
+    import jpype
+
+    try:
+        jpype.getDefaultJVMPath()
+    except jpype.JVMNotFoundException:
+        return "Java (libjvm.so): set JAVA_HOME, as with --conf spark.executorEnv.JAVA_HOME=…"
+    return ""
+
+
+def handshakes(address: str, number: int = HANDSHAKES) -> list[float]:
+    """What TCP's handshake with a broker takes, in milliseconds, several times.
+
+    Raises:
+        OSError: it can't be reached.
+    """
+    host, _, port = address.rpartition(":")
+    took = []
+    for _ in range(number):
+        begun = time.monotonic_ns()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S):
+            took.append((time.monotonic_ns() - begun) / 1e6)
+    return took
+
+
+def _check(host: Host) -> None:
+    """Refuses an executor that can't carry load.
+
+    Raises:
+        RackgateError: what it lacks.
+    """
+    if host.trouble:
+        raise RackgateError(
+            f"executor {host.name} (Python {host.versions['python']}, {host.machine}) can't load {host.trouble}; what"
+            " executors need is in bench/README.md"
+        )
+    for broker, why in host.unreached.items():
+        raise RackgateError(f"executor {host.name} can't connect to broker {broker} at {why}")
+
+
+def round_trips(hosts: Sequence[Host]) -> list[dict[str, Any]]:
+    """The handshakes of all executors, as rows of a result's round trips."""
+    return [row(host.name, broker, took) for host in hosts for broker, took in host.round_trips_ms.items()]
+
+
+def row(source: str, broker: int | str, took_ms: Sequence[float]) -> dict[str, Any]:
+    """Some handshakes; of as few as there are the slowest is the 99th percentile."""
+    return {
+        "source": source,
+        "target": f"broker-{broker}",
+        "p50_ms": statistics.median(took_ms),
+        "p99_ms": max(took_ms),
+    }

@@ -1,0 +1,388 @@
+"""The same run on a cluster that is there already, with the executors of a Spark cluster as load hosts.
+
+Nothing is done to the cluster but what a client does: topics are made, driven, read back and deleted, whatever becomes
+of the run. No fault is injected, so of a plan those cells are measured that the cluster is in the state for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from bench import cells, executors, results, run, scenarios, security
+from bench.driving import SURE_LEAD_S, Session
+from bench.executors import Host
+from bench.machine import Sampler
+from bench.places import AS_IT_IS
+from bench.plan import Arm, Cell, Scenario
+from bench.progress import Steps, clock
+from bench.security import Security
+from bench.session import spark_session
+from bench.states import Reached
+from bench.store import Store, begin
+from bench.sweeper import Sweeper, sweeping
+from pyhooks.cluster import topics
+from pyhooks.errors import RackgateError
+from pyhooks.gate import UNNAMED
+from pyhooks.history import History
+from pyhooks.spark import near
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pyhooks.check.ask import Seen
+
+PLACE = "existing cluster"
+ASK_S = 15.0
+# What was observed lies on this host, and so it is looked at here.
+ANALYSIS_MASTER = "local[2]"
+# A load that is sent again by itself would be late, and its records would be there twice.
+ONCE = {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1", "spark.speculation": "false"}
+HIDDEN = {"spark.redaction.regex": security.REDACTED, "spark.sql.redaction.options.regex": security.REDACTED}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks for.
+
+    Attributes:
+        bootstrap: brokers, ``host:port,…``.
+        command_config: file of their security, or None.
+        scenario: name of the plan.
+        scenario_file: in which it is.
+        master: of Spark.
+        out: folder for report and results.
+        fresh: throws away what an interrupted run has measured.
+        replicas: broker ids of every topic, the leader first; empty for a choice by racks.
+        tasks: how many Spark tasks carry the load; None for the plan's number.
+        environment: a packed environment for executors, or None.
+        conf: further settings of Spark.
+        command: as it was called, for the manifest.
+    """
+
+    bootstrap: str
+    command_config: Path | None
+    scenario: str
+    scenario_file: Path
+    master: str
+    out: Path
+    fresh: bool
+    replicas: tuple[int, ...]
+    tasks: int | None
+    environment: Path | None
+    conf: Mapping[str, str]
+    command: str
+
+
+@dataclass
+class ClusterTarget:
+    """A cluster that is not the lab's.
+
+    Attributes:
+        bootstrap: brokers.
+        security: how clients get into it.
+        run_dir: folder for the history.
+        seen: the cluster.
+        hosts: the executors, once they have been asked.
+    """
+
+    bootstrap: str
+    security: Security
+    run_dir: Path
+    seen: Seen
+    hosts: list[Host] = field(default_factory=list)
+
+    @property
+    def spark_jars(self) -> tuple[Path, ...]:
+        """From the distribution."""
+        from pyhooks.build.distribution import Distribution
+
+        return Distribution.load().spark_jars
+
+    @property
+    def addresses(self) -> dict[int, str]:
+        """Of the brokers that are there, by id."""
+        brokers = self.seen.cluster.brokers.values()
+        return {broker.broker_id: broker.address for broker in brokers if not broker.fenced}
+
+    def survivors(self, rack: str) -> str:
+        """No rack is taken away."""
+        raise _no_faults(f"rack {rack}")
+
+    def outage(self, rack: str, history: History) -> AbstractContextManager[object]:  # noqa: ARG002 - as a lab's
+        """No rack is taken away."""
+        raise _no_faults(f"rack {rack}")
+
+    @contextmanager
+    def state(self, reached: Reached, history: History) -> Iterator[None]:  # noqa: ARG002 - as a lab's
+        """The state that it is in: nothing is done to any broker."""
+        if reached.dead or reached.slow:
+            raise _no_faults(f"brokers {', '.join(map(str, (*reached.dead, *reached.slow)))}")
+        yield
+
+    def contrary(self, reached: Reached) -> str:  # noqa: ARG002 - as a lab's
+        """Nothing beside what topics tell, since nothing is done to brokers."""
+        return ""
+
+    def without(self, brokers: Sequence[int]) -> str:
+        """All brokers, since none is away."""
+        if brokers:
+            raise _no_faults(f"brokers {', '.join(map(str, brokers))}")
+        return self.bootstrap
+
+    def round_trips(self) -> list[dict[str, Any]]:
+        """TCP handshakes: of this host now; those of the executors are noted when they are asked what they are."""
+        here = []
+        for broker, where in self.addresses.items():
+            try:
+                took = executors.handshakes(where)
+            except OSError:
+                continue  # executors reach it, which is what counts
+            here.append(executors.row("driver", broker, took))
+        return here
+
+    def manifest(self) -> Mapping[str, Any]:
+        """The cluster as it tells, and the executors."""
+        answers = self.seen.enforcement.answers
+        levels = dict(next(iter(answers.values())).levels) if answers else {}
+        return {
+            "distribution": {"kafka_version": f"with metadata.version {levels.get('metadata.version', 'unknown')}"},
+            "topology": PLACE,
+            "links": {},
+            "cluster": {"id": self.seen.cluster.cluster_id, "bootstrap": self.bootstrap, "features": levels},
+            "executors": [host.as_json() for host in self.hosts],
+        }
+
+
+def _no_faults(what: str) -> RackgateError:
+    return RackgateError(f"{what}: no faults are injected into a cluster that is not the lab's")
+
+
+def measure(asked: Asked, console: Console) -> dict[str, Any]:
+    """Measures what is missing, and writes results and report.
+
+    Raises:
+        RackgateError: the cluster or the executors can't do what the plan asks for, which is found out before anything
+            is made; or something went wrong later. The run's topics are deleted in any case.
+    """
+    from pyhooks.check import ask
+
+    # py4j logs the traceback of every call that an interrupt ends; what matters is raised as well
+    logging.getLogger().addHandler(logging.NullHandler())
+    ask.hush()
+    own = security.read(asked.command_config)
+    seen = ask.look_at_brokers(asked.bootstrap, own.java, timeout_s=ASK_S)
+    plan = scenarios.load(asked.scenario, asked.scenario_file)
+    scenario, left_out = fit(plan, seen, asked)
+    for line in left_out:
+        console.print(line, markup=False)
+    build = f"cluster {seen.cluster.cluster_id}, load from {asked.master}"
+    folder = asked.out.resolve() / "run"
+    store, goes_on = begin(folder, scenario, started=datetime.now(UTC), build=build, fresh=asked.fresh)
+    blocks = sum(cell.scenario.latency.blocks for cell in scenario.cells)
+    missing = sum(len(store.missing(cell)) for cell in scenario.cells)
+    kept = f"goes on: {blocks - missing} of {blocks} blocks are kept" if goes_on else f"{blocks} blocks"
+    places = ", ".join(f"{broker} ({seen.cluster.brokers[broker].rack})" for broker in scenario.cells[0].replicas)
+    console.print(f"{scenario.name}: {kept}; replicas on brokers {places}", markup=False)
+    planned = run.planned(store, scenario, scenario.places[0]) | run.finish_planned(scenario)
+    console.print(f"about {clock(sum(planned.values()))} to the report", markup=False)
+    steps = Steps(planned, console)
+    with steps.shown():
+        if store.places(scenario):
+            with sweeping(asked.bootstrap, own.librdkafka) as sweeper:
+                _measure(asked, scenario, store, seen, own, steps, sweeper, console)
+                sweeper.nothing_runs()
+        with spark_session(folder / "spark", master=ANALYSIS_MASTER) as spark:
+            told = run.Ask(master=asked.master, command=asked.command, out=asked.out.resolve())
+            return run.finish(spark, scenario, store, steps, told)
+
+
+def _measure(
+    asked: Asked,
+    scenario: Scenario,
+    store: Store,
+    seen: Seen,
+    own: Security,
+    steps: Steps,
+    sweeper: Sweeper,
+    console: Console,
+) -> None:
+    number = store.next_session()
+    target = ClusterTarget(asked.bootstrap, own, store.lab(number), seen)
+    place, work = scenario.places[0], store.lab(number) / "spark"
+    with ExitStack() as stack:
+        with steps.step(run.START):
+            spark = stack.enter_context(_spark(asked, work, target))
+            java = any(cell.setting.client == "java" for cell in scenario.cells)
+            executors.send(spark, work, asked.environment, java=java)
+            slots = executors.await_slots(spark, scenario.tasks)
+            target.hosts, ahead_ns = executors.survey(spark, slots, target.addresses, java=java)
+            for host in target.hosts:
+                console.print(f"load host {host.name}: {host.cpus} CPUs, clock {host.clock.text}", markup=False)
+            this = Session(
+                target=target,
+                scenario=scenario,
+                store=store,
+                number=number,
+                spark=spark,
+                admin=topics.admin(asked.bootstrap, own.librdkafka),
+                history=History(target.run_dir / "history.jsonl"),
+                steps=steps,
+                # of this host alone, which carries no load
+                sampler=Sampler(),
+                # a task that is late lets those of other hosts run in vain; this gets shorter with each load
+                lead_s=SURE_LEAD_S,
+                prefix=f"rackgate-bench-{store.run_id}-{token_hex(3)}-",
+                announce=sweeper.knows,
+                ahead_ns=ahead_ns,
+                carried=True,
+            )
+            this.round_trips["idle"] = executors.round_trips(target.hosts) + target.round_trips()
+        for cell in store.pending(scenario, place):
+            with steps.step(run.step_of(scenario, cell.id)):
+                cells.measure(this, cell)
+            racks = {broker.broker_id: broker.rack for broker in seen.cluster.brokers.values()}
+            results.add_session(this, place, racks)
+
+
+@contextmanager
+def _spark(asked: Asked, work: Path, target: ClusterTarget) -> Iterator[SparkSession]:
+    """A session on the cluster's master, whose executors are gone when the block is over, by Ctrl-C as well."""
+    python = executors.python_of(asked.environment, near=near(asked.master))
+    conf = {**ONCE, **HIDDEN, **asked.conf}
+    with spark_session(work, master=asked.master, jars=target.spark_jars, python=python, conf=conf) as spark:
+        try:
+            yield spark
+        except KeyboardInterrupt:
+            # At once: without its driver Spark ends the executors, whose clients could have deleted topics made again.
+            context: Any = spark.sparkContext
+            # else the thread that Spark reports to tells on the terminal that nobody does any more
+            context._accumulatorServer.handle_error = lambda *_: None
+            context._gateway.proc.kill()
+            raise
+
+
+def fit(plan: Scenario, seen: Seen, asked: Asked) -> tuple[Scenario, list[str]]:
+    """A plan made to fit a cluster: its replicas are the cluster's, and only the states remain that it is in.
+
+    Returns:
+        The plan, and what is left out of it, a line each.
+
+    Raises:
+        RackgateError: the cluster can't have the plan's topics, or nothing of the plan remains.
+    """
+    racks = {
+        broker.broker_id: broker.rack
+        for broker in seen.cluster.brokers.values()
+        if not broker.fenced and broker.rack != UNNAMED
+    }
+    where = f"cluster {asked.bootstrap}"
+    replicas = asked.replicas or spread(racks, min(len(plan.role("baseline").replicas), len(racks)))
+    every = (*plan.latency_arms, *(arm for cell in plan.cells for arm in cell.scenario.latency_arms))
+    _check_placement(where, every, replicas, racks, chosen=bool(asked.replicas))
+    _check_gate(where, every, replicas, seen)
+
+    def placed(arms: Sequence[Arm]) -> tuple[Arm, ...]:
+        return tuple(dataclasses.replace(arm, replicas=replicas, outage=False) for arm in arms)
+
+    whole = dataclasses.replace(
+        plan, topology=PLACE, tasks=asked.tasks or plan.tasks, outage=None, arms=placed(plan.latency_arms), cells=()
+    )
+    chosen: list[Cell] = []
+    told = [f"{plan.name}: no rack is taken away from {where}"] if plan.outage else []
+    for cell in plan.cells:
+        setting = dataclasses.replace(cell.setting, link=AS_IT_IS)
+        arms = placed(cell.scenario.latency_arms)
+        compared = dataclasses.replace(whole, latency=cell.scenario.latency, arms=arms)
+        own = dataclasses.replace(
+            cell,
+            label=setting.text,
+            scenario=compared,
+            setting=setting,
+            topology=PLACE,
+            replicas=replicas,
+            found_racks=racks,
+        )
+        if (why := _left_out(own, chosen)) is not None:
+            told.append(f"cell {cell.id} is left out: {why}")
+        else:
+            chosen.append(own)
+    if not chosen:
+        raise RackgateError(f"{where}: no cell of scenario {plan.name} is in a state that the cluster is in")
+    return dataclasses.replace(whole, cells=tuple(chosen)), told
+
+
+def _left_out(cell: Cell, chosen: Sequence[Cell]) -> str | None:
+    """Why a cell can't be measured, if so."""
+    try:
+        reached = cell.reached
+    except ValueError as error:
+        return str(error)
+    if reached.dead or reached.slow:
+        return f"{cell.state}: no faults are injected into a cluster that is not the lab's"
+    same = [one.id for one in chosen if one.setting == cell.setting]
+    return f"the same as {same[0]}, since links are as they are" if same else None
+
+
+def spread(racks: Mapping[int, str], number: int) -> tuple[int, ...]:
+    """As many brokers, from all racks in turn, those with the lowest ids first.
+
+    Args:
+        racks: of brokers by id.
+        number: at most as many as there are.
+    """
+    left = {
+        rack: sorted(broker for broker, own in racks.items() if own == rack) for rack in sorted(set(racks.values()))
+    }
+    found: list[int] = []
+    while len(found) < number:
+        found += [brokers.pop(0) for brokers in left.values() if brokers]
+    return tuple(found[:number])
+
+
+def _check_placement(
+    where: str, arms: Sequence[Arm], replicas: Sequence[int], racks: Mapping[int, str], *, chosen: bool
+) -> None:
+    if unknown := [broker for broker in replicas if broker not in racks]:
+        raise RackgateError(f"--replicas {unknown[0]}: {where} has no such broker with a rack that is alive")
+    if len(set(replicas)) != len(replicas):
+        raise RackgateError(f"--replicas {','.join(map(str, replicas))}: a broker is named twice")
+    most = max(arms, key=lambda arm: arm.min_insync_replicas)
+    advice = "name more with --replicas" if chosen else "brokers need broker.rack and have to be alive"
+    if len(replicas) < most.min_insync_replicas:
+        raise RackgateError(
+            f"{where}: {len(replicas)} brokers with a rack are too few for arm {most.id}, {most.label}, which needs"
+            f" {most.min_insync_replicas}; {advice}"
+        )
+    widest = max(arms, key=lambda arm: arm.min_insync_racks)
+    there = sorted({racks[broker] for broker in replicas})
+    if len(there) < widest.min_insync_racks:
+        raise RackgateError(
+            f"{where}: {len(there)} racks ({', '.join(there)}) are too few for arm {widest.id}, {widest.label}, which"
+            f" needs {widest.min_insync_racks}; {advice}"
+        )
+
+
+def _check_gate(where: str, arms: Sequence[Arm], replicas: Sequence[int], seen: Seen) -> None:
+    """Refuses a cluster that would not enforce what arms ask for.
+
+    Raises:
+        RackgateError: a broker of the replicas lacks the overlay, or the feature is not on, or it did not say.
+    """
+    asking = sorted({arm.id for arm in arms if arm.min_insync_racks > 1})
+    said = {broker: seen.enforcement.words(seen.cluster.brokers[broker]) for broker in replicas}
+    lacking = [f"broker {broker}: {words}" for broker, words in said.items() if words != "yes"]
+    if asking and lacking:
+        raise RackgateError(
+            f"{where} can't have arm {', '.join(asking)} (min.insync.racks), since not all brokers enforce it"
+            f" ({'; '.join(lacking)}); README.md, 'On your own Kafka', tells how they come to"
+        )

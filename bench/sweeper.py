@@ -1,0 +1,161 @@
+"""Deletes the topics of a run from a cluster that is not the lab's, however the run ends, kill -9 included.
+
+A process of its own, told of each topic before it is made. It waits for the end of what the run writes to it, which
+comes with the run's end whatever that is, and then deletes what is still there. Clients that outlive the run for a
+moment, on executors, may have the cluster make a topic again: it is looked for until it stays away.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+from pyhooks.errors import RackgateError
+from pyhooks.wait import wait_for
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+QUIET_S, IN_GOOD_ORDER_S = 10.0, 0.0
+SWEEP_S, GRACE_S = 90.0, 30.0
+LOOK_S = 0.5
+
+
+class Sweeper:
+    """The end of the pipe that the run holds.
+
+    Args:
+        pipe: to the process that sweeps.
+    """
+
+    def __init__(self, pipe: IO[str]) -> None:
+        self._pipe = pipe
+
+    def knows(self, topics: Sequence[str]) -> None:
+        """Tells it of topics that are about to be made.
+
+        Raises:
+            RackgateError: the process that would delete them is gone.
+        """
+        self._tell({"topics": list(topics)})
+
+    def nothing_runs(self) -> None:
+        """Tells it that no client of the run is left, so that what it deletes stays away."""
+        self._tell({"quiet_s": IN_GOOD_ORDER_S})
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        try:
+            self._pipe.write(json.dumps(message) + "\n")
+            self._pipe.flush()
+        except OSError as error:
+            raise RackgateError("the process that deletes the run's topics has ended: start the run again") from error
+
+
+@contextmanager
+def sweeping(bootstrap: str, config: Mapping[str, str]) -> Iterator[Sweeper]:
+    """A sweeper for the block, which has swept when the block is over.
+
+    Args:
+        bootstrap: brokers.
+        config: librdkafka's, beside them; it reaches the process through the pipe alone.
+
+    Raises:
+        RackgateError: topics are left; the message names them.
+    """
+    # of a session of its own: Ctrl-C on a terminal is for the run, and it outlives the run for as long as it sweeps
+    child = subprocess.Popen(
+        [sys.executable, "-m", "bench.sweeper"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    if child.stdin is None:
+        raise AssertionError("it was asked to be a pipe")
+    sweeper = Sweeper(child.stdin)
+    sweeper._tell({"bootstrap": bootstrap, "config": dict(config)})
+    try:
+        yield sweeper
+    finally:
+        said = _ended(child)
+        if said:
+            raise RackgateError(said)
+
+
+def _ended(child: subprocess.Popen[str]) -> str:
+    """Closes the pipe and waits; returns what went wrong, if anything did."""
+    try:
+        said, _ = child.communicate(timeout=SWEEP_S + GRACE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+        return "the topics of the run could not be deleted in time: look for rackgate-bench-* and delete them by hand"
+    lines = said.strip().splitlines()
+    return "" if child.returncode == 0 else lines[-1] if lines else f"deleting topics ended with {child.returncode}"
+
+
+def sweep(client: AdminClient, names: Sequence[str], *, quiet_s: float, timeout_s: float = SWEEP_S) -> None:
+    """Deletes what is there of these topics, until none has been seen for ``quiet_s`` seconds.
+
+    Raises:
+        RackgateError: not in time.
+    """
+    from confluent_kafka import KafkaException
+
+    from bench import topics
+
+    away_since: float | None = None
+    left, why = list(names), "the cluster does not answer"
+
+    def gone() -> bool:
+        nonlocal away_since, left, why
+        try:
+            there = client.list_topics(timeout=topics.DELETE_S).topics
+            left = [name for name in names if name in there]
+            if left:
+                away_since, why = None, "they are still there"
+                topics.delete(client, left)
+                return False
+        except (KafkaException, RackgateError) as error:
+            away_since, why = None, str(error)
+            return False
+        away_since = away_since or time.monotonic()
+        return time.monotonic() - away_since >= quiet_s
+
+    try:
+        wait_for(gone, what="topics to be gone", timeout_s=timeout_s, interval_s=LOOK_S)
+    except RackgateError as error:
+        raise RackgateError(f"topics could not be deleted ({why}); delete them by hand: {', '.join(left)}") from error
+
+
+def main() -> None:
+    """Entry point: reads messages until there are no more, and sweeps."""
+    from pyhooks.cluster import topics
+
+    first = json.loads(sys.stdin.readline() or "{}")
+    names: list[str] = []
+    quiet_s = QUIET_S
+    for line in sys.stdin:
+        try:
+            message = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # the run was killed within a line: a topic of it was not asked for yet
+        names += message.get("topics", [])
+        quiet_s = message.get("quiet_s", quiet_s)
+    if not names:
+        return
+    try:
+        sweep(topics.admin(first["bootstrap"], first["config"]), names, quiet_s=quiet_s)
+    except RackgateError as error:
+        print(error)  # noqa: T201 - for the run, if it is still there
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

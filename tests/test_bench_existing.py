@@ -1,0 +1,312 @@
+"""What a run on a cluster that is there already is made of, without one: plans, clocks, who sweeps, commands."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback import free_ports
+from typer.testing import CliRunner
+
+from bench import clocks, executors, existing, scenarios, sweeper, topics
+from bench.clocks import Clock, Reading
+from bench.existing import Asked, fit, spread
+from bench.plan import Scenario
+from bench.security import Security
+from pyhooks import paths
+from pyhooks.check.ask import Seen
+from pyhooks.check.enforce import Answer, Enforcement
+from pyhooks.check.placement import Broker, Cluster
+from pyhooks.cli import app
+from pyhooks.errors import RackgateError
+from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
+
+PLAN = scenarios.load("existing")
+ASKED = Asked("kafka1:9092", None, "existing", scenarios.SHIPPED, "local[2]", Path(), False, (), None, None, {}, "c")
+OVERLAY = Answer(14, 1, {RACKS_FEATURE: 1, ELR_FEATURE: 1, "metadata.version": 29}, 1, None)
+STOCK = Answer(13, 0, {"metadata.version": 29}, 1, None)
+
+
+def seen(racks: dict[int, str], answer: Answer = OVERLAY, fenced: tuple[int, ...] = ()) -> Seen:
+    """A cluster whose brokers all say the same."""
+    brokers = {one: Broker(one, rack, one in fenced, f"h{one}:9092") for one, rack in racks.items()}
+    enforcement = Enforcement({one: answer for one in racks if one not in fenced}, dict.fromkeys(fenced, "fenced"))
+    return Seen(Cluster("id", brokers, (), enforcement.enforced), enforcement)
+
+
+FIVE = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
+
+
+def test_replicas_are_taken_from_the_racks_in_turn() -> None:
+    assert spread(FIVE, 5) == (1, 3, 5, 2, 4)
+    assert spread(FIVE, 3) == (1, 3, 5)
+    assert spread({7: "z", 9: "a", 8: "a"}, 2) == (8, 7)
+
+
+def test_the_plan_takes_the_cluster_s_brokers_and_keeps_what_needs_no_fault() -> None:
+    made, told = fit(scenarios.load("full"), seen(FIVE), ASKED)
+    assert [cell.id for cell in made.cells] == ["healthy", "small-80", "large-50", "java-50", "no-delay-50", "far"]
+    assert {cell.replicas for cell in made.cells} == {arm.replicas for arm in made.arms} == {(1, 3, 5, 2, 4)}
+    assert made.places == (("existing cluster", "as it is"),)
+    assert made.cells[0].reached.isr == (1, 3, 5, 2, 4)
+    assert "link as it is" in made.cells[0].label
+    left = {line.split()[1]: line.split(": ", 1)[1] for line in told}
+    assert left["broker-gone"] == "broker-gone: no faults are injected into a cluster that is not the lab's"
+    assert left["two-dc"].startswith("two data centres, all replicas in sync: not to be had with replicas 1 in a")
+    json.dumps(made.as_json())
+
+    two, _ = fit(scenarios.load("full"), seen({1: "x", 2: "x", 3: "y"}), ASKED)
+    assert "two-dc" in [cell.id for cell in two.cells]
+    assert two.cells[0].replicas == (1, 3, 2)
+
+
+def test_an_outage_of_the_plan_is_left_out_and_told() -> None:
+    made, told = fit(scenarios.load("quick"), seen(FIVE), dataclasses.replace(ASKED, tasks=7, replicas=(2, 4, 5)))
+    assert made.outage is None
+    assert (made.tasks, made.cells[0].replicas, made.cells[0].scenario.tasks) == (7, (2, 4, 5), 7)
+    assert told == ["quick: no rack is taken away from cluster kafka1:9092"]
+    assert [arm.id for arm in made.arms] == ["A", "A'", "B"]
+
+
+def test_cells_that_differ_in_their_links_alone_are_one() -> None:
+    full = scenarios.load("full")
+    (first, *_) = full.cells
+    again = dataclasses.replace(first, id="again", setting=dataclasses.replace(first.setting, link="far"))
+    made, told = fit(dataclasses.replace(full, cells=(first, again)), seen(FIVE), ASKED)
+    assert [cell.id for cell in made.cells] == ["healthy"]
+    assert told == ["cell again is left out: the same as healthy, since links are as they are"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "asked", "line"),
+    [
+        (seen({1: "a", 2: "b"}), {}, "2 brokers with a rack are too few for arm A, M=3, which needs 3; brokers need"),
+        (seen({1: "a", 2: "b", 3: "c"}, fenced=(3,)), {}, "2 brokers with a rack are too few"),
+        (seen({1: "a", 2: "a", 3: "a"}), {}, r"1 racks \(a\) are too few for arm B, M=2, R=2, which needs 2; brokers"),
+        (seen(FIVE), {"replicas": (1, 2)}, "2 brokers .* too few for arm A, .*; name more with --replicas"),
+        (seen(FIVE), {"replicas": (1, 3, 3)}, "--replicas 1,3,3: a broker is named twice"),
+        (seen(FIVE), {"replicas": (1, 3, 8)}, "--replicas 8: cluster kafka1:9092 has no such broker"),
+        (seen(FIVE, STOCK), {}, r"can't have arm B .*broker 1: no \(no overlay\).*README.md"),
+        (
+            seen(FIVE, dataclasses.replace(OVERLAY, levels={"metadata.version": 29})),
+            {},
+            r"can't have arm B .*broker 1: no \(feature at level 0\)",
+        ),
+    ],
+)
+def test_what_a_cluster_can_not_have_is_told_in_a_line(cluster: Seen, asked: dict[str, Any], line: str) -> None:
+    with pytest.raises(RackgateError, match=line) as caught:
+        fit(PLAN, cluster, dataclasses.replace(ASKED, **asked))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_plan_without_a_state_of_the_cluster_s_is_refused() -> None:
+    full = scenarios.load("full")
+    gone = tuple(cell for cell in full.cells if cell.id == "broker-gone")
+    with pytest.raises(RackgateError, match="no cell of scenario full is in a state that the cluster is in"):
+        fit(dataclasses.replace(full, cells=gone), seen(FIVE), ASKED)
+
+
+def test_a_cluster_is_not_broken() -> None:
+    made: Scenario = fit(PLAN, seen(FIVE), ASKED)[0]
+    target = existing.ClusterTarget("k:1", Security(), Path(), seen(FIVE))
+    with target.state(made.cells[0].reached, None):  # type: ignore[arg-type]
+        assert target.without(()) == "k:1"
+    dead = dataclasses.replace(made.cells[0].reached, dead=(4,))
+    with pytest.raises(RackgateError, match="brokers 4: no faults"), target.state(dead, None):  # type: ignore[arg-type]
+        pytest.fail("it went on")
+    for refused in (lambda: target.outage("a", None), lambda: target.survivors("a"), lambda: target.without([4])):  # type: ignore[arg-type]
+        with pytest.raises(RackgateError, match="no faults are injected"):
+            refused()
+
+
+# Clocks.
+
+
+def test_a_clock_is_read_over_a_connection_within_its_bound() -> None:
+    with clocks.answering("127.0.0.1") as address:
+        reading = clocks.read(address)
+    assert reading.ahead_ns is not None
+    assert reading.error_ns is not None
+    # the same clock: its true distance is nothing
+    assert abs(reading.ahead_ns) <= reading.error_ns < 1_000_000_000
+    assert reading.boot_id == clocks.boot_id()
+    clock = clocks.compared(reading, clocks.boot_id(), 0, 1)
+    assert (clock.how, clock.same) == ("connection", True)
+    assert clock.text.endswith(" ms (the same clock)")
+
+
+def test_where_the_driver_does_not_answer_the_job_bounds_the_clock() -> None:
+    (nobody,) = free_ports(1)
+    reading = clocks.read(("127.0.0.1", nobody))
+    assert (reading.ahead_ns, reading.error_ns) == (None, None)
+    far = Reading("far", 5_000_000_000, None, None)
+    found = clocks.compared(far, "own", 1_000_000_000, 1_040_000_000)
+    assert found == Clock(3980.0, 20.0, "job", same=False)
+    assert found.text == "+3.98e+03 ± 20 ms"
+
+
+def test_the_start_of_a_load_is_told_on_each_host_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    near, far = Reading("near", 0, 0, 0), Reading("far", 0, 0, 0)
+    pairs = [
+        (near, Clock(0.5, 0.9, "connection", same=True)),
+        (far, Clock(2000.0, 30.0, "job", same=False)),
+        (far, Clock(1990.0, 0.1, "connection", same=False)),
+    ]
+    ahead = clocks.distances(pairs)
+    assert ahead == {"near": 0, "far": 1_990_000_000}
+    for boot, start in (("near", 100), ("far", 1_990_000_100)):
+        monkeypatch.setattr(clocks, "boot_id", lambda boot=boot: boot)
+        assert clocks.here(100, ahead) == start
+    monkeypatch.setattr(clocks, "boot_id", lambda: "new")
+    assert clocks.here(100, {}) == 100
+    with pytest.raises(RuntimeError, match="came after the clocks had been compared"):
+        clocks.here(100, ahead)
+
+
+# Executors.
+
+
+def host(**more: Any) -> executors.Host:
+    clock = Clock(0.0, 0.1, "connection", same=False)
+    some: dict[str, Any] = {
+        "loaded": {},
+        "trouble": "",
+        "unreached": {},
+        "round_trips_ms": {"1": [1.0, 3.0, 2.0]},
+    } | more
+    return executors.Host("h/0", 4, "x86_64 Linux", {"python": "3.11.2"}, clock=clock, **some)
+
+
+def test_an_executor_that_can_not_carry_load_is_told_in_a_line() -> None:
+    executors._check(host())
+    with pytest.raises(RackgateError, match=r"h/0 \(Python 3.11.2, x86_64 Linux\) can't load pandas: .*README"):
+        executors._check(host(trouble="pandas: no module"))
+    with pytest.raises(RackgateError, match="h/0 can't connect to broker 2 at h2:9: refused"):
+        executors._check(host(unreached={"2": "h2:9: refused"}))
+    assert executors.round_trips([host()]) == [{"source": "h/0", "target": "broker-1", "p50_ms": 2.0, "p99_ms": 3.0}]
+
+
+def test_what_is_sent_is_the_client_as_it_is_here_and_loads_elsewhere(tmp_path: Path) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(executors._pack_installed(tmp_path, [executors.CONFLUENT])) as packed:
+        packed.extractall(tmp_path / "client")
+    # a Python without this environment's packages
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import confluent_kafka; print(confluent_kafka.__file__)"
+    words = [sys.executable, "-I", "-S", "-c", code, str(tmp_path / "client")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith(str(tmp_path / "client"))
+
+
+def test_with_which_python_executors_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert executors.python_of(None, near=True) == sys.executable
+    assert executors.python_of(None, near=False) == "python3"
+    assert executors.python_of(Path("e.tar.gz"), near=False) == "./rackgate-environment/bin/python"
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    assert executors.python_of(None, near=False) == "/opt/python"
+
+
+# Who sweeps.
+
+
+class FakeAdmin:
+    """A cluster in which a deleted topic comes back as often as is said."""
+
+    def __init__(self, there: set[str], *, again: int = 0) -> None:
+        self.topics = set(there)
+        self._again = again
+
+    def list_topics(self, timeout: float) -> Any:  # noqa: ARG002 - as the real one
+        return dataclasses.make_dataclass("Listed", ["topics"])(dict.fromkeys(self.topics))
+
+    def delete(self, _client: object, names: list[str]) -> None:
+        self._again -= 1
+        if self._again < 0:
+            self.topics -= set(names)
+
+
+def test_topics_are_looked_for_until_they_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeper, "LOOK_S", 0.01)
+    admin = FakeAdmin({"ours-1", "ours-2", "theirs"}, again=2)
+    monkeypatch.setattr(topics, "delete", admin.delete)
+    begun = time.monotonic()
+    sweeper.sweep(admin, ["ours-1", "ours-2", "never-made"], quiet_s=0.2)
+    assert admin.topics == {"theirs"}
+    assert time.monotonic() - begun >= 0.2
+
+
+def test_topics_that_can_not_be_deleted_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeper, "LOOK_S", 0.01)
+    admin = FakeAdmin({"ours"}, again=10_000)
+    monkeypatch.setattr(topics, "delete", admin.delete)
+    with pytest.raises(RackgateError, match=r"still there\); delete them by hand: ours$"):
+        sweeper.sweep(admin, ["ours", "gone"], quiet_s=0, timeout_s=0.1)
+
+
+def test_the_sweeper_hears_of_topics_and_a_line_that_was_cut_off_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    teller = sweeper.Sweeper(pipe)
+    teller._tell({"bootstrap": "k:1", "config": {"a": "b"}})
+    teller.knows(["t1"])
+    teller.knows(["t2", "t3"])
+    told: list[Any] = []
+    monkeypatch.setattr("pyhooks.cluster.topics.admin", lambda *given: given)
+    monkeypatch.setattr(sweeper, "sweep", lambda *given, **more: told.append((given, more)))
+    for rest, quiet_s in (('{"topics": ["t4', sweeper.QUIET_S), ('{"quiet_s": 0}\n', 0)):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(pipe.getvalue() + rest))
+        sweeper.main()
+        assert told.pop() == ((("k:1", {"a": "b"}), ["t1", "t2", "t3"]), {"quiet_s": quiet_s})
+
+
+def test_a_run_without_topics_leaves_nothing_to_sweep() -> None:
+    with sweeper.sweeping("127.0.0.1:1", {"security.protocol": "PLAINTEXT"}):
+        pass
+
+
+# Commands.
+
+
+def test_bench_alone_with_options_is_bench_run() -> None:
+    for words in (["bench", "--bootstrap", "k:1"], ["bench", "run", "--bootstrap", "k:1"]):
+        done = CliRunner().invoke(app, [*words, "--topology", "az3-outside"])
+        assert "--topology is of a lab" in str(done.exception)
+    assert "Usage" in CliRunner().invoke(app, ["bench", "--help"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--tasks", "2", "--replicas", "1"], "--replicas, --tasks: only with --bootstrap"),
+        (["--bootstrap", "k:1", "--replicas", "1;2"], "--replicas 1;2: ids of brokers with commas"),
+        (["--bootstrap", "k:1", "--conf", "spark.x"], "--conf spark.x: key=value is asked for"),
+        (["--bootstrap", "k:1", "--environment", "/absent"], "--environment /absent: there is no such file"),
+    ],
+)
+def test_options_that_do_not_go_together_are_told(words: list[str], line: str) -> None:
+    done = CliRunner().invoke(app, ["bench", "run", *words])
+    assert isinstance(done.exception, RackgateError)
+    assert line in str(done.exception)
+
+
+@pytest.mark.build
+def test_a_cluster_that_does_not_answer_is_told_in_a_line(tmp_path: Path) -> None:
+    (nobody,) = free_ports(1)
+    words = [str(Path(sys.executable).with_name("rackgate")), "bench", "--bootstrap", f"127.0.0.1:{nobody}"]
+    env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
+    words += ["--out", str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=env)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: cluster 127.0.0.1:{nobody}: no answer within 15 s; see --bootstrap and --command-config\n"
+    )
+    assert not (tmp_path / "out").exists()

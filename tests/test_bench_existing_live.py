@@ -1,0 +1,272 @@
+"""``rackgate bench --bootstrap``: a cluster with SASL in three racks, and a Spark master with two workers.
+
+On its own: ``make bench-existing`` (some minutes).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import venv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback import Brokers
+
+from bench import report, scenarios
+from bench.security import told
+from pyhooks import paths
+from pyhooks.build.distribution import Distribution
+from pyhooks.cluster import topics
+from pyhooks.model.simulation.speed import standalone
+from pyhooks.wait import wait_for
+
+pytestmark = [pytest.mark.build, pytest.mark.long, pytest.mark.timeout(1500)]
+RACKGATE = Path(sys.executable).with_name("rackgate")
+PASSWORD = "only-here-52871"  # noqa: S105 - of a cluster that lives for this test
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+CLIENT = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": f'{MODULE} username="ops" password="{PASSWORD}";',
+}
+PLACE = "existing cluster/as it is"
+# The shipped plan, made short.
+SHORT = """
+[short]
+about = "The shipped plan for a cluster that is there, made short"
+uses = ["A", "A'", "B", "C"]
+tasks = 2
+
+[short.latency]
+blocks = {blocks}
+pieces = 2
+warmup_blocks = 1
+
+[[short.cells]]
+id = "healthy"
+state = "healthy"
+link = "none"
+rate_per_s = 100
+record_bytes = 100
+linger_ms = 0
+client = "confluent"
+
+[[short.cells]]
+id = "java"
+state = "healthy"
+link = "none"
+rate_per_s = 50
+record_bytes = 100
+linger_ms = 0
+client = "java"
+blocks = 2
+
+[[short.cells]]
+id = "gone"
+state = "broker-gone"
+link = "none"
+rate_per_s = 100
+record_bytes = 100
+linger_ms = 0
+client = "confluent"
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the run goes: the cluster, Spark's master, and folders of this test."""
+
+    brokers: Brokers
+    master: str
+    folder: Path
+    spark: Path
+
+    def words(self, blocks: int) -> list[str]:
+        """The command, of a plan with so many blocks."""
+        plan = self.folder / f"plan-{blocks}.toml"
+        plan.write_text(scenarios.SHIPPED.read_text("utf-8") + SHORT.format(blocks=blocks), encoding="utf-8")
+        config = self.folder / "client.properties"
+        config.write_text("".join(f"{key}={value}\n" for key, value in CLIENT.items()), encoding="utf-8")
+        return [
+            str(RACKGATE), "bench", "--bootstrap", self.brokers.bootstrap, "--master", self.master,
+            "--command-config", str(config), "--scenario", "short", "--scenario-file", str(plan),
+            "--out", str(self.folder / f"out-{blocks}"),
+        ]  # fmt: skip
+
+    def topics(self) -> set[str]:
+        """All topics of the run that the cluster has."""
+        admin = topics.admin(self.brokers.bootstrap, told(CLIENT, "").librdkafka)
+        return {name for name in admin.list_topics(timeout=10).topics if name.startswith("rackgate")}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Three brokers that ask for a password, a Spark master and two workers of one core."""
+    folder, spark = tmp_path_factory.mktemp("existing"), tmp_path_factory.mktemp("spark")
+    classpath = Distribution.load().classpath()
+    extra = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,PEER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": f'{MODULE} user_ops="{PASSWORD}";',
+        "auto.create.topics.enable": "true",
+    }
+    brokers = Brokers(tmp_path_factory.mktemp("brokers"), {1: "a", 2: "b", 3: "c"}, controller=1, extra=extra)
+    brokers.format(classpath)
+    with pytest.MonkeyPatch.context() as patch:
+        # the logs and work folders of master, workers and executors
+        patch.setattr(tempfile, "tempdir", str(spark))
+        with brokers.running(classpath), standalone(2) as master:
+            yield Place(brokers, master, folder, spark)
+
+
+def env() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(paths.REPO)}
+
+
+@pytest.fixture(scope="module")
+def whole(place: Place) -> tuple[dict[str, Any], str]:
+    """A run to its end: its results, and what it said."""
+    done = subprocess.run(place.words(2), capture_output=True, text=True, check=False, timeout=600, env=env())
+    assert done.returncode == 0, done.stdout + done.stderr
+    return report.load(place.folder / "out-2"), done.stdout
+
+
+def test_every_acknowledged_record_is_there_and_each_worker_has_sent_its_share(
+    place: Place, whole: tuple[dict[str, Any], str]
+) -> None:
+    result, said = whole
+    (end,) = [row for row in result["verdicts"] if row["about"] == "end-to-end"]
+    assert end["word"] == "whole"
+    assert result["end_to_end"]["unread"] == 0
+    assert [one["cell"] for one in result["cells"]] == ["healthy", "java"]
+    assert "cell gone is left out: broker-gone: no faults are injected" in said
+    # each task sends every second record of every arm
+    assert len(result["hosts"]) == 2
+    assert {one["host"] for one in result["hosts"]} == {one["host"] for one in result["manifest"]["executors"]}
+    first, second = (one["intended"] for one in result["hosts"])
+    assert first == pytest.approx(second, rel=0.02)
+    assert sum(one["acked"] for one in result["hosts"]) == result["end_to_end"]["acked"] > 1000
+    assert not place.topics()
+
+
+def test_the_executors_have_what_the_driver_sent_and_its_clock(whole: tuple[dict[str, Any], str]) -> None:
+    result, said = whole
+    import confluent_kafka
+
+    for host in result["manifest"]["executors"]:
+        assert host["versions"]["confluent_kafka"] == confluent_kafka.version()
+        # not what this host has of its own
+        assert host["loaded"] == {"code": "rackgate-code.zip", "client": "rackgate-clients"}
+        own = host["clock"]
+        assert own["same"] is True
+        assert own["how"] == "connection"
+        assert abs(own["ahead_ms"]) <= own["error_ms"]
+        assert f"load host {host['host']}: " in said
+    assert {(row["source"], row["target"]) for row in result["manifest"]["round_trips"][f"{PLACE}, idle"]} == {
+        (source, f"broker-{broker}")
+        for source in [*(host["host"] for host in result["manifest"]["executors"]), "driver"]
+        for broker in (1, 2, 3)
+    }
+
+
+def test_the_page_tells_of_cluster_and_load_hosts_and_no_secret_is_in_any_file(
+    place: Place, whole: tuple[dict[str, Any], str]
+) -> None:
+    result, said = whole
+    page = (place.folder / "out-2" / "index.html").read_text(encoding="utf-8")
+    assert "<h2>Load hosts</h2>" in page
+    assert all(host["host"] in page for host in result["manifest"]["executors"])
+    assert PASSWORD not in said
+    files = [file for folder in (place.folder / "out-2", place.spark) for file in folder.rglob("*") if file.is_file()]
+    assert any(file.name == "stderr" for file in files), "the logs of executors"
+    assert [file for file in files if PASSWORD.encode() in file.read_bytes()] == []
+
+
+@pytest.fixture(scope="module")
+def environment(place: Place) -> Path:
+    """A packed environment, made small: its packages are those of this one, by reference."""
+    folder = place.folder / "environment"
+    venv.create(folder, symlinks=True)
+    own = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    (own / "all.pth").write_text(sysconfig.get_paths()["purelib"] + "\n", encoding="utf-8")
+    packed = place.folder / "environment.tar.gz"
+    with tarfile.open(packed, "w:gz") as archive:
+        for part in folder.iterdir():
+            archive.add(part, part.name)
+    return packed
+
+
+def pythons(name: str) -> int:
+    """How many processes were started as this program."""
+    found = 0
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found += entry.read_bytes().split(b"\0")[0].decode(errors="replace").endswith(name)
+    return found
+
+
+def begun(place: Place, environment: Path) -> subprocess.Popen[str]:
+    """A long run that has kept a block, with another one under way; executors have a packed environment."""
+    kept = len(blocks(place))
+    words = [*place.words(500), "--environment", str(environment)]
+    child = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env(), start_new_session=True
+    )
+
+    def under_way() -> bool:
+        assert child.poll() is None, child.communicate()[0]
+        return len(blocks(place)) > kept
+
+    wait_for(under_way, what="a block", timeout_s=240)
+    assert len(place.topics()) == 4
+    assert pythons("rackgate-environment/bin/python") >= 2
+    return child
+
+
+def blocks(place: Place) -> list[Path]:
+    raw = place.folder / "out-500" / "run" / "raw" / "healthy"
+    return [path for path in raw.glob("*.*") if not path.name.startswith("warmup")]
+
+
+def test_after_ctrl_c_and_after_kill_9_no_topic_is_left_and_the_run_goes_on(place: Place, environment: Path) -> None:
+    child = begun(place, environment)
+    child.send_signal(signal.SIGINT)
+    said, _ = child.communicate(timeout=150)
+    assert child.returncode == 130, said
+    assert "interrupted: the run's topics are deleted" in said
+    assert "Traceback" not in said
+    assert not place.topics()
+    kept = len(blocks(place))
+
+    again = begun(place, environment)
+    again.kill()
+    said, _ = again.communicate(timeout=150)
+    assert f"goes on: {kept} of 500 blocks are kept" in said
+    # what sweeps has the pipe's end for news, and has let go of its output when it is done
+    wait_for(lambda: not place.topics(), what="topics to be gone", timeout_s=60)
+    assert json.loads((place.folder / "out-500" / "run" / "run.json").read_text("utf-8")).get("done") is None
+
+
+def test_what_the_cluster_can_not_do_is_told_in_a_line_before_anything_is_made(place: Place) -> None:
+    for more, line in (
+        (("--replicas", "1,2"), "2 brokers with a rack are too few for arm A, M=3, which needs 3; name more with"),
+        (("--replicas", "1,2,7"), "--replicas 7: cluster .* has no such broker with a rack that is alive"),
+    ):
+        words = [*place.words(2), "--out", str(place.folder / "refused"), *more]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=env())
+        assert done.returncode == 2, done.stdout
+        assert not (place.folder / "refused").exists()
+        assert len(done.stderr.splitlines()) == 1
+        assert re.search(line, done.stderr)
