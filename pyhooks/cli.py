@@ -19,8 +19,8 @@ from pyhooks.evidence.cli import EVIDENCE_EPILOG, evidence_command
 from pyhooks.fault.cli import broker_app, rack_app
 from pyhooks.formal.cli import FORMAL_EPILOG, formal_command
 from pyhooks.model.cli import PLAN_EPILOG, model_app, plan_command
-from pyhooks.model.replaycli import REPLAY_EPILOG, replay_command
 from pyhooks.model.simulation.cli import SIMULATE_EPILOG, simulate_command
+from pyhooks.model.simulation.replaycli import REPLAY_EPILOG, replay_command
 from pyhooks.model.simulation.speed import SPEED_EPILOG, speed_command
 from pyhooks.watch.cli import WATCH_EPILOG, watch_command
 from pyhooks.workload.cli import SET_EPILOG, set_command

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from pyhooks.cli import app
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
-from pyhooks.model import replay as recorded
-from pyhooks.model.replay import AGREES, CONTRADICTS, ONE_RACK_ALONE, UNKNOWN, WORDS
+from pyhooks.model.simulation import replay as recorded
 from pyhooks.model.simulation.machine import run
+from pyhooks.model.simulation.replay import AGREES, CONTRADICTS, ONE_RACK_ALONE, UNKNOWN, WORDS
 from pyhooks.model.simulation.script import NEVER, Code, Outcome, Scripts, Seen, Setting, Status, Timing, tables
 
 TABLE = Path(__file__).with_name("lab_outcomes.toml")

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
-from pyhooks.model.replay import AGREES, CONTRADICTS, UNKNOWN, Stretch, counts, replay
+from pyhooks.model.simulation.replay import AGREES, CONTRADICTS, UNKNOWN, Stretch, counts, replay
 
 WIDTH = 120  # columns, where there is no terminal
 REPLAY_EPILOG = (
