@@ -69,7 +69,9 @@ def beside(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that two results say of the same cells.
 
     All comparisons with a ratio in both are one family: the intervals of their factors hold together with the
-    confidence of the first result (Bonferroni), so "differs" anywhere is wrong with what is left of it at most.
+    confidence of the first result (Bonferroni), so "differs" anywhere is wrong with what is left of it at most. What
+    one lab does to an arm and another does not is in no block's noise; the control shows it. Where two equal arms
+    differ between the results, the others are not said to differ: that is unknown.
 
     Args:
         a: of ``bench.report.load``.
@@ -86,7 +88,13 @@ def beside(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     confidence = float(a["cells"][0]["confidence"]) if a["cells"] else 0.95
     family = sum(1 for *_, one, two in rows if one["ratio"] and two["ratio"])
     tail = (1.0 - confidence) / 2 / max(1, family)
-    pairs = [_pair(name, label, one, two, tail) for name, label, one, two in rows]
+    unequal = {
+        (name, row["at"])
+        for name in shared
+        for row, theirs in _controls(cells_a[name], cells_b[name])
+        if not _holds_one(factor(row, theirs, (1.0 - confidence) / 2))
+    }
+    pairs = [_pair(name, label, one, two, tail, (name, one["at"]) in unequal) for name, label, one, two in rows]
     return {
         "schema": 1,
         "pairs": [asdict(pair) for pair in pairs],
@@ -126,7 +134,21 @@ def _rows(
             yield a["cell"], labels.get(row["arm"], row["arm"]), row, theirs[row["arm"], row["at"]]
 
 
-def _pair(cell: str, label: str, a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> Pair:
+def _controls(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """The controls that have a ratio in both."""
+    theirs = {(row["arm"], row["at"]): row for row in b["comparisons"] if row["is_control"] and row["ratio"]}
+    for row in a["comparisons"]:
+        if row["is_control"] and row["ratio"] and (row["arm"], row["at"]) in theirs:
+            yield row, theirs[row["arm"], row["at"]]
+
+
+def _holds_one(found: Interval) -> bool:
+    return found.low <= 1.0 <= found.high
+
+
+def _pair(
+    cell: str, label: str, a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_differs: bool
+) -> Pair:
     said: Said = "unknown"
     found, why = None, ""
     if a["refused"] != b["refused"]:
@@ -137,11 +159,19 @@ def _pair(cell: str, label: str, a: Mapping[str, Any], b: Mapping[str, Any], tai
         said, why = "alike", f"{', '.join(a['refused'])} refuses in both"
     elif a["ratio"] and b["ratio"]:
         found = factor(a, b, tail)
-        said = "alike" if found.low <= 1.0 <= found.high else "differs"
+        said = "alike" if _holds_one(found) else "differs"
+        if said == "differs" and control_differs:
+            said, why = "unknown", "two equal arms differ, too"
     else:
         lack = [f"{name}: {one['reason']}" for name, one in (("A", a), ("B", b)) if not one["ratio"]]
         why = f"no ratio in {', '.join(lack)}"
     return Pair(cell, a["arm"], label, a["at"], a, b, found, said, why)
+
+
+def _word(row: Mapping[str, Any]) -> str:
+    if row["reason"] == "not judged":
+        return "not judged"
+    return f"{row['word']} ({row['reason']})" if row["word"] == "undecided" else str(row["word"])
 
 
 def show(found: Mapping[str, Any], names: tuple[str, str], console: Console) -> None:
@@ -161,7 +191,7 @@ def show(found: Mapping[str, Any], names: tuple[str, str], console: Console) -> 
     for head in ("cell", "arm", "at", "A: ratio, word", "B: ratio, word", "B over A", "said"):
         table.add_column(head)
     for pair in found["pairs"]:
-        own = [f"{spread(one['ratio'])}, {one['word']}" if one["ratio"] else NONE for one in (pair["a"], pair["b"])]
+        own = [f"{spread(one['ratio'])}, {_word(one)}" if one["ratio"] else NONE for one in (pair["a"], pair["b"])]
         over = spread(pair["factor"]) if pair["factor"] else NONE
         said = f"{pair['said']} ({pair['why']})" if pair["why"] else pair["said"]
         table.add_row(pair["cell"], pair["label"], pair["at"], *own, over, said)

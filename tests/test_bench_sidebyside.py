@@ -65,6 +65,22 @@ def test_a_change_beyond_both_noises_is_told_and_measured() -> None:
     assert noisy["said"] == "alike"
 
 
+def test_where_two_equal_arms_differ_between_the_labs_nothing_is_said_to() -> None:
+    random = np.random.default_rng(7)
+
+    def lab(ratio: float, control: float) -> dict[str, Any]:
+        whole = result(random, ratio, cells=1)
+        logs = random.normal(math.log(control), 0.05, 20)
+        whole["cells"][0]["comparisons"].append(comparison(logs, arm="A'", is_control=True))
+        return whole
+
+    assert sidebyside.beside(lab(1.0, 1.0), lab(1.3, 1.0))["said"] == "differs"
+    found = sidebyside.beside(lab(1.0, 1.0), lab(1.3, 1.3))
+    assert [(pair["said"], pair["why"]) for pair in found["pairs"]] == [("unknown", "two equal arms differ, too")]
+    # it takes away no agreement
+    assert sidebyside.beside(lab(1.0, 1.0), lab(1.0, 1.3))["said"] == "alike"
+
+
 def test_the_interval_of_the_difference_is_welch_s() -> None:
     a = {"ratio": {"point": 1.0}, "error": 0.03, "freedom": 11}
     b = {"ratio": {"point": 1.2}, "error": 0.04, "freedom": 15}
@@ -117,6 +133,7 @@ def test_the_command_shows_both_and_ends_with_what_it_found(tmp_path: Path) -> N
     same = RUNNER.invoke(bench_app, ["compare", a, a])
     assert same.exit_code == 0, same.output
     assert "The conditions are the same." in same.output
+    assert "(noise)" in same.output
     other = RUNNER.invoke(bench_app, ["compare", a, b, "--json"])
     assert other.exit_code == 1
     told = json.loads(other.stdout)
