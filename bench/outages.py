@@ -53,7 +53,7 @@ PROBE_GRACE_S = 20.0
 TASKS = 1
 START, END = "start: Spark, topics, round trips", "records read back"
 # Estimates in seconds: what an outage takes beside its load (analysis, the rack's return), and the steps around.
-LAB_S, START_S, EACH_S, END_S, DESTROYED_S = 22.0, 20.0, 12.0, 10.0, 60.0
+LAB_S, START_S, EACH_S, END_S, DESTROYED_S = 22.0, 20.0, 8.0, 12.0, 40.0
 
 
 def destroyed_of(way: str) -> str:
