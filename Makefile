@@ -20,7 +20,7 @@ help:
 	@echo "make bench-speed  how fast its analysis is, on 5 and 50 million made-up observations"
 	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest on the overlay, a few system tests"
 	@echo "make system  all system tests, two labs at a time (bar: 40 minutes), and out/system/index.html"
-	@echo "make system-smoke  three of them (4 to 8 minutes); system-long: many seeds (hours); system-load: 10,000 partitions"
+	@echo "make system-smoke  three of them (4 to 8 minutes); system-long: many rounds, and controls that must lose records (half an hour); system-load: 10,000 partitions"
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
 	@echo "make readme-pictures RESULT=out/bench/results.json   the README's pictures of a run, which is kept beside them"
 	@echo "make check   ruff, mypy --strict, the patch series, the claims about the KIP"
