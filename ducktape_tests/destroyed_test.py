@@ -12,7 +12,7 @@ from typing import Any
 from ducktape.mark.resource import cluster
 
 from ducktape_tests import internal
-from ducktape_tests.destruction import Round, draw, goes_on_s
+from ducktape_tests.destruction import Round, draw, goes_on_s, seeds
 from ducktape_tests.drill import GO_ON_S, NEEDS, NIMBLE, STEADY_S, Drill, Load, must_hold, spec
 from pyhooks.checker.delivery import Losses, losses
 from pyhooks.checker.records import Records
@@ -90,27 +90,30 @@ class DestroyedTest(_Destroyed):
 
         setup: for each round (``rounds`` of ducktape's globals; 3) a topic with R=2 and M=1 or 2 on replicas that are
             drawn from the racks; a producer without retries and an idempotent one. They send to that topic alone: a
-            request is answered when the last of its topics is, so one would wait for another.
-        drive: in a round, as seed and number draw it: a rack of its topic is cut off or paused for a while that no ISR
+            request is answered when the last of its topics is, so one would wait for another. The seeds of the rounds
+            are drawn by that of the run, and printed; ``round_seeds`` of the globals, a list, repeats such rounds.
+        drive: in a round, as its seed draws it: a rack of its topic is cut off or paused for a while that no ISR
             or every ISR notices; meanwhile, or when it is in sync again, or without that, another rack of it or the
             same one is destroyed; of two that are away either comes back first.
         validate: no acknowledged record of any topic is lost, whatever later rounds have destroyed; all checkers.
         """
-        rounds = int(self.test_context.globals.get("rounds", ROUNDS))
-        assert rounds > 0, "there must be a round"
         racks = {
             site.name: [node.node_id for node in self.kafka.brokers(site.name)] for site in self.kafka.topology.racks
         }
-        drawn = [draw(self.seed, number, racks) for number in range(rounds)]
+        told = self.test_context.globals
+        chosen = told.get("round_seeds") or seeds(self.seed, int(told.get("rounds", ROUNDS)), racks)
+        drawn = [draw(int(one), racks) for one in chosen]
+        assert drawn, "there must be a round"
+        assert len({one.topic for one in drawn}) == len(drawn), f"a seed is there twice: {chosen}"
         with self.driven([spec(one.topic, one.replicas, one.min_replicas, 2) for one in drawn], []):
             for one in drawn:
-                self.logger.info("seed %d: %s", self.seed, one.text)
+                self.logger.info("seed %d of a round: %s; again: --set round_seeds=[%d]", one.seed, one.text, one.seed)
                 plain = Load(one.topic, rate_per_s=RATE_PER_S, more=NIMBLE)
                 with self.loaded([plain, Load(one.topic, "idempotent", rate_per_s=RATE_PER_S)]):
-                    self.history.note("test", "round", "info", seed=self.seed, number=one.number, text=one.text)
+                    self.history.note("test", "round", "info", seed=one.seed, text=one.text)
                     self._round(one)
         self.drain()
-        found = self.counted(rounds=[one.text for one in drawn])
+        found = self.counted(rounds={str(one.seed): one.text for one in drawn})
         assert found.keys() == {one.topic for one in drawn}, "a topic had no acknowledged record"
         must_hold(self.verdicts((*NEEDS, "faults", "recovery")))
 

@@ -22,6 +22,8 @@ OVERLAPPING, AFTERWARDS = 0.55, 0.75
 # between two acknowledgements of a producer that goes on
 GAP_S = 1.0
 NS = 1_000_000_000
+# of a round, so that a person can type one
+SEEDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Round:
     """One topic, and what becomes of the racks that it is placed in.
 
     Attributes:
-        number: of the round, from 0.
+        seed: by which it is drawn.
         replicas: broker ids; the first leads.
         min_replicas: of the topic.
         wiped: the rack whose disks go.
@@ -41,7 +43,7 @@ class Round:
         first_back: of two that are away, whether the one that left first comes back first.
     """
 
-    number: int
+    seed: int
     replicas: tuple[int, ...]
     min_replicas: int
     wiped: str
@@ -55,7 +57,7 @@ class Round:
     @property
     def topic(self) -> str:
         """Its own."""
-        return f"round-{self.number}"
+        return f"round-{self.seed}"
 
     @property
     def text(self) -> str:
@@ -72,12 +74,31 @@ class Round:
         )
 
 
-def draw(seed: int, number: int, racks: Mapping[str, Sequence[int]]) -> Round:
-    """A round, decided by seed and number alone; the first one always has two racks away at a time.
+def seeds(seed: int, count: int, racks: Mapping[str, Sequence[int]]) -> list[int]:
+    """The seeds of the rounds of a run, each another one; the first one's round has two racks away at a time.
 
     Args:
         seed: of the run.
-        number: of the round, from 0.
+        count: how many rounds.
+        racks: rack to its brokers.
+
+    Raises:
+        RackgateError: there are fewer than two racks.
+    """
+    choice = random.Random(f"{seed}")  # noqa: S311 - no secret
+    found: list[int] = []
+    while len(found) < count:
+        one = choice.randrange(SEEDS)
+        if one not in found and (found or draw(one, racks).overlaps):
+            found.append(one)
+    return found
+
+
+def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> Round:
+    """A round, decided by its own seed alone.
+
+    Args:
+        seed: of the round.
         racks: rack to its brokers.
 
     Raises:
@@ -85,21 +106,21 @@ def draw(seed: int, number: int, racks: Mapping[str, Sequence[int]]) -> Round:
     """
     if len(racks) < 2:
         raise RackgateError("a rack can't be destroyed without loss where there is no other one")
-    choice = random.Random(f"{seed} {number}")  # noqa: S311 - no secret
+    choice = random.Random(f"round {seed}")  # noqa: S311 - no secret
     replicas = _placed(choice, racks)
     own = sorted({rack for rack, brokers in racks.items() if set(brokers) & set(replicas)})
     wiped, leaves = choice.sample(own, 2)
     down_s, away_s = choice.uniform(0, MOST_DOWN_S), choice.uniform(0, MOST_AWAY_S)
     min_replicas, first_back = choice.choice((1, 2)), choice.random() < 0.5
-    what = choice.random() if number else 0.0
+    what = choice.random()
     if what < OVERLAPPING:
         how = choice.choice(KEEPS_ITS_DISK)
-        return Round(number, replicas, min_replicas, wiped, down_s, leaves, how, away_s, True, first_back)
+        return Round(seed, replicas, min_replicas, wiped, down_s, leaves, how, away_s, True, first_back)
     if what < AFTERWARDS:
         # it is in sync again before the next thing happens, so that it may have been killed, and be the same one
         leaves = choice.choice(own)
-        return Round(number, replicas, min_replicas, wiped, down_s, leaves, choice.choice(ENDS), away_s)
-    return Round(number, replicas, min_replicas, wiped, down_s)
+        return Round(seed, replicas, min_replicas, wiped, down_s, leaves, choice.choice(ENDS), away_s)
+    return Round(seed, replicas, min_replicas, wiped, down_s)
 
 
 def _placed(choice: random.Random, racks: Mapping[str, Sequence[int]]) -> tuple[int, ...]:

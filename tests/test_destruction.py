@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from ducktape_tests.destruction import ENDS, KEEPS_ITS_DISK, MOST_AWAY_S, MOST_DOWN_S, Round, draw, goes_on_s
+from ducktape_tests.destruction import ENDS, KEEPS_ITS_DISK, MOST_AWAY_S, MOST_DOWN_S, Round, draw, goes_on_s, seeds
 from pyhooks.errors import RackgateError
 
 RACKS = {"a": (1, 2), "b": (3, 4), "c": (5,)}
 RACK_OF = {broker: rack for rack, brokers in RACKS.items() for broker in brokers}
-MANY = [draw(seed, number, RACKS) for seed in range(60) for number in range(10)]
+MANY = [draw(seed, RACKS) for seed in range(600)]
 
 
-@pytest.mark.parametrize("number", [0, 1, 7])
-def test_seed_and_number_decide_all(number: int) -> None:
-    assert draw(3, number, RACKS) == draw(3, number, RACKS)
-    assert len({draw(seed, number, RACKS) for seed in range(20)}) > 10
+def test_its_own_seed_decides_all_of_a_round() -> None:
+    assert draw(3, RACKS) == draw(3, RACKS)
+    assert len({replace(draw(seed, RACKS), seed=0) for seed in range(20)}) == 20
+
+
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_the_seed_of_a_run_decides_those_of_its_rounds(count: int) -> None:
+    own = seeds(11, count, RACKS)
+    assert own == seeds(11, 20, RACKS)[:count]
+    assert len(set(own)) == count
+    assert not set(own) & set(seeds(12, count, RACKS))
+
+
+def test_the_first_round_of_a_run_always_has_two_racks_away_at_a_time() -> None:
+    assert all(draw(seeds(seed, 1, RACKS)[0], RACKS).overlaps for seed in range(60))
 
 
 def test_each_round_takes_no_more_than_one_rack_of_what_two_racks_have() -> None:
@@ -40,7 +53,6 @@ def takes_one_rack(one: Round) -> None:
 
 
 def test_every_kind_of_round_comes() -> None:
-    assert all(one.overlaps for one in MANY if one.number == 0)
     assert {one.overlaps for one in MANY if one.leaves} == {True, False}
     assert any(not one.leaves for one in MANY)
     assert {one.how for one in MANY} == {"", *ENDS}
@@ -51,7 +63,7 @@ def test_every_kind_of_round_comes() -> None:
 
 def test_a_single_rack_is_refused() -> None:
     with pytest.raises(RackgateError, match="no other"):
-        draw(1, 0, {"a": (1, 2)})
+        draw(1, {"a": (1, 2)})
 
 
 @pytest.mark.parametrize(
