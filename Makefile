@@ -27,7 +27,7 @@ help:
 	@echo "make build   the patched Kafka alone"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
 	@echo "make upstream-all  every test class of the touched modules (hours; goes on where it was interrupted)"
-	@echo "make series-check  every prefix of the series compiles and passes its tests"
+	@echo "make series-check  every prefix of the series compiles and passes the tests of its last patch; series-check-all: all its tests (hours)"
 	@echo "make archive the overlay as one file with an install note and checksums"
 	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full takes hours and settles the bars"
 	@echo "make mutate  take one piece of the series out after another; a test of Kafka must fail each time"
@@ -148,6 +148,11 @@ upstream-all: $(VENV)/ready build
 
 series-check: $(VENV)/ready
 	@exec $(BIN)/rackgate patch series-check
+
+# all tests of each prefix, and not only those that its last patch changes
+.PHONY: series-check-all
+series-check-all: $(VENV)/ready
+	@exec $(BIN)/rackgate patch series-check --all-tests
 
 archive: $(VENV)/ready
 	@exec $(BIN)/rackgate build --archive

@@ -54,6 +54,15 @@ def test_every_prefix_is_checked_once_and_kept(here: list[int], tmp_path: Path) 
     assert (written["checked"], written["patches"], written["failed"]) == (1, count, [])
 
 
+def test_all_tests_of_each_prefix(here: list[int]) -> None:
+    seriescheck.series_check(end=3, quiet=True)
+    verdict = seriescheck.series_check(end=3, all_tests=True, quiet=True)
+    assert here == [1, 2, 3, 1, 2, 3], "what was found with the tests of the last patch says nothing of the others"
+    assert [row["whole"] for row in verdict.summary["prefixes"]] == [True] * 3
+    seriescheck.series_check(end=2, quiet=True)
+    assert len(here) == 6, "both are kept"
+
+
 def test_a_prefix_that_fails_misses(here: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         seriescheck, "check_prefix", lambda _p, _s, prefix, _f, whole: ok_row(len(prefix), ok=False, error=f"{whole}")

@@ -249,6 +249,10 @@ def upstream_command(
 def series_check_command(
     start: Annotated[int, typer.Option("--from", min=1, help="Begin with the prefix of so many patches.")] = 1,
     end: Annotated[int | None, typer.Option("--to", min=1, help="End with the prefix of so many patches.")] = None,
+    all_tests: Annotated[
+        bool,
+        typer.Option("--all-tests", help="Run all tests of each prefix, and not only those of its last patch (hours)."),
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Check again what is known already.")] = False,
     json_: Json = False,
 ) -> None:
@@ -256,9 +260,10 @@ def series_check_command(
 
     Examples:
       rackgate patch series-check
+      rackgate patch series-check --all-tests
       rackgate patch series-check --from 8 --to 9
     """
-    verdict = series_check(start=start, end=end, fresh=fresh, quiet=json_)
+    verdict = series_check(start=start, end=end, all_tests=all_tests, fresh=fresh, quiet=json_)
     if json_:
         typer.echo(json.dumps(verdict.summary, indent=1))
     else:

@@ -1,8 +1,9 @@
 """``rackgate patch series-check``: every prefix of the series compiles and passes the tests that it contains.
 
 For the first k patches: build the overlay, compile all test sources changed so far, and run the test classes that
-patch k changes; after the last patch, all that the series changes. What was found of a prefix is kept under a hash of
-all that goes into it, so only prefixes from a changed patch on are checked again, and an interrupted check goes on.
+patch k changes; after the last patch, all that the series changes, or so after each (``all_tests``). What was found of
+a prefix is kept under a hash of all that goes into it, so only prefixes from a changed patch on are checked again, and
+an interrupted check goes on.
 """
 
 from __future__ import annotations
@@ -34,12 +35,15 @@ _KEPT_ROWS = 200
 _OF_THE_PREFIX = re.compile(r"\.(java|scala):\d+|does not apply|is in src/main or src/test of no|is relocated")
 
 
-def series_check(*, start: int = 1, end: int | None = None, fresh: bool = False, quiet: bool = False) -> Verdict:
+def series_check(
+    *, start: int = 1, end: int | None = None, all_tests: bool = False, fresh: bool = False, quiet: bool = False
+) -> Verdict:
     """Checks the prefixes of the series.
 
     Args:
         start: number of patches of the first prefix.
         end: of the last one, by default the whole series.
+        all_tests: run all tests that a prefix contains, and not only those of its last patch.
         fresh: check again what is known already.
         quiet: show no progress.
 
@@ -60,7 +64,7 @@ def series_check(*, start: int = 1, end: int | None = None, fresh: bool = False,
     rows: list[dict[str, Any]] = []
     for number in todo:
         prefix = patches[:number]
-        whole = number == len(patches)
+        whole = all_tests or number == len(patches)
         file = kept / f"{prefix_key(plan, prefix, whole=whole)[:32]}.json"
         with stages.stage(prefix[-1].path.name):
             if file.exists() and not fresh:
@@ -87,7 +91,7 @@ def prefix_key(plan: Recipe, prefix: tuple[Patch, ...], *, whole: bool) -> str:
     Args:
         plan: the recipe.
         prefix: the patches.
-        whole: whether they are all, so that all tests are run.
+        whole: whether all tests of the prefix are run, and not only those of its last patch.
     """
     template = (maven.TEMPLATES / "upstream.xml.j2").read_text(encoding="utf-8")
     parts = [_FORMAT, overlay_key(plan, prefix), template, whole]
