@@ -171,10 +171,10 @@ lab-rounds: build
 acks: build
 	@exec $(BIN)/pytest -s -m long tests/test_acks.py
 
-# Every step of kip/operations.md, in a lab (some minutes).
+# Every step of kip/operations.md, in a lab, and those of maintenance on brokers of this host (some minutes).
 .PHONY: runbook
 runbook: build
-	@exec $(BIN)/pytest -s -m long tests/test_operations.py
+	@exec $(BIN)/pytest -s -m long tests/test_operations.py tests/test_maintenance.py
 
 # One piece of the series is taken out after another, and a test of Kafka must fail each time. Can be interrupted.
 .PHONY: mutate

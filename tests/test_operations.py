@@ -24,6 +24,7 @@ from pyhooks.wait import wait_for
 RUNBOOK = paths.REPO / "kip" / "operations.md"
 STEPS = (
     "Before an outage",
+    "Maintenance",
     "Assess",
     "Go on with the promise: move a replica",
     "Go on without it: lower R",

@@ -1,0 +1,234 @@
+"""The section on maintenance of kip/operations.md, on brokers whose restarts and racks a test can choose."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from loopback import Brokers
+from test_operations import shown
+
+from pyhooks.build.distribution import Distribution
+from pyhooks.cluster import tools
+from pyhooks.jvm.admin import Admin
+from pyhooks.jvm.producer import Producer
+from pyhooks.process import DIES_WITH_PARENT
+from pyhooks.wait import wait_for
+
+pytestmark = [pytest.mark.build, pytest.mark.long, pytest.mark.timeout(1200)]
+TOPIC = "orders"
+A1, A2, B = 1, 2, 3
+ALL = (A1, A2, B)
+CONTROLLER = 100
+RACKS = {A1: "a", A2: "a", B: "b"}
+SETTLES_S = 120.0
+TOOL_S = 120.0
+# numbers of the commands in their order
+(UNAVAILABLE, DEFAULT_2, SHOW_DEFAULT, DEFAULT_1, DELETE_DEFAULT, DELETE_OWN, SHOW_OWN, OWN_2, M_3, M_2, SHORT,
+ UNREGISTER) = range(12)  # fmt: skip
+OK, REPLICAS, RACKS_MISSING = "ok", "NotEnoughReplicasException", "NotEnoughRacksException"
+
+
+class Operator:
+    """Carries out steps of the runbook's section, on brokers.
+
+    Attributes:
+        brokers: in racks a, a, b.
+        classpath: of the overlay.
+        up: brokers that run.
+    """
+
+    def __init__(self, brokers: Brokers, classpath: str) -> None:
+        self.brokers = brokers
+        self.classpath = classpath
+        self.up = set(ALL)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(self.brokers.address(broker) for broker in sorted(self.up))
+
+    def tries(self, number: int) -> tuple[int, str]:
+        """A command of the section by its place: exit status, and what it wrote, in one line."""
+        program, *words = [self.bootstrap if word == "$BOOTSTRAP" else word for word in shown("Maintenance")[number]]
+        command = tools.command(self.classpath, program, words, self.bootstrap)
+        done = subprocess.run(
+            [*DIES_WITH_PARENT, *command], capture_output=True, text=True, check=False, timeout=TOOL_S
+        )
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+    def does(self, number: int) -> str:
+        """The same, which has to succeed."""
+        status, text = self.tries(number)
+        assert status == 0, text
+        return text
+
+    def probe(self) -> str:
+        """What a single attempt with acks=all ends in."""
+        config = {"acks": "all", "retries": "0", "enable.idempotence": "false", "max.block.ms": "10000"}
+        with Producer(self.bootstrap, config) as producer:
+            sent = producer.send_batch(TOPIC, [b"value"], partitions=0).result(90)
+        return OK if sent.acked.all() else sent.errors[0].java_class.rpartition(".")[2]
+
+    def meets(self, outcome: str) -> None:
+        """Waits until single attempts end so; leaders may be told of a change a moment after the tool."""
+        wait_for(lambda: self.probe() == outcome, what=outcome, timeout_s=SETTLES_S, interval_s=0.5)
+
+    def stop(self, broker: int) -> None:
+        """In good order; waits until it is out of the ISR."""
+        self.brokers.stop(broker)
+        self._is_gone(broker)
+
+    def kill(self, *brokers: int) -> None:
+        """As a power failure does."""
+        for broker in brokers:
+            self.brokers.kill(broker)
+            self.up.discard(broker)
+
+    def start(self, *brokers: int) -> None:
+        """Waits until they serve."""
+        for broker in brokers:
+            self.brokers.start(broker, self.classpath)
+        for broker in brokers:
+            wait_for(partial(self.brokers.serves, broker), what=f"broker {broker}", timeout_s=SETTLES_S)
+            self.up.add(broker)
+
+    def rename(self, broker: int, rack: str) -> None:
+        """Restarts a broker in good order with another name of its rack."""
+        self.stop(broker)
+        self.brokers.racks[broker] = rack
+        # writes the properties of all
+        self.brokers.set("auto.leader.rebalance.enable", "false")
+        self.start(broker)
+        self.in_sync(*self.up)
+
+    def in_sync(self, *brokers: int) -> None:
+        """Waits until just these are."""
+        with Admin(self.bootstrap) as admin:
+            wait_for(
+                lambda: sorted(admin.partition(TOPIC).isr) == sorted(brokers),
+                what=f"{brokers} in sync",
+                timeout_s=SETTLES_S,
+            )
+
+    def _is_gone(self, broker: int) -> None:
+        self.up.discard(broker)
+        with Admin(self.bootstrap) as admin:
+            wait_for(
+                lambda: broker not in admin.partition(TOPIC).isr, what=f"an ISR without {broker}", timeout_s=SETTLES_S
+            )
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[Operator]:
+    classpath = Distribution.load().classpath()
+    brokers = Brokers(tmp_path, RACKS, CONTROLLER, extra={"auto.leader.rebalance.enable": "false"})
+    brokers.format(classpath)
+    with brokers.running(classpath):
+        with Admin(brokers.bootstrap) as admin:
+            admin.create_topic(TOPIC, [ALL], {"min.insync.replicas": "2"})
+            wait_for(partial(admin.in_sync, TOPIC, ALL), what="all replicas in sync", timeout_s=SETTLES_S)
+        yield Operator(brokers, classpath)
+
+
+def test_maintenance(operator: Operator) -> None:
+    assert operator.probe() == OK
+    operator.stop(B)
+    assert operator.probe() == OK, "no racks are required yet"
+    _the_default_of_the_cluster(operator)
+    _a_value_that_was_deleted(operator)
+    _restart_in_an_outage(operator)
+    _rename_a_rack(operator)
+
+
+def _the_default_of_the_cluster(operator: Operator) -> None:
+    operator.does(DEFAULT_2)
+    operator.meets(RACKS_MISSING)
+    assert "min.insync.racks=2" in operator.does(SHOW_DEFAULT)
+    operator.does(DEFAULT_1)
+    operator.meets(OK)
+    status, said = operator.tries(DELETE_DEFAULT)
+    assert status != 0
+    assert "InvalidConfigurationException" in said
+    assert "min.insync.racks=1" in operator.does(SHOW_DEFAULT)
+
+
+def _a_value_that_was_deleted(operator: Operator) -> None:
+    operator.does(OWN_2)
+    operator.meets(RACKS_MISSING)
+    assert "min.insync.racks=2 sensitive" in operator.does(SHOW_OWN)
+    operator.does(DELETE_OWN)
+    # the promise has ended: one rack acknowledges
+    operator.meets(OK)
+    # its own words first, those of whom it is from behind them
+    told = operator.does(SHOW_OWN)
+    assert re.search(r"min\.insync\.racks=1 sensitive=false synonyms=\{DYNAMIC_DEFAULT_BROKER_CONFIG", told), told
+    operator.does(OWN_2)
+    operator.meets(RACKS_MISSING)
+
+
+def _restart_in_an_outage(operator: Operator) -> None:
+    # as above, the ELR was cleared when the value was: broker 3 is to leave the ISR while racks are required
+    operator.start(B)
+    operator.in_sync(*ALL)
+    operator.stop(B)
+    for broker in (A1, A2):
+        operator.stop(broker)
+        operator.start(broker)
+        operator.meets(RACKS_MISSING)
+    assert f"Topic: {TOPIC}" not in operator.does(UNAVAILABLE)
+    operator.kill(A1, A2)
+    operator.start(A1, A2)
+    wait_for(
+        lambda: f"Topic: {TOPIC}" in operator.does(UNAVAILABLE), what="no leader", timeout_s=SETTLES_S, interval_s=1.0
+    )
+    # once both have registered after they were killed
+    wait_for(
+        lambda: f"Elr: {B} " in operator.does(UNAVAILABLE),
+        what="one that may lead",
+        timeout_s=SETTLES_S,
+        interval_s=1.0,
+    )
+    operator.start(B)
+    operator.in_sync(*ALL)
+    with Admin(operator.bootstrap) as admin:
+        assert admin.partition(TOPIC).leader == B
+    operator.meets(OK)
+
+
+def _rename_a_rack(operator: Operator) -> None:
+    operator.does(M_3)
+    operator.meets(OK)
+    operator.rename(A1, "z")
+    operator.stop(B)
+    # one rack under two names, and only M keeps it from acknowledging
+    operator.meets(REPLICAS)
+    operator.start(B)
+    operator.in_sync(*ALL)
+    operator.rename(A2, "z")
+    operator.does(M_2)
+    operator.meets(OK)
+    operator.stop(B)
+    operator.meets(RACKS_MISSING)
+    operator.start(B)
+    operator.in_sync(*ALL)
+
+
+def test_a_broker_that_was_unregistered_in_a_shortage_is_not_trusted(operator: Operator) -> None:
+    operator.does(OWN_2)
+    operator.meets(OK)
+    assert f"Topic: {TOPIC}" not in operator.does(SHORT)
+    operator.stop(B)
+    wait_for(lambda: f"Elr: {B} " in operator.does(SHORT), what="an ELR", timeout_s=SETTLES_S, interval_s=1.0)
+    operator.does(UNREGISTER)
+    with Admin(operator.bootstrap) as admin:
+        assert admin.partition(TOPIC).elr == (B,), "it is remembered until it comes back"
+    operator.kill(A1, A2)
+    operator.start(B)
+    with Admin(operator.bootstrap) as admin:
+        # those that were killed lead until their session ends
+        wait_for(lambda: admin.partition(TOPIC).leader == -1, what="no leader", timeout_s=SETTLES_S)
+        assert B not in admin.partition(TOPIC).elr, "stopped in good order, and not trusted all the same"
