@@ -9,7 +9,14 @@ from typing import Any, ClassVar
 from ducktape.mark.resource import cluster
 
 from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, must_hold, spec
-from ducktape_tests.internal import SINGLE_PARTITIONS, TRANSACTIONS, require_racks, transactions_topic
+from ducktape_tests.internal import (
+    OFFSETS,
+    SINGLE_PARTITIONS,
+    TRANSACTIONS,
+    offsets_topic,
+    require_racks,
+    transactions_topic,
+)
 from ducktape_tests.services.clients import Program
 from pyhooks.checker import cluster as told
 from pyhooks.checker.settling import NS
@@ -27,6 +34,8 @@ PATIENT_MS = 120_000
 # Who has this gives up records, and with them transactions, in the outage.
 SHORT_MS = 8_000
 BOTH = "aab,abc"
+# The first stays writable in the outage, so that there is always something to copy; the second does not.
+COPIED, COPIES = "abc", "copies"
 
 
 def _loads() -> list[Load]:
@@ -53,10 +62,12 @@ class TransactionsTest(Drill):
 
         setup: topics on replicas in racks a, a, b and a, b, c with M=2, R=2; the transactions' own topic in a, b, c
             with M=2 and no R; idempotent and transactional producers, Java's and librdkafka, with timeouts of 120 s,
-            and one of Java with 8 s; a reader of what is committed.
+            and one of Java with 8 s; a reader of what is committed; one that copies the second topic into a third, in
+            racks a, a, b, with its group's offsets in the same transactions, and the groups' own topic there, too.
         drive: kill rack b for 40 s, in which a client without retries is refused and the last producer gives up a
             transaction; heal; until each commits one.
-        validate: delivery, order, all or nothing; readers and producers go on within a bound; all checkers.
+        validate: delivery, order, all or nothing; each record copied once; readers and producers go on within a bound;
+            all checkers.
         """
         self._outage(ABC)
 
@@ -72,14 +83,19 @@ class TransactionsTest(Drill):
         self._outage(AAB)
 
     def _outage(self, transactions: Sequence[int]) -> None:
-        topics.create(self.kafka.admin, [transactions_topic(transactions, 2)])
+        topics.create(self.kafka.admin, [transactions_topic(transactions, 2), offsets_topic(AAB)])
         self.kafka.wait_log(TRANSACTIONS, transactions)
-        specs = [spec("aab", AAB, 2, 2), spec("abc", ABC, 2, 2)]
+        self.kafka.wait_log(OFFSETS, AAB)
+        specs = [spec("aab", AAB, 2, 2), spec("abc", ABC, 2, 2), spec(COPIES, AAB, 2, 2)]
         reader = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", BOTH]
+        copier = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", COPIED, "--to", COPIES]
+        copier += ["--group", "copiers"]
         with (
             self.driven(specs, _loads(), also=[TRANSACTIONS]),
             self.clients.running("follow", [reader], self.history) as (follower,),
+            self.clients.running("copying", [copier], self.history) as (copying,),
         ):
+            _commits_again([copying])
             # a client that starts in an outage may wait for a broker that is dead
             wait_for(
                 lambda: _reads(follower.fetch()),
@@ -89,12 +105,13 @@ class TransactionsTest(Drill):
             with self.fault("kill", rack=LOST):
                 topics.wait_isr(self.kafka.admin, "aab", frozenset({1, 2}))
                 # those who are patient get no answer now, which tells nothing
-                self.phase("one rack left", "aab", NOT_ENOUGH_RACKS)
+                self.phases({name: (f"one rack left of {name}", NOT_ENOUGH_RACKS) for name in ("aab", COPIES)})
                 self._last(OUTAGE_S)
-            self._commit_again()
+            transactional = zip(self.producers, _loads(), strict=True)
+            _commits_again([*(one for one, load in transactional if load.mode == "transactional"), copying])
             _read_on(follower)
         self.drain()
-        found = self.verdicts((*NEEDS, "transactions", "unstuck"))
+        found = self.verdicts((*NEEDS, "transactions", "unstuck", "copied"))
         events = list(self.history.events())
         self.figures(producers=_producers(events), readers=_readers(events))
         must_hold(found)
@@ -111,19 +128,20 @@ class TransactionsTest(Drill):
         what = f"{seconds:g} s of outage and a transaction that was given up"
         wait_for(enough, what=what, timeout_s=seconds + 2 * SHORT_MS / 1000 + 15, interval_s=1.0)
 
-    def _commit_again(self) -> None:
-        """Waits until each transactional producer has committed what it began from now on."""
-        now_ns = time.monotonic_ns()
-        waits = [one for one, load in zip(self.producers, _loads(), strict=True) if load.mode == "transactional"]
 
-        def committed() -> bool:
-            for one in list(waits):
-                if any(event.op == "txn" and event.outcome == "ok" and event.data["begun_ns"] > now_ns
-                       for event in one.fetch()):  # fmt: skip
-                    waits.remove(one)
-            return not waits
+def _commits_again(programs: Sequence[Program]) -> None:
+    """Waits until each of these programs has committed a transaction that it began from now on."""
+    now_ns, waits = time.monotonic_ns(), list(programs)
 
-        wait_for(committed, what="a transaction of each producer after the heal", timeout_s=BOUND_S, interval_s=0.5)
+    def committed() -> bool:
+        for one in list(waits):
+            if any(event.op == "txn" and event.outcome == "ok" and event.data["begun_ns"] > now_ns
+                   for event in one.fetch()):  # fmt: skip
+                waits.remove(one)
+        return not waits
+
+    what = f"{len(waits)} programs to commit a transaction that they begin from now on"
+    wait_for(committed, what=what, timeout_s=BOUND_S, interval_s=0.5)
 
 
 def _read_on(follower: Program) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from pyhooks.checker import alike, rides, slowdown, truth
+from pyhooks.checker.copied import OP as COPY
+from pyhooks.checker.copied import check_copied
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import check_faults
 from pyhooks.checker.flood import check_flood
@@ -88,6 +90,9 @@ OF_TESTS: Mapping[str, Checker] = {
         "what the leader alone acknowledged is hidden until enough are in sync",
         _op("visible"),
         settles=True,
+    ),
+    "copied": Checker(
+        check_copied, "each record is copied once, with its group's offsets in the same transaction", _op(COPY)
     ),
     "unstuck": Checker(check_unstuck, "what is committed is read on after a heal", _op("follow")),
     "groups": Checker(

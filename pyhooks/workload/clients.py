@@ -420,6 +420,18 @@ class Confluent:
         """See ``Client``."""
         self._step(self._producer.abort_transaction, self._timeout_s)
 
+    def send_offsets(self, offsets: Sequence[Any], group: Any) -> None:
+        """Makes the commit of a group's offsets part of the transaction.
+
+        Args:
+            offsets: of what the transaction was made from, ``TopicPartition``s with the offsets that come next.
+            group: ``consumer_group_metadata()`` of the consumer that read it.
+
+        Raises:
+            TransactionError: it was refused, or nobody answered in time.
+        """
+        self._step(self._producer.send_offsets_to_transaction, list(offsets), group, self._timeout_s)
+
     def flush(self) -> None:
         """See ``Client``."""
         self._producer.flush(self._close_timeout_s)

@@ -322,7 +322,7 @@ class Producing:
                 if slot > first and (at_ns > until_ns or pacing.wait_or_stop(at_ns, self.stop)):
                     break
                 slot += self._burst(lane, start_ns, slot, self.plan.txn_records - (slot - first), txn)
-            ready = self._close_transaction(txn, asked, slot - first, begun_ns)
+            ready = self._close_transaction(txn, asked, slot - first, begun_ns) != "unknown"
 
     def _initialised(self, start_ns: int) -> bool:
         """Prepares the client for transactions, again and again while the plan's time lasts and nobody ends it."""
@@ -337,8 +337,8 @@ class Producing:
                 return True
         return False
 
-    def _close_transaction(self, txn: int, asked: str, records: int, begun_ns: int) -> bool:
-        """Ends a transaction as asked, and tells of it; returns whether the client can begin another one."""
+    def _close_transaction(self, txn: int, asked: str, records: int, begun_ns: int) -> Outcome:
+        """Ends a transaction as asked, tells of it and returns its outcome; if unknown, the client is another one."""
         outcome: Outcome = "ok" if asked == "commit" else "fail"
         told: dict[str, Any] = {"asked": asked, "records": records, "begun_ns": begun_ns}
         try:
@@ -354,7 +354,7 @@ class Producing:
         self.history.note(self.plan.name, "txn", outcome, run=self.run_id, txn=txn, **told)
         if outcome == "unknown":
             self._replace()
-        return outcome != "unknown"
+        return outcome
 
     def _aborted_after(self, error: TransactionError) -> bool:
         # A commit that timed out may still be done, and an abort that passes afterwards tells nothing of it.
