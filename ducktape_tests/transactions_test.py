@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, must_hold, spec
+from ducktape_tests.drill import FLOOD, NEEDS, NOT_ENOUGH_RACKS, Drill, Load, must_hold, spec
 from ducktape_tests.internal import (
     OFFSETS,
     SINGLE_PARTITIONS,
@@ -67,7 +67,7 @@ class TransactionsTest(Drill):
         drive: kill rack b for 40 s, in which a client without retries is refused and the last producer gives up a
             transaction; heal; until each commits one.
         validate: delivery, order, all or nothing; each record copied once; readers and producers go on within a bound;
-            all checkers.
+            no broker logs each refusal; all checkers.
         """
         self._outage(ABC)
 
@@ -110,8 +110,8 @@ class TransactionsTest(Drill):
             transactional = zip(self.producers, _loads(), strict=True)
             _commits_again([*(one for one, load in transactional if load.mode == "transactional"), copying])
             _read_on(follower)
-        self.drain()
-        found = self.verdicts((*NEEDS, "transactions", "unstuck", "copied"))
+        self.drain(logs=True)
+        found = self.verdicts((*NEEDS, "transactions", "unstuck", "copied", FLOOD))
         events = list(self.history.events())
         self.figures(producers=_producers(events), readers=_readers(events))
         must_hold(found)
