@@ -88,9 +88,7 @@ class Fake:
         self.steps.append("release")
 
 
-def drive(
-    plan: Plan, path: Path, client: Fake, partitions: int = 3, *, stop_after: int | None = None
-) -> list[Event]:
+def drive(plan: Plan, path: Path, client: Fake, partitions: int = 3, *, stop_after: int | None = None) -> list[Event]:
     producing = Producing(plan, History(path), lambda _: client, dict.fromkeys(plan.topics, partitions))
     if stop_after is not None:
         answer = client.answer
