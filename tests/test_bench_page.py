@@ -174,3 +174,12 @@ def test_the_readme_s_pictures_are_made_from_a_result_and_say_from_which(
     stored.write_text(json.dumps(result | {"outage": None}), encoding="utf-8")
     assert readme.main(["--result", str(stored), "--out", str(tmp_path / "out")]) == 2
     assert "has no outage to show" in capsys.readouterr().err
+
+
+def test_the_readme_shows_the_stored_result_and_says_what_it_says() -> None:
+    for name in (readme.OUTAGE, readme.PAGE):
+        assert readme.source_of(readme.EVIDENCE / name) == readme.digest(readme.STORED), f"make readme-pictures: {name}"
+    stored = json.loads(readme.STORED.read_text(encoding="utf-8"))
+    words = {(one["arm"], one["at"]): one["word"] for one in stored["cells"][0]["comparisons"] if one["arm"] == "B"}
+    said = "the sentence below the picture in README.md"
+    assert words == {("B", "p50"): "equivalent", ("B", "p99"): "undecided"}, said
