@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench.plan import Arm, OutagePlan
-from bench.scenarios import client_properties, merged
+from bench.scenarios import client_properties, merged, outage_plan
 from pyhooks import toml
 from pyhooks.cluster import topology
 from pyhooks.errors import RackgateError
@@ -174,7 +174,7 @@ def load(name: str, path: Path = SHIPPED) -> Plan:
         record_bytes=table.whole("record_bytes", 1, 1_000_000),
         flush_s=table.number("flush_s", 0.1, 600),
         client=client_properties(table.table("client")),
-        timing=_timing(table, labs[0].rack),
+        timing=outage_plan(table, labs[0].rack, most_per_s=10_000),
         meter_poll_s=table.number("meter_poll_s", 0.05, 10),
         probe_timeout_ms=table.whole("probe_timeout_ms", 100, 60_000),
         arms=arms,
@@ -192,24 +192,6 @@ def _settings(table: Table) -> Settings:
         min_insync_replicas=table.whole("min_insync_replicas", 1),
         min_insync_racks=table.whole("min_insync_racks", 1),
     )
-
-
-def _timing(table: Table, rack: str) -> OutagePlan:
-    plan = OutagePlan(
-        rack=rack,
-        rate_per_s=table.number("rate_per_s", 0.1, 10_000),
-        before_s=table.number("before_s", 1),
-        during_s=table.number("during_s", 1),
-        after_s=table.number("after_s", 1),
-        discard_s=table.number("discard_s", 0),
-        settle_s=table.number("settle_s", 0),
-        probe_rate_per_s=table.number("probe_rate_per_s", 0.1, 100),
-        isr_poll_s=table.number("isr_poll_s", 0.05, 10),
-        went_on_share=table.number("went_on_share", 0.01, 1),
-    )
-    if plan.discard_s >= plan.before_s:
-        raise table.wrong("discard_s", f"must be below before_s = {plan.before_s:g}")
-    return plan
 
 
 def _lab(table: Table) -> LabPlan:

@@ -14,6 +14,7 @@ import numpy as np
 
 from bench import endtoend, machine, verdict
 from bench.outageplan import FAULT_WORDS, LabPlan, Plan
+from bench.store import stored_result
 from pyhooks.build.distribution import Distribution
 from pyhooks.errors import RackgateError
 from pyhooks.process import run
@@ -263,12 +264,7 @@ def load(out: Path) -> dict[str, Any]:
         RackgateError: there is none, or it is not one.
     """
     file = out / "results.json"
-    try:
-        whole = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RackgateError(f"{file}: can't be read: {error.strerror}; run 'rackgate bench outages' first") from error
-    except json.JSONDecodeError as error:
-        raise RackgateError(f"{file}: not JSON: {error}") from error
+    whole = stored_result(file, made_by="rackgate bench outages")
     if not isinstance(whole, dict) or whole.get("schema") != SCHEMA_VERSION or "states" not in whole:
         raise RackgateError(f"{file}: not a result of this version of 'rackgate bench outages'")
     return whole

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from bench import figures, outcomes, table
 from bench.results import SCHEMA_VERSION
+from bench.store import stored_result
 from pyhooks import pages, pictures
 from pyhooks.errors import RackgateError
 
@@ -58,12 +59,7 @@ def load(path: Path) -> dict[str, Any]:
         RackgateError: there is none, or it is not one.
     """
     file = path / "results.json" if path.is_dir() else path
-    try:
-        result = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RackgateError(f"{file}: can't be read: {error.strerror}; run 'rackgate bench run' first") from error
-    except json.JSONDecodeError as error:
-        raise RackgateError(f"{file}: not JSON: {error}") from error
+    result = stored_result(file, made_by="rackgate bench run")
     schema = result.get("schema") if isinstance(result, dict) else None
     if not isinstance(schema, int) or "cells" not in result:
         raise RackgateError(f"{file}: not a result of the benchmark")

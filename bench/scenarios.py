@@ -199,9 +199,23 @@ def _ramp(table: Table) -> Ramp:
 
 
 def _outage(table: Table) -> OutagePlan:
+    return outage_plan(table, table.text("rack"), most_per_s=1_000_000)
+
+
+def outage_plan(table: Table, rack: str, *, most_per_s: float) -> OutagePlan:
+    """The times and rates of an outage.
+
+    Args:
+        table: has them.
+        rack: the one that goes away.
+        most_per_s: the greatest rate of the load, in records/s.
+
+    Raises:
+        RackgateError: a key is missing or out of its range.
+    """
     plan = OutagePlan(
-        rack=table.text("rack"),
-        rate_per_s=table.number("rate_per_s", 0.1, 1_000_000),
+        rack=rack,
+        rate_per_s=table.number("rate_per_s", 0.1, most_per_s),
         before_s=table.number("before_s", 1),
         during_s=table.number("during_s", 1),
         after_s=table.number("after_s", 1),

@@ -227,3 +227,21 @@ def _write(path: Path, value: Mapping[str, Any]) -> None:
     whole = path.with_suffix(".new")
     whole.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     whole.replace(path)
+
+
+def stored_result(file: Path, *, made_by: str) -> Any:
+    """What a file with a result says, as JSON; whether it is one of this version is for the caller to see.
+
+    Args:
+        file: ``results.json``.
+        made_by: the command that writes it.
+
+    Raises:
+        RackgateError: it can't be read, or is not JSON.
+    """
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RackgateError(f"{file}: can't be read: {error.strerror}; run '{made_by}' first") from error
+    except json.JSONDecodeError as error:
+        raise RackgateError(f"{file}: not JSON: {error}") from error
