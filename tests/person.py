@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyhooks.process import DIES_WITH_PARENT
+
 RACKGATE = Path(sys.executable).with_name("rackgate")
 # the longest that any of the commands may take, a lab with Kafka on a busy machine included
 PATIENCE_S = 300.0
@@ -30,7 +32,12 @@ class Person:
     def tries(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command that may fail, to its end."""
         return subprocess.run(
-            [str(RACKGATE), *words], capture_output=True, text=True, check=False, env=self.env, timeout=PATIENCE_S
+            [*DIES_WITH_PARENT, str(RACKGATE), *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self.env,
+            timeout=PATIENCE_S,
         )
 
     def does(self, *words: str) -> str:
@@ -56,10 +63,21 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
 
 @contextmanager
 def visiting(folder: Path) -> Iterator[Person]:
-    """A person none of whose labs outlives the context."""
+    """A person none of whose labs outlives the context, nor the process, however that one ends."""
     folder.mkdir(exist_ok=True)
     person = Person(folder)
+    # It waits for the end of its input, which comes with the end of this process, too.
+    guard = subprocess.Popen(
+        ["sh", "-c", 'read -r _; exec "$0" lab down --all', str(RACKGATE)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=person.env,
+        start_new_session=True,
+    )
     try:
         yield person
     finally:
-        person.does("lab", "down", "--all")
+        told, _ = guard.communicate(timeout=PATIENCE_S)
+        assert guard.returncode == 0, told

@@ -252,6 +252,31 @@ def test_a_lab_whose_start_is_killed_is_whole_or_gone(person: Person, after_s: f
         assert traces() == before
 
 
+def test_no_lab_outlives_a_test_that_is_killed(tmp_path: Path) -> None:
+    before = traces()
+    script = """
+import sys
+from pathlib import Path
+from person import visiting
+with visiting(Path(sys.argv[1])) as person:
+    person.does("lab", "up", "--bare", "--run-dir", sys.argv[1] + "/run")
+    print("up", flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "state")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+    ) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "up\n"
+        assert traces() != before
+        killed.kill()
+    wait_for(lambda: traces() == before, what="processes, mounts and interfaces as before", timeout_s=30)
+
+
 def test_an_ordinary_user_has_labs_too(person: Person) -> None:
     # An ordinary user of this machine may be kept from the checkout; one of a namespace has our files, and no power.
     script = f"""
