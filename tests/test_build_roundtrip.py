@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyhooks import paths
-from pyhooks.build import builder, layout, series
+from pyhooks.build import builder, layout, mutate, series
 from pyhooks.build.git import git
 from pyhooks.build.recipe import load
 from pyhooks.build.workspace import Workspace
@@ -17,11 +17,22 @@ from pyhooks.build.workspace import Workspace
 pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
 
 
-def test_import_and_export_of_the_series_change_nothing(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kafka's sources with the series as commits."""
+    base = tmp_path_factory.mktemp("imported")
     fetched = Workspace.of(load()).root / "artifacts"
     if fetched.exists():  # what is missing is fetched
-        shutil.copytree(fetched, Workspace.of(load(), tmp_path).root / "artifacts", copy_function=os.symlink)
-    tree = builder.import_tree(base=tmp_path, quiet=True)
+        shutil.copytree(fetched, Workspace.of(load(), base).root / "artifacts", copy_function=os.symlink)
+    return builder.import_tree(base=base, quiet=True)
+
+
+def test_what_the_list_of_mutants_takes_out_is_there_once(tree: Path) -> None:
+    for one in mutate.listed():
+        one.apply((tree / one.file).read_text(encoding="utf-8"))
+
+
+def test_import_and_export_of_the_series_change_nothing(tree: Path, tmp_path: Path) -> None:
     commits = git(tree, "rev-list", f"{layout.BASELINE}..HEAD", what="list the commits").split()
     assert len(commits) == len(series.load(paths.PATCH)) > 0
     assert git(tree, "status", "--porcelain", what="look at the tree") == ""
