@@ -35,7 +35,6 @@ system_app = typer.Typer(no_args_is_help=True, help="The system tests: outages o
 DEFAULT_OUT = paths.OUT / "system"
 PYTHON = paths.REPO / ".venv-ducktape" / "bin" / "python"
 LOCK = ".lock"
-NEEDS_LINKS = "it changes links, which only a lab has"
 SEEDS = 2**31
 FILE_WIDTH = 160
 
@@ -81,8 +80,6 @@ def run_command(
     extra = _settings(told or [])
     if "seed" in extra:
         raise RackgateError("--set seed: say it with --seed")
-    left_out = {one.id: NEEDS_LINKS for one in chosen if one.links and cluster_file is not None}
-    todo = [one for one in chosen if one.id not in left_out]
     jobs = 1 if cluster_file is not None else jobs
     console = _console(stderr=as_json)
     python = PYTHON.absolute()
@@ -101,19 +98,17 @@ def run_command(
         "machine": {"kernel": platform.release(), "cpus": len(os.sched_getaffinity(0))},
         "took_s": None,
         "bar_min": None if cluster_file is not None else plan.bar_min(words, jobs),
-        "tests": [asdict(planned(one, left_out.get(one.id, ""))) for one in chosen],
+        "tests": [asdict(planned(one)) for one in chosen],
     }
     with _own(run_dir):
         results.write_json(run_dir / results.RUN, run)
-        expected = plan.estimate(todo, jobs)
-        console.print(f"{len(todo)} tests, {jobs} at a time, about {expected:.0f} min; seed {drawn}", markup=False)
-        for name, why in left_out.items():
-            console.print(f"left out {name}: {why}", markup=False)
+        expected = plan.estimate(chosen, jobs)
+        console.print(f"{len(chosen)} tests, {jobs} at a time, about {expected:.0f} min; seed {drawn}", markup=False)
         begun = time.monotonic()
-        display = Display(console, todo, jobs)
+        display = Display(console, chosen, jobs)
         try:
             with display.shown():
-                Session(place, todo, jobs, display).run()
+                Session(place, chosen, jobs, display).run()
         except KeyboardInterrupt:
             console.print(
                 "interrupted; nothing runs any more. 'rackgate system page' shows what there is", markup=False
@@ -154,7 +149,7 @@ def list_command(tests: TestsArgument = None, as_json: JsonOption = False) -> No
     for head in ("selections", ""):
         shown.add_column(head, no_wrap=True)
     for one in chosen:
-        marks = [word for word, holds in (("alone", one.alone), ("needs links", one.links)) if holds]
+        marks = ["alone"] if one.alone else []
         marks += [f"{name}={json.dumps(value)}" for name, value in one.settings.items()]
         shown.add_row(one.id, one.topology, f"{one.minutes:g}", " ".join(one.selections), ", ".join(marks))
     console.print(shown)
@@ -272,6 +267,9 @@ def _tell(document: Mapping[str, Any], run_dir: Path, console: Console, *, as_js
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
         return
     console.print(table(document["results"]))
+    for one in document["results"]:
+        if one["left_out"]:
+            console.print(f"left out of {one['id']}, since it needs a lab: {', '.join(one['left_out'])}", markup=False)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in document["counts"].items() if count)
     console.print(f"{counts}; seed {document['seed']}; page: {run_dir / 'index.html'}", markup=False)
     if (bar := document["bar"]) is not None:

@@ -19,7 +19,6 @@ COLOURS: Mapping[Outcome, str] = {
     "fail": "bold red",
     "unknown": "yellow",
     "not run": "bold red",
-    "left out": "dim",
 }
 REASONS = 3
 

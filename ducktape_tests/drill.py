@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from ducktape.tests.test import Test
 from ducktape.tests.test_context import TestContext
 
+from ducktape_tests.results import LEFT_OUT
 from ducktape_tests.services.clients import Clients, Program
 from ducktape_tests.services.kafka import RackKafka
 from pyhooks.build.distribution import Distribution
@@ -47,6 +48,8 @@ START_S = 90.0
 GO_ON_S = 60.0
 # Faults under which a broker keeps its connections and answers nobody.
 SILENT = ("pause", "cut")
+# needs the wires of a lab
+SLOW = "slow"
 # A client that learns of another leader within the time that a change is granted, whatever does not answer it.
 NIMBLE = (
     *("--timeout-ms", "3000"),
@@ -91,6 +94,7 @@ class Drill(Test):
         SECONDS: how long load is driven at most.
         seed: of the run.
         rng: where a test gets what it draws.
+        left_out: what can't be done on this cluster.
     """
 
     TOPOLOGY = "az3-outside"
@@ -110,6 +114,7 @@ class Drill(Test):
         self.producers: list[Program] = []
         self.specs: list[TopicSpec] = []
         self.silent: frozenset[str] = frozenset()
+        self.left_out: list[str] = []
 
     def setUp(self) -> None:
         """Starts the cluster."""
@@ -245,6 +250,19 @@ class Drill(Test):
                 yield
             finally:
                 self.silent = before
+
+    def can(self, kind: str, what: str) -> bool:
+        """Whether there is a kind of fault on this cluster; if not, that is kept in ``left-out.json``.
+
+        Args:
+            kind: of the fault.
+            what: what the test would do with it.
+        """
+        if kind != SLOW or self.kafka.ways.slows:
+            return True
+        self.left_out.append(what)
+        (self.results / LEFT_OUT).write_text(json.dumps(self.left_out, indent=1) + "\n")
+        return False
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

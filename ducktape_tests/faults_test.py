@@ -39,10 +39,14 @@ class FaultsTest(Drill):
         others = self.kafka.brokers("a")
         before = self.kafka.voters(others)
         for kind, settings in RACK_FAULTS:
+            if not self.can(kind, f"{kind} rack {RACK}"):
+                continue
             with self.fault(kind, rack=RACK, **settings):
                 self.logger.info("rack %s is under %s", RACK, kind)
             self.kafka.wait_unfenced(self.kafka.brokers())
         for kind, settings in BROKER_FAULTS:
+            if not self.can(kind, f"{kind} broker {BROKER}"):
+                continue
             with self.fault(kind, broker=BROKER, **settings):
                 self.logger.info("broker %s is under %s", BROKER, kind)
             self.kafka.wait_unfenced(self.kafka.brokers())

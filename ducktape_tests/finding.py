@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-
-from ducktape_tests import links
-from ducktape_tests.links import Source
 
 TESTS = Path(__file__).parent
 PATTERN = "*_test.py"
@@ -25,12 +22,10 @@ class Found:
     Attributes:
         id: ``file.py::Class.method``.
         topology: what its class says, or None if that can't be read from the source.
-        links: whether it changes links, see ``ducktape_tests.links``.
     """
 
     id: str
     topology: str | None
-    links: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,20 +36,15 @@ class _Class:
         module: the name of its file without ``.py``.
         name: its name.
         bases: names of the classes it derives from, as its module knows them.
-        source: what it defines.
+        tests: its own.
         topology: what it says itself.
     """
 
     module: str
     name: str
     bases: tuple[str, ...]
-    source: Source = field(compare=False)
+    tests: tuple[str, ...]
     topology: str | None
-
-    @property
-    def tests(self) -> list[str]:
-        """Its own."""
-        return [name for name in self.source.methods if name.startswith("test")]
 
 
 def find(folder: Path = TESTS) -> tuple[Found, ...]:
@@ -81,22 +71,21 @@ def find(folder: Path = TESTS) -> tuple[Found, ...]:
             continue
         ancestors = list(line(one))
         place = next((each.topology for each in ancestors if each.topology is not None), None)
-        # what injects the faults of all is the drill
-        line_of = [each.source for each in ancestors if links.FAULT not in each.source.methods]
         found += [
-            Found(f"{one.module}.py::{one.name}.{test}", place, links.changes_links(test, line_of))
+            Found(f"{one.module}.py::{one.name}.{test}", place)
             for test in {test for each in ancestors for test in each.tests}
         ]
     return tuple(sorted(found, key=lambda each: each.id))
 
 
 def _classes(module: str, tree: ast.Module) -> Iterator[_Class]:
-    words = links.constants(tree)
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
-            methods = {one.name: one for one in node.body if isinstance(one, ast.FunctionDef)}
-            yield _Class(module, node.name, bases, Source(methods, words), _topology(node))
+            names = (one.name for one in node.body if isinstance(one, ast.FunctionDef))
+            yield _Class(
+                module, node.name, bases, tuple(one for one in names if one.startswith("test")), _topology(node)
+            )
 
 
 def _topology(node: ast.ClassDef) -> str | None:

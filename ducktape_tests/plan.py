@@ -41,7 +41,6 @@ class Listed:
         minutes: what it is expected to take, all sets of its parameters together.
         selections: where it belongs to.
         alone: no other test may run on the machine beside it.
-        links: it changes the links of a lab, so it can't run on other hosts; by its source, not by the list.
         finds: checkers that must find something wrong: it is a control.
         settings: ducktape's globals for it.
     """
@@ -51,7 +50,6 @@ class Listed:
     minutes: float
     selections: tuple[str, ...]
     alone: bool = False
-    links: bool = False
     finds: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
@@ -151,8 +149,7 @@ def load(path: Path = SUITE, tests: Path = TESTS) -> tuple[Listed, ...]:
     """
     suite, found = read(path), find(tests)
     check(suite, found, path)
-    changes_links = {one.id: one.links for one in found}
-    return tuple(replace(one, links=changes_links[one.name]) for one in suite)
+    return suite
 
 
 def select(suite: Sequence[Listed], words: Sequence[str]) -> tuple[Listed, ...]:

@@ -17,11 +17,13 @@ from typing import Any, Literal
 
 from pyhooks.errors import RackgateError
 
-Outcome = Literal["pass", "fail", "unknown", "not run", "left out"]
-# What was to run and did not, and what was not to run here, for a reason that was told beforehand.
-OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "unknown", "not run", "left out")
-SCHEMA = 2
+Outcome = Literal["pass", "fail", "unknown", "not run"]
+# the last: what was to run and did not
+OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "unknown", "not run")
+SCHEMA = 3
 RUN, RESULTS, ENDED = "run.json", "results.json", "ended.json"
+# what of a test can't be done on the cluster that it ran on
+LEFT_OUT = "left-out.json"
 # of a lab that left no report
 LAST_LINES = 8
 REASONS = 20
@@ -36,7 +38,6 @@ class Planned:
         topology: of its cluster.
         minutes: what it was expected to take.
         folder: name of its folder below ``tests``.
-        left_out: why it was not to run here; empty if it was.
         finds: checkers that must find something wrong: it is a control.
     """
 
@@ -44,7 +45,6 @@ class Planned:
     topology: str
     minutes: float
     folder: str
-    left_out: str = ""
     finds: Sequence[str] = ()
 
 
@@ -62,6 +62,7 @@ class Result:
         verdicts: checker to verdict.
         finds: checkers that must find something wrong: it is a control.
         figures: what it measured.
+        left_out: what of it can't be done on that cluster, and was not.
         folder: its results, relative to the run, or empty.
         report: ducktape's page, relative to the run, or empty.
         log: what the lab and ducktape wrote, relative to the run, or empty.
@@ -76,6 +77,7 @@ class Result:
     verdicts: Mapping[str, str] = field(default_factory=dict)
     finds: tuple[str, ...] = ()
     figures: Mapping[str, Any] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
     folder: str = ""
     report: str = ""
     log: str = ""
@@ -118,8 +120,6 @@ def judge_one(run_dir: Path, test: Planned) -> tuple[Result, ...]:
         run_dir: folder of the run.
         test: as it was planned.
     """
-    if test.left_out:
-        return (Result(test.id, test.topology, "left out", reasons=(test.left_out,)),)
     own = run_dir / "tests" / test.folder
     if not own.is_dir():
         return (Result(test.id, test.topology, "not run", reasons=("it was not begun",)),)
@@ -238,6 +238,7 @@ def _result(
         verdicts={str(one["checker"]): str(one["valid"]) for one in verdicts},
         finds=tuple(test.finds),
         figures=read_json(folder / "figures.json") if (folder / "figures.json").is_file() else {},
+        left_out=tuple(read_json(folder / LEFT_OUT)) if (folder / LEFT_OUT).is_file() else (),
         folder=_relative(run_dir, folder),
         **told,
     )
@@ -253,7 +254,7 @@ def _relative(run_dir: Path, path: Path) -> str:
 
 
 def exit_status(found: Iterable[Result]) -> int:
-    """0 if something ran and all that was to run has passed; what was left out does not count, for or against."""
+    """0 if something ran and all that was to run has passed."""
     counts = Counter(one.outcome for one in found)
     bad = counts["fail"] + counts["unknown"] + counts["not run"]
     return 1 if bad or not counts["pass"] else 0

@@ -196,6 +196,6 @@ def _in_session(leader: int) -> list[int]:
     return found
 
 
-def planned(test: Listed, left_out: str = "") -> results.Planned:
+def planned(test: Listed) -> results.Planned:
     """A test as ``run.json`` has it."""
-    return results.Planned(test.id, test.topology, test.minutes, test.folder, left_out, test.finds)
+    return results.Planned(test.id, test.topology, test.minutes, test.folder, test.finds)

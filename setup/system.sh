@@ -14,6 +14,7 @@ declare -A packages=(
     [ping]=iputils-ping
     [vde_switch]=vde2
     [wirefilter]=vde2
+    [nft]=nftables
     [unshare]=util-linux
     [nsenter]=util-linux
     [setpriv]=util-linux

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ducktape_tests.services.hosts import Hosts
+from ducktape_tests.services.ways import HostWays, LabWays, dropping
 from pyhooks import process
 from pyhooks.cluster import topology, voting
 from pyhooks.cluster.running import RunningCluster
@@ -85,6 +86,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
         (programs / name).chmod(0o755)
     made = Hosts()
     made.topology, made.classpath, made.cluster_id, made.directory_ids = AZ3, "x", "c", {101: "d", 102: "e", 103: "f"}
+    made.ways = LabWays(AZ3)
     made.home = str(tmp_path / "home")
     made.accounts = {node.name: Account(tmp_path, node.name) for node in (BROKER, OTHER, VOTER)}
     yield made
@@ -239,7 +241,7 @@ def test_echoes_from_a_host(hosts: Hosts) -> None:
         hosts.rtt(at("10.0.0.3"), BROKER)
 
 
-LINKS: dict[str, Callable[[RunningCluster], Any]] = {
+WAYS: dict[str, Callable[[RunningCluster], Any]] = {
     "cut a rack off": lambda cluster: cluster.cut("b"),
     "join a rack": lambda cluster: cluster.join("b"),
     "cut a broker off": lambda cluster: cluster.unplug(BROKER),
@@ -252,7 +254,31 @@ LINKS: dict[str, Callable[[RunningCluster], Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", LINKS)
-def test_links_of_hosts_that_are_no_lab_are_left_alone_and_that_is_told(hosts: Hosts, what: str) -> None:
-    with pytest.raises(RackgateError, match=f"^{what}: needs the routers of a lab; .* kill, pause and wipe"):
-        LINKS[what](hosts)
+@pytest.mark.parametrize("what", WAYS)
+def test_without_a_lab_its_routers_are_left_alone_and_that_is_told(hosts: Hosts, what: str) -> None:
+    with pytest.raises(RackgateError, match=f"^{what}: needs the routers of a lab, and this runs in none"):
+        WAYS[what](hosts)
+
+
+@pytest.mark.parametrize("what", [what for what in WAYS if "cut" not in what and "join" not in what])
+def test_links_of_hosts_are_as_slow_as_they_are(hosts: Hosts, what: str) -> None:
+    hosts.ways = HostWays(AZ3, hosts.run_on, {}, {})
+    with pytest.raises(RackgateError, match=f"^{what}: needs the wires of a lab; .* kill, pause, cut and wipe"):
+        WAYS[what](hosts)
+
+
+def test_rules_are_for_addresses_alone_and_those_of_ipv4() -> None:
+    text = dropping("t", ssh_port=2222, but_for=["10.0.0.2", "10.0.0.1"])
+    assert "ip saddr { 10.0.0.1, 10.0.0.2 } accept" in text
+    assert "tcp dport 2222 accept" in text
+    for wrong in ("::1", "host", "10.0.0.1; flush ruleset"):
+        with pytest.raises(RackgateError, match="need addresses of IPv4"):
+            dropping("t", ssh_port=22, these=[wrong])
+
+
+def test_a_host_without_nftables_says_what_it_needs(hosts: Hosts, tmp_path: Path) -> None:
+    (tmp_path / "bin" / "nft").write_text("#!/bin/sh\necho 'nft: not found' >&2; exit 127\n", encoding="utf-8")
+    (tmp_path / "bin" / "nft").chmod(0o755)
+    hosts.ways = HostWays(AZ3, hosts.run_on, {BROKER.name: 22}, {BROKER.name: ""})
+    with pytest.raises(RackgateError, match=f"{BROKER.name}: nft ended with status 127: nft: not found; .* root"):
+        hosts.unplug(BROKER)

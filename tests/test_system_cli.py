@@ -18,7 +18,7 @@ from ducktape_tests.session import Place
 from pyhooks.errors import RackgateError
 
 ONE = Listed("x_test.py::A.test_one", "az3", 2, ("smoke", "system"))
-LINKS = Listed("x_test.py::A.test_links", "az3", 2, ("system",), links=True)
+TWO = Listed("x_test.py::A.test_two", "az3", 2, ("system",))
 BAD = Listed("y_test.py::B.test_bad", "single", 1, ("long",))
 
 
@@ -27,6 +27,7 @@ class Made:
 
     places: list[tuple[Place, int]]
     stops = False
+    left_out: Sequence[str] = ()
 
     def __init__(self, place: Place, tests: Sequence[Listed], jobs: int, audience: Display) -> None:
         self.place, self.tests, self.audience = place, tests, audience
@@ -42,6 +43,8 @@ class Made:
             valid = "false" if test.id == BAD.id else "true"
             told: list[dict[str, Any]] = [{"checker": "faults", "valid": valid, "because": ["because"]}]
             results.write_json(folder / "verdicts.json", told)
+            if Made.left_out:
+                results.write_json(folder / results.LEFT_OUT, Made.left_out)
             results.write_json(folder / "expected.json", [{"test_id": "n", "injected_args": None}])
             row = {"test_id": "n", "test_status": "PASS", "summary": "", "run_time_seconds": 60.0}
             results.write_json(folder / "report.json", {"results": [{**row, "relative_results_dir": "."}]})
@@ -56,7 +59,7 @@ def _made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "Session", Made)
     monkeypatch.setattr(cli, "_check", lambda _: None)
     monkeypatch.setattr(cli, "_versions", lambda _: {"kafka": "4.3.1"})
-    monkeypatch.setattr(plan, "load", lambda: (ONE, LINKS, BAD))
+    monkeypatch.setattr(plan, "load", lambda: (ONE, TWO, BAD))
 
 
 def called(*words: str) -> Result:
@@ -102,13 +105,14 @@ def test_a_verdict_that_is_not_true_fails_the_run_and_the_page_says_the_same(tmp
     assert json.loads(again.stdout) == told
 
 
-def test_on_hosts_what_needs_links_is_left_out_with_a_word(tmp_path: Path) -> None:
+def test_on_hosts_what_needs_a_lab_is_left_out_with_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Made, "left_out", ["slow rack b"])
     hosts = tmp_path / "hosts.json"
     hosts.write_text("{}", encoding="utf-8")
     done = called("run", "system", "--run-dir", str(tmp_path / "run"), "--cluster-file", str(hosts))
     assert done.exit_code == 0, done.output
-    assert "left out x_test.py::A.test_links: it changes links" in done.stdout
-    assert "1 pass, 1 left out" in done.stdout
+    assert "left out of x_test.py::A.test_one, since it needs a lab: slow rack b" in done.stdout
+    assert "2 pass;" in done.stdout
     # the bar is for labs, two at a time
     assert "bar of" not in done.stdout
     assert json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))["bar"] is None
@@ -161,6 +165,5 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
 
 def test_the_list_shows_what_there_is() -> None:
     text = called("list").stdout
-    assert "needs links" in text
     assert "system: 2 tests, about 2 min with two at a time" in text
     assert [one["id"] for one in json.loads(called("list", "long", "--json").stdout)] == [BAD.id]

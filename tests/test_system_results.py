@@ -216,16 +216,23 @@ def test_broken_files_are_unknown(left: Left) -> None:
     assert "KeyError: 'relative_results_dir'" in found.reasons[0]
 
 
-def test_what_was_not_begun_has_not_run_and_what_is_left_out_says_why(tmp_path: Path) -> None:
-    out = Planned("y_test.py::B.test_m", "az3", 1, "y", "it changes links")
-    missed, told = results.judge(tmp_path, [TEST, out])
+def test_what_was_not_begun_has_not_run(tmp_path: Path) -> None:
+    (missed,) = results.judge(tmp_path, [TEST])
     assert (missed.outcome, missed.reasons) == ("not run", ("it was not begun",))
-    assert (told.outcome, told.reasons) == ("left out", ("it changes links",))
     passed = Result("a", "az3", "pass")
-    assert results.exit_status([passed, told]) == 0
-    assert results.exit_status([passed, told, missed]) == 1
+    assert results.exit_status([passed]) == 0
+    assert results.exit_status([passed, missed]) == 1
     # a run in which nothing ran has proved nothing
-    assert results.exit_status([told]) == 1
+    assert results.exit_status([]) == 1
+
+
+def test_what_a_test_left_out_is_told(left: Left) -> None:
+    left.expects()
+    folder = left.reports()
+    assert left.judged()[0].left_out == ()
+    results.write_json(folder / results.LEFT_OUT, ["slow rack b"])
+    (found,) = left.judged()
+    assert (found.outcome, found.left_out) == ("pass", ("slow rack b",))
 
 
 @pytest.mark.parametrize(

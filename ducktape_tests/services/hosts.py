@@ -1,7 +1,6 @@
 """Kafka on hosts that take commands: what faults and tests need of a cluster, see ``pyhooks.cluster.running``.
 
-Nothing of ducktape is imported here; of its accounts ``ssh``, ``ssh_output`` and ``signal`` are used. The links between
-racks are those of a lab: on other hosts whatever cuts or slows them raises.
+Nothing of ducktape is imported here; of its accounts ``ssh``, ``ssh_output`` and ``signal`` are used.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ducktape_tests.services.clock import compare
+from ducktape_tests.services.ways import HostWays, LabWays
 from pyhooks import process
-from pyhooks.cluster import echo, kafka, metadatalog, network, quorum, serverlog, slowness, tools, topics, voting
+from pyhooks.cluster import echo, kafka, metadatalog, quorum, serverlog, tools, topics, voting
 from pyhooks.cluster.disks import DATA, Disk
 from pyhooks.cluster.echo import Rtt
-from pyhooks.cluster.lab import BOOT_TIMEOUT_S, Lab, in_lab
+from pyhooks.cluster.lab import BOOT_TIMEOUT_S
 from pyhooks.cluster.running import ProcessState, RunningCluster, state_of
 from pyhooks.cluster.topology import Link, Node, Quality, Topology
 from pyhooks.cluster.voting import Quorum
@@ -68,6 +68,7 @@ class Hosts:
         java: options of Java for Kafka's processes; the first compiler alone by default, since in the minutes of a test
             the second one costs the processors more than it wins them.
         accounts: what runs commands on a node, by the node's name.
+        ways: what lies between the hosts.
         cluster_id: Kafka's.
         directory_ids: controller id to directory id, of a new cluster.
         home: folder on each host for all of Kafka's files.
@@ -79,6 +80,7 @@ class Hosts:
     archives: Mapping[str, str] = MappingProxyType({})
     java: Sequence[str] = ("-XX:TieredStopAtLevel=1",)
     accounts: Mapping[str, Any]
+    ways: LabWays | HostWays
     cluster_id: str
     directory_ids: Mapping[int, str]
     home: str = HOME
@@ -427,67 +429,40 @@ class Hosts:
         return echo.parse(source.name, target.name, count, text)
 
     def cut(self, site: str, peers: Sequence[str] = ()) -> None:
-        """Drops everything between ``site`` and others (all, or ``peers``); cutting twice is the same as once.
-
-        Raises:
-            RackgateError: only in a lab, as all that changes links.
-        """
-        self._lab("cut a rack off")
-        network.cut(self.topology, site, peers)
+        """Drops everything between ``site`` and others (all, or ``peers``); cutting twice is the same as once."""
+        self.ways.cut(site, peers)
 
     def join(self, site: str) -> None:
         """Takes a cut away; joining what is not cut does nothing."""
-        self._lab("join a rack")
-        network.join(site)
+        self.ways.join(site)
 
     def unplug(self, node: Node) -> None:
         """Drops everything between a node and all others; doing so twice is the same as once."""
-        self._lab("cut a broker off")
-        network.unplug(node)
+        self.ways.unplug(node)
 
     def plug(self, node: Node) -> None:
         """Takes ``unplug`` back."""
-        self._lab("join a broker")
-        network.plug(node)
+        self.ways.plug(node)
 
     def slow(self, site: str, added: Quality) -> None:
         """Adds delay, jitter and loss to all links of a site."""
-        self._lab("slow a rack")
-        slowness.slow(self.topology, site, added)
+        self.ways.slow(site, added)
 
     def restore_links(self, site: str) -> None:
         """Takes ``slow`` back, and leaves what other slow sites add."""
-        self._lab("restore the links of a rack")
-        slowness.restore(self.topology, site)
+        self.ways.restore_links(site)
 
     def quality(self, link: Link, without: str) -> Quality:
         """What a link does now, but for the slowness of the site ``without``."""
-        self._lab("tell what a link does")
-        return slowness.quality(link, without=without)
+        return self.ways.quality(link, without)
 
     def slow_node(self, node: Node, added: Quality) -> None:
         """Puts delay, jitter and loss between a node and all others."""
-        network.slow_port(node, self._lab("slow a broker").machine(node), added)
+        self.ways.slow_node(node, added)
 
     def restore_node(self, node: Node) -> None:
         """Takes ``slow_node`` back."""
-        network.free_port(node, self._lab("restore a broker").machine(node))
-
-    def _lab(self, what: str) -> Lab:
-        """The lab whose nodes these are, whose links can be changed.
-
-        Raises:
-            RackgateError: they are in none, or laid out in another way than it is.
-        """
-        if not in_lab():
-            raise RackgateError(f"{what}: needs the routers of a lab; on other hosts there are kill, pause and wipe")
-        lab = Lab.attach()
-        if (lab.topology.sites, lab.topology.links) != (self.topology.sites, self.topology.links):
-            raise RackgateError(
-                f"{what}: the lab is made from {lab.topology.name} and the cluster from {self.topology.name}: make the"
-                " lab from the same topology"
-            )
-        return lab
+        self.ways.restore_node(node)
 
 
 if TYPE_CHECKING:

@@ -10,13 +10,17 @@ from typing import Any
 
 from ducktape.services.service import Service
 
+from ducktape_tests.cluster import LabAccount
 from ducktape_tests.services.hosts import HOME, Hosts
+from ducktape_tests.services.ways import HostWays, LabWays
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import kafka, moving, tools
 from pyhooks.cluster.lab import ACTIVE_CONTROLLER, BOOT_TIMEOUT_S
 from pyhooks.cluster.many import Wide
 from pyhooks.cluster.topology import Node, Topology
 from pyhooks.wait import wait_for
+
+SSH_PORT, ROOT = 22, "root"
 
 
 class RackKafka(Hosts, Service):
@@ -43,6 +47,7 @@ class RackKafka(Hosts, Service):
         self._machines = self._deal(topology)
         self.accounts = {name: machine.account for name, machine in self._machines.items()}
         self.topology = _moved(topology, self.accounts)
+        self.ways = self._ways()
 
     def _deal(self, topology: Topology) -> dict[str, Any]:
         by_name = {machine.account.hostname: machine for machine in self.nodes}
@@ -50,6 +55,17 @@ class RackKafka(Hosts, Service):
         if set(names) == set(by_name):
             return by_name
         return dict(zip(names, self.nodes, strict=True))
+
+    def _ways(self) -> LabWays | HostWays:
+        if all(isinstance(account, LabAccount) for account in self.accounts.values()):
+            return LabWays(self.topology)
+        logins = {name: account.ssh_config for name, account in self.accounts.items()}
+        return HostWays(
+            self.topology,
+            self.run_on,
+            ssh_ports={name: int(login.port or SSH_PORT) for name, login in logins.items()},
+            words={name: "" if login.user == ROOT else "sudo -n " for name, login in logins.items()},
+        )
 
     def _node(self, machine: Any) -> Node:
         return next(node for node in self.topology.nodes if self._machines[node.name] is machine)
@@ -78,8 +94,10 @@ class RackKafka(Hosts, Service):
         self.kill_kafka(self._node(node))
 
     def clean_node(self, node: Any, **_: Any) -> None:
-        """Removes data and logs."""
+        """Removes data and logs, and what a run that was killed has left between hosts."""
         node.account.ssh(f"rm -rf {self.home} && mkdir -p {self.home}")
+        if isinstance(self.ways, HostWays):
+            self.ways.forget(self._node(node))
 
     # -- what tests ask ----------------------------------------------------------------------------------------------
 

@@ -26,7 +26,38 @@ _NUM_THREADS = 17  # proc(5)'s 20th field, counted from the state letter
 _ASK = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
-class RunningCluster(Protocol):
+class Ways(Protocol):
+    """What parts racks and nodes from each other, and puts them far away."""
+
+    def cut(self, site: str, peers: Sequence[str] = ()) -> None:
+        """Drops everything between ``site`` and others (all, or ``peers``); cutting twice is the same as once."""
+
+    def join(self, site: str) -> None:
+        """Takes a cut away; joining what is not cut does nothing."""
+
+    def unplug(self, node: Node) -> None:
+        """Drops everything between a node and all others; doing so twice is the same as once."""
+
+    def plug(self, node: Node) -> None:
+        """Takes ``unplug`` back."""
+
+    def slow(self, site: str, added: Quality) -> None:
+        """Adds delay, jitter and loss to all links of a site."""
+
+    def restore_links(self, site: str) -> None:
+        """Takes ``slow`` back, and leaves what other slow sites add."""
+
+    def quality(self, link: Link, without: str) -> Quality:
+        """What a link does now, but for the slowness of the site ``without``."""
+
+    def slow_node(self, node: Node, added: Quality) -> None:
+        """Puts delay, jitter and loss between a node and all others."""
+
+    def restore_node(self, node: Node) -> None:
+        """Takes ``slow_node`` back."""
+
+
+class RunningCluster(Ways, Protocol):
     """A cluster whose Kafka processes can be killed and started and whose racks can be cut off."""
 
     @property
@@ -62,33 +93,6 @@ class RunningCluster(Protocol):
 
     def rtt(self, target: Node, source: Node | None = None, count: int = ...) -> Rtt:
         """The round-trip time to ``target`` from ``source`` (None: from the clients)."""
-
-    def cut(self, site: str, peers: Sequence[str] = ()) -> None:
-        """Drops everything between ``site`` and others (all, or ``peers``); cutting twice is the same as once."""
-
-    def join(self, site: str) -> None:
-        """Takes a cut away; joining what is not cut does nothing."""
-
-    def unplug(self, node: Node) -> None:
-        """Drops everything between a node and all others; doing so twice is the same as once."""
-
-    def plug(self, node: Node) -> None:
-        """Takes ``unplug`` back."""
-
-    def slow(self, site: str, added: Quality) -> None:
-        """Adds delay, jitter and loss to all links of a site."""
-
-    def restore_links(self, site: str) -> None:
-        """Takes ``slow`` back, and leaves what other slow sites add."""
-
-    def quality(self, link: Link, without: str) -> Quality:
-        """What a link does now, but for the slowness of the site ``without``."""
-
-    def slow_node(self, node: Node, added: Quality) -> None:
-        """Puts delay, jitter and loss between a node and all others."""
-
-    def restore_node(self, node: Node) -> None:
-        """Takes ``slow_node`` back."""
 
     def wipe(self, node: Node) -> str:
         """Deletes the disk of a node whose Kafka does not run; returns the id that its directory had."""
