@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from loopback import Pair
+from loopback import Brokers
 
 from pyhooks.cluster.kafka import LOG4J
 from pyhooks.jvm.admin import Admin
@@ -73,24 +73,24 @@ def described(classpath: str, bootstrap: str) -> dict[str, str]:
     return dict(_LEVEL.findall(said.text))
 
 
-def configs(classpath: str, pair: Pair, kind: str, name: str, *change: str) -> Said:
+def configs(classpath: str, pair: Brokers, kind: str, name: str, *change: str) -> Said:
     """``kafka-configs --alter`` of a topic, of a broker, or (without a name) of all brokers."""
     entity = ["--entity-name", name] if name else ["--entity-default"]
     words = ["--bootstrap-server", pair.bootstrap, "--alter", "--entity-type", kind, *entity]
     return tool(classpath, CONFIGS, *words, *change)
 
 
-def create_topic(pair: Pair, config: Mapping[str, str], replicas: Sequence[int] = (1, 2)) -> None:
+def create_topic(pair: Brokers, config: Mapping[str, str], replicas: Sequence[int] = (1, 2)) -> None:
     """Creates the gated topic, with M=1 unless ``config`` says otherwise; the first of ``replicas`` leads."""
     with Admin(pair.bootstrap) as admin:
         admin.create_topic(TOPIC, [list(replicas)], {"min.insync.replicas": "1", **config})
         wait_for(partial(admin.in_sync, TOPIC, tuple(replicas)), what="both replicas in sync", timeout_s=60)
 
 
-def produce(pair: Pair) -> str:
+def produce(pair: Brokers, acks: str = "all") -> str:
     """Produces a record once; returns ``ok`` or the class of the exception."""
     answers: list[Acknowledged | JavaError] = []
-    with Producer(pair.bootstrap, {"acks": "all", "retries": "0", "enable.idempotence": "false"}) as producer:
+    with Producer(pair.bootstrap, {"acks": acks, "retries": "0", "enable.idempotence": "false"}) as producer:
         producer.send(TOPIC, "key", "value", answers.append)
     (answer,) = answers
     return answer.java_class if isinstance(answer, JavaError) else "ok"

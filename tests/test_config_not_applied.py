@@ -2,56 +2,109 @@
 
 A broker applies all defaults of the cluster or none. One with 2 io threads refuses a default of 12, more than twice as
 many, and with it each later default. It tells the controller that it has seen them all the same, so it has to require
-what the metadata requires: no less if that is raised, and no more if it is lowered.
+what the metadata requires: no less if that is raised, and no more if it is lowered. Once the other config is mended
+all take effect, on idle topics, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from features import RACKS, RACKS_REFUSED, configs, create_topic, produce
-from loopback import Pair
+from confluent_kafka import Consumer, TopicPartition
+from features import RACKS, RACKS_REFUSED, TOPIC, configs, create_topic, produce
+from loopback import Brokers
 
 from pyhooks.build.distribution import Distribution
+from pyhooks.jvm.admin import Admin
 from pyhooks.wait import wait_for
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
 NOT_APPLIED = "Cluster default configs could not be applied"
+REPLICAS = "min.insync.replicas"
+REPLICAS_REFUSED = "org.apache.kafka.common.errors.NotEnoughReplicasException"
+TOO_MANY = "num.io.threads=12"
+
+
+class Unequal:
+    """Three brokers in one rack, of which the second can't have 12 io threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.classpath = Distribution.load().classpath()
+        self.pair = Brokers(folder, {1: "a", 2: "a", 3: "a"}, controller=1)
+        self.pair.format(self.classpath)
+        for node, threads in ((1, 8), (2, 2), (3, 8)):
+            with self.pair.file(node).open("a", encoding="utf-8") as file:
+                file.write(f"num.io.threads={threads}\n")
+
+    def change(self, how: str, config: str) -> None:
+        """Alters the cluster's defaults."""
+
+        def accepted() -> bool:
+            # the broker that is asked checks the value; two of three can have it
+            return configs(self.classpath, self.pair, "brokers", "", f"--{how}-config", config).status == 0
+
+        wait_for(accepted, what=f"{how} {config}", timeout_s=90)
+
+    def refusals(self, number: int) -> None:
+        """Waits until broker 2 has refused so many changes."""
+        wait_for(lambda: self.pair.log(2).count(NOT_APPLIED) == number, what="broker 2 not to apply them", timeout_s=20)
+
+    def answers(self, what: str) -> None:
+        """Waits until a record is answered so."""
+        wait_for(lambda: produce(self.pair) == what, what=f"a record to be answered with {what}", timeout_s=20)
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Unequal]:
+    made = Unequal(tmp_path)
+    with made.pair.running(made.classpath):
+        yield made
+        assert NOT_APPLIED not in made.pair.log(1)
 
 
 @pytest.mark.parametrize(
     "applied_first", [False, True], ids=["raised where it cannot be applied", "lowered where it cannot be applied"]
 )
 def test_the_racks_of_the_cluster_are_required_where_its_configs_cannot_be_applied(
-    tmp_path: Path, applied_first: bool
+    brokers: Unequal, applied_first: bool
 ) -> None:
-    classpath = Distribution.load().classpath()
-    pair = Pair(tmp_path)
-    pair.format(classpath)
-    for node, threads in ((1, 8), (2, 2)):
-        with pair.file(node).open("a", encoding="utf-8") as file:
-            file.write(f"num.io.threads={threads}\n")
+    create_topic(brokers.pair, {}, replicas=(2, 1))
+    if applied_first:
+        brokers.change("add", f"{RACKS}=2")
+        brokers.answers(RACKS_REFUSED)
+    brokers.change("add", TOO_MANY)
+    brokers.refusals(1)
+    if not applied_first:
+        assert produce(brokers.pair) == "ok", "both replicas are in one rack, and nobody asks"
+        brokers.change("add", f"{RACKS}=2")
+        brokers.refusals(2)
+    brokers.answers(RACKS_REFUSED)
+    brokers.change("add", f"{RACKS}=1")
+    brokers.answers("ok")
 
-    def accepted(config: str) -> bool:
-        # the broker that is asked checks the value; one in two asks the one that can have it
-        return configs(classpath, pair, "brokers", "", "--add-config", config).status == 0
 
-    def refusals() -> int:
-        return pair.log(2).count(NOT_APPLIED)
+def test_an_idle_topic_hears_of_a_value_that_can_be_applied_at_last(brokers: Unequal) -> None:
+    brokers.change("add", f"{REPLICAS}=2")
+    with Admin(brokers.pair.bootstrap) as admin:
+        admin.create_topic(TOPIC, [[2, 3]], {})
+        brokers.answers("ok")
+        brokers.pair.kill(3)
+        wait_for(lambda: admin.in_sync(TOPIC, (2,)), what="broker 2 to be alone in sync", timeout_s=60)
+    brokers.answers(REPLICAS_REFUSED)
+    brokers.change("add", TOO_MANY)
+    brokers.refusals(1)
+    brokers.change("add", f"{REPLICAS}=1")
+    brokers.refusals(2)
+    with Consumer({"bootstrap.servers": brokers.pair.bootstrap, "group.id": "looks"}) as consumer:
 
-    with pair.running(classpath):
-        create_topic(pair, {}, replicas=(2, 1))
-        if applied_first:
-            wait_for(lambda: accepted(f"{RACKS}=2"), what="the cluster's racks", timeout_s=90)
-            wait_for(lambda: produce(pair) == RACKS_REFUSED, what="broker 2 to require them", timeout_s=20)
-        wait_for(lambda: accepted("num.io.threads=12"), what="a default that broker 2 cannot have", timeout_s=90)
-        wait_for(lambda: refusals() == 1, what="broker 2 to refuse it", timeout_s=20)
-        if not applied_first:
-            assert produce(pair) == "ok", "both replicas are in one rack, and nobody asks"
-            wait_for(lambda: accepted(f"{RACKS}=2"), what="the cluster's racks", timeout_s=90)
-            wait_for(lambda: refusals() == 2, what="broker 2 not to apply them either", timeout_s=20)
-        wait_for(lambda: produce(pair) == RACKS_REFUSED, what="broker 2 to require them all the same", timeout_s=20)
-        wait_for(lambda: accepted(f"{RACKS}=1"), what="one rack again", timeout_s=90)
-        wait_for(lambda: produce(pair) == "ok", what="broker 2 to accept it", timeout_s=20)
-        assert NOT_APPLIED not in pair.log(1)
+        def readable() -> int:
+            _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=20)
+            return int(end)
+
+        before = readable()
+        assert produce(brokers.pair, acks="1") == "ok"
+        assert readable() == before
+        brokers.change("delete", TOO_MANY.partition("=")[0])
+        wait_for(lambda: readable() == before + 1, what="the record to be readable", timeout_s=20)
