@@ -14,6 +14,7 @@ from pyhooks.process import DIES_WITH_PARENT
 RACKGATE = Path(sys.executable).with_name("rackgate")
 # the longest that any of the commands may take, a lab with Kafka on a busy machine included
 PATIENCE_S = 300.0
+TAKES_DOWN = 'read -r _; told=$("$0" lab down --all 2>&1); status=$?; echo "$told"; exit $status'
 
 
 class Person:
@@ -66,9 +67,9 @@ def visiting(folder: Path) -> Iterator[Person]:
     """A person none of whose labs outlives the context, nor the process, however that one ends."""
     folder.mkdir(exist_ok=True)
     person = Person(folder)
-    # It waits for the end of its input, which comes with the end of this process, too.
+    # It waits for the end of its input, which comes with the end of this process, too; then nobody hears what it says.
     guard = subprocess.Popen(
-        ["sh", "-c", 'read -r _; exec "$0" lab down --all', str(RACKGATE)],
+        ["sh", "-c", TAKES_DOWN, str(RACKGATE)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -242,10 +242,6 @@ def test_echoes_from_a_host(hosts: Hosts) -> None:
 
 
 WAYS: dict[str, Callable[[RunningCluster], Any]] = {
-    "cut a rack off": lambda cluster: cluster.cut("b"),
-    "join a rack": lambda cluster: cluster.join("b"),
-    "cut a broker off": lambda cluster: cluster.unplug(BROKER),
-    "join a broker": lambda cluster: cluster.plug(BROKER),
     "slow a rack": lambda cluster: cluster.slow("b", Quality(9)),
     "restore the links of a rack": lambda cluster: cluster.restore_links("b"),
     "tell what a link does": lambda cluster: cluster.quality(AZ3.links[0], ""),
@@ -255,30 +251,67 @@ WAYS: dict[str, Callable[[RunningCluster], Any]] = {
 
 
 @pytest.mark.parametrize("what", WAYS)
-def test_without_a_lab_its_routers_are_left_alone_and_that_is_told(hosts: Hosts, what: str) -> None:
-    with pytest.raises(RackgateError, match=f"^{what}: needs the routers of a lab, and this runs in none"):
-        WAYS[what](hosts)
-
-
-@pytest.mark.parametrize("what", [what for what in WAYS if "cut" not in what and "join" not in what])
 def test_links_of_hosts_are_as_slow_as_they_are(hosts: Hosts, what: str) -> None:
-    hosts.ways = HostWays(AZ3, hosts.run_on, {}, {})
+    hosts.ways = HostWays(AZ3, hosts.run_on)
     with pytest.raises(RackgateError, match=f"^{what}: needs the wires of a lab; .* kill, pause, cut and wipe"):
         WAYS[what](hosts)
 
 
 def test_rules_are_for_addresses_alone_and_those_of_ipv4() -> None:
-    text = dropping("t", ssh_port=2222, but_for=["10.0.0.2", "10.0.0.1"])
+    text = dropping("t", but_for=["10.0.0.2", "10.0.0.1"])
     assert "ip saddr { 10.0.0.1, 10.0.0.2 } accept" in text
-    assert "tcp dport 2222 accept" in text
+    assert "tcp dport $port accept" in text
     for wrong in ("::1", "host", "10.0.0.1; flush ruleset"):
         with pytest.raises(RackgateError, match="need addresses of IPv4"):
-            dropping("t", ssh_port=22, these=[wrong])
+            dropping("t", these=[wrong])
+    with pytest.raises(RackgateError, match="nobody from whom"):
+        dropping("t")
 
 
-def test_a_host_without_nftables_says_what_it_needs(hosts: Hosts, tmp_path: Path) -> None:
-    (tmp_path / "bin" / "nft").write_text("#!/bin/sh\necho 'nft: not found' >&2; exit 127\n", encoding="utf-8")
-    (tmp_path / "bin" / "nft").chmod(0o755)
-    hosts.ways = HostWays(AZ3, hosts.run_on, {BROKER.name: 22}, {BROKER.name: ""})
-    with pytest.raises(RackgateError, match=f"{BROKER.name}: nft ended with status 127: nft: not found; .* root"):
-        hosts.unplug(BROKER)
+def test_the_site_of_the_clients_is_not_cut_off(hosts: Hosts) -> None:
+    hosts.ways = HostWays(AZ3, hosts.run_on)
+    with pytest.raises(RackgateError, match="the clients are in it"):
+        hosts.cut(AZ3.client_site.name)
+
+
+NFT = """#!/bin/sh
+case "$*" in
+*list*) [ -e "$HOST/left" ] && cat "$HOST/left" ;;
+*) cat > "$HOST/rules"; echo 'not permitted' >&2; exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture
+def filtered(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
+    """Hosts whose nft lists what is in a file and changes nothing."""
+    (tmp_path / "bin" / "nft").write_text(NFT, encoding="utf-8")
+    (tmp_path / "bin" / "sudo").write_text('#!/bin/sh\nshift; exec "$@"\n', encoding="utf-8")
+    for program in ("nft", "sudo"):
+        (tmp_path / "bin" / program).chmod(0o755)
+    for account in hosts.accounts.values():
+        monkeypatch.setitem(account._env, "SSH_CONNECTION", "10.0.0.9 40000 10.0.0.1 2222")
+    hosts.ways = HostWays(AZ3, hosts.run_on)
+    return hosts
+
+
+def test_a_host_that_cannot_be_cut_off_says_what_it_needs(filtered: Hosts, tmp_path: Path) -> None:
+    with pytest.raises(RackgateError, match=f"^{BROKER.name}: can't be cut off .* nftables .*: not permitted$"):
+        filtered.unplug(BROKER)
+    assert "tcp dport 2222 accept" in (tmp_path / BROKER.name / "rules").read_text(encoding="utf-8")
+
+
+def test_a_host_is_cleared_of_what_was_left_and_needs_nothing_else(filtered: Hosts, tmp_path: Path) -> None:
+    ways = filtered.ways
+    assert isinstance(ways, HostWays)
+    ways.forget(BROKER)
+    (tmp_path / BROKER.name / "left").write_text("table inet rackgate_rack\n", encoding="utf-8")
+    with pytest.raises(RackgateError, match="not permitted"):
+        ways.forget(BROKER)
+
+
+def test_without_ssh_nobody_is_locked_out(filtered: Hosts) -> None:
+    for account in filtered.accounts.values():
+        del account._env["SSH_CONNECTION"]
+    with pytest.raises(RackgateError, match="not reached by ssh"):
+        filtered.unplug(BROKER)

@@ -259,7 +259,8 @@ import sys
 from pathlib import Path
 from person import visiting
 with visiting(Path(sys.argv[1])) as person:
-    person.does("lab", "up", "--bare", "--run-dir", sys.argv[1] + "/run")
+    for name in ("one", "two"):
+        person.does("lab", "up", "--bare", "--name", name, "--run-dir", sys.argv[1] + "/" + name)
     print("up", flush=True)
     sys.stdin.read()
 """

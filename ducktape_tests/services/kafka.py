@@ -20,8 +20,6 @@ from pyhooks.cluster.many import Wide
 from pyhooks.cluster.topology import Node, Topology
 from pyhooks.wait import wait_for
 
-SSH_PORT, ROOT = 22, "root"
-
 
 class RackKafka(Hosts, Service):
     """Starts the controllers and brokers of a topology on the nodes of the cluster.
@@ -59,13 +57,7 @@ class RackKafka(Hosts, Service):
     def _ways(self) -> LabWays | HostWays:
         if all(isinstance(account, LabAccount) for account in self.accounts.values()):
             return LabWays(self.topology)
-        logins = {name: account.ssh_config for name, account in self.accounts.items()}
-        return HostWays(
-            self.topology,
-            self.run_on,
-            ssh_ports={name: int(login.port or SSH_PORT) for name, login in logins.items()},
-            words={name: "" if login.user == ROOT else "sudo -n " for name, login in logins.items()},
-        )
+        return HostWays(self.topology, self.run_on)
 
     def _node(self, machine: Any) -> Node:
         return next(node for node in self.topology.nodes if self._machines[node.name] is machine)

@@ -6,11 +6,11 @@ Nothing of ducktape is imported here.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from pyhooks.cluster import network, slowness
-from pyhooks.cluster.lab import Lab, in_lab
+from pyhooks.cluster.lab import Lab
 from pyhooks.cluster.running import Ways
 from pyhooks.cluster.topology import Link, Node, Quality, Topology
 from pyhooks.errors import RackgateError
@@ -19,8 +19,16 @@ from pyhooks.errors import RackgateError
 RACK_TABLE, BROKER_TABLE = "rackgate_rack", "rackgate_broker"
 # By itself a cut ends then, so that a host is reached again if nobody is left who would take it away.
 LASTS_S = 1800
-# before whatever else filters packets on a host
+# before filters of the usual priority, which may accept
 PRIORITY = -200
+# The host knows best by which port it is reached, and what it takes to be root there.
+SCRIPT = """\
+PATH=$PATH:/usr/sbin:/sbin; port=${{SSH_CONNECTION##* }}; root=; [ "$(id -u)" = 0 ] || root="sudo -n"
+{unless}
+[ -n "$port" ] || {{ echo "not reached by ssh"; exit 2; }}
+$root nft -f - << RULES
+{rules}RULES
+"""
 
 
 class LabWays:
@@ -38,121 +46,124 @@ class LabWays:
 
     def cut(self, site: str, peers: Sequence[str] = ()) -> None:
         """Drops everything between ``site`` and others (all, or ``peers``); cutting twice is the same as once."""
-        self._lab("cut a rack off")
+        self._lab()
         network.cut(self.topology, site, peers)
 
     def join(self, site: str) -> None:
         """Takes a cut away; joining what is not cut does nothing."""
-        self._lab("join a rack")
+        self._lab()
         network.join(site)
 
     def unplug(self, node: Node) -> None:
         """Drops everything between a node and all others; doing so twice is the same as once."""
-        self._lab("cut a broker off")
+        self._lab()
         network.unplug(node)
 
     def plug(self, node: Node) -> None:
         """Takes ``unplug`` back."""
-        self._lab("join a broker")
+        self._lab()
         network.plug(node)
 
     def slow(self, site: str, added: Quality) -> None:
         """Adds delay, jitter and loss to all links of a site."""
-        self._lab("slow a rack")
+        self._lab()
         slowness.slow(self.topology, site, added)
 
     def restore_links(self, site: str) -> None:
         """Takes ``slow`` back, and leaves what other slow sites add."""
-        self._lab("restore the links of a rack")
+        self._lab()
         slowness.restore(self.topology, site)
 
     def quality(self, link: Link, without: str) -> Quality:
         """What a link does now, but for the slowness of the site ``without``."""
-        self._lab("tell what a link does")
+        self._lab()
         return slowness.quality(link, without=without)
 
     def slow_node(self, node: Node, added: Quality) -> None:
         """Puts delay, jitter and loss between a node and all others."""
-        network.slow_port(node, self._lab("slow a broker").machine(node), added)
+        network.slow_port(node, self._lab().machine(node), added)
 
     def restore_node(self, node: Node) -> None:
         """Takes ``slow_node`` back."""
-        network.free_port(node, self._lab("restore a broker").machine(node))
+        network.free_port(node, self._lab().machine(node))
 
-    def _lab(self, what: str) -> Lab:
+    def _lab(self) -> Lab:
         """The lab.
 
         Raises:
             RackgateError: there is none, or it is laid out in another way than the cluster.
         """
-        if not in_lab():
-            raise RackgateError(f"{what}: needs the routers of a lab, and this runs in none")
         lab = Lab.attach()
         if (lab.topology.sites, lab.topology.links) != (self.topology.sites, self.topology.links):
             raise RackgateError(
-                f"{what}: the lab is made from {lab.topology.name} and the cluster from {self.topology.name}: make the"
-                " lab from the same topology"
+                f"the lab is made from {lab.topology.name} and the cluster from {self.topology.name}: make the lab from"
+                " the same topology"
             )
         return lab
 
 
 class HostWays:
-    """Those between hosts: nftables on a host drop what comes from elsewhere or goes there, but for ssh.
+    """Those between hosts: nftables on a host drop what comes from elsewhere or goes there by IPv4, but for ssh.
 
     Attributes:
         topology: of the cluster, with the addresses of the hosts.
-        run: runs a shell command on the host of a node, and raises a ``RackgateError`` if it fails.
-        ssh_ports: where the host of a node listens for ssh, by the node's name.
-        words: what comes before a command that only root may run, by the node's name.
+        run: runs a shell command on the host of a node, by ssh, and raises a ``RackgateError`` if it fails.
         slows: whether links can be made slow.
     """
 
     slows = False
 
-    def __init__(
-        self,
-        topology: Topology,
-        run: Callable[[Node, str], str],
-        ssh_ports: Mapping[str, int],
-        words: Mapping[str, str],
-    ) -> None:
+    def __init__(self, topology: Topology, run: Callable[[Node, str], str]) -> None:
         self.topology = topology
         self.run = run
-        self.ssh_ports = ssh_ports
-        self.words = words
 
     def cut(self, site: str, peers: Sequence[str] = ()) -> None:
         """Drops everything between ``site`` and others (all, or ``peers``); cutting twice is the same as once.
 
         With the site of the clients go all hosts that are no nodes.
+
+        Raises:
+            RackgateError: the clients are in ``site``, so that hosts that nobody knows would have to be cut off, too.
         """
-        own = self.topology.site(site)
+        client_site = self.topology.client_site.name
+        if site == client_site:
+            raise RackgateError(f"cut {site}: the clients are in it, and which hosts these are is not known; use a lab")
         parted = {peer.name for peer in self.topology.sites if peer.name != site and (not peers or peer.name in peers)}
-        far = [node.ip for name in parted for node in self.topology.site(name).nodes]
+        far = [node.ip for node in self.topology.nodes if node.site in parted]
         near = [node.ip for node in self.topology.nodes if node.site not in parted]
-        for node in own.nodes:
-            if self.topology.client_site.name in parted:
-                self._filter(node, RACK_TABLE, but_for=near)
+        for node in self.topology.site(site).nodes:
+            if client_site in parted:
+                self._change(node, dropping(RACK_TABLE, but_for=near))
             else:
-                self._filter(node, RACK_TABLE, these=far)
+                self._change(node, dropping(RACK_TABLE, these=far))
 
     def join(self, site: str) -> None:
-        """Takes a cut away; joining what is not cut does nothing."""
+        """Takes a cut away; joining what is not cut does nothing.
+
+        Raises:
+            RackgateError: some host is still cut off; the others are not.
+        """
+        wrong = []
         for node in self.topology.site(site).nodes:
-            self._take_away(node, RACK_TABLE)
+            try:
+                self._change(node, _gone(RACK_TABLE))
+            except RackgateError as error:
+                wrong.append(error)
+        if wrong:
+            raise RackgateError("; ".join(map(str, wrong)), detail=wrong[0].detail)
 
     def unplug(self, node: Node) -> None:
         """Drops everything between a node and all others; doing so twice is the same as once."""
-        self._filter(node, BROKER_TABLE, but_for=[node.ip])
+        self._change(node, dropping(BROKER_TABLE, but_for=[node.ip]))
 
     def plug(self, node: Node) -> None:
         """Takes ``unplug`` back."""
-        self._take_away(node, BROKER_TABLE)
+        self._change(node, _gone(BROKER_TABLE))
 
     def forget(self, node: Node) -> None:
-        """Takes away what a run that was killed has left on a host that knows of nftables."""
-        for table in (RACK_TABLE, BROKER_TABLE):
-            self.run(node, f"! command -v nft > /dev/null || {self._nft(node, _gone(table))}")
+        """Takes away what a run that was killed has left on a host; who may not look there has left nothing."""
+        rules = "".join(map(_gone, (RACK_TABLE, BROKER_TABLE)))
+        self._change(node, rules, unless="$root nft list tables 2> /dev/null | grep -q rackgate_ || exit 0")
 
     def slow(self, site: str, added: Quality) -> None:  # noqa: ARG002 - as of a lab
         """Only in a lab."""
@@ -177,66 +188,57 @@ class HostWays:
     def _only_in_a_lab(self, what: str) -> NoReturn:
         raise RackgateError(f"{what}: needs the wires of a lab; on other hosts there are kill, pause, cut and wipe")
 
-    def _filter(
-        self, node: Node, table: str, *, but_for: Collection[str] | None = None, these: Collection[str] = ()
-    ) -> None:
-        rules = _gone(table) + dropping(table, ssh_port=self.ssh_ports[node.name], but_for=but_for, these=these)
-        self._change(node, rules)
-
-    def _take_away(self, node: Node, table: str) -> None:
-        self._change(node, _gone(table))
-
-    def _change(self, node: Node, rules: str) -> None:
+    def _change(self, node: Node, rules: str, *, unless: str = "true") -> None:
+        script = SCRIPT.format(unless=unless, rules=rules)
         try:
-            self.run(node, self._nft(node, rules))
+            self.run(node, script)
         except RackgateError as error:
+            why = (error.detail or str(error)).strip().splitlines()[0]
             raise RackgateError(
-                f"{error}; a cut on hosts needs nftables there, and root", detail=error.detail
+                f"{node.name}: can't be cut off or joined, which needs nftables there, and root or sudo without a"
+                f" password: {why}",
+                detail=error.detail,
             ) from error
-
-    def _nft(self, node: Node, rules: str) -> str:
-        return f"{self.words[node.name]}nft -f - <<'RULES'\n{rules}RULES\n"
 
 
 def _gone(table: str) -> str:
     # what is not there can't be deleted
-    return f"table ip {table} {{}}\ndelete table ip {table}\n"
+    return f"table inet {table} {{}}\ndelete table inet {table}\n"
 
 
-def dropping(table: str, *, ssh_port: int, but_for: Collection[str] | None = None, these: Collection[str] = ()) -> str:
+def dropping(table: str, *, but_for: Collection[str] | None = None, these: Collection[str] = ()) -> str:
     """Rules of nftables that drop what a host exchanges with others, but for ssh, for ``LASTS_S`` at most.
 
+    The host's shell puts the port at which it listens for ssh in place of ``$port``.
+
     Args:
-        table: its name.
-        ssh_port: where the host listens for ssh.
-        but_for: addresses with which it goes on; all others are cut off.
+        table: its name; what was in it goes.
+        but_for: addresses with which the host goes on; all others are cut off.
         these: addresses that are cut off, if ``but_for`` is None.
 
     Raises:
-        RackgateError: an address is not one of IPv4.
+        RackgateError: there is no address, or one that is not of IPv4.
     """
     named = sorted(these if but_for is None else but_for)
+    if not named:
+        raise RackgateError("nobody from whom a host could be cut off")
     for address in named:
         _checked(address)
     addresses = f"{{ {', '.join(named)} }}"
+    drop = "meta nfproto @cut drop"
     chains = []
-    for hook, other, own_port in (("input", "saddr", "dport"), ("output", "daddr", "sport")):
-        verdicts = (
-            [f"ip {other} {addresses} accept", "ip version @cut drop"]
-            if but_for is not None
-            else [f"ip {other} {addresses} ip version @cut drop"]
-        )
+    for hook, interface, other, own_port in (("input", "iif", "saddr", "dport"), ("output", "oif", "daddr", "sport")):
         chains += [
             f"chain {hook} {{",
             f"type filter hook {hook} priority {PRIORITY};",
-            f"{'iif' if hook == 'input' else 'oif'} lo accept",
-            f"tcp {own_port} {ssh_port} accept",
-            *verdicts,
+            f"{interface} lo accept",
+            f"tcp {own_port} $port accept",
+            *([f"ip {other} {addresses} {drop}"] if but_for is None else [f"ip {other} {addresses} accept", drop]),
             "}",
         ]
-    # The filter drops what is of the version of IP in this set, and the kernel takes that out by itself.
-    held = f"set cut {{ typeof ip version; flags timeout; elements = {{ 4 timeout {LASTS_S}s }}; }}"
-    return "\n".join([f"table ip {table} {{", held, *chains, "}", ""])
+    # The filter drops what is of the protocol in this set, and the kernel takes that out by itself.
+    held = f"set cut {{ type nf_proto; flags timeout; elements = {{ ipv4 timeout {LASTS_S}s }}; }}"
+    return _gone(table) + "\n".join([f"table inet {table} {{", held, *chains, "}", ""])
 
 
 def _checked(address: str) -> None:
@@ -246,5 +248,7 @@ def _checked(address: str) -> None:
         raise RackgateError(f"{address}: hosts that are to be cut off need addresses of IPv4") from error
 
 
-def _all_that_faults_need(lab: LabWays, hosts: HostWays) -> tuple[Ways, Ways]:
-    return lab, hosts
+if TYPE_CHECKING:
+
+    def _all_that_faults_need(lab: LabWays, hosts: HostWays) -> tuple[Ways, Ways]:
+        return lab, hosts
