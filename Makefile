@@ -106,8 +106,9 @@ system-long: build $(DUCKTAPE_VENV)/ready
 	@exec $(BIN)/rackgate system run long --run-dir out/system-long
 
 # the same over ssh, on the hosts of a cluster file: here the nodes of a lab, with an sshd in each (needs openssh-server)
-HOSTED := kip_test.py defaults_test.py faults_test.py flapping_test.py \
-    destroyed_test.py::StockTest
+HOSTED := kip_test.py defaults_test.py faults_test.py destroyed_test.py::StockTest \
+    flapping_test.py::FlappingTest.test_a_rack_that_comes_and_goes \
+    flapping_test.py::FlappingTest.test_followers_parted_from_their_leader
 system-hosts: build $(DUCKTAPE_VENV)/ready
 	@exec $(BIN)/rackgate lab run --bare --as-root --topology az3-outside --run-dir out/hosts-lab -- \
 	    $(BIN)/python -m ducktape_tests.sshhosts out/hosts.json -- \
