@@ -129,13 +129,14 @@ class HostWays:
         if site == client_site:
             raise RackgateError(f"cut {site}: the clients are in it, and which hosts these are is not known; use a lab")
         parted = {peer.name for peer in self.topology.sites if peer.name != site and (not peers or peer.name in peers)}
-        far = [node.ip for node in self.topology.nodes if node.site in parted]
-        near = [node.ip for node in self.topology.nodes if node.site not in parted]
+        if client_site in parted:
+            near = [node.ip for node in self.topology.nodes if node.site not in parted]
+            rules = dropping(RACK_TABLE, but_for=near)
+        else:
+            far = [node.ip for node in self.topology.nodes if node.site in parted]
+            rules = dropping(RACK_TABLE, these=far)
         for node in self.topology.site(site).nodes:
-            if client_site in parted:
-                self._change(node, dropping(RACK_TABLE, but_for=near))
-            else:
-                self._change(node, dropping(RACK_TABLE, these=far))
+            self._change(node, rules)
 
     def join(self, site: str) -> None:
         """Takes a cut away; joining what is not cut does nothing.
