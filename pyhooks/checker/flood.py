@@ -48,7 +48,10 @@ _CHANGED = re.compile(r"ISR updated to |(?:Leader|Follower) \S+ with topic id|Fo
 _SET = re.compile(r"^\[DynamicConfigPublisher |\bis (?:enforced from now on|not enforced anymore)")
 _STARTED = re.compile(r"^\[BrokerServer id=\d+\] Transition from SHUTDOWN to STARTING")
 _FOLLOWS = re.compile(r"(?:Follower (\S+) starts |become-follower state change for (\S+) )")
-_NUMBER = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])|\d+")
+# An id of Kafka's is 22 letters, digits, - and _ at random: one without a digit, - or _, and without two capitals side
+# by side, is one in thousands, and names of classes (TransactionCoordinator) are such.
+_ID = r"(?<![\w-])(?=[A-Za-z]*(?:[\d_-]|[A-Z]{2}))[\w-]{22}(?![\w-])"
+_NUMBER = re.compile(rf"\b[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}\b|{_ID}|\d+")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,42 @@
+"""``rackgate bench --bootstrap`` on brokers that enforce no racks: stock ones, and ones without the feature."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from loopback import Brokers
+
+from pyhooks.build.distribution import Distribution
+from pyhooks.cluster import topics
+
+pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+RACKGATE = Path(sys.executable).with_name("rackgate")
+
+
+def refused(brokers: Brokers, out: Path) -> str:
+    """What the benchmark says before it makes anything; its master does not exist."""
+    words = [
+        str(RACKGATE), "bench", "--bootstrap", brokers.bootstrap, "--master", "spark://127.0.0.1:1", "--out", str(out),
+    ]  # fmt: skip
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert not out.exists()
+    assert list(topics.admin(brokers.bootstrap, {}).list_topics(timeout=10).topics) == []
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_brokers_that_would_not_enforce_what_an_arm_asks_for_are_told_one_by_one(tmp_path: Path) -> None:
+    stock, overlay = (Distribution.load().classpath(overlay) for overlay in (False, True))
+    brokers = Brokers(tmp_path, {1: "a", 2: "b", 3: "c"}, controller=1)
+    # by stock tools, so that no feature is on that stock Kafka does not know
+    brokers.format(stock)
+    for classpath, words in ((stock, "no (no overlay)"), (overlay, "no (feature at level 0)")):
+        with brokers.running(classpath):
+            line = refused(brokers, tmp_path / "out")
+        each = "; ".join(f"broker {broker}: {words}" for broker in (1, 2, 3))
+        assert f"can't have arm B (min.insync.racks), since not all brokers enforce it ({each})" in line
+        assert "README.md, 'On your own Kafka', tells how they come to" in line
