@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from ducktape_tests.services.hosts import Hosts
-from ducktape_tests.services.ways import HostWays, LabWays, dropping
+from ducktape_tests.services.ways import HostWays, dropping
 from pyhooks import process
 from pyhooks.cluster import topology, voting
-from pyhooks.cluster.running import RunningCluster
 from pyhooks.cluster.topology import Node, Quality
 from pyhooks.cluster.voting import Member, Quorum
+from pyhooks.cluster.ways import Ways
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
 
@@ -86,7 +86,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
         (programs / name).chmod(0o755)
     made = Hosts()
     made.topology, made.classpath, made.cluster_id, made.directory_ids = AZ3, "x", "c", {101: "d", 102: "e", 103: "f"}
-    made.ways = LabWays(AZ3)
+    made.ways = HostWays(AZ3, made.run_on)
     made.home = str(tmp_path / "home")
     made.accounts = {node.name: Account(tmp_path, node.name) for node in (BROKER, OTHER, VOTER)}
     yield made
@@ -241,20 +241,19 @@ def test_echoes_from_a_host(hosts: Hosts) -> None:
         hosts.rtt(at("10.0.0.3"), BROKER)
 
 
-WAYS: dict[str, Callable[[RunningCluster], Any]] = {
-    "slow a rack": lambda cluster: cluster.slow("b", Quality(9)),
-    "restore the links of a rack": lambda cluster: cluster.restore_links("b"),
-    "tell what a link does": lambda cluster: cluster.quality(AZ3.links[0], ""),
-    "slow a broker": lambda cluster: cluster.slow_node(BROKER, Quality(9)),
-    "restore a broker": lambda cluster: cluster.restore_node(BROKER),
+WAYS: dict[str, Callable[[Ways], Any]] = {
+    "slow a rack": lambda ways: ways.slow("b", Quality(9)),
+    "restore the links of a rack": lambda ways: ways.restore_links("b"),
+    "tell what a link does": lambda ways: ways.quality(AZ3.links[0], ""),
+    "slow a broker": lambda ways: ways.slow_node(BROKER, Quality(9)),
+    "restore a broker": lambda ways: ways.restore_node(BROKER),
 }
 
 
 @pytest.mark.parametrize("what", WAYS)
 def test_links_of_hosts_are_as_slow_as_they_are(hosts: Hosts, what: str) -> None:
-    hosts.ways = HostWays(AZ3, hosts.run_on)
     with pytest.raises(RackgateError, match=f"^{what}: needs the wires of a lab; .* kill, pause, cut and wipe"):
-        WAYS[what](hosts)
+        WAYS[what](hosts.ways)
 
 
 def test_rules_are_for_addresses_alone_and_those_of_ipv4() -> None:
@@ -269,9 +268,8 @@ def test_rules_are_for_addresses_alone_and_those_of_ipv4() -> None:
 
 
 def test_the_site_of_the_clients_is_not_cut_off(hosts: Hosts) -> None:
-    hosts.ways = HostWays(AZ3, hosts.run_on)
     with pytest.raises(RackgateError, match="the clients are in it"):
-        hosts.cut(AZ3.client_site.name)
+        hosts.ways.cut(AZ3.client_site.name)
 
 
 NFT = """#!/bin/sh
@@ -291,13 +289,12 @@ def filtered(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> H
         (tmp_path / "bin" / program).chmod(0o755)
     for account in hosts.accounts.values():
         monkeypatch.setitem(account._env, "SSH_CONNECTION", "10.0.0.9 40000 10.0.0.1 2222")
-    hosts.ways = HostWays(AZ3, hosts.run_on)
     return hosts
 
 
 def test_a_host_that_cannot_be_cut_off_says_what_it_needs(filtered: Hosts, tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match=f"^{BROKER.name}: can't be cut off .* nftables .*: not permitted$"):
-        filtered.unplug(BROKER)
+        filtered.ways.unplug(BROKER)
     assert "tcp dport 2222 accept" in (tmp_path / BROKER.name / "rules").read_text(encoding="utf-8")
 
 
@@ -314,4 +311,4 @@ def test_without_ssh_nobody_is_locked_out(filtered: Hosts) -> None:
     for account in filtered.accounts.values():
         del account._env["SSH_CONNECTION"]
     with pytest.raises(RackgateError, match="not reached by ssh"):
-        filtered.unplug(BROKER)
+        filtered.ways.unplug(BROKER)

@@ -94,9 +94,9 @@ first, second, other = lab.node("broker-3"), lab.node("broker-4"), lab.node("bro
 def seen():
     return [lab.answers(first), lab.answers(first, other), lab.answers(other, first), lab.answers(second, first)]
 print(seen())
-lab.cut("b"); lab.cut("b")
+lab.ways.cut("b"); lab.ways.cut("b")
 print(seen())
-lab.join("b"); lab.join("b")
+lab.ways.join("b"); lab.ways.join("b")
 print(seen())
 print([(rtt.source, rtt.target, rtt.p50_ms) for rtt in lab.rtt_matrix(10) if rtt.target == "broker-3"])
 print(sorted(set(lab.emulations.values())))

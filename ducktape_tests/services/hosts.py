@@ -17,15 +17,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ducktape_tests.services.clock import compare
-from ducktape_tests.services.ways import HostWays, LabWays
 from pyhooks import process
 from pyhooks.cluster import echo, kafka, metadatalog, quorum, serverlog, tools, topics, voting
 from pyhooks.cluster.disks import DATA, Disk
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.lab import BOOT_TIMEOUT_S
 from pyhooks.cluster.running import ProcessState, RunningCluster, state_of
-from pyhooks.cluster.topology import Link, Node, Quality, Topology
+from pyhooks.cluster.topology import Node, Topology
 from pyhooks.cluster.voting import Quorum
+from pyhooks.cluster.ways import Ways
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
 from pyhooks.wait import wait_for
@@ -79,7 +79,7 @@ class Hosts:
     archives: Mapping[str, str] = MappingProxyType({})
     java: Sequence[str] = ("-XX:TieredStopAtLevel=1",)
     accounts: Mapping[str, Any]
-    ways: LabWays | HostWays
+    ways: Ways
     cluster_id: str
     directory_ids: Mapping[int, str]
     home: str = HOME
@@ -430,42 +430,6 @@ class Hosts:
         # without an answer it ends with 1, and says so in what is read here
         text = self.run_on(source, f"{shlex.join(echo.ping(target.ip, count, echo.SLOWEST_S))} || test $? -eq 1", 120)
         return echo.parse(source.name, target.name, count, text)
-
-    def cut(self, site: str, peers: Sequence[str] = ()) -> None:
-        """Drops everything between ``site`` and others (all, or ``peers``); cutting twice is the same as once."""
-        self.ways.cut(site, peers)
-
-    def join(self, site: str) -> None:
-        """Takes a cut away; joining what is not cut does nothing."""
-        self.ways.join(site)
-
-    def unplug(self, node: Node) -> None:
-        """Drops everything between a node and all others; doing so twice is the same as once."""
-        self.ways.unplug(node)
-
-    def plug(self, node: Node) -> None:
-        """Takes ``unplug`` back."""
-        self.ways.plug(node)
-
-    def slow(self, site: str, added: Quality) -> None:
-        """Adds delay, jitter and loss to all links of a site."""
-        self.ways.slow(site, added)
-
-    def restore_links(self, site: str) -> None:
-        """Takes ``slow`` back, and leaves what other slow sites add."""
-        self.ways.restore_links(site)
-
-    def quality(self, link: Link, without: str) -> Quality:
-        """What a link does now, but for the slowness of the site ``without``."""
-        return self.ways.quality(link, without)
-
-    def slow_node(self, node: Node, added: Quality) -> None:
-        """Puts delay, jitter and loss between a node and all others."""
-        self.ways.slow_node(node, added)
-
-    def restore_node(self, node: Node) -> None:
-        """Takes ``slow_node`` back."""
-        self.ways.restore_node(node)
 
 
 if TYPE_CHECKING:

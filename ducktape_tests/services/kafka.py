@@ -12,12 +12,13 @@ from ducktape.services.service import Service
 
 from ducktape_tests.cluster import LabAccount
 from ducktape_tests.services.hosts import HOME, Hosts
-from ducktape_tests.services.ways import HostWays, LabWays
+from ducktape_tests.services.ways import HostWays, of_lab
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import kafka, moving, tools
 from pyhooks.cluster.lab import ACTIVE_CONTROLLER, BOOT_TIMEOUT_S
 from pyhooks.cluster.many import Wide
 from pyhooks.cluster.topology import Node, Topology
+from pyhooks.cluster.ways import Ways
 from pyhooks.wait import wait_for
 
 
@@ -54,9 +55,9 @@ class RackKafka(Hosts, Service):
             return by_name
         return dict(zip(names, self.nodes, strict=True))
 
-    def _ways(self) -> LabWays | HostWays:
+    def _ways(self) -> Ways:
         if all(isinstance(account, LabAccount) for account in self.accounts.values()):
-            return LabWays(self.topology)
+            return of_lab(self.topology)
         return HostWays(self.topology, self.run_on)
 
     def _node(self, machine: Any) -> Node:

@@ -9,10 +9,9 @@ import ipaddress
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from pyhooks.cluster import network, slowness
 from pyhooks.cluster.lab import Lab
-from pyhooks.cluster.running import Ways
 from pyhooks.cluster.topology import Link, Node, Quality, Topology
+from pyhooks.cluster.ways import LabWays, Ways
 from pyhooks.errors import RackgateError
 
 # Each a table of its own, since a broker may be cut off in a rack that is, too.
@@ -31,75 +30,22 @@ $root nft -f - << RULES
 """
 
 
-class LabWays:
+def of_lab(topology: Topology) -> LabWays:
     """Those of the lab that this process runs in, whose nodes the cluster runs on.
 
-    Attributes:
+    Args:
         topology: of the cluster.
-        slows: whether links can be made slow.
+
+    Raises:
+        RackgateError: there is no lab, or it is laid out in another way than the cluster.
     """
-
-    slows = True
-
-    def __init__(self, topology: Topology) -> None:
-        self.topology = topology
-
-    def cut(self, site: str, peers: Sequence[str] = ()) -> None:
-        """Drops everything between ``site`` and others (all, or ``peers``); cutting twice is the same as once."""
-        self._lab()
-        network.cut(self.topology, site, peers)
-
-    def join(self, site: str) -> None:
-        """Takes a cut away; joining what is not cut does nothing."""
-        self._lab()
-        network.join(site)
-
-    def unplug(self, node: Node) -> None:
-        """Drops everything between a node and all others; doing so twice is the same as once."""
-        self._lab()
-        network.unplug(node)
-
-    def plug(self, node: Node) -> None:
-        """Takes ``unplug`` back."""
-        self._lab()
-        network.plug(node)
-
-    def slow(self, site: str, added: Quality) -> None:
-        """Adds delay, jitter and loss to all links of a site."""
-        self._lab()
-        slowness.slow(self.topology, site, added)
-
-    def restore_links(self, site: str) -> None:
-        """Takes ``slow`` back, and leaves what other slow sites add."""
-        self._lab()
-        slowness.restore(self.topology, site)
-
-    def quality(self, link: Link, without: str) -> Quality:
-        """What a link does now, but for the slowness of the site ``without``."""
-        self._lab()
-        return slowness.quality(link, without=without)
-
-    def slow_node(self, node: Node, added: Quality) -> None:
-        """Puts delay, jitter and loss between a node and all others."""
-        network.slow_port(node, self._lab().machine(node), added)
-
-    def restore_node(self, node: Node) -> None:
-        """Takes ``slow_node`` back."""
-        network.free_port(node, self._lab().machine(node))
-
-    def _lab(self) -> Lab:
-        """The lab.
-
-        Raises:
-            RackgateError: there is none, or it is laid out in another way than the cluster.
-        """
-        lab = Lab.attach()
-        if (lab.topology.sites, lab.topology.links) != (self.topology.sites, self.topology.links):
-            raise RackgateError(
-                f"the lab is made from {lab.topology.name} and the cluster from {self.topology.name}: make the lab from"
-                " the same topology"
-            )
-        return lab
+    lab = Lab.attach()
+    if (lab.topology.sites, lab.topology.links) != (topology.sites, topology.links):
+        raise RackgateError(
+            f"the lab is made from {lab.topology.name} and the cluster from {topology.name}: make the lab from the same"
+            " topology"
+        )
+    return lab.ways
 
 
 class HostWays:
@@ -251,5 +197,5 @@ def _checked(address: str) -> None:
 
 if TYPE_CHECKING:
 
-    def _all_that_faults_need(lab: LabWays, hosts: HostWays) -> tuple[Ways, Ways]:
-        return lab, hosts
+    def _all_that_faults_need(ways: HostWays) -> Ways:
+        return ways

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyhooks import paths, process
-from pyhooks.cluster import echo, kafka, network, quorum, slowness, topics, voting
+from pyhooks.cluster import echo, kafka, quorum, topics, voting
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.format import format_disks
 from pyhooks.cluster.node import NODE_DISK, NamespaceMachine
 from pyhooks.cluster.running import ProcessState, state_of
-from pyhooks.cluster.topology import Link, Node, Quality, Topology, parse
+from pyhooks.cluster.topology import Node, Topology, parse
 from pyhooks.cluster.voting import Quorum
+from pyhooks.cluster.ways import LabWays
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
 
@@ -151,6 +152,11 @@ class Lab:
     def machine(self, node: Node) -> NamespaceMachine:
         """What runs commands on ``node``."""
         return NamespaceMachine(node.name, self.pids[node.name])
+
+    @property
+    def ways(self) -> LabWays:
+        """What lies between its nodes."""
+        return LabWays(self.topology, self.machine)
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -365,50 +371,6 @@ class Lab:
     def unfenced(self) -> frozenset[int]:
         """Ids of the brokers that the cluster's metadata lists, i.e. registered and not fenced."""
         return topics.unfenced(self.admin)
-
-    def cut(self, site: str, peers: Sequence[str] = ()) -> None:
-        """Drops everything between ``site`` and others (all, or ``peers``), both ways; twice is the same as once."""
-        network.cut(self.topology, site, peers)
-
-    def join(self, site: str) -> None:
-        """Takes a cut away; joining what is not cut does nothing."""
-        network.join(site)
-
-    def unplug(self, node: Node) -> None:
-        """Drops everything between a node and all others; doing so twice is the same as once."""
-        network.unplug(node)
-
-    def plug(self, node: Node) -> None:
-        """Takes ``unplug`` back."""
-        network.plug(node)
-
-    def slow(self, site: str, added: Quality) -> None:
-        """Adds delay, jitter and loss to all links of a site.
-
-        Raises:
-            RackgateError: this machine cannot do it to these links.
-        """
-        slowness.slow(self.topology, site, added)
-
-    def restore_links(self, site: str) -> None:
-        """Takes ``slow`` back, and leaves what other slow sites add; doing so twice is the same as once."""
-        slowness.restore(self.topology, site)
-
-    def quality(self, link: Link, without: str) -> Quality:
-        """What a link does now, but for the slowness of the site ``without``."""
-        return slowness.quality(link, without=without)
-
-    def slow_node(self, node: Node, added: Quality) -> None:
-        """Puts delay, jitter and loss between a node and all others.
-
-        Raises:
-            RackgateError: this machine cannot give what is asked.
-        """
-        network.slow_port(node, self.machine(node), added)
-
-    def restore_node(self, node: Node) -> None:
-        """Takes ``slow_node`` back; doing so twice is the same as once."""
-        network.free_port(node, self.machine(node))
 
     def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
         """The round-trip time to ``target`` from ``source`` (None: from the clients).

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from pyhooks.cluster.echo import Rtt
-from pyhooks.cluster.topology import Link, Node, Quality, Topology
+from pyhooks.cluster.topology import Node, Topology
+from pyhooks.cluster.ways import Ways
 from pyhooks.errors import RackgateError
 
 # one round trip of the slowest way that a fault may make, and some; what is silent costs all of it
@@ -26,43 +27,16 @@ _NUM_THREADS = 17  # proc(5)'s 20th field, counted from the state letter
 _ASK = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
-class Ways(Protocol):
-    """What parts racks and nodes from each other, and puts them far away."""
-
-    def cut(self, site: str, peers: Sequence[str] = ()) -> None:
-        """Drops everything between ``site`` and others (all, or ``peers``); cutting twice is the same as once."""
-
-    def join(self, site: str) -> None:
-        """Takes a cut away; joining what is not cut does nothing."""
-
-    def unplug(self, node: Node) -> None:
-        """Drops everything between a node and all others; doing so twice is the same as once."""
-
-    def plug(self, node: Node) -> None:
-        """Takes ``unplug`` back."""
-
-    def slow(self, site: str, added: Quality) -> None:
-        """Adds delay, jitter and loss to all links of a site."""
-
-    def restore_links(self, site: str) -> None:
-        """Takes ``slow`` back, and leaves what other slow sites add."""
-
-    def quality(self, link: Link, without: str) -> Quality:
-        """What a link does now, but for the slowness of the site ``without``."""
-
-    def slow_node(self, node: Node, added: Quality) -> None:
-        """Puts delay, jitter and loss between a node and all others."""
-
-    def restore_node(self, node: Node) -> None:
-        """Takes ``slow_node`` back."""
-
-
-class RunningCluster(Ways, Protocol):
+class RunningCluster(Protocol):
     """A cluster whose Kafka processes can be killed and started and whose racks can be cut off."""
 
     @property
     def topology(self) -> Topology:
         """What it consists of."""
+
+    @property
+    def ways(self) -> Ways:
+        """What lies between its nodes."""
 
     def brokers(self, rack: str | None = None) -> tuple[Node, ...]:
         """The brokers of a rack, or all."""

@@ -166,16 +166,16 @@ class Cut:
     def inject(self) -> None:
         """Cuts."""
         if self.target.kind == "rack":
-            self.cluster.cut(self.target.name, self.peers)
+            self.cluster.ways.cut(self.target.name, self.peers)
         else:
-            self.cluster.unplug(self.target.nodes[0])
+            self.cluster.ways.unplug(self.target.nodes[0])
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
         """Joins."""
         if self.target.kind == "rack":
-            self.cluster.join(self.target.name)
+            self.cluster.ways.join(self.target.name)
         else:
-            self.cluster.plug(self.target.nodes[0])
+            self.cluster.ways.plug(self.target.nodes[0])
 
 
 @dataclass(frozen=True)

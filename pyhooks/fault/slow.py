@@ -85,7 +85,7 @@ class Slow:
         if site == self.target.site:
             return Quality()
         link = next(link for link in self.cluster.topology.links_of(site) if link.peer(site) == self.target.site)
-        return self.cluster.quality(link, self.target.site if self.target.kind == "rack" else "")
+        return self.cluster.ways.quality(link, self.target.site if self.target.kind == "rack" else "")
 
     def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
         """Slow under the fault, not without it."""
@@ -126,13 +126,13 @@ class Slow:
     def inject(self) -> None:
         """Slows."""
         if self.target.kind == "rack":
-            self.cluster.slow(self.target.name, self.added)
+            self.cluster.ways.slow(self.target.name, self.added)
         else:
-            self.cluster.slow_node(self.target.nodes[0], self.added)
+            self.cluster.ways.slow_node(self.target.nodes[0], self.added)
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
         """Gives the links back what the topology says."""
         if self.target.kind == "rack":
-            self.cluster.restore_links(self.target.name)
+            self.cluster.ways.restore_links(self.target.name)
         else:
-            self.cluster.restore_node(self.target.nodes[0])
+            self.cluster.ways.restore_node(self.target.nodes[0])
