@@ -150,6 +150,12 @@ def test_few_lines_about_no_partition_are_none() -> None:
     assert check_flood(Logged().refusals(REPEATS + 1, text, COORDINATOR).whole().events()).valid == "false"
 
 
+def test_a_log_that_is_loaded_after_a_kill_is_not_written_to() -> None:
+    loads, storage = "partition=t-0, dir=d] Loading producer state till offset {}", "org.apache.kafka.storage.X"
+    assert check_flood(Logged().refusals(REPEATS, f"[LogLoader {loads}", storage).whole().events()).valid == "true"
+    assert check_flood(Logged().refusals(REPEATS, f"[Other {loads}", storage).whole().events()).valid == "false"
+
+
 @pytest.mark.parametrize(
     ("exception", "text", "valid"),
     [

@@ -46,6 +46,8 @@ _OF_PARTITION = re.compile(r"^\[Partition (\S+)-(\d+) broker=\d+\] ")
 # Of a partition, or of all: what may let a leader begin, or cease, to refuse.
 _CHANGED = re.compile(r"ISR updated to |(?:Leader|Follower) \S+ with topic id|Follower \S+ starts |state change for ")
 _SET = re.compile(r"^\[DynamicConfigPublisher |\bis (?:enforced from now on|not enforced anymore)")
+# A log that is loaded is not written to; after a kill that tells each of its steps twice.
+_LOADS = "[LogLoader "
 _STARTED = re.compile(r"^\[BrokerServer id=\d+\] Transition from SHUTDOWN to STARTING")
 _FOLLOWS = re.compile(r"(?:Follower (\S+) starts |become-follower state change for (\S+) )")
 # An id of Kafka's is 22 letters, digits, - and _ at random: one without a digit, - or _, and without two capitals side
@@ -239,7 +241,7 @@ def _repeated(
             )
         found: Counter[tuple[int, str, str, tuple[Place, ...]]] = Counter()
         for line in inside:
-            if line.logger.startswith(WRITERS):
+            if line.logger.startswith(WRITERS) and not line.text.startswith(_LOADS):
                 named = [place for place in places if _names(line.text, place)]
                 about = tuple(place for place in named if _within(line.at_ns, short.get(place, ())))
                 if about or not named:
