@@ -199,7 +199,7 @@ def test_what_differs_from_line_to_line_is_masked() -> None:
     assert masked("TvtxPDiLTA-fD1_TE4y7Bw:t-0 at 17, epoch 3", places) == "#:t-0 at #, epoch #"
     assert masked("t-0-1, tt-0; t-12; 3f2504e0-4f89-41d3-9a0c-0305e82c3301", places) == "t-0-1, tt-0; t-#; #"
     assert masked("took 3 ms", []) == "took # ms"
-    # 22 letters, and not an id
+    # words of 22 letters and of more, and no ids
     assert masked("[TransactionCoordinator id=1]", []) == "[TransactionCoordinator id=#]"
     assert masked("AfterAppendExceptionOfRack", []) == "AfterAppendExceptionOfRack"
 
