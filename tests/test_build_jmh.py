@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pyhooks.build import cli, jmh
+from pyhooks.build import cli, jmh, jmhplan
 from pyhooks.build.distribution import MANIFEST, Distribution
 from pyhooks.build.jmhstats import LIMITS, Comparison, Fork, Interval, compare, difference, judge, worst
 from pyhooks.build.pace import Heat, Heats, Pace, Rule
@@ -106,7 +106,7 @@ def test_without_forks_nothing_is_known() -> None:
 
 
 def test_the_plan_covers_what_is_asked() -> None:
-    cells, comparisons = jmh.plan()
+    cells, comparisons = jmhplan.plan()
     names = {cell.name for cell in cells}
     assert len(names) == len(cells)
     assert {c.stock for c in comparisons} | {c.other for c in comparisons} == names
@@ -120,8 +120,8 @@ def test_the_plan_covers_what_is_asked() -> None:
 
 
 def test_a_round_has_every_cell_and_each_side_has_each_place_as_often() -> None:
-    cells, comparisons = jmh.plan()
-    rounds = [jmh._in_turn(cells, number) for number in range(1, 25)]
+    cells, comparisons = jmhplan.plan()
+    rounds = [jmhplan.in_turn(cells, number) for number in range(1, 25)]
     assert all(sorted(c.name for heat in one for c in heat) == sorted(c.name for c in cells) for one in rounds)
     places = Counter((c.name, place) for one in rounds for heat in one for place, c in enumerate(heat))
     for cell in cells:
@@ -136,37 +136,13 @@ def test_a_round_has_every_cell_and_each_side_has_each_place_as_often() -> None:
         assert any({comparison.stock, comparison.other} <= {c.name for c in heat} for heat in rounds[0])
 
 
-def names(heats: list[list[jmh.Cell]]) -> list[str]:
+def names(heats: list[list[jmhplan.Cell]]) -> list[str]:
     return [cell.name for heat in heats for cell in heat]
-
-
-def test_jmhs_result_is_read(tmp_path: Path) -> None:
-    cell = jmh.Cell(jmh.STOCK, "MetricScanBenchmark.scan", (("racks", "1"),), 10)
-    entry = {
-        "primaryMetric": {"score": 7.5},
-        "secondaryMetrics": {
-            "cpuNs": {"rawData": [[1000.0, 3000.0, 900000.0]]},
-            "calls": {"rawData": [[10.0, 20.0, 10.0]]},
-            "gc.alloc.rate.norm": {"rawData": [[24.0, 24.0, 25.0]]},
-        },
-    }
-    path = tmp_path / "result.json"
-    path.write_text(json.dumps([entry]))
-    fork = jmh.read(path, cell, 4)
-    assert (fork.round_, fork.cpu_ns, fork.wall_ns, fork.bytes_) == (4, 15.0, 7.5, 24.0)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "[{}]"])
-def test_a_result_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "result.json"
-    path.write_text(text)
-    with pytest.raises(RackgateError, match="not understood"):
-        jmh.read(path, jmh.plan()[0][0], 1)
 
 
 def heat(number: int, cells: tuple[str, ...], cpu_ns: Callable[[str], float], pace_s: float = 0.3) -> Heat:
     forks = tuple(Fork(cell, number, cpu_ns(cell), 1.0, 0.0, 1.0) for cell in cells)
-    return Heat(number, cells, 0, (), (Pace(pace_s / 2, pace_s / 2, pace_s),) * (len(cells) + 1), forks)
+    return Heat(number, cells, 0, (), (Pace(pace_s / 2, pace_s / 2, pace_s),) * 2, forks)
 
 
 def test_more_keeps_all_tries_but_not_those_of_another_build(tmp_path: Path) -> None:
@@ -182,10 +158,10 @@ def test_more_keeps_all_tries_but_not_those_of_another_build(tmp_path: Path) -> 
 
 def test_forks_of_another_rule_are_not_counted_together(tmp_path: Path) -> None:
     distribution = manifested(tmp_path)
-    key = jmh._key(distribution, jmh.QUICK, Rule())
-    assert key == jmh._key(distribution, replace(jmh.QUICK, forks=99), Rule())
-    assert key != jmh._key(distribution, jmh.QUICK, Rule(within=0.5))
-    assert key != jmh._key(distribution, jmh.FULL, Rule())
+    key = jmh._key(distribution, jmhplan.QUICK, Rule())
+    assert key == jmh._key(distribution, replace(jmhplan.QUICK, forks=99), Rule())
+    assert key != jmh._key(distribution, jmhplan.QUICK, Rule(within=0.25))
+    assert key != jmh._key(distribution, jmhplan.FULL, Rule())
 
 
 def manifested(folder: Path) -> Distribution:
@@ -197,15 +173,15 @@ def test_the_gate_is_held_against_an_append_that_stores_something(tmp_path: Path
     def cpu_ns(cell: str) -> float:
         if "log=file" in cell:
             return 2_000.0
-        return 62.0 if cell.startswith(jmh.OVERLAY) else 60.0
+        return 62.0 if cell.startswith(jmhplan.OVERLAY) else 60.0
 
-    cells, _ = jmh.plan()
+    cells, _ = jmhplan.plan()
     tries = [
         heat(number, tuple(cell.name for cell in members), cpu_ns)
         for number in range(1, 6)
-        for members in jmh._in_turn(cells, number)
+        for members in jmhplan.in_turn(cells, number)
     ]
-    summary = jmh.summarise(manifested(tmp_path), jmh.QUICK, Heats(Rule(), tries))
+    summary = jmh.summarise(manifested(tmp_path), jmhplan.QUICK, Heats(Rule(), tries))
     gates = [
         found for found in summary["comparisons"] if found["name"].startswith("append gate") and not found["control"]
     ]
@@ -218,12 +194,12 @@ def test_the_gate_is_held_against_an_append_that_stores_something(tmp_path: Path
 
 
 def test_disturbed_forks_are_told_with_what_they_are_compared_in(tmp_path: Path) -> None:
-    cells, comparisons = jmh.plan("high watermark, ISR of 7")
+    cells, comparisons = jmhplan.plan("high watermark, ISR of 7")
     tries = [
-        heat(number, tuple(cell.name for cell in jmh._in_turn(cells, number)[0]), lambda _: 60.0, pace_s)
-        for number, pace_s in ((1, 0.3), (2, 0.5), (3, 0.3))
+        heat(number, tuple(cell.name for cell in jmhplan.in_turn(cells, number)[0]), lambda _: 60.0, pace_s)
+        for number, pace_s in ((1, 0.3), (2, 0.6), (3, 0.3))
     ]
-    summary = jmh.summarise(manifested(tmp_path), jmh.QUICK, Heats(Rule(tries=1), tries))
+    summary = jmh.summarise(manifested(tmp_path), jmhplan.QUICK, Heats(Rule(tries=1), tries))
     found = {one["name"]: one for one in summary["comparisons"]}
     for comparison in comparisons:
         assert (found[comparison.name]["forks"], found[comparison.name]["forks_disturbed"]) == (3, 1)
@@ -233,11 +209,11 @@ def test_disturbed_forks_are_told_with_what_they_are_compared_in(tmp_path: Path)
 
 
 def test_an_open_result_says_how_to_go_on_by_the_same_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[jmh.Effort, Rule]] = []
+    asked: list[tuple[jmhplan.Effort, Rule]] = []
 
-    def measured(distribution: Distribution, effort: jmh.Effort, rule: Rule, **_: object) -> dict[str, Any]:
+    def measured(distribution: Distribution, effort: jmhplan.Effort, rule: Rule, **_: object) -> dict[str, Any]:
         asked.append((effort, rule))
-        group = tuple(cell.name for cell in jmh.plan("high watermark, ISR of 7")[0])
+        group = tuple(cell.name for cell in jmhplan.plan("high watermark, ISR of 7")[0])
         return jmh.summarise(distribution, effort, Heats(rule, [heat(n, group, lambda _: 60.0) for n in range(1, 6)]))
 
     monkeypatch.setattr(cli, "measure", measured)
@@ -248,17 +224,17 @@ def test_an_open_result_says_how_to_go_on_by_the_same_rule(tmp_path: Path, monke
         cli.jmh_command()
     with pytest.raises(RackgateError, match=r"`rackgate patch jmh --full --within 12.5 --more --forks N`"):
         cli.jmh_command(full=True, forks=7, within=12.5)
-    assert asked == [(jmh.QUICK, Rule()), (replace(jmh.FULL, forks=7), Rule(within=0.125))]
+    assert asked == [(jmhplan.QUICK, Rule()), (replace(jmhplan.FULL, forks=7), Rule(within=0.125))]
 
 
 def test_the_first_estimate_is_of_all_rounds() -> None:
-    cells, _ = jmh.plan()
-    effort = jmh.Effort(forks=10, warm_s=4, iterations=10, iteration_s=0.3)
-    minutes = len(cells) * 10 * (7 + jmh._START_S) / 60
+    cells, _ = jmhplan.plan()
+    effort = jmhplan.Effort(forks=10, warm_s=4, iterations=10, iteration_s=0.3)
+    minutes = 10 * (len(cells) * 7 + 9 * jmh._START_S) / 60
     assert f"10 rounds of {len(cells)} forks in 9 heats, about {math.ceil(minutes)} min" in jmh._beforehand(
         cells, Heats(Rule()), effort
     )
-    kept = Heats(Rule(), [heat(1, ("a", "b"), lambda _: 60.0), heat(2, ("a", "b"), lambda _: 60.0, 0.5)])
+    kept = Heats(Rule(), [heat(1, ("a", "b"), lambda _: 60.0), heat(2, ("a", "b"), lambda _: 60.0, 0.6)])
     assert jmh._beforehand(cells, kept, effort).startswith("2 heats kept, 1 to make again; 10 rounds")
 
 
@@ -272,8 +248,8 @@ def test_what_befalls_few_forks_is_told_beside_the_trimmed_mean() -> None:
 
 
 def test_a_part_of_the_plan() -> None:
-    cells, comparisons = jmh.plan("high watermark, ISR of 7")
+    cells, comparisons = jmhplan.plan("high watermark, ISR of 7")
     assert [c.name[-3:] for c in comparisons] == ["R=1", "R=2"]
     assert len(cells) == 3
     with pytest.raises(RackgateError, match="no comparison has 'elsewhere'"):
-        jmh.plan("elsewhere")
+        jmhplan.plan("elsewhere")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 
@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyhooks.build import jmh, pace
+from pyhooks.build.jmhplan import Effort, plan
 from pyhooks.build.jmhstats import Fork
 from pyhooks.build.pace import Heat, Heats, Pace, Pacer, Rule
 
@@ -35,7 +36,7 @@ class Machine:
         self.pacer = Pacer(
             heats,
             measure=lambda: self.read(next(self.speeds)),
-            fork=self.fork,
+            forks=self.run,
             keep=lambda heat: self.kept.append(json.dumps(asdict(heat))),
             cores=(3, 5),
             pin=self.pin,
@@ -46,9 +47,9 @@ class Machine:
     def read(speed: float) -> Pace:
         return Pace(speed * 0.6, 0.0, 0.1)
 
-    def fork(self, cell: str, number: int) -> Fork:
-        self.forks.append((number, cell))
-        return Fork(cell, number, next(self.results), 1.0, 200.0, 0.5)
+    def run(self, cells: Sequence[str], number: int) -> list[Fork]:
+        self.forks += [(number, cell) for cell in cells]
+        return [Fork(cell, number, next(self.results), 1.0, 200.0, 0.5) for cell in cells]
 
     @contextmanager
     def pin(self, core: int) -> Iterator[None]:
@@ -57,49 +58,49 @@ class Machine:
 
 
 def test_a_heat_with_all_measures_near_counts_at_once() -> None:
-    machine = Machine(Heats(Rule()), [100, 114, 109])
+    machine = Machine(Heats(Rule()), [100, 148])
     machine.pacer.run(1, CELLS)
     assert machine.forks == [(1, "stock"), (1, "overlay")]
     assert machine.heats.to_make_again() == []
-    assert [len(heat.paces) for heat in machine.heats.kept()] == [3]
+    assert [len(heat.paces) for heat in machine.heats.kept()] == [2]
     told = machine.heats.told()
-    assert (told["forks_kept"], told["forks_made_again"], told["forks_disturbed"], told["measures"]) == (2, 0, 0, 3)
+    assert (told["forks_kept"], told["forks_made_again"], told["forks_disturbed"], told["measures"]) == (2, 0, 0, 2)
     assert told["fastest_ms"] == 60_000
-    assert told["slower_by_percent"] == {"median": 9.0, "p90": 13.0, "most": 14.0}
+    assert told["slower_by_percent"] == {"median": 24.0, "p90": 43.2, "most": 48.0}
 
 
-@pytest.mark.parametrize(("slowest", "counts"), [(114.9, True), (115.1, False)])
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_each_measure_before_between_and_after_must_be_near(slowest: float, counts: bool, place: int) -> None:
-    speeds = [100.0, 100.0, 100.0]
+@pytest.mark.parametrize(("slowest", "counts"), [(149.9, True), (150.1, False)])
+@pytest.mark.parametrize("place", [0, 1])
+def test_each_measure_before_and_after_must_be_near(slowest: float, counts: bool, place: int) -> None:
+    speeds = [100.0, 100.0]
     speeds[place] = slowest
     heats = Heats(Rule(looks=1))
-    machine = Machine(heats, [100, 100, 100, *speeds])
+    machine = Machine(heats, [100, 100, *speeds])
     machine.pacer.run(1, CELLS)
     machine.pacer.run(2, CELLS)
     assert heats.to_make_again() == ([] if counts else [(2, CELLS)])
-    # the rest of a try that cannot count any more is not run
-    assert len(machine.forks) == 2 + (2 if counts else place)
+    # a try that cannot count any more is not run
+    assert len(machine.forks) == (2 if place == 0 and not counts else 4)
 
 
 def test_a_slow_heat_is_made_again_on_another_core_and_only_its_last_try_is_kept() -> None:
     heats = Heats(Rule(looks=1))
-    machine = Machine(heats, [100, 140], results=[1.0, 60.0, 61.0])
+    machine = Machine(heats, [100, 160], results=[1.0, 2.0, 60.0, 61.0])
     machine.pacer.run(1, CELLS)
     machine.pacer.again(ALL)
-    assert machine.forks == [(1, "stock"), (1, "stock"), (1, "overlay")]
+    assert machine.forks == [(1, "stock"), (1, "overlay")] * 2
     assert machine.cores == [5, 3]
     (kept,) = heats.kept()
     assert [fork.cpu_ns for fork in kept.forks] == [60.0, 61.0]
     told = heats.told()
-    assert (told["forks_kept"], told["forks_made_again"], told["forks_disturbed"]) == (2, 1, 0)
+    assert (told["forks_kept"], told["forks_made_again"], told["forks_disturbed"]) == (2, 2, 0)
     # what did not count is written down all the same
-    assert [len(json.loads(line)["forks"]) for line in machine.kept] == [1, 2]
+    assert [len(json.loads(line)["forks"]) for line in machine.kept] == [2, 2]
 
 
 def test_the_third_try_runs_to_its_end_and_is_kept_and_told_as_disturbed() -> None:
     heats = Heats(Rule(looks=1))
-    machine = Machine(heats, [100, 100, 100, 140, 140, 140, 150, 160], results=[60.0, 60.0, 70.0, 71.0])
+    machine = Machine(heats, [100, 100, 160, 160, 170, 180], results=[60.0, 60.0, 70.0, 71.0])
     machine.pacer.run(1, CELLS)
     machine.pacer.run(2, CELLS)
     assert [fork.round_ for heat in heats.kept() for fork in heat.forks] == [1, 1]
@@ -115,7 +116,7 @@ def test_the_third_try_runs_to_its_end_and_is_kept_and_told_as_disturbed() -> No
 
 
 def test_a_try_waits_for_a_fast_yardstick_but_not_for_ever() -> None:
-    machine = Machine(Heats(Rule(looks=3, pause_s=7.0)), [100, 100, 100, 150, 150, 101, 100, 100, 150, 150, 150])
+    machine = Machine(Heats(Rule(looks=3, pause_s=7.0)), [100, 100, 160, 160, 101, 100, 160, 160, 160])
     machine.pacer.run(1, CELLS)
     machine.pacer.run(2, CELLS)
     assert machine.slept_s == [7.0, 7.0]
@@ -124,12 +125,12 @@ def test_a_try_waits_for_a_fast_yardstick_but_not_for_ever() -> None:
     assert machine.slept_s == [7.0] * 4
     assert machine.heats.tries[-1].forks == ()
     # measures taken while waiting count as measures
-    assert machine.heats.told()["slower_by_percent"]["most"] == 50.0
+    assert machine.heats.told()["slower_by_percent"]["most"] == 60.0
 
 
 def test_a_faster_measure_throws_out_what_counted_by_a_slower_one() -> None:
     heats = Heats(Rule())
-    machine = Machine(heats, [130, 130, 130, 130, 130, 130, 100, 100, 100])
+    machine = Machine(heats, [160, 160, 160, 160, 100, 100])
     for number in (1, 2):
         machine.pacer.run(number, CELLS)
     assert heats.to_make_again() == []
@@ -143,7 +144,7 @@ def test_a_faster_measure_throws_out_what_counted_by_a_slower_one() -> None:
 
 def test_a_heat_without_tries_left_is_disturbed_if_a_faster_measure_throws_it_out() -> None:
     heats = Heats(Rule(tries=1))
-    machine = Machine(heats, [130, 130, 130, 100])
+    machine = Machine(heats, [160, 160, 100])
     machine.pacer.run(1, CELLS)
     assert heats.disturbed() == []
     machine.pacer.run(2, CELLS)
@@ -151,7 +152,7 @@ def test_a_heat_without_tries_left_is_disturbed_if_a_faster_measure_throws_it_ou
     assert heats.to_make_again() == []
 
 
-@given(st.lists(st.floats(100, 200), min_size=60, max_size=60))
+@given(st.lists(st.floats(100, 250), min_size=40, max_size=40))
 def test_what_is_out_stays_out_whatever_comes_later(speeds: list[float]) -> None:
     heats = Heats(Rule())
     machine = Machine(heats, speeds)
@@ -169,11 +170,11 @@ def test_what_is_out_stays_out_whatever_comes_later(speeds: list[float]) -> None
     assert sorted(heat.round_ for heat in heats.kept()) == [1, 2, 3, 4, 5]
     fastest_s = min(measure.total_s for measure in heats.measures)
     for heat in heats.kept():
-        near = max(measure.total_s for measure in heat.paces) <= fastest_s * 1.15
+        near = max(measure.total_s for measure in heat.paces) <= fastest_s * 1.5
         assert near == (heat not in heats.disturbed())
 
 
-@given(st.lists(st.floats(100, 140), max_size=40), st.lists(st.floats(1, 1e6), max_size=40))
+@given(st.lists(st.floats(100, 180), max_size=40), st.lists(st.floats(1, 1e6), max_size=40))
 def test_the_rule_does_not_see_what_forks_measured(speeds: list[float], results: list[float]) -> None:
     ran = []
     for each in ([], results):
@@ -187,15 +188,15 @@ def test_the_rule_does_not_see_what_forks_measured(speeds: list[float], results:
 
 
 def test_a_resumed_run_has_the_fastest_measure_and_the_tries_of_the_earlier() -> None:
-    first = Machine(Heats(Rule(looks=1)), [100, 100, 100, 140, 140])
+    first = Machine(Heats(Rule(looks=1)), [100, 100, 160, 160])
     first.pacer.run(1, CELLS)
     first.pacer.run(2, CELLS)
     first.pacer.again(ALL)
     heats = Heats(first.heats.rule, [Heat.of(json.loads(line)) for line in first.kept])
     assert heats.tries == first.heats.tries
     assert heats.told() == first.heats.told()
-    # 120 is the fastest that the second run sees itself
-    second = Machine(heats, [120] * 20)
+    # 155 is the fastest that the second run sees itself
+    second = Machine(heats, [155] * 20)
     second.pacer.again(ALL)
     assert [fork.round_ for heat in heats.disturbed() for fork in heat.forks] == [2, 2]
     second.pacer.run(3, CELLS)
@@ -204,7 +205,7 @@ def test_a_resumed_run_has_the_fastest_measure_and_the_tries_of_the_earlier() ->
 
 def test_heats_of_other_cells_are_left_for_another_run() -> None:
     heats = Heats(Rule(looks=1))
-    machine = Machine(heats, [100, 100, 100, 140])
+    machine = Machine(heats, [100, 100, 160])
     machine.pacer.run(1, CELLS)
     machine.pacer.run(1, ("other", "cells"))
     machine.pacer.again(ALL)
@@ -213,17 +214,17 @@ def test_heats_of_other_cells_are_left_for_another_run() -> None:
 
 
 def test_rounds_go_on_until_no_heat_is_left_to_be_made_again() -> None:
-    cells, _ = jmh.plan("high watermark, ISR of 7")
-    effort = jmh.Effort(forks=3, warm_s=1, iterations=1, iteration_s=1)
+    cells, _ = plan("high watermark, ISR of 7")
+    effort = Effort(forks=3, warm_s=1, iterations=1, iteration_s=1)
     heats = Heats(Rule(looks=1))
     # the last round is slow, and the first repetition too: the third try comes after all rounds
-    machine = Machine(heats, [*[100] * 8, 140, 140])
+    machine = Machine(heats, [*[100] * 4, 160, 160])
     words = list(jmh._rounds(machine.pacer, heats, cells, effort))
     assert [line.split(":")[0] for line in words[:3]] == ["round 1/3", "round 2/3", "round 3/3"]
     assert len(words) == 4
     assert "heats made again: 1;" in words[3]
     assert "0 of 9 disturbed" in words[3]
-    assert "all within +40.0 %" in words[3]
+    assert "all within +60.0 %" in words[3]
     assert heats.to_make_again() == []
     # a resumed run counts its rounds on
     more = Machine(heats)

@@ -15,7 +15,8 @@ from pyhooks.build import builder, git, mutants, mutate, recipe, series
 from pyhooks.build.archive import make_archive
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.facts import facts
-from pyhooks.build.jmh import FULL, QUICK, measure, pace_words
+from pyhooks.build.jmh import measure, pace_words
+from pyhooks.build.jmhplan import FULL, QUICK
 from pyhooks.build.jvmtest import run_tests
 from pyhooks.build.pace import Rule
 from pyhooks.build.pin import pin as pin_artifacts
@@ -287,13 +288,13 @@ def jmh_command(
     only: Annotated[str, typer.Option("--only", help="Comparisons alone whose name has this in it.")] = "",
     more: Annotated[bool, typer.Option("--more", help="Add to the forks of earlier runs of the same build.")] = False,
     within: Annotated[
-        float, typer.Option("--within", min=1, help="Percent by which the yardstick around a fork may be slow.")
+        float, typer.Option("--within", min=1, help="Percent by which the yardstick around a heat may be slow.")
     ] = Rule().within * 100,
     json_: Json = False,
 ) -> None:
-    """Measures what the gate costs with JMH, stock against overlay, fork by fork in turn; writes out/jmh.
+    """Measures what the gate costs with JMH, stock against overlay, an iteration of each in turn; writes out/jmh.
 
-    Forks count if a yardstick of fixed work, measured before and after each, is nearly as fast as it ever was in this
+    Forks count if a yardstick of fixed work, measured before and after them, is about as fast as it ever was in this
     run; else they are made again, twice at most.
 
     Exit status 1 if a bar is not met, 2 if the intervals are too wide to tell.

@@ -31,7 +31,7 @@ class Fork:
     Attributes:
         cell: name of the benchmark with its parameters and its side.
         round_: number of the round that it belongs to.
-        cpu_ns: CPU time of the measuring thread per operation, median of the iterations.
+        cpu_ns: CPU time of the measuring thread per operation, lower quartile of the iterations.
         wall_ns: time on the wall per operation, as JMH's score.
         bytes_: allocated per operation, by JMH's GC profiler.
         load: the machine's load average at its end.

@@ -1,13 +1,14 @@
-"""Was the core as fast as it can be while a fork ran? A yardstick of fixed work before and after each fork tells.
+"""Was the core there while forks ran? A yardstick of fixed work before and after tells.
 
-On a machine that others share, a core is slower for seconds or minutes, and a fork that ran then tells of them. Which
-forks count is decided by a rule that is stated before anything is measured:
+On a machine that others share, a core is slower for seconds or minutes. Forks that are held against each other take
+turns on one core, an iteration each, so such a spell falls on all of them alike. What it can do all the same is to
+leave so little of the core that the JVMs are not warm when they are measured. Which forks count is decided by a rule
+that is stated before anything is measured:
 
-- Forks that are held against each other make one *heat*: they run one after the other on one core, and the yardstick
-  is measured on that core before the first, between any two, and after the last.
-- A heat counts if each of these measures is within a share of the fastest measure of the whole run, 15 % by default.
-- One that does not count is made again on the next core, three tries in all. A try ends with the first measure that is
-  too slow. The last try runs to its end, is kept whatever the yardstick says, and if it is out is told as disturbed.
+- Forks that are held against each other make one *heat*. The yardstick is measured on their core before it and after.
+- A heat counts if both measures are within a share of the fastest measure of the whole run, half by default.
+- One that does not count is made again on the next core, three tries in all. A try ends before it begins if the first
+  measure is too slow. The last try is run and kept whatever the yardstick says; if it is out it is told as disturbed.
 - Before a try begins, a slow yardstick is measured a few times more, some seconds apart.
 
 Only measures of the yardstick enter: nothing here looks at what a fork measured, so nothing is selected by its outcome.
@@ -127,7 +128,7 @@ class Rule:
         pause_s: time between these, in seconds.
     """
 
-    within: float = 0.15
+    within: float = 0.5
     tries: int = 3
     looks: int = 4
     pause_s: float = 3.0
@@ -142,8 +143,8 @@ class Heat:
         cells: what is to run, in order; with ``round_`` the name of the heat.
         core: on which it ran.
         waited: measures before it began that were too slow.
-        paces: measures before the first fork, between forks, and after the last.
-        forks: what ran; fewer than ``cells`` if the try ended early.
+        paces: the measure before, and the one after if it ran.
+        forks: what ran, one a cell; none if the try ended before it began.
     """
 
     round_: int
@@ -254,7 +255,7 @@ class Pacer:
     Args:
         heats: takes each try.
         measure: measures the yardstick.
-        fork: runs one cell in one fork; gets its name and the number of the round.
+        forks: runs a fork of each cell; gets their names and the number of the round.
         keep: is given each try as soon as it has ended.
         cores: that may be used, in turn.
         pin: keeps this thread, and what it starts, on a core.
@@ -266,7 +267,7 @@ class Pacer:
         heats: Heats,
         *,
         measure: Callable[[], Pace],
-        fork: Callable[[str, int], Fork],
+        forks: Callable[[Sequence[str], int], Sequence[Fork]],
         keep: Callable[[Heat], None],
         cores: Sequence[int] = (),
         pin: Callable[[int], AbstractContextManager[None]] = on_core,
@@ -274,7 +275,7 @@ class Pacer:
     ) -> None:
         self._heats = heats
         self._measure = measure
-        self._fork = fork
+        self._forks = forks
         self._keep = keep
         self._cores = tuple(cores) or tuple(sorted(os.sched_getaffinity(0)))
         self._pin = pin
@@ -296,10 +297,8 @@ class Pacer:
             waited += paces
             self._sleep(rule.pause_s)
             paces = [self._measure()]
-        for cell in cells:
-            if not last and self._slow(paces, waited):
-                break
-            forks.append(self._fork(cell, round_))
+        if last or not self._slow(paces, waited):
+            forks += self._forks(cells, round_)
             paces.append(self._measure())
         return Heat(round_, cells, core, tuple(waited), tuple(paces), tuple(forks))
 

@@ -12,7 +12,7 @@ import org.openjdk.jmh.annotations.TearDown;
 
 /**
  * The CPU time that the measuring thread took in an iteration, and the calls that it made in it. On a machine that others use
- * too, the clock on the wall tells mostly of them.
+ * too, the clock on the wall tells mostly of them. An iteration runs when it is this JVM's turn, see {@link Turn}.
  */
 @State(Scope.Thread)
 @AuxCounters(AuxCounters.Type.EVENTS)
@@ -27,6 +27,7 @@ public class Cpu {
 
     @Setup(Level.Iteration)
     public void start() {
+        Turn.take();
         calls = 0;
         cpuNs = 0;
         before = THREADS.getCurrentThreadCpuTime();
@@ -35,5 +36,6 @@ public class Cpu {
     @TearDown(Level.Iteration)
     public void stop() {
         cpuNs = THREADS.getCurrentThreadCpuTime() - before;
+        Turn.pass();
     }
 }

@@ -1,0 +1,229 @@
+"""Runs JMH: what is compared runs at the same time on one core, its JVMs an iteration each in turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from pyhooks.build import maven
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.jmhplan import OVERLAY, Cell, Effort
+from pyhooks.build.jmhstats import Fork
+from pyhooks.build.recipe import Recipe
+from pyhooks.build.workspace import Workspace
+from pyhooks.errors import RackgateError
+from pyhooks.process import DIES_WITH_PARENT, run
+
+SOURCES = maven.JMH / "java"
+# Serial: its work is on threads of its own and not in the one whose time is taken. Compiled in the foreground and by
+# C2 alone: else what is inlined, and with it what is allocated, depends on how busy the machine is, on either side.
+STEADY = "-XX:+UseSerialGC -Xbatch -XX:-TieredCompilation"
+# What disturbs an iteration makes it slower and never faster; a quarter of them that was left alone is enough.
+QUANTILE = 0.25
+# Long enough that the first has all compiled that is to be: what is inlined depends on what was compiled before.
+_WARM_ITERATION_S = 1.0
+_HEAT_TIMEOUT_S = 900.0
+_SCRATCH = "rackgate-jmh-"
+_STALE_S = 86_400.0
+_SHM = Path("/dev/shm")  # noqa: S108 - for the log that is appended to; a folder of our own in it
+_GO, _STOP = b"\x01", b"\x00"
+
+
+class Turns:
+    """A ring of pipes, one a JVM, through which a turn goes round; see ``Turn.java``.
+
+    Args:
+        folder: where they lie.
+        count: of JVMs.
+    """
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self._pipes = [folder / f"turn-{place}" for place in range(count)]
+        self._open: list[int] = []
+
+    def __enter__(self) -> Turns:
+        for pipe in self._pipes:
+            pipe.unlink(missing_ok=True)
+            os.mkfifo(pipe)
+            # Held open both ways, so that a turn that is passed before the next JVM is there is not lost.
+            self._open.append(os.open(pipe, os.O_RDWR | os.O_CLOEXEC))
+        os.write(self._open[0], _GO)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in self._open:
+            os.close(descriptor)
+
+    def options(self, place: int) -> str:
+        """What the JVM in this place is told."""
+        own, following = self._pipes[place], self._pipes[(place + 1) % len(self._pipes)]
+        return f"-Drackgate.turn.own={own} -Drackgate.turn.next={following}"
+
+    def stop(self) -> None:
+        """Tells all to give up: they wait for a turn that never comes."""
+        for descriptor in self._open:
+            os.write(descriptor, _STOP)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Compiled benchmarks that can be run.
+
+    Attributes:
+        classes: of the benchmarks, compiled against the published jars.
+        harness: JMH's jars.
+        distribution: the build that is measured.
+        work: folder for results and logs, which goes afterwards.
+        scratch: folder in memory, for logs that are appended to and for pipes.
+        out: gets the log of a benchmark that failed.
+    """
+
+    classes: Path
+    harness: tuple[Path, ...]
+    distribution: Distribution
+    work: Path
+    scratch: Path
+    out: Path
+
+    def heat(self, cells: Sequence[Cell], number: int, effort: Effort) -> tuple[Fork, ...]:
+        """Runs one fork of each cell, all at the same time, one iteration of each in turn.
+
+        Args:
+            cells: in the order in which they take turns.
+            number: of the round.
+            effort: the same for all.
+
+        Raises:
+            RackgateError: one did not run, whereupon the others are ended; its log is kept.
+        """
+        with Turns(self.scratch, len(cells)) as turns, ThreadPoolExecutor(len(cells)) as pool:
+            jobs = [
+                pool.submit(self._fork, cell, number, effort, place, turns.options(place))
+                for place, cell in enumerate(cells)
+            ]
+            try:
+                for job in as_completed(jobs):
+                    job.result()  # the first that failed is the one to be told of
+            except BaseException:
+                turns.stop()
+                raise
+            return tuple(job.result() for job in jobs)
+
+    def _fork(self, cell: Cell, number: int, effort: Effort, place: int, turn: str) -> Fork:
+        overlay = cell.side == OVERLAY
+        classpath = ":".join([str(self.classes), *map(str, self.harness), self.distribution.classpath(overlay)])
+        result, log = self.work / f"result-{place}.json", self.work / f"jmh-{place}.log"
+        warm = max(1, round(effort.warm_s / _WARM_ITERATION_S))
+        options = f"-Xms1g -Xmx1g {STEADY} -Drackgate.overlay={str(overlay).lower()} {turn}"
+        words = ["java", "-Xmx128m", "-Djmh.ignoreLock=true", "-cp", classpath, "org.openjdk.jmh.Main"]
+        words += [
+            f"rackgate.jmh.{cell.benchmark}$",
+            "-f",
+            "1",
+            "-foe",
+            "true",
+            "-prof",
+            "gc",
+            "-jvm",
+            str(self.work / "java"),
+        ]
+        words += ["-wi", str(warm), "-w", f"{_WARM_ITERATION_S * 1000:.0f}ms", "-i", str(effort.iterations)]
+        words += ["-r", f"{effort.iteration_s * 1000:.0f}ms", "-rf", "json", "-rff", str(result)]
+        words += ["-jvmArgs", f"{options} -Djava.io.tmpdir={self.scratch}"]
+        for name, value in cell.parameters:
+            words += ["-p", f"{name}={value}"]
+        result.unlink(missing_ok=True)
+        try:
+            run(words, what=f"benchmark {cell.name}", log=log, timeout_s=_HEAT_TIMEOUT_S)
+        except RackgateError as error:
+            kept = self.out / f"failed-{place}.log"
+            if log.exists():
+                shutil.copyfile(log, kept)
+            raise RackgateError(f"benchmark {cell.name} failed, see {kept}", detail=error.detail) from None
+        return read(result, cell, number)
+
+
+def read(result: Path, cell: Cell, number: int) -> Fork:
+    """What JMH wrote about one fork.
+
+    Raises:
+        RackgateError: it has not the form of JMH 1.37, or nothing was measured.
+    """
+    try:
+        (entry,) = json.loads(result.read_text(encoding="utf-8"))
+        second = entry["secondaryMetrics"]
+        (cpu,), (calls,) = second["cpuNs"]["rawData"], second["calls"]["rawData"]
+        each = [ns / (count * cell.operations) for ns, count in zip(cpu, calls, strict=True)]
+        (bytes_,) = second["gc.alloc.rate.norm"]["rawData"]
+        return Fork(
+            cell=cell.name,
+            round_=number,
+            cpu_ns=float(np.quantile(each, QUANTILE)),
+            wall_ns=float(entry["primaryMetric"]["score"]),
+            bytes_=float(np.median(bytes_)),
+            load=os.getloadavg()[0],
+        )
+    except (OSError, ValueError, KeyError, IndexError, ZeroDivisionError) as error:
+        raise RackgateError(f"benchmark {cell.name}: JMH's result {result} is not understood: {error!r}") from error
+
+
+@contextmanager
+def folders(space: Workspace) -> Iterator[tuple[Path, Path]]:
+    """A folder to work in, and one in memory if there is a file system for it: a disk is not what is measured."""
+    work = space.test_work()
+    for old in _SHM.glob(f"{_SCRATCH}*"):
+        # left by a run that was killed
+        if time.time() - old.stat().st_mtime > _STALE_S:
+            shutil.rmtree(old, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=_SHM if os.access(_SHM, os.W_OK) else work))
+    try:
+        yield work, scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def prepare(
+    plan: Recipe,
+    space: Workspace,
+    distribution: Distribution,
+    console: Console,
+    *,
+    work: Path,
+    scratch: Path,
+    out: Path,
+) -> Bench:
+    """Compiles the benchmarks against the published jars.
+
+    Raises:
+        RackgateError: they do not compile.
+    """
+    started = time.monotonic()
+    harness = plan.with_role("jmh")
+    with space.lock(console.print):
+        space.store.fetch(plan, harness, work)
+    jars = tuple(space.store.path(artifact) for artifact in harness)
+    classes = work / "classes"
+    stock = {path.name: path for path in (distribution.root / "libs").glob("*.jar")}
+    pom = maven.render(
+        "jmh.xml.j2", work / "pom.xml", recipe=plan, sources=SOURCES, output=classes,
+        classpath=[*stock.values(), *(jar for jar in jars if jar.name not in stock)],
+    )  # fmt: skip
+    maven.maven(pom, ["compile"], what="compile the benchmarks", log=work / "compile.log")
+    console.print(f"benchmarks compiled: {time.monotonic() - started:.0f} s")
+    # ends with JMH's own process, which starts it and ends with us
+    java = work / "java"
+    java.write_text(f'#!/bin/sh\nexec {" ".join(DIES_WITH_PARENT)} java "$@"\n', encoding="utf-8")
+    java.chmod(0o755)
+    return Bench(classes, jars, distribution, work, scratch, out)

@@ -1,0 +1,126 @@
+"""How forks take turns, and what is read of them; the JVMs are written down."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyhooks.build import jmhbench, jmhplan
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.jmhbench import Bench, Turns
+from pyhooks.build.jmhplan import QUICK, Cell
+from pyhooks.errors import RackgateError
+
+CELLS = tuple(Cell(side, "Some.benchmark", (("racks", "1"),)) for side in ("stock", "overlay", "control"))
+ITERATIONS = 5
+
+
+def entry(ns: float) -> dict[str, Any]:
+    """What JMH writes of a fork."""
+    return {
+        "primaryMetric": {"score": ns},
+        "secondaryMetrics": {
+            "cpuNs": {"rawData": [[ns] * 4]},
+            "calls": {"rawData": [[1.0] * 4]},
+            "gc.alloc.rate.norm": {"rawData": [[24.0] * 4]},
+        },
+    }
+
+
+class Jvms:
+    """Stands for ``process.run``: does with the pipes what ``Turn.java`` does, and writes down whose turn it was."""
+
+    def __init__(self, fails_at: tuple[str, int] = ("", 0)) -> None:
+        self.seen: list[str] = []
+        self.fails_at = fails_at
+
+    def run(self, words: Sequence[str], *, log: Path, what: str, timeout_s: float) -> str:
+        options = dict(word.split("=", 1) for word in words[words.index("-jvmArgs") + 1].split() if "=" in word)
+        side = what.split()[1]
+        assert timeout_s > 0
+        log.write_text(side)
+        # the first place is the last to come up: the turn must wait for it
+        time.sleep(0.2 if options["-Drackgate.turn.own"].endswith("-0") else 0)
+        own, following = (os.open(options[f"-Drackgate.turn.{name}"], os.O_RDWR) for name in ("own", "next"))
+        try:
+            for iteration in range(ITERATIONS):
+                if os.read(own, 1) != b"\x01":
+                    raise RackgateError(f"{what} was told to stop")
+                self.seen.append(side)
+                if (side, iteration) == self.fails_at:
+                    raise RackgateError(f"{what} failed by itself")
+                os.write(following, b"\x01")
+        finally:
+            os.close(own)
+            os.close(following)
+        place = float(options["-Drackgate.turn.own"].rpartition("-")[2])
+        Path(words[words.index("-rff") + 1]).write_text(json.dumps([entry(60.0 + place)]))
+        return ""
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr(Distribution, "classpath", lambda _self, overlay: f"overlay={overlay}")
+    return Bench(tmp_path, (), Distribution(tmp_path), tmp_path, tmp_path, tmp_path)
+
+
+def test_an_iteration_of_each_in_turn(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    jvms = Jvms()
+    monkeypatch.setattr(jmhbench, "run", jvms.run)
+    forks = bench.heat(CELLS, 3, QUICK)
+    assert jvms.seen == ["stock", "overlay", "control"] * ITERATIONS
+    assert [(fork.cell, fork.round_, fork.cpu_ns) for fork in forks] == [
+        (cell.name, 3, 60.0 + place) for place, cell in enumerate(CELLS)
+    ]
+
+
+@pytest.mark.parametrize("iteration", [0, 3])
+def test_one_that_fails_ends_the_others_and_is_the_one_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, iteration: int
+) -> None:
+    jvms = Jvms(fails_at=("overlay", iteration))
+    monkeypatch.setattr(jmhbench, "run", jvms.run)
+    with pytest.raises(RackgateError, match=r"benchmark overlay Some.benchmark racks=1 failed, see .*failed-1.log"):
+        bench.heat(CELLS, 1, QUICK)
+    assert jvms.seen == ["stock", "overlay", "control"] * iteration + ["stock", "overlay"]
+    assert (bench.out / "failed-1.log").read_text() == "overlay"
+
+
+def test_pipes_of_an_earlier_heat_are_made_anew(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Turns(tmp_path, 2) as turns:
+            own = turns.options(0).split()[0].partition("=")[2]
+            assert turns.options(1).endswith(f"-Drackgate.turn.next={own}")
+            descriptor = os.open(own, os.O_RDWR | os.O_NONBLOCK)
+            assert os.read(descriptor, 9) == b"\x01"
+            os.close(descriptor)
+
+
+def test_jmhs_result_is_read(tmp_path: Path) -> None:
+    cell = Cell(jmhplan.STOCK, "MetricScanBenchmark.scan", (("racks", "1"),), 10)
+    entry = {
+        "primaryMetric": {"score": 7.5},
+        "secondaryMetrics": {
+            "cpuNs": {"rawData": [[1000.0, 3000.0, 900000.0, 600.0, 4000.0]]},
+            "calls": {"rawData": [[10.0, 20.0, 10.0, 5.0, 20.0]]},
+            "gc.alloc.rate.norm": {"rawData": [[24.0, 24.0, 25.0, 24.0, 24.0]]},
+        },
+    }
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps([entry]))
+    fork = jmhbench.read(path, cell, 4)
+    assert (fork.round_, fork.cpu_ns, fork.wall_ns, fork.bytes_) == (4, 12.0, 7.5, 24.0)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[{}]"])
+def test_a_result_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(text)
+    with pytest.raises(RackgateError, match="not understood"):
+        jmhbench.read(path, jmhplan.plan()[0][0], 1)
