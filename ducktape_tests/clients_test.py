@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-
 from ducktape.mark.resource import cluster
 
 from ducktape_tests.drill import GO_ON_S, NEEDS, NOT_ENOUGH_RACKS, STEADY_S, Drill, Load, spec
-from ducktape_tests.services.clients import Program
 from pyhooks.checker import rides
 from pyhooks.cluster import topics
 from pyhooks.workload.clients import CONFLUENT, PATCHED
@@ -38,7 +34,10 @@ class ClientsTest(Drill):
         validate: idempotent producers have every record acknowledged, once, some after a wait; those that try once
             are refused by the name that they know; no error is unknown to any; all checkers.
         """
-        riding = [Load(f"client-{at}", "idempotent", one, 5, _within(PATIENCE_MS)) for at, one in enumerate(CLIENTS)]
+        riding = [
+            Load(f"client-{at}", "idempotent", one, 5, _within(PATIENCE_MS), patient=True)
+            for at, one in enumerate(CLIENTS)
+        ]
         trying = [Load(f"client-{at}", "plain", one, 2, _within(FIRST_MS)) for at, one in enumerate(CLIENTS)]
         specs = [spec(load.topic, AAB, 2, 2) for load in riding]
         with self.driven(specs, [*riding, *trying]):
@@ -48,25 +47,14 @@ class ClientsTest(Drill):
                 for one in specs:
                     topics.wait_isr(self.kafka.admin, one.name, frozenset({1, 2}))
                 self.phase("one rack left", specs[0].name, NOT_ENOUGH_RACKS)
-                # the others have no answer until the heal
-                with self._waiting_for(self.producers[len(riding) :]):
-                    self.go_on(OUTAGE_S)
+                self.go_on(OUTAGE_S)
             topics.wait_settled(self.kafka.admin, specs)
             self.phase("rack back", specs[0].name)
         self.judge((*NEEDS, "refusals", "rides"))
 
-    def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S) -> None:
-        """As of any test, with more patience: ten clients, most of them in JVMs of their own, share a machine."""
-        super().go_on(seconds, max(timeout_s, CROWDED_S))
-
-    @contextmanager
-    def _waiting_for(self, some: Sequence[Program]) -> Iterator[None]:
-        """``go_on`` waits for these producers alone within the block."""
-        kept, self.producers = self.producers, list(some)
-        try:
-            yield
-        finally:
-            self.producers = kept
+    def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S, *, patient: bool = False) -> None:
+        """As of any test, with more time: ten clients, most of them in JVMs of their own, share a machine."""
+        super().go_on(seconds, max(timeout_s, CROWDED_S), patient=patient)
 
 
 def _within(timeout_ms: int) -> tuple[str, ...]:

@@ -46,6 +46,8 @@ LOOK_S = 0.5
 STEADY_S = 5.0
 START_S = 90.0
 GO_ON_S = 60.0
+# Longer than an outage here lasts: no record runs out of its time in it.
+PATIENT = ("--timeout-ms", "120000")
 # Faults under which a broker keeps its connections and answers nobody.
 SILENT = ("pause", "cut")
 # needs the wires of a lab
@@ -69,6 +71,7 @@ class Load:
         client: patched, confluent, or a release.
         rate_per_s: records per second.
         more: further arguments.
+        patient: whether ``more`` has it ride an outage out, so that nobody waits for its answers in one.
     """
 
     topic: str
@@ -76,6 +79,7 @@ class Load:
     client: str = "patched"
     rate_per_s: float = 20
     more: tuple[str, ...] = ()
+    patient: bool = False
 
     def arguments(self, bootstrap: str, seconds: float) -> list[str]:
         """Of the program."""
@@ -112,6 +116,7 @@ class Drill(Test):
         self.kafka = RackKafka(test_context, wanted, Distribution.load().classpath(overlay=self.OVERLAY))
         self.clients = Clients(test_context)
         self.producers: list[Program] = []
+        self.patient: frozenset[str] = frozenset()
         self.specs: list[TopicSpec] = []
         self.silent: frozenset[str] = frozenset()
         self.left_out: list[str] = []
@@ -160,25 +165,33 @@ class Drill(Test):
     @contextmanager
     def loaded(self, loads: Sequence[Load]) -> Iterator[None]:
         """Produces within the block, to topics that are looked at, and some seconds longer."""
-        before = self.producers
+        before = self.producers, self.patient
         programs = [load.arguments(self.kafka.topology.bootstrap, self.SECONDS) for load in loads]
         with self.clients.running("produce", programs, self.history) as self.producers:
-            self.go_on(STEADY_S, START_S)
+            pairs = zip(self.producers, loads, strict=True)
+            self.patient = frozenset(one.run_id for one, load in pairs if load.patient)
+            self.go_on(STEADY_S, START_S, patient=True)
             yield
-            self.go_on(STEADY_S)
-        self.producers = before
+            self.go_on(STEADY_S, patient=True)
+        self.producers, self.patient = before
 
-    def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S) -> None:
+    def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S, *, patient: bool = False) -> None:
         """Waits until each producer has an answer to a record that it sent so much later.
+
+        Args:
+            seconds: how much.
+            timeout_s: how long it may take after that.
+            patient: whether those are waited for, too, who get no answer in an outage.
 
         Raises:
             RackgateError: one has none in time.
         """
         since_ns = time.monotonic_ns() + round(seconds * 1e9)
-        waits = {one.run_id for one in self.producers}
+        asked = [one for one in self.producers if patient or one.run_id not in self.patient]
+        waits = {one.run_id for one in asked}
 
         def answered() -> bool:
-            for one in self.producers:
+            for one in asked:
                 if any(event.op == "produce" and event.data["sent_ns"] >= since_ns for event in one.fetch()):
                     waits.discard(one.run_id)
             return not waits

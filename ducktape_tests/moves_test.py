@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, Drill, Load, spec
+from ducktape_tests.drill import NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, PATIENT, Drill, Load, spec
 from pyhooks import gate
 from pyhooks.checker.phases import OK
 from pyhooks.cluster import moving, topics
@@ -22,7 +22,8 @@ LOST = "b"
 # out of rack b, into it again, out of it, to one more rack, to a single replica, and back
 MOVES = ((1, 2), (1, 3), (1, 2), (1, 2, 5), (5,), AAB)
 WARNING = re.compile(r"reassignment\(s\) of (\w+) (are to|end with)(?: in-sync)? replicas in too few racks")
-LOAD = (Load("plain"), Load("idem", "idempotent"))
+# Patient: an idempotent producer whose record runs out of its time in an outage needs more of it afterwards.
+LOAD = (Load("plain"), Load("idem", "idempotent", more=PATIENT, patient=True))
 
 
 class MovesTest(Drill):
