@@ -52,6 +52,39 @@ def test_a_state_must_be_judged_if_a_producer_ran_in_it(*, ended: bool) -> None:
     assert found.valid == ("true" if ended else "unknown"), found
 
 
+@pytest.mark.parametrize(
+    ("tried", "changed", "valid"), [(True, False, "true"), (False, False, "unknown"), (True, True, "unknown")]
+)
+def test_a_stretch_of_too_few_needs_no_attempt_if_it_goes_on(*, tried: bool, changed: bool, valid: str) -> None:
+    made = Simulated(racks={1: "a", 2: "b", 3: "c"})
+    made.rest(4)
+    made.send(5)
+    made.lose("b")
+    made.lose("c")
+    if tried:
+        made.send(5)
+        made.rest(3)
+    else:
+        made.rest(8)
+    made.step("kill-rack", "c", "held", "ok")
+    # it takes its time to come back; meanwhile a patient producer has nothing to begin
+    made.step("kill-rack", "c", "heal")
+    if changed:
+        made.away.discard(3)
+        made.rest(0.5)
+        made.away.add(3)
+    made.rest(12)
+    made.away.discard(3)
+    made.step("kill-rack", "c", "healed", "ok")
+    made.heal("b")
+    made.rest(3)
+    made.send(5)
+    made.rest(3)
+    found = check_progress(made.finish())
+    assert found.valid == valid, found
+    assert any("0 attempts in" in reason for reason in found.because) is (valid == "unknown"), found
+
+
 def test_somebody_must_produce_in_some_state() -> None:
     made = Simulated(racks={1: "a", 2: "b", 3: "c"})
     made.send(2)

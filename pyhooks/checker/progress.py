@@ -140,6 +140,9 @@ def check_progress(
     that is not proved or of settings that never settled, a partition of which no attempt could be judged at all, or
     none while all was enough, or while it was too few, though a producer ran for ``patience_s`` of such a stretch.
 
+    A stretch of too few in the very state of one before, in which attempts were judged, and with no other state seen
+    between them, needs none of its own: a heal or a setting parts the two. Producers that are patient have none there.
+
     Args:
         events: a whole history. Its clients must have been able to reach all leaders that are not under a fault.
         settle_s: how long a change may take from the first look that shows it until all go by it, in seconds.
@@ -196,9 +199,13 @@ def check_progress(
             )
         judged: defaultdict[bool, int] = defaultdict(int)
         ran = records.ran(place[0])
+        tried: Window | None = None
         for window in found:
             held = _held_up(window.look, faults)
-            bad, gaps, told, count = _judged(name, window, own, ran, held, round(patience_s * NS), attempts_min)
+            stays = tried is not None and _stays(tried, window, looks[place])
+            at_least = 0 if stays else attempts_min
+            bad, gaps, told, count = _judged(name, window, own, ran, held, round(patience_s * NS), at_least)
+            tried = window if count and not window.enough else tried if stays else None
             wrong += bad
             missing += gaps
             notes += told
@@ -224,6 +231,12 @@ def check_progress(
 def _lasted_ns(window: Window, runs: Sequence[tuple[float, float]]) -> float:
     """The longest time in a window for which one producer ran, in nanoseconds; 0 or less if none did."""
     return max(min(window.to_ns, to_ns) - max(window.from_ns, from_ns) for from_ns, to_ns in runs)
+
+
+def _stays(before: Window, window: Window, seen: Sequence[Look]) -> bool:
+    """Whether two windows of too few are in one state that no look saw change in between."""
+    between = [one for one in seen if before.from_ns <= one.at_ns <= window.to_ns]
+    return not before.enough and not window.enough and {one.state for one in between} == {window.look.state}
 
 
 def _held_up(look: Look, faults: Sequence[Fault]) -> list[tuple[int, int]]:
