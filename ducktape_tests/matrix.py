@@ -269,14 +269,16 @@ def together(on: Topology) -> tuple[tuple[Topic, ...], ...]:
     """The topics of a topology, those together that go on or stop together in the outage of any of its racks.
 
     They can share a producer. A request is answered when all partitions in it are, and the next one on the same
-    connection after it; so a topic that stops holds up the others of its producer until its records have timed out.
+    connection after it; so a topic that stops holds up the others of its producer until its records have timed out. So
+    does one that goes on, but has a replica in the rack: it waits until that has left the ISR.
     """
     racks = racks_of(on)
-    groups: dict[tuple[bool, ...], list[Topic]] = {}
+    groups: dict[tuple[tuple[bool, bool], ...], list[Topic]] = {}
     for topic in topics_of(on):
         left = [surviving(topic.replicas, racks, "kill", rack.name) for rack in on.racks]
         ends = [expected(isr, racks, need=topic.need, replicas=len(topic.replicas)) for isr in left]
-        groups.setdefault(tuple(end == OK for end in ends), []).append(topic)
+        waits = [len(isr) < len(topic.replicas) for isr in left]
+        groups.setdefault(tuple(zip((end == OK for end in ends), waits, strict=True)), []).append(topic)
     return tuple(map(tuple, groups.values()))
 
 
