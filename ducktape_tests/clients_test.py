@@ -34,11 +34,10 @@ class ClientsTest(Drill):
         validate: idempotent producers have every record acknowledged, once, some after a wait; those that try once
             are refused by the name that they know; no error is unknown to any; all checkers.
         """
-        riding = [
-            Load(f"client-{at}", "idempotent", one, 5, _within(PATIENCE_MS), patient=True)
-            for at, one in enumerate(CLIENTS)
+        riding = [Load(f"client-{at}", "idempotent", one, 5, patient_ms=PATIENCE_MS) for at, one in enumerate(CLIENTS)]
+        trying = [
+            Load(f"client-{at}", "plain", one, 2, ("--timeout-ms", str(FIRST_MS))) for at, one in enumerate(CLIENTS)
         ]
-        trying = [Load(f"client-{at}", "plain", one, 2, _within(FIRST_MS)) for at, one in enumerate(CLIENTS)]
         specs = [spec(load.topic, AAB, 2, 2) for load in riding]
         with self.driven(specs, [*riding, *trying]):
             self.history.note("test", rides.OP, "info", clients=list(CLIENTS))
@@ -55,7 +54,3 @@ class ClientsTest(Drill):
     def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S, *, patient: bool = False) -> None:
         """As of any test, with more time: ten clients, most of them in JVMs of their own, share a machine."""
         super().go_on(seconds, max(timeout_s, CROWDED_S), patient=patient)
-
-
-def _within(timeout_ms: int) -> tuple[str, ...]:
-    return ("--timeout-ms", str(timeout_ms))

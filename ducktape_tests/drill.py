@@ -28,6 +28,7 @@ from pyhooks.checker.verdict import Verdict
 from pyhooks.cluster import topics, topology
 from pyhooks.cluster.disks import read_disks
 from pyhooks.cluster.topics import TopicSpec
+from pyhooks.errors import RackgateError
 from pyhooks.fault import kinds
 from pyhooks.fault.injection import Target, applied
 from pyhooks.history import History
@@ -47,7 +48,7 @@ STEADY_S = 5.0
 START_S = 90.0
 GO_ON_S = 60.0
 # Longer than an outage here lasts: no record runs out of its time in it.
-PATIENT = ("--timeout-ms", "120000")
+PATIENT_MS = 120_000
 # Faults under which a broker keeps its connections and answers nobody.
 SILENT = ("pause", "cut")
 # needs the wires of a lab
@@ -71,7 +72,7 @@ class Load:
         client: patched, confluent, or a release.
         rate_per_s: records per second.
         more: further arguments.
-        patient: whether ``more`` has it ride an outage out, so that nobody waits for its answers in one.
+        patient_ms: how long a record may take, if it rides outages out: nobody waits for its answers in one.
     """
 
     topic: str
@@ -79,12 +80,14 @@ class Load:
     client: str = "patched"
     rate_per_s: float = 20
     more: tuple[str, ...] = ()
-    patient: bool = False
+    patient_ms: int | None = None
 
     def arguments(self, bootstrap: str, seconds: float) -> list[str]:
         """Of the program."""
         words = ["--bootstrap", bootstrap, "--topics", self.topic, "--mode", self.mode, "--client", self.client]
         words += ["--rate", str(self.rate_per_s), "--seconds", str(seconds)]
+        if self.patient_ms is not None:
+            words += ["--timeout-ms", str(self.patient_ms)]
         return [*words, *self.more]
 
 
@@ -169,7 +172,7 @@ class Drill(Test):
         programs = [load.arguments(self.kafka.topology.bootstrap, self.SECONDS) for load in loads]
         with self.clients.running("produce", programs, self.history) as self.producers:
             pairs = zip(self.producers, loads, strict=True)
-            self.patient = frozenset(one.run_id for one, load in pairs if load.patient)
+            self.patient = frozenset(one.run_id for one, load in pairs if load.patient_ms is not None)
             self.go_on(STEADY_S, START_S, patient=True)
             yield
             self.go_on(STEADY_S, patient=True)
@@ -184,10 +187,12 @@ class Drill(Test):
             patient: whether those are waited for, too, who get no answer in an outage.
 
         Raises:
-            RackgateError: one has none in time.
+            RackgateError: one has none in time, or there is none to wait for.
         """
         since_ns = time.monotonic_ns() + round(seconds * 1e9)
         asked = [one for one in self.producers if patient or one.run_id not in self.patient]
+        if self.producers and not asked:
+            raise RackgateError(f"nobody to wait for: all {len(self.producers)} producers are patient")
         waits = {one.run_id for one in asked}
 
         def answered() -> bool:

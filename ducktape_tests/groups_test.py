@@ -10,7 +10,7 @@ from typing import ClassVar
 from ducktape.mark import matrix
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import FLOOD, NEEDS, Drill, Load, must_hold, spec
+from ducktape_tests.drill import FLOOD, NEEDS, PATIENT_MS, Drill, Load, must_hold, spec
 from ducktape_tests.internal import OFFSETS, SINGLE_PARTITIONS, offsets_topic, require_racks
 from ducktape_tests.services.clients import Program
 from pyhooks.checker import alike
@@ -52,7 +52,7 @@ class GroupsTest(Drill):
         topics.create(self.kafka.admin, [offsets_topic(PLACES[replicas])])
         self.kafka.wait_log(OFFSETS, PLACES[replicas])
         specs = [spec(name, placed, 2) for name, placed in DATA.items()]
-        load = Load(",".join(DATA), "idempotent", "confluent", rate_per_s=5, more=("--timeout-ms", "120000"))
+        load = Load(",".join(DATA), "idempotent", "confluent", rate_per_s=5, patient_ms=PATIENT_MS)
         with self.driven(specs, [load], also=[OFFSETS]):
             pairs = [[_group(protocol, racks) for racks in REQUIRED] for protocol in PROTOCOLS]
             self.history.note("test", alike.OP, "info", pairs=pairs)

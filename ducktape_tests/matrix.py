@@ -266,7 +266,7 @@ def expected(
 
 
 def together(on: Topology) -> tuple[tuple[Topic, ...], ...]:
-    """The topics of a topology, those together that go on or stop together in the outage of any of its racks.
+    """The topics of a topology, those together that go on, wait or stop together in the outage of any of its racks.
 
     They can share a producer. A request is answered when all partitions in it are, and the next one on the same
     connection after it; so a topic that stops holds up the others of its producer until its records have timed out. So

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, PATIENT, Drill, Load, spec
+from ducktape_tests.drill import NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, PATIENT_MS, Drill, Load, spec
 from pyhooks import gate
 from pyhooks.checker.phases import OK
 from pyhooks.cluster import moving, topics
@@ -23,9 +23,11 @@ LOST = "b"
 MOVES = ((1, 2), (1, 3), (1, 2), (1, 2, 5), (5,), AAB)
 WARNING = re.compile(r"reassignment\(s\) of (\w+) (are to|end with)(?: in-sync)? replicas in too few racks")
 BOTH = ("plain", "idem")
+# Impatient: of a record that waits while brokers change racks nobody can tell in which of them it was acknowledged.
 LOAD = (Load("plain"), Load("idem", "idempotent"))
-# An idempotent producer whose record runs out of its time in an outage needs as much again afterwards (kip/found.md).
-RIDING = (Load("plain"), Load("idem", "idempotent", more=PATIENT, patient=True))
+# Patient: an idempotent producer whose record runs out of its time in an outage needs as much again after it, see
+# kip/found.md.
+RIDING = (Load("plain"), Load("idem", "idempotent", patient_ms=PATIENT_MS))
 
 
 class MovesTest(Drill):
@@ -82,15 +84,15 @@ class MovesTest(Drill):
             self._phase("before", AAB, AAB)
             for turn, placed in enumerate(MOVES, 1):
                 self._move(placed)
-                self._phase(f"move {turn}, to {list(placed)}", placed, placed)
-                self.go_on()
+                passes = self._phase(f"move {turn}, to {list(placed)}", placed, placed)
+                self.go_on(patient=passes)
             with self.fault("kill", rack=LOST):
                 topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
                 topics.wait_isr(self.kafka.admin, "idem", frozenset({1, 2}))
                 self._phase("without rack b", AAB, (1, 2))
                 self._move((1, 2, 5))
                 self._phase("out of rack b while it is away", (1, 2, 5), (1, 2, 5))
-                self.go_on()
+                self.go_on(patient=True)
             self._move(AAB)
             topics.elect_preferred(self.kafka.admin)
             self._phase("back in rack b", AAB, AAB)
@@ -134,7 +136,7 @@ class MovesTest(Drill):
         """
         specs = [spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2), spec("free", AAB, 2, 1)]
         names = [one.name for one in specs]
-        with self.driven(specs, [*LOAD, Load("free", "idempotent")]):
+        with self.driven(specs, [*RIDING, Load("free", "idempotent")]):
             with self.fault("kill", rack=LOST):
                 for name in names:
                     topics.wait_isr(self.kafka.admin, name, frozenset({1, 2}))
@@ -163,14 +165,19 @@ class MovesTest(Drill):
 
     def _phase(
         self, name: str, replicas: Sequence[int], isr: Sequence[int], racks: Mapping[int, str] | None = None
-    ) -> None:
-        """Single attempts at each topic, which are all to end as its thresholds demand of an ISR."""
+    ) -> bool:
+        """Single attempts at each topic, which are all to end as its thresholds demand of an ISR.
+
+        Returns:
+            Whether that is an acknowledgement at all topics.
+        """
         said = {one.name: self._said(one, replicas, isr, racks) for one in self.specs}
         expect = {
             topic: OK if one.passes else NOT_ENOUGH_RACKS if one.enough_replicas else NOT_ENOUGH_REPLICAS
             for topic, one in said.items()
         }
         self.phases({topic: (f"{name}: {topic}", end) for topic, end in expect.items()})
+        return all(one.passes for one in said.values())
 
     def _said(
         self, one: TopicSpec, replicas: Sequence[int], isr: Sequence[int], racks: Mapping[int, str] | None = None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import FLOOD, NEEDS, NOT_ENOUGH_RACKS, Drill, Load, must_hold, spec
+from ducktape_tests.drill import FLOOD, NEEDS, NOT_ENOUGH_RACKS, PATIENT_MS, Drill, Load, must_hold, spec
 from ducktape_tests.internal import (
     OFFSETS,
     SINGLE_PARTITIONS,
@@ -29,8 +29,6 @@ LOST = "b"
 # Without rack b the first is in rack a alone, the second in a and c.
 AAB, ABC = (1, 2, 3), (1, 3, 5)
 OUTAGE_S = 40.0
-# librdkafka's own, and Java's: who has it rides the outage out
-PATIENT_MS = 120_000
 # Who has this gives up records, and with them transactions, in the outage.
 SHORT_MS = 8_000
 BOTH = "aab,abc"
@@ -39,13 +37,12 @@ COPIED, COPIES = "abc", "copies"
 
 
 def _loads() -> list[Load]:
-    patient = ("--timeout-ms", str(PATIENT_MS))
     aborting = ("--abort-share", "0.1")
     return [
-        Load(BOTH, "idempotent", more=patient),
-        Load(BOTH, "idempotent", "confluent", more=patient),
-        Load(BOTH, "transactional", more=(*patient, *aborting)),
-        Load(BOTH, "transactional", "confluent", more=(*patient, *aborting)),
+        Load(BOTH, "idempotent", patient_ms=PATIENT_MS),
+        Load(BOTH, "idempotent", "confluent", patient_ms=PATIENT_MS),
+        Load(BOTH, "transactional", more=aborting, patient_ms=PATIENT_MS),
+        Load(BOTH, "transactional", "confluent", more=aborting, patient_ms=PATIENT_MS),
         # To the topic that is refused alone: what it has in the other one would fail with the transaction.
         Load("aab", "transactional", more=("--timeout-ms", str(SHORT_MS), *aborting)),
     ]

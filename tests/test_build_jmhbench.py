@@ -16,6 +16,7 @@ from pyhooks.build.distribution import Distribution
 from pyhooks.build.jmhbench import Bench, Turns
 from pyhooks.build.jmhplan import QUICK, Cell
 from pyhooks.errors import RackgateError
+from pyhooks.wait import wait_for
 
 CELLS = tuple(Cell(side, "Some.benchmark", (("racks", "1"),)) for side in ("stock", "overlay", "control"))
 ITERATIONS = 5
@@ -38,6 +39,7 @@ class Jvms:
 
     def __init__(self, fails_at: tuple[str, int] = ("", 0)) -> None:
         self.seen: list[str] = []
+        self.running = self.most = 0
         self.fails_at = fails_at
 
     def run(self, words: Sequence[str], *, log: Path, what: str, timeout_s: float) -> str:
@@ -48,15 +50,25 @@ class Jvms:
         # the first place is the last to come up: the turn must wait for it
         time.sleep(0.2 if options["-Drackgate.turn.own"].endswith("-0") else 0)
         own, following = (os.open(options[f"-Drackgate.turn.{name}"], os.O_RDWR) for name in ("own", "next"))
+
+        self.running += 1
+        self.most = max(self.most, self.running)
+
+        def take() -> None:
+            if os.read(own, 1) != b"\x01":
+                raise RackgateError(f"{what} was told to stop")
+
         try:
+            take()
             for iteration in range(ITERATIONS):
-                if os.read(own, 1) != b"\x01":
-                    raise RackgateError(f"{what} was told to stop")
+                os.write(following, b"\x01")
+                take()
                 self.seen.append(side)
                 if (side, iteration) == self.fails_at:
                     raise RackgateError(f"{what} failed by itself")
-                os.write(following, b"\x01")
+            os.write(following, b"\x01")
         finally:
+            self.running -= 1
             os.close(own)
             os.close(following)
         place = float(options["-Drackgate.turn.own"].rpartition("-")[2])
@@ -86,10 +98,24 @@ def test_one_that_fails_ends_the_others_and_is_the_one_told(
 ) -> None:
     jvms = Jvms(fails_at=("overlay", iteration))
     monkeypatch.setattr(jmhbench, "run", jvms.run)
-    with pytest.raises(RackgateError, match=r"benchmark overlay Some.benchmark racks=1 failed, see .*failed-1.log"):
+    with pytest.raises(RackgateError, match=r"benchmark overlay Some.benchmark racks=1 failed, see .*failed.log"):
         bench.heat(CELLS, 1, QUICK)
     assert jvms.seen == ["stock", "overlay", "control"] * iteration + ["stock", "overlay"]
-    assert (bench.out / "failed-1.log").read_text() == "overlay"
+    assert (bench.out / "failed.log").read_text() == "overlay"
+
+
+def test_an_interrupt_ends_them_all(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    jvms = Jvms()
+    monkeypatch.setattr(jmhbench, "run", jvms.run)
+
+    def interrupted(_: object) -> None:
+        wait_for(lambda: jvms.most == len(CELLS), what="all JVMs to have begun", timeout_s=10, interval_s=0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jmhbench, "as_completed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bench.heat(CELLS, 1, QUICK)
+    assert jvms.running == 0
 
 
 def test_pipes_of_an_earlier_heat_are_made_anew(tmp_path: Path) -> None:

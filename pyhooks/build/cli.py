@@ -294,8 +294,8 @@ def jmh_command(
 ) -> None:
     """Measures what the gate costs with JMH, stock against overlay, an iteration of each in turn; writes out/jmh.
 
-    Forks count if a yardstick of fixed work, measured before and after them, is about as fast as it ever was in this
-    run; else they are made again, twice at most.
+    Forks count if a yardstick of fixed work, measured before and after them, is at most half slower than it ever was in
+    this run; else they are made again, twice at most.
 
     Exit status 1 if a bar is not met, 2 if the intervals are too wide to tell.
 
@@ -303,7 +303,7 @@ def jmh_command(
       rackgate patch jmh
       rackgate patch jmh --full
       rackgate patch jmh --full --more --forks 10
-      rackgate patch jmh --forks 10 --only "append gate" --within 10
+      rackgate patch jmh --forks 10 --only "append gate" --within 25
     """
     effort = FULL if full else QUICK
     summary = measure(

@@ -173,8 +173,8 @@ def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[
 def _key(distribution: Distribution, effort: Effort, rule: Rule) -> str:
     """What must be the same for forks to be counted together."""
     digest = hashlib.sha256(distribution.manifest["patch_hash"].encode())
-    how = [jmhbench.STEADY, jmhbench.QUANTILE, effort.warm_s, effort.iterations, effort.iteration_s]
-    digest.update(json.dumps(how).encode())
+    how = [jmhbench.STEADY, jmhbench.QUANTILE, jmhbench.WARM_ITERATION_S]
+    digest.update(json.dumps([*how, effort.warm_s, effort.iterations, effort.iteration_s]).encode())
     digest.update(json.dumps([asdict(rule), identity()]).encode())
     for path in sorted(jmhbench.SOURCES.rglob("*.java")):
         digest.update(path.read_bytes())

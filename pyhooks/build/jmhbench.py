@@ -28,11 +28,11 @@ from pyhooks.process import DIES_WITH_PARENT, run
 SOURCES = maven.JMH / "java"
 # Serial: its work is on threads of its own and not in the one whose time is taken. Compiled in the foreground and by
 # C2 alone: else what is inlined, and with it what is allocated, depends on how busy the machine is, on either side.
-STEADY = "-XX:+UseSerialGC -Xbatch -XX:-TieredCompilation"
-# What disturbs an iteration makes it slower and never faster; a quarter of them that was left alone is enough.
+STEADY = "-Xms1g -Xmx1g -XX:+UseSerialGC -Xbatch -XX:-TieredCompilation"
+# What disturbs an iteration makes it slower, as a rule; it is enough that a quarter of them was left alone.
 QUANTILE = 0.25
 # Long enough that the first has all compiled that is to be: what is inlined depends on what was compiled before.
-_WARM_ITERATION_S = 1.0
+WARM_ITERATION_S = 1.0
 _HEAT_TIMEOUT_S = 900.0
 _SCRATCH = "rackgate-jmh-"
 _STALE_S = 86_400.0
@@ -108,24 +108,37 @@ class Bench:
             RackgateError: one did not run, whereupon the others are ended; its log is kept.
         """
         with Turns(self.scratch, len(cells)) as turns, ThreadPoolExecutor(len(cells)) as pool:
-            jobs = [
-                pool.submit(self._fork, cell, number, effort, place, turns.options(place))
-                for place, cell in enumerate(cells)
-            ]
             try:
+                jobs = {
+                    pool.submit(self._fork, cell, number, effort, place, turns.options(place)): place
+                    for place, cell in enumerate(cells)
+                }
                 for job in as_completed(jobs):
-                    job.result()  # the first that failed is the one to be told of
+                    if error := job.exception():
+                        # the first that failed: the others are only told to stop
+                        raise self._told(error, cells[jobs[job]], self._log(jobs[job]))
+                return tuple(job.result() for job in jobs)
             except BaseException:
                 turns.stop()
                 raise
-            return tuple(job.result() for job in jobs)
+
+    def _log(self, place: int) -> Path:
+        return self.work / f"jmh-{place}.log"
+
+    def _told(self, error: BaseException, cell: Cell, log: Path) -> BaseException:
+        """The error with a log that stays."""
+        if not isinstance(error, RackgateError) or not log.exists():
+            return error
+        kept = self.out / "failed.log"
+        shutil.copyfile(log, kept)
+        return RackgateError(f"benchmark {cell.name} failed, see {kept}", detail=error.detail)
 
     def _fork(self, cell: Cell, number: int, effort: Effort, place: int, turn: str) -> Fork:
         overlay = cell.side == OVERLAY
         classpath = ":".join([str(self.classes), *map(str, self.harness), self.distribution.classpath(overlay)])
-        result, log = self.work / f"result-{place}.json", self.work / f"jmh-{place}.log"
-        warm = max(1, round(effort.warm_s / _WARM_ITERATION_S))
-        options = f"-Xms1g -Xmx1g {STEADY} -Drackgate.overlay={str(overlay).lower()} {turn}"
+        result = self.work / f"result-{place}.json"
+        warm = max(1, round(effort.warm_s / WARM_ITERATION_S))
+        options = f"{STEADY} -Drackgate.overlay={str(overlay).lower()} {turn}"
         words = ["java", "-Xmx128m", "-Djmh.ignoreLock=true", "-cp", classpath, "org.openjdk.jmh.Main"]
         words += [
             f"rackgate.jmh.{cell.benchmark}$",
@@ -138,24 +151,18 @@ class Bench:
             "-jvm",
             str(self.work / "java"),
         ]
-        words += ["-wi", str(warm), "-w", f"{_WARM_ITERATION_S * 1000:.0f}ms", "-i", str(effort.iterations)]
+        words += ["-wi", str(warm), "-w", f"{WARM_ITERATION_S * 1000:.0f}ms", "-i", str(effort.iterations)]
         words += ["-r", f"{effort.iteration_s * 1000:.0f}ms", "-rf", "json", "-rff", str(result)]
         words += ["-jvmArgs", f"{options} -Djava.io.tmpdir={self.scratch}"]
         for name, value in cell.parameters:
             words += ["-p", f"{name}={value}"]
         result.unlink(missing_ok=True)
-        try:
-            run(words, what=f"benchmark {cell.name}", log=log, timeout_s=_HEAT_TIMEOUT_S)
-        except RackgateError as error:
-            kept = self.out / f"failed-{place}.log"
-            if log.exists():
-                shutil.copyfile(log, kept)
-            raise RackgateError(f"benchmark {cell.name} failed, see {kept}", detail=error.detail) from None
+        run(words, what=f"benchmark {cell.name}", log=self._log(place), timeout_s=_HEAT_TIMEOUT_S)
         return read(result, cell, number)
 
 
 def read(result: Path, cell: Cell, number: int) -> Fork:
-    """What JMH wrote about one fork.
+    """What JMH wrote about one fork; its time is a low quantile of its iterations.
 
     Raises:
         RackgateError: it has not the form of JMH 1.37, or nothing was measured.
@@ -173,6 +180,7 @@ def read(result: Path, cell: Cell, number: int) -> Fork:
             wall_ns=float(entry["primaryMetric"]["score"]),
             bytes_=float(np.median(bytes_)),
             load=os.getloadavg()[0],
+            iterations_ns=tuple(each),
         )
     except (OSError, ValueError, KeyError, IndexError, ZeroDivisionError) as error:
         raise RackgateError(f"benchmark {cell.name}: JMH's result {result} is not understood: {error!r}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from pyhooks.build.jmhstats import Comparison
 from pyhooks.errors import RackgateError
@@ -108,10 +109,10 @@ def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
 
 
 def in_turn(cells: Sequence[Cell], number: int) -> list[list[Cell]]:
-    """One round: its heats as planned, and within each the sides in turn.
+    """One round: its heats as planned, and within each the sides in the order in which they take turns.
 
-    Over as many rounds as a group has sides each side has each place once, and in the next as many in reverse. So what
-    comes with a place, such as a machine that gets slower or faster, falls on all sides alike.
+    What a JVM left in the caches meets the one whose turn is next. So rounds go through all orders of the ring, in
+    which each side comes after each other one as often, and from turn to turn another one begins.
     """
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
@@ -119,8 +120,9 @@ def in_turn(cells: Sequence[Cell], number: int) -> list[list[Cell]]:
         place = fixed.get("isr", "") + fixed.get("log", "") + fixed.get("gauge", "").replace("Rack", "")
         groups.setdefault((cell.benchmark, place), []).append(cell)
     ordered = []
-    for members in groups.values():
-        turns, first = divmod(number - 1, len(members))
-        turned = members[first:] + members[:first]
-        ordered.append(turned[::-1] if turns % 2 else turned)
+    for first, *others in groups.values():
+        rings = [[first, *rest] for rest in permutations(others)]
+        turns, which = divmod(number - 1, len(rings))
+        begins = turns % len(rings[which])
+        ordered.append(rings[which][begins:] + rings[which][:begins])
     return ordered

@@ -31,10 +31,11 @@ class Fork:
     Attributes:
         cell: name of the benchmark with its parameters and its side.
         round_: number of the round that it belongs to.
-        cpu_ns: CPU time of the measuring thread per operation, lower quartile of the iterations.
+        cpu_ns: CPU time of the measuring thread per operation; see ``jmhbench.read``.
         wall_ns: time on the wall per operation, as JMH's score.
         bytes_: allocated per operation, by JMH's GC profiler.
         load: the machine's load average at its end.
+        iterations_ns: as ``cpu_ns``, of each iteration.
     """
 
     cell: str
@@ -43,6 +44,12 @@ class Fork:
     wall_ns: float
     bytes_: float
     load: float
+    iterations_ns: tuple[float, ...] = ()
+
+    @staticmethod
+    def of(plain: Mapping[str, Any]) -> Fork:
+        """Back from what ``dataclasses.asdict`` and JSON made of it."""
+        return Fork(**{**plain, "iterations_ns": tuple(plain["iterations_ns"])})
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,7 @@ class Heat:
             plain["core"],
             tuple(Pace(**pace) for pace in plain["waited"]),
             tuple(Pace(**pace) for pace in plain["paces"]),
-            tuple(Fork(**fork) for fork in plain["forks"]),
+            tuple(Fork.of(fork) for fork in plain["forks"]),
         )
 
 

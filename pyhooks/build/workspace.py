@@ -37,6 +37,8 @@ _NOT_BUILDING = frozenset(
         "distribution",
         "hooks",
         "jmh",
+        "jmhbench",
+        "jmhplan",
         "jmhstats",
         "jvmtest",
         "mutantbench",

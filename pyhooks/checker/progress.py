@@ -6,6 +6,7 @@ M, R, placement and ISR at every moment, not written down by who made the histor
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -140,14 +141,14 @@ def check_progress(
     that is not proved or of settings that never settled, a partition of which no attempt could be judged at all, or
     none while all was enough, or while it was too few, though a producer ran for ``patience_s`` of such a stretch.
 
-    A stretch of too few in the very state of one before, in which attempts were judged, and with no other state seen
-    between them, needs none of its own: a heal or a setting parts the two. Producers that are patient have none there.
+    A stretch of too few that goes on from one in which attempts were judged needs none of its own, since producers that
+    are patient begin none there: a heal of others parts the two, and nothing changed in between (see ``_stays``).
 
     Args:
         events: a whole history. Its clients must have been able to reach all leaders that are not under a fault.
         settle_s: how long a change may take from the first look that shows it until all go by it, in seconds.
         patience_s: how long an attempt may take where all is well, in seconds.
-        attempts_min: how many attempts each stretch of at least ``patience_s`` must have.
+        attempts_min: how many attempts each stretch of at least ``patience_s`` must have, unless it goes on as above.
     """
     records = Records(events)
     settings, faults, looks = Settings(events), cluster.faults(events), cluster.looks(events)
@@ -202,7 +203,7 @@ def check_progress(
         tried: Window | None = None
         for window in found:
             held = _held_up(window.look, faults)
-            stays = tried is not None and _stays(tried, window, looks[place])
+            stays = tried is not None and _stays(tried, window, place[0], looks[place], settings, faults)
             at_least = 0 if stays else attempts_min
             bad, gaps, told, count = _judged(name, window, own, ran, held, round(patience_s * NS), at_least)
             tried = window if count and not window.enough else tried if stays else None
@@ -233,10 +234,33 @@ def _lasted_ns(window: Window, runs: Sequence[tuple[float, float]]) -> float:
     return max(min(window.to_ns, to_ns) - max(window.from_ns, from_ns) for from_ns, to_ns in runs)
 
 
-def _stays(before: Window, window: Window, seen: Sequence[Look]) -> bool:
-    """Whether two windows of too few are in one state that no look saw change in between."""
-    between = [one for one in seen if before.from_ns <= one.at_ns <= window.to_ns]
-    return not before.enough and not window.enough and {one.state for one in between} == {window.look.state}
+def _stays(
+    before: Window, window: Window, topic: str, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault]
+) -> bool:
+    """Whether two windows of too few are one: nothing that bears on what is acknowledged can have changed in between.
+
+    That is the state in every look, looks without a gap, what was required, and nobody of the ISR under a fault.
+    """
+    if before.enough or window.enough:
+        return False
+    looks = [one for one in seen if before.from_ns <= one.at_ns <= window.to_ns]
+    if {one.state for one in looks} != {window.look.state}:
+        return False
+    if any(two.at_ns - one.at_ns > BLIND_S * NS for one, two in pairwise(looks)):
+        return False
+    if len(settings.possible(topic, before.from_ns, window.to_ns)) != 1:
+        return False
+    members = {window.look.leader, *window.look.isr}
+    return not any(
+        fault.hits(member, window.look.racks) and fault.inject_ns < window.to_ns and _over(fault) > before.from_ns
+        for fault in faults
+        for member in members
+    )
+
+
+def _over(fault: Fault) -> float:
+    """When a fault has no effect any more; never, if nobody told."""
+    return math.inf if fault.healed_ns is None else fault.healed_ns
 
 
 def _held_up(look: Look, faults: Sequence[Fault]) -> list[tuple[int, int]]:

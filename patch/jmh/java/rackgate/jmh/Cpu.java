@@ -27,7 +27,7 @@ public class Cpu {
 
     @Setup(Level.Iteration)
     public void start() {
-        Turn.take();
+        Turn.await();
         calls = 0;
         cpuNs = 0;
         before = THREADS.getCurrentThreadCpuTime();
@@ -36,6 +36,10 @@ public class Cpu {
     @TearDown(Level.Iteration)
     public void stop() {
         cpuNs = THREADS.getCurrentThreadCpuTime() - before;
-        Turn.pass();
+    }
+
+    @TearDown(Level.Trial)
+    public void leave() {
+        Turn.leave();
     }
 }

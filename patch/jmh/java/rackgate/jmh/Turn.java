@@ -6,13 +6,18 @@ import java.io.RandomAccessFile;
 /**
  * Lets JVMs that are compared run their iterations in turn, one JVM at a time: what makes the machine slow for a while falls
  * on all of them alike. The turn is a byte in a pipe with a name, one pipe a JVM. A JVM reads from its own, which blocks, and
- * when its iteration is over writes to that of the next. A byte of 0 says that another one failed.
+ * writes to that of the next. A byte of 0 says that another one failed.
+ *
+ * <p>A JVM keeps the turn from its iteration to the set-up of its next one, so that what JMH does in between is not done
+ * while another one measures. The first lap has no iteration in it: all of them have to be there before one begins.
  */
 final class Turn {
 
     private static final int GO = 1;
     private static final RandomAccessFile OWN = open("rackgate.turn.own");
     private static final RandomAccessFile NEXT = open("rackgate.turn.next");
+    // by the measuring thread alone
+    private static boolean held;
 
     private Turn() {
     }
@@ -26,19 +31,32 @@ final class Turn {
         }
     }
 
-    /** Waits for this JVM's turn. */
-    static void take() {
+    /** Gives the turn to the next JVM, and waits until it comes back. */
+    static void await() {
+        if (!held)
+            take();
+        pass();
+        take();
+    }
+
+    /** Gives the turn to the next JVM for good. */
+    static void leave() {
+        pass();
+        held = false;
+    }
+
+    private static void take() {
         try {
             int read = OWN.read();
             if (read != GO)
                 throw new IllegalStateException("another JVM failed");
+            held = true;
         } catch (IOException e) {
             throw new IllegalStateException(e);
         }
     }
 
-    /** Gives the turn to the next. */
-    static void pass() {
+    private static void pass() {
         try {
             NEXT.write(GO);
         } catch (IOException e) {
