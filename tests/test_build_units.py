@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
 import pytest
 
-from pyhooks.build import jvmtest, layout, maven, recipe
+from pyhooks.build import jvmtest, layout, maven, recipe, workspace
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.fetch import sha256
 from pyhooks.build.recipe import Artifact, Messages, Module
@@ -107,6 +108,23 @@ def test_a_recipe_that_cannot_be_meant(tmp_path: Path, text: str, fault: str) ->
     with pytest.raises(RackgateError, match=r"kafka\.toml") as caught:
         recipe.load(tmp_path / "kafka.toml")
     assert fault in str(caught.value)
+
+
+def test_what_decides_the_overlay_is_what_the_builder_imports() -> None:
+    folder = Path(workspace.__file__).parent
+    found: set[str] = set()
+    todo = ["builder"]
+    while todo:
+        name = todo.pop()
+        if name in found or not (folder / f"{name}.py").exists():
+            continue
+        found.add(name)
+        for node in ast.walk(ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == "pyhooks.build":
+                todo += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyhooks.build."):
+                todo.append(str(node.module).rpartition(".")[2])
+    assert found - {"distribution", "hooks", "progress"} == workspace._BUILDING
 
 
 def test_touched_modules(tmp_path: Path) -> None:

@@ -28,31 +28,10 @@ _STALE_TESTS_S = 86_400.0
 _KEPT_CLASS_JARS = 150
 _KEPT_HOOKS = 10
 _BUILDING_POMS = frozenset({"fetch.xml", "reactor.xml", "module.xml"})
-_NOT_BUILDING = frozenset(
-    {
-        "archive",
-        "classfile",
-        "cli",
-        "controllerscript",
-        "distribution",
-        "hooks",
-        "jmh",
-        "jmhbench",
-        "jmhplan",
-        "jmhstats",
-        "jvmtest",
-        "mutantbench",
-        "mutants",
-        "mutate",
-        "pace",
-        "pin",
-        "progress",
-        "seriescheck",
-        "upstream",
-        "upstream_cases",
-        "upstream_run",
-        "upstream_suite",
-    }
+# What decides the bytes of an overlay: ``builder`` and all that it imports, but for what reads a build, tells of
+# progress or makes helpers. A test holds this against the imports.
+_BUILDING = frozenset(
+    {"builder", "compiling", "fetch", "git", "layout", "maven", "overlay", "recipe", "series", "workspace"}
 )
 
 
@@ -202,11 +181,11 @@ def build_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
 
 
 def overlay_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
-    """A hash of everything that decides what the overlay is: recipe, patches, poms, this package, the compiler."""
+    """A hash of everything that decides what the overlay is: recipe, patches, poms, the code, the compiler."""
     digest = hashlib.sha256(series.series_hash(patches).encode())
     digest.update(recipe.path.read_bytes())
     poms = [path for path in maven.TEMPLATES.glob("*.j2") if path.stem in _BUILDING_POMS]
-    code = [path for path in Path(__file__).parent.glob("*.py") if path.stem not in _NOT_BUILDING]
+    code = [path for path in Path(__file__).parent.glob("*.py") if path.stem in _BUILDING]
     for path in sorted([*poms, *code]):
         digest.update(f"{path.name}\n".encode() + path.read_bytes())
     digest.update(maven.javac_version().encode())
