@@ -36,7 +36,7 @@ class Effort:
 
 
 QUICK = Effort(forks=5, warm_s=2.0, iterations=14, iteration_s=0.075)
-FULL = Effort(forks=12, warm_s=4.0, iterations=40, iteration_s=0.075)
+FULL = Effort(forks=6, warm_s=4.0, iterations=40, iteration_s=0.075)
 
 
 @dataclass(frozen=True)
