@@ -29,7 +29,7 @@ help:
 	@echo "make upstream-all  every test class of the touched modules (hours; goes on where it was interrupted)"
 	@echo "make series-check  every prefix of the series compiles and passes the tests of its last patch; series-check-all: all its tests (hours)"
 	@echo "make archive the overlay as one file with an install note and checksums"
-	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full takes half an hour and settles the bars"
+	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full takes three times as long and settles the bars"
 	@echo "make mutate  take one piece of the series out after another; a test of Kafka must fail each time"
 	@echo "make formal  the formal model in kip/formal: what holds, and the counter-examples without a piece of the patch (minutes)"
 	@echo "make model-speed   1,000 simulated years of 100 brokers and 10,000 partitions, on a core, on two, on two workers"

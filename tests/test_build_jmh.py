@@ -161,7 +161,7 @@ def test_forks_of_another_rule_are_not_counted_together(tmp_path: Path) -> None:
     key = jmh._key(distribution, jmhplan.QUICK, Rule())
     assert key == jmh._key(distribution, replace(jmhplan.QUICK, forks=99), Rule())
     assert key != jmh._key(distribution, jmhplan.QUICK, Rule(within=0.25))
-    assert key != jmh._key(distribution, jmhplan.FULL, Rule())
+    assert key != jmh._key(distribution, replace(jmhplan.QUICK, warm_s=9.0), Rule())
 
 
 def manifested(folder: Path) -> Distribution:

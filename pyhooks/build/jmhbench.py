@@ -35,7 +35,6 @@ QUANTILE = 0.25
 WARM_ITERATION_S = 1.0
 _HEAT_TIMEOUT_S = 900.0
 _SCRATCH = "rackgate-jmh-"
-_STALE_S = 86_400.0
 _SHM = Path("/dev/shm")  # noqa: S108 - for the log that is appended to; a folder of our own in it
 _GO, _STOP = b"\x01", b"\x00"
 
@@ -191,10 +190,11 @@ def folders(space: Workspace) -> Iterator[tuple[Path, Path]]:
     """A folder to work in, and one in memory if there is a file system for it: a disk is not what is measured."""
     work = space.test_work()
     for old in _SHM.glob(f"{_SCRATCH}*"):
-        # left by a run that was killed
-        if time.time() - old.stat().st_mtime > _STALE_S:
+        # left by a run that was killed: its name has the process's id
+        if not Path("/proc", old.name.removeprefix(_SCRATCH).partition("-")[0]).exists():
             shutil.rmtree(old, ignore_errors=True)
-    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=_SHM if os.access(_SHM, os.W_OK) else work))
+    where = _SHM if os.access(_SHM, os.W_OK) else work
+    scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=where))
     try:
         yield work, scratch
     finally:
