@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ from pyhooks.build import jmhbench, jmhplan
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.jmhbench import Bench, Turns
 from pyhooks.build.jmhplan import QUICK, Cell
+from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
 
@@ -116,6 +119,20 @@ def test_an_interrupt_ends_them_all(bench: Bench, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(KeyboardInterrupt):
         bench.heat(CELLS, 1, QUICK)
     assert jvms.running == 0
+
+
+def test_what_a_killed_run_left_in_memory_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jmhbench, "_SHM", tmp_path)
+    monkeypatch.setattr(Workspace, "test_work", lambda _: Path(tempfile.mkdtemp(dir=tmp_path)))
+    ended = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
+    left, other = tmp_path / f"rackgate-jmh-{ended}-x", tmp_path / f"rackgate-jmh-{os.getppid()}-x"
+    left.mkdir()
+    other.mkdir()
+    with jmhbench.folders(Workspace(tmp_path)) as (work, scratch):
+        assert scratch.parent == tmp_path
+        assert not left.exists()
+        assert other.exists()
+    assert [path for path in (work, scratch) if path.exists()] == []
 
 
 def test_pipes_of_an_earlier_heat_are_made_anew(tmp_path: Path) -> None:
