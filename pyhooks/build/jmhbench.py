@@ -27,10 +27,12 @@ from pyhooks.process import DIES_WITH_PARENT, run
 
 SOURCES = maven.JMH / "java"
 # Serial: its work is on threads of its own and not in the one whose time is taken. Compiled in the foreground and by
-# C2 alone: else what is inlined, and with it what is allocated, depends on how busy the machine is, on either side.
-STEADY = "-Xms1g -Xmx1g -XX:+UseSerialGC -Xbatch -XX:-TieredCompilation"
-# What disturbs an iteration makes it slower, as a rule; it is enough that a quarter of them was left alone.
-QUANTILE = 0.25
+# C2 alone, with counters that do not decay: else what is inlined, and with it what is allocated, depends on how busy
+# the machine is, on either side, and on how long a JVM waits for its turn.
+STEADY = "-Xms1g -Xmx1g -XX:+UseSerialGC -Xbatch -XX:-TieredCompilation -XX:-UseCounterDecay"
+# What disturbs an iteration makes it slower, as a rule; it is enough that a tenth of them was left alone. Of the
+# quantiles this one differed least from fork to fork on a busy machine.
+QUANTILE = 0.1
 # Long enough that the first has all compiled that is to be: what is inlined depends on what was compiled before.
 WARM_ITERATION_S = 1.0
 _HEAT_TIMEOUT_S = 900.0

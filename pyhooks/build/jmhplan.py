@@ -36,7 +36,7 @@ class Effort:
 
 
 # What differs is from fork to fork, by what the compiler made of it: many short forks say more than a few long ones.
-QUICK = Effort(forks=6, warm_s=2.0, iterations=14, iteration_s=0.075)
+QUICK = Effort(forks=6, warm_s=2.0, iterations=30, iteration_s=0.05)
 FULL = replace(QUICK, forks=18)
 
 
