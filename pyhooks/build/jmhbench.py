@@ -141,17 +141,8 @@ class Bench:
         warm = max(1, round(effort.warm_s / WARM_ITERATION_S))
         options = f"{STEADY} -Drackgate.overlay={str(overlay).lower()} {turn}"
         words = ["java", "-Xmx128m", "-Djmh.ignoreLock=true", "-cp", classpath, "org.openjdk.jmh.Main"]
-        words += [
-            f"rackgate.jmh.{cell.benchmark}$",
-            "-f",
-            "1",
-            "-foe",
-            "true",
-            "-prof",
-            "gc",
-            "-jvm",
-            str(self.work / "java"),
-        ]
+        words += [f"rackgate.jmh.{cell.benchmark}$", "-f", "1", "-foe", "true", "-prof", "gc"]
+        words += ["-jvm", str(self.work / "java")]
         words += ["-wi", str(warm), "-w", f"{WARM_ITERATION_S * 1000:.0f}ms", "-i", str(effort.iterations)]
         words += ["-r", f"{effort.iteration_s * 1000:.0f}ms", "-rf", "json", "-rff", str(result)]
         words += ["-jvmArgs", f"{options} -Djava.io.tmpdir={self.scratch}"]
