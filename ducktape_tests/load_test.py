@@ -1,31 +1,32 @@
-"""Many partitions through outages of a rack, on stock Kafka and on the patched one, one after the other.
+"""Many partitions through outages of a rack: the cost, on stock Kafka and on the patched one, and what others feel.
 
-Takes long, and belongs to no other selection: ``partitions`` (10,000 by default), ``cycles`` and ``blocks`` come from
+Takes long, and belongs to no other selection: ``partitions`` (10,000 by default), ``cycles`` and ``rounds`` come from
 ducktape's ``--globals``.
 """
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ducktape.mark.resource import cluster
 from ducktape.tests.test_context import TestContext
 
-from ducktape_tests.drill import START_S, Drill, Load, must_hold
+from ducktape_tests.drill import START_S, STEADY_S, Drill, Load, must_hold
 from ducktape_tests.services.clients import Program
 from pyhooks import process
 from pyhooks.build.distribution import Distribution
-from pyhooks.checker import slowdown
+from pyhooks.checker import slowdown, wide
 from pyhooks.checker.judging import judge
-from pyhooks.checker.slowdown import BEFORE, OUTAGE, OVERLAY, STOCK
+from pyhooks.checker.wide import OVERLAY
 from pyhooks.cluster import many, topics
 from pyhooks.cluster.many import Wide
 from pyhooks.history import History
+from pyhooks.wait import wait_for
+from pyhooks.workload.certainty import TOO_FEW
 
 LOST = "b"
 REMAIN = frozenset({1, 2, 5})
@@ -36,10 +37,14 @@ OTHERS = ((1, 3, 5), (5, 2, 4), (2, 4, 5))
 WIDE, NARROW, PROBED, DRIVEN = 20, 2, 5, 2
 OTHER_PARTITIONS = 3
 BLOCK_S = 10.0
+# a stage in which the use of processors is asked
+STAGE_S = 40.0
 SETTLED_S = 900.0
 # the same client for both arms, so that nothing but the brokers differs
 CLIENT = "4.3.1"
 PATIENCE_MS = 600_000
+# Records a second and topic. Those of the second keep two cores from being full, where latency is asked.
+BUSY_PER_S, EASY_PER_S = 20, 4
 # of the clients whose latency is asked: nothing of theirs ends early
 FIRST_MS = "20000"
 # Of those that ask when a topic refuses: a broker answers one request of a connection after the other, so a record
@@ -50,7 +55,7 @@ UTIME, STIME = 11, 12
 
 
 class LoadTest(Drill):
-    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b goes and comes back, several times."""
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b goes and comes back."""
 
     TOPOLOGY = "az3-load"
     SECONDS = 7200.0
@@ -59,7 +64,7 @@ class LoadTest(Drill):
         super().__init__(test_context)
         given = test_context.globals
         self.partitions = int(given.get("partitions", 10_000))
-        self.cycles, self.blocks = int(given.get("cycles", 3)), int(given.get("blocks", 4))
+        self.cycles, self.rounds = int(given.get("cycles", 3)), int(given.get("rounds", 24))
 
     def setUp(self) -> None:
         """Starts no cluster: each arm has one of its own."""
@@ -69,26 +74,50 @@ class LoadTest(Drill):
 
     @cluster(num_nodes=9)
     def test_outage_of_many_partitions(self) -> None:
-        """An outage that stops many partitions slows others no more than it does without the gate.
+        """An outage stops many partitions with the gate, and none without it; both come back.
 
         setup: stock Kafka and the patched one, one after the other in an order that the seed draws, each on new
             disks: many partitions on replicas in racks a, a, b with M=2, and R=2 where there is R; some on a, b, c.
-        drive: produce to some of both, and follow the others; blocks of time before an outage of rack b and in it,
-            several times.
-        validate: the slowdown of the others, in pairs of blocks; times to refuse and to recover, and the processors
-            that each node used, are written down.
+        drive: produce to some of both, and follow the others; an outage of rack b, several times.
+        validate: stops; times to refuse and to recover, and the processors that each node used, are written down.
         """
-        for arm in self.rng.sample([STOCK, OVERLAY], 2):
+        for arm in self.rng.sample(wide.ARMS, len(wide.ARMS)):
             self._begin(arm)
-            self._go_through(arm)
+            with self._driven(BUSY_PER_S) as (others, _):
+                for cycle in range(self.cycles):
+                    self._cycle(arm, cycle, others)
             for node in self.kafka.topology.nodes:
                 self.kafka.kill_kafka(node)
         events = list(self.history.events())
-        self.figures(partitions=self.partitions, cycles=self.cycles, blocks=self.blocks, **slowdown.figures(events))
-        found, _ = judge(events, ("faults", "slowdown"))
-        (self.results / "verdicts.json").write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
-        for one in found:
-            self.logger.info("verdict of %s: %s %s", one.checker, one.valid, "; ".join([*one.because, *one.notes]))
+        self.figures(partitions=self.partitions, cycles=self.cycles, **wide.figures(events))
+        self._judge("faults", "stops")
+
+    @cluster(num_nodes=9)
+    def test_others_beside_refusals(self) -> None:
+        """Refusing the records of many partitions slows other topics no more than taking them does.
+
+        setup: the patched Kafka, with partitions as above.
+        drive: produce to some of both, and follow the others; in an outage of rack b rounds of three blocks in an order
+            that the seed draws: R=2, R=1, and R=1 once more.
+        validate: slowdown.
+        """
+        self._begin(OVERLAY)
+        with self._driven(EASY_PER_S) as (others, probes):
+            self.producers = [others, probes]
+            with self.fault("kill", rack=LOST):
+                many.wait_members(self.kafka.admin, self.wide, REMAIN, SETTLED_S)
+                for number in range(self.rounds):
+                    for arm in self.rng.sample(slowdown.ARMS, len(slowdown.ARMS)):
+                        self._require(arm, probes)
+                        self._block(arm, number)
+            many.wait_members(self.kafka.admin, self.wide, None, SETTLED_S)
+        events = list(self.history.events())
+        self.figures(partitions=self.partitions, rounds=self.rounds, **slowdown.figures(events))
+        self._judge("faults", "slowdown")
+
+    def _judge(self, *names: str) -> None:
+        found, _ = judge(list(self.history.events()), names)
+        self.keep(found)
         must_hold(found)
 
     def _begin(self, arm: str) -> None:
@@ -109,12 +138,18 @@ class LoadTest(Drill):
         many.create(self.kafka.admin, self.wide, SETTLED_S)
         self.kafka.wait_logs(self.wide, SETTLED_S)
 
-    def _go_through(self, arm: str) -> None:
+    @contextmanager
+    def _driven(self, driven_per_s: float) -> Iterator[tuple[Program, Program]]:
+        """Produces to others, probes some of the gated topics and drives some more, who is patient.
+
+        Yields:
+            The producer of the others, and the one that probes.
+        """
         bootstrap = self.kafka.topology.bootstrap
         loads = [
             Load(",".join(self.others), "plain", CLIENT, 20, ("--timeout-ms", FIRST_MS)),
-            Load(",".join(self.gated[:PROBED]), "probe", CLIENT, 2, ("--name", "producer", "--timeout-ms", PROBE_MS)),
-            Load(",".join(self.gated[-DRIVEN:]), "idempotent", CLIENT, 20, ("--timeout-ms", str(PATIENCE_MS))),
+            Load(",".join(self.probed), "probe", CLIENT, 2, ("--name", "producer", "--timeout-ms", PROBE_MS)),
+            Load(",".join(self.gated[-DRIVEN:]), "idempotent", CLIENT, driven_per_s, patient_ms=PATIENCE_MS),
         ]
         words = [load.arguments(bootstrap, self.SECONDS) for load in loads]
         follower = ["--bootstrap", bootstrap, "--topics", ",".join(self.others)]
@@ -124,42 +159,41 @@ class LoadTest(Drill):
         ):
             self.producers = [others, probes, driven]
             self.go_on(timeout_s=START_S)
-            for cycle in range(self.cycles):
-                self._cycle(arm, cycle, others)
+            yield others, probes
             self.producers = []
 
+    @property
+    def probed(self) -> list[str]:
+        """Topics whose records are tried once."""
+        return self.gated[:PROBED]
+
+    # -- what an outage costs ------------------------------------------------------------------------------------------
+
     def _cycle(self, arm: str, cycle: int, others: Program) -> None:
-        """Blocks, an outage with blocks in it, and the heal."""
+        """A stage before an outage, one in it, and the heal."""
         # those that are refused have no answer until the heal
         self.producers = [others]
-        with self._stage(arm, BEFORE, cycle):
-            self._blocks(arm, BEFORE, cycle)
+        with self._stage(arm, "before", cycle):
+            self.go_on(STAGE_S)
         with self._healing(arm, cycle), self.fault("kill", rack=LOST):
             with self._stage(arm, "lose", cycle):
                 self._reach(arm, cycle, "lost", REMAIN)
-            with self._stage(arm, OUTAGE, cycle):
-                self._blocks(arm, OUTAGE, cycle)
-            self._note(slowdown.STAGE, arm, "heal", cycle, edge="begin", **self._used())
+            with self._stage(arm, "outage", cycle):
+                self.go_on(STAGE_S)
+            self._note(wide.STAGE, arm, stage="heal", cycle=cycle, edge="begin", **self._used())
 
     @contextmanager
     def _healing(self, arm: str, cycle: int) -> Iterator[None]:
         """From the heal until all is in sync again."""
         yield
         self._reach(arm, cycle, "back", None)
-        self._note(slowdown.STAGE, arm, "heal", cycle, edge="end", **self._used())
+        self._note(wide.STAGE, arm, stage="heal", cycle=cycle, edge="end", **self._used())
 
     @contextmanager
     def _stage(self, arm: str, stage: str, cycle: int) -> Iterator[None]:
-        self._note(slowdown.STAGE, arm, stage, cycle, edge="begin", **self._used())
+        self._note(wide.STAGE, arm, stage=stage, cycle=cycle, edge="begin", **self._used())
         yield
-        self._note(slowdown.STAGE, arm, stage, cycle, edge="end", **self._used())
-
-    def _blocks(self, arm: str, stage: str, cycle: int) -> None:
-        for number in range(self.blocks):
-            told: dict[str, Any] = {"number": number, "topics": self.others}
-            self._note(slowdown.BLOCK, arm, stage, cycle, edge="begin", **told)
-            self.go_on(BLOCK_S)
-            self._note(slowdown.BLOCK, arm, stage, cycle, edge="end", **told)
+        self._note(wide.STAGE, arm, stage=stage, cycle=cycle, edge="end", **self._used())
 
     def _reach(self, arm: str, cycle: int, what: str, brokers: frozenset[int] | None) -> None:
         """Waits until the ISRs of all partitions are what they come to, and notes when."""
@@ -170,10 +204,7 @@ class LoadTest(Drill):
             if event.process == "fault" and event.data.get("step") == step
         )
         many.wait_members(self.kafka.admin, self.wide, brokers, SETTLED_S)
-        self._note(slowdown.REACHED, arm, what, cycle, what=what, since_ns=since_ns)
-
-    def _note(self, op: str, arm: str, stage: str, cycle: int, **more: Any) -> None:
-        self.history.note("test", op, "info", arm=arm, stage=stage, cycle=cycle, **more)
+        self._note(wide.REACHED, arm, cycle=cycle, what=what, since_ns=since_ns)
 
     def _used(self) -> dict[str, Any]:
         """What each node's Kafka has used of a processor, in ticks, and how many of them a second has."""
@@ -185,3 +216,35 @@ class LoadTest(Drill):
                 ticks[node.name] = (pid, int(fields[UTIME]) + int(fields[STIME]))
         hz = int(self.kafka.run_on(self.kafka.topology.nodes[0], "getconf CLK_TCK"))
         return {"ticks": ticks, "hz": hz}
+
+    # -- what others feel ----------------------------------------------------------------------------------------------
+
+    def _require(self, arm: str, probes: Program) -> None:
+        """Sets R of all gated topics and waits until what is probed is refused, or taken, by all of them."""
+        gate = arm == slowdown.GATE
+        for topic in self.gated:
+            topics.alter(self.kafka.admin, topic, {topics.MIN_INSYNC_RACKS: "2" if gate else "1"})
+        since_ns = time.monotonic_ns()
+        last: dict[str, bool] = {}
+
+        def so() -> bool:
+            for event in probes.fetch():
+                if event.op == "produce" and int(event.data["sent_ns"]) >= since_ns:
+                    last[str(event.data["topic"])] = (
+                        event.data.get("exception") in TOO_FEW if gate else event.outcome == "ok"
+                    )
+            return len(last) == PROBED and all(last.values())
+
+        what = f"all of {PROBED} topics to {'refuse' if gate else 'take'} what is tried"
+        wait_for(so, what=what, timeout_s=SETTLED_S, interval_s=0.5)
+        # what was held back until now has been sent by then
+        self.go_on(STEADY_S)
+
+    def _block(self, arm: str, number: int) -> None:
+        told: dict[str, Any] = {"round": number, "topics": self.others, "probed": self.probed}
+        self._note(slowdown.BLOCK, arm, edge="begin", **told)
+        self.go_on(BLOCK_S)
+        self._note(slowdown.BLOCK, arm, edge="end", **told)
+
+    def _note(self, op: str, arm: str, **more: Any) -> None:
+        self.history.note("test", op, "info", arm=arm, **more)

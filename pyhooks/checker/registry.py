@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from pyhooks.checker import alike, rides, slowdown, truth
+from pyhooks.checker import alike, rides, slowdown, truth, wide
 from pyhooks.checker.copied import OP as COPY
 from pyhooks.checker.copied import check_copied
 from pyhooks.checker.delivery import check_delivery
@@ -118,7 +118,10 @@ OF_TESTS: Mapping[str, Checker] = {
         settles=True,
     ),
     "slowdown": Checker(
-        slowdown.check_slowdown, "an outage slows others no more with the gate than without it", _op(slowdown.BLOCK)
+        slowdown.check_slowdown, "refusals slow other topics no more than taking the records does", _op(slowdown.BLOCK)
+    ),
+    "stops": Checker(
+        wide.check_stops, "each outage stops what is probed with the gate, and nothing without it", _op(wide.REACHED)
     ),
 }
 CHECKERS: Mapping[str, Checker] = {**GENERAL, **OF_TESTS}
