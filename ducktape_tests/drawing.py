@@ -131,9 +131,14 @@ def _acks(axes: Axes, topic: Topic, kinds: dict[str, tuple[str, str, int]], time
     usual = sorted(value for value in values if value)
     cut = min(max([*values, 1]), BURST * max(1, usual[len(usual) // 2])) if usual else 1
     axes.stairs([min(value, cut) for value in values], range(end + 1), fill=True, color=LIGHT.series[0], alpha=0.85)
-    for second, value in enumerate(values):
+    burst: list[str] = []
+    for second, value in enumerate([*values, 0]):
         if value > cut:
-            axes.annotate(f" {value:,}", (second + 1, cut), va="top", fontsize=8, color=LIGHT.ink)
+            burst.append(f"{value:,}")
+        elif burst:
+            # in one text, since those of neighbours would lie on each other
+            axes.annotate(" " + ", ".join(burst), (second, cut), va="top", fontsize=8, color=LIGHT.ink)
+            burst = []
     top = cut * 1.12
     own = [kind for kind in kinds if kind in topic.refused]
     # a lane for each kind above the acknowledgements, which its marks would hide
@@ -188,7 +193,8 @@ def _places(topic: Topic) -> dict[str, list[State]]:
 def _isr(axes: Axes, topic: Topic, own: dict[str, list[Span]], timeline: Timeline) -> None:
     if not own:
         axes.set_yticks([])
-        axes.set_ylabel("nobody\nlooked", fontsize=8, rotation=0, ha="right", va="center")
+        # inside: beside it two lines would run into the axis above
+        axes.text(0.005, 0.5, "nobody looked at the ISR", transform=axes.transAxes, fontsize=8, va="center")
         return
     rows(axes, own, LIGHT.series[0])
     end_s = timeline.looked_s
