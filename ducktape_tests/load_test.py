@@ -26,7 +26,7 @@ from pyhooks.cluster import many, topics
 from pyhooks.cluster.many import Wide
 from pyhooks.history import History
 from pyhooks.wait import wait_for
-from pyhooks.workload.certainty import TOO_FEW
+from pyhooks.workload.certainty import TOO_FEW_RACKS
 
 LOST = "b"
 REMAIN = frozenset({1, 2, 5})
@@ -40,11 +40,12 @@ BLOCK_S = 10.0
 # a stage in which the use of processors is asked
 STAGE_S = 40.0
 SETTLED_S = 900.0
-# the same client for both arms, so that nothing but the brokers differs
+# Of all that is not probed: nothing but the brokers differs. Who probes knows the gate's errors.
 CLIENT = "4.3.1"
 PATIENCE_MS = 600_000
-# Records a second and topic. Those of the second keep two cores from being full, where latency is asked.
-BUSY_PER_S, EASY_PER_S = 20, 4
+# Records a second and topic: of any, and of others and those that are driven where latency is asked, which keep two
+# cores from being full.
+BUSY_PER_S, EASY_PER_S, TRIED_PER_S = 20, 10, 2
 # of the clients whose latency is asked: nothing of theirs ends early
 FIRST_MS = "20000"
 # Of those that ask when a topic refuses: a broker answers one request of a connection after the other, so a record
@@ -64,6 +65,7 @@ class LoadTest(Drill):
         super().__init__(test_context)
         given = test_context.globals
         self.partitions = int(given.get("partitions", 10_000))
+        self.waiting: list[str] = []
         self.cycles, self.rounds = int(given.get("cycles", 3)), int(given.get("rounds", 24))
 
     def setUp(self) -> None:
@@ -83,7 +85,8 @@ class LoadTest(Drill):
         """
         for arm in self.rng.sample(wide.ARMS, len(wide.ARMS)):
             self._begin(arm)
-            with self._driven(BUSY_PER_S) as (others, _):
+            self.waiting = self.gated[-DRIVEN:]
+            with self._loaded(BUSY_PER_S, BUSY_PER_S) as (others, _):
                 for cycle in range(self.cycles):
                     self._cycle(arm, cycle, others)
             for node in self.kafka.topology.nodes:
@@ -97,12 +100,13 @@ class LoadTest(Drill):
         """Refusing the records of many partitions slows other topics no more than taking them does.
 
         setup: the patched Kafka, with partitions as above.
-        drive: produce to some of both, and follow the others; in an outage of rack b rounds of three blocks in an order
+        drive: produce to all topics, and follow the others; in an outage of rack b rounds of three blocks in an order
             that the seed draws: R=2, R=1, and R=1 once more.
         validate: slowdown.
         """
         self._begin(OVERLAY)
-        with self._driven(EASY_PER_S) as (others, probes):
+        self.waiting = self.gated[PROBED:]
+        with self._loaded(EASY_PER_S, TRIED_PER_S) as (others, probes):
             self.producers = [others, probes]
             with self.fault("kill", rack=LOST):
                 many.wait_members(self.kafka.admin, self.wide, REMAIN, SETTLED_S)
@@ -122,6 +126,7 @@ class LoadTest(Drill):
 
     def _begin(self, arm: str) -> None:
         """A new cluster with all topics."""
+        self._note(wide.ARM, arm)
         self.kafka.classpath = Distribution.load().classpath(overlay=arm == OVERLAY)
         # what brokers cost is asked here, so they are compiled as anywhere else
         self.kafka.java = ()
@@ -139,17 +144,21 @@ class LoadTest(Drill):
         self.kafka.wait_logs(self.wide, SETTLED_S)
 
     @contextmanager
-    def _driven(self, driven_per_s: float) -> Iterator[tuple[Program, Program]]:
-        """Produces to others, probes some of the gated topics and drives some more, who is patient.
+    def _loaded(self, others_per_s: float, driven_per_s: float) -> Iterator[tuple[Program, Program]]:
+        """Produces to others, probes some of the gated topics and drives some more, patiently.
+
+        Args:
+            others_per_s: records a second and topic of the others.
+            driven_per_s: the same of those that are driven.
 
         Yields:
             The producer of the others, and the one that probes.
         """
         bootstrap = self.kafka.topology.bootstrap
         loads = [
-            Load(",".join(self.others), "plain", CLIENT, 20, ("--timeout-ms", FIRST_MS)),
-            Load(",".join(self.probed), "probe", CLIENT, 2, ("--name", "producer", "--timeout-ms", PROBE_MS)),
-            Load(",".join(self.gated[-DRIVEN:]), "idempotent", CLIENT, driven_per_s, patient_ms=PATIENCE_MS),
+            Load(",".join(self.others), "plain", CLIENT, others_per_s, ("--timeout-ms", FIRST_MS)),
+            Load(",".join(self.probed), "probe", "patched", 2, ("--name", "producer", "--timeout-ms", PROBE_MS)),
+            Load(",".join(self.waiting), "idempotent", CLIENT, driven_per_s, patient_ms=PATIENCE_MS),
         ]
         words = [load.arguments(bootstrap, self.SECONDS) for load in loads]
         follower = ["--bootstrap", bootstrap, "--topics", ",".join(self.others)]
@@ -231,7 +240,7 @@ class LoadTest(Drill):
             for event in probes.fetch():
                 if event.op == "produce" and int(event.data["sent_ns"]) >= since_ns:
                     last[str(event.data["topic"])] = (
-                        event.data.get("exception") in TOO_FEW if gate else event.outcome == "ok"
+                        event.data.get("exception") in TOO_FEW_RACKS if gate else event.outcome == "ok"
                     )
             return len(last) == PROBED and all(last.values())
 
@@ -241,7 +250,7 @@ class LoadTest(Drill):
         self.go_on(STEADY_S)
 
     def _block(self, arm: str, number: int) -> None:
-        told: dict[str, Any] = {"round": number, "topics": self.others, "probed": self.probed}
+        told: dict[str, Any] = {"round": number, "topics": self.others, "probed": self.probed, "driven": self.waiting}
         self._note(slowdown.BLOCK, arm, edge="begin", **told)
         self.go_on(BLOCK_S)
         self._note(slowdown.BLOCK, arm, edge="end", **told)

@@ -6,9 +6,9 @@ import random
 from typing import Any
 
 import pytest
-from histories import MS, REFUSED, S, changed, event, is_, without
+from histories import MS, REFUSED, TOO_FEW, S, changed, event, is_, without
 
-from pyhooks.checker.slowdown import ARMS, check_slowdown, figures
+from pyhooks.checker.slowdown import ARMS, PROBES_MIN, check_slowdown, figures
 from pyhooks.history import Event
 from pyhooks.workload.records import key_of
 
@@ -16,7 +16,7 @@ ROUNDS, RECORDS = 8, 30
 
 
 def history(gate: float = 1.0, again: float = 1.0, uneven: float = 0.0) -> list[Event]:
-    """Rounds of three blocks.
+    """Rounds of three blocks in an outage.
 
     Args:
         gate: by what latencies are longer while records of others are refused.
@@ -24,15 +24,18 @@ def history(gate: float = 1.0, again: float = 1.0, uneven: float = 0.0) -> list[
         uneven: by what that of the gate differs from round to round.
     """
     choice = random.Random(1)  # noqa: S311 - no secret
-    made: list[Event] = []
-    now = 0
+    made = [event(0, "fault", "kill", rack="b", step="inject"), event(1, "fault", "kill", rack="b", step="proved")]
+    now = S
     for number in range(ROUNDS):
         # a machine that gets slower slows all arms of a round
         drift = 1 + number / ROUNDS
         for arm, factor in zip(ARMS, (gate * (1 + uneven * (number % 3 - 1)), 1.0, again), strict=True):
             told: dict[str, Any] = {"arm": arm, "round": number, "topics": ["other"], "probed": ["gated"]}
+            told["driven"] = ["more"]
             made.append(event(now, "test", "block", edge="begin", **told))
-            made.append(probe(now + S, REFUSED if arm == "gate" else None))
+            made += [probe(now + at * 200 * MS, REFUSED if arm == "gate" else None) for at in range(1, PROBES_MIN + 1)]
+            # what is driven in a block of refusals has its answer in the next one
+            made.append(probe(now + 4 * S, None, 3 * S, mode="idempotent"))
             for seq in range(RECORDS):
                 now += 100 * MS
                 made += record(f"{arm}{number}", seq, now, 10 * drift * factor * choice.uniform(0.998, 1.002))
@@ -40,16 +43,20 @@ def history(gate: float = 1.0, again: float = 1.0, uneven: float = 0.0) -> list[
             # in between all may happen
             made.append(probe(now + S, REFUSED))
             now += 2 * S
-    return sorted(made, key=lambda one: one.mono_ns)
+    made += [
+        event(now, "fault", "kill", rack="b", step="heal"),
+        event(now + S, "fault", "kill", rack="b", step="healed"),
+    ]
+    return in_order(made)
 
 
-def probe(at_ns: int, exception: str | None, latency_ns: int = MS) -> Event:
-    told: dict[str, Any] = {
-        "topic": "gated",
-        "key": f"p/gated/0/{at_ns}",
-        "mode": "probe",
-        "sent_ns": at_ns - latency_ns,
-    }
+def in_order(events: list[Event]) -> list[Event]:
+    return sorted(events, key=lambda one: one.mono_ns)
+
+
+def probe(at_ns: int, exception: str | None, latency_ns: int = MS, mode: str = "probe") -> Event:
+    topic = "gated" if mode == "probe" else "more"
+    told: dict[str, Any] = {"topic": topic, "key": f"p/{topic}/0/{at_ns}", "mode": mode, "sent_ns": at_ns - latency_ns}
     told |= {"latency_ms": latency_ns / MS} | ({"exception": exception} if exception else {"offset": 1})
     return event(at_ns, "producer", "produce", "fail" if exception else "ok", **told)
 
@@ -84,31 +91,53 @@ def test_refusals_that_slow_others() -> None:
     assert any("1.2" in reason for reason in found.because)
 
 
-# the first block is one of refusals, from 0 to 3 s; the second one begins at 5 s
+def lifted(events: list[Event]) -> list[Event]:
+    """The same, and what should be refused is taken."""
+    return [
+        probe(one.mono_ns, None) if one.data.get("mode") == "probe" and one.outcome == "fail" else one for one in events
+    ]
+
+
+def told_of_all(events: list[Event], op: str, **other: Any) -> list[Event]:
+    """The same, and all events of an op say something else."""
+    return [event(one.mono_ns, one.process, op, **{**one.data, **other}) if one.op == op else one for one in events]
+
+
+# The first block is one of refusals, from 1 s to 4 s; the second one begins at 6 s.
 @pytest.mark.parametrize(
     ("events", "reason"),
     [
         (history(1.05, uneven=0.2), "neither below 1.05 nor above"),
         (history(again=1.1), "two arms that do not differ: 1.1"),
-        (without(history(), is_("block", edge="end")), f"{ROUNDS - 1} of {ROUNDS} rounds are whole"),
-        (changed(history(), is_("produce", mode="plain"), outcome="unknown"), "1 records of the others were not"),
-        ([one for one in history() if one.op != "fetched"], "0 latencies of fetch"),
+        (without(history(), is_("block", edge="end")), "gate, round 0: it did not end"),
+        ([one for one in history() if one.op != "block" or one.data["round"] < 5], "5 of 5 rounds are whole"),
+        ([*history(), *(one for one in history() if one.op == "block")][:-1], "begun twice"),
+        (changed(history(), is_("produce", mode="plain"), outcome="unknown"), "29 acknowledged, 29 fetched"),
+        (without(history(), is_("fetched")), "30 acknowledged, 29 fetched"),
         ([one for one in history() if one.op != "block"], "0 of 0 rounds"),
-        (changed(history(), is_("produce", mode="probe"), outcome="ok", exception=None), "0 refused, 1 acknowledged"),
-        ([*history(), probe(6 * S, REFUSED)], "free, round 0: of 2 attempts at gated 1 refused, 1 acknowledged"),
-        (without(history(), is_("produce", mode="probe")), "gate, round 0: of 0 attempts at gated"),
+        (
+            changed(history(), is_("produce", mode="probe"), exception=TOO_FEW),
+            "gate, round 0: of 10 attempts at gated 9",
+        ),
+        ([*history(), probe(7 * S, REFUSED)], "free, round 0: of 11 attempts at gated 1 refused"),
+        (without(history(), is_("produce", mode="probe")), "gate, round 0: of 9 attempts at gated"),
+        ([one for one in history() if one.data.get("topic") != "more"], "free, round 7: nobody drove more"),
+        (told_of_all(history(), "block", probed=[]), "gate, round 0: nobody is measured, probed or driven"),
+        (without(history(), is_("kill", step="proved")), "gate, round 0: not within an outage"),
+        # however slow it was, nothing was refused
+        (lifted(history(1.2)), "gate, round 0: of 10 attempts at gated 0 refused for want of racks, 10 acknowledged"),
     ],
 )
 def test_what_is_not_settled_is_unknown(events: list[Event], reason: str) -> None:
-    found = check_slowdown(sorted(events, key=lambda one: one.mono_ns))
+    found = check_slowdown(in_order(events))
     assert found.valid == "unknown", found.because
     assert any(reason in because for because in found.because), found.because
 
 
 @pytest.mark.parametrize("latency_ns", [2 * MS, 2 * S])
 def test_what_is_answered_after_a_block_is_not_asked(latency_ns: int) -> None:
-    late = probe(3 * S + MS, None, latency_ns)
-    assert check_slowdown(sorted([*history(), late], key=lambda one: one.mono_ns)).valid == "true"
+    late = probe(4 * S + MS, None, latency_ns)
+    assert check_slowdown(in_order([*history(), late])).valid == "true"
 
 
 def test_figures_tell_of_all_arms() -> None:

@@ -1,25 +1,27 @@
 """Does refusing the records of many partitions slow other topics more than taking them does?
 
-Events of process ``test``, op ``block``: ``data`` ``{arm, round, edge, topics, probed}``: a stretch of time, from
-``edge`` ``begin`` to ``end``, in which the latency of ``topics`` is measured while those in ``probed`` are refused (arm
-``gate``) or taken (``free``, and ``again``, which differs from it in nothing). A round has one of each.
+Events of process ``test``, op ``block``: ``data`` ``{arm, round, edge, topics, probed, driven}``: a stretch of time in
+an outage, from ``edge`` ``begin`` to ``end``, in which the latency of ``topics`` is measured while records of those in
+``probed`` and ``driven`` are refused (arm ``gate``) or taken (``free``, and ``again``, which differs from it in
+nothing). A round has one of each. Those in ``probed`` are tried once, by clients that know the gate's errors; those in
+``driven`` until they are taken.
 
 Beside that ``produce`` events and those of ``pyhooks.workload.arrivals`` are read.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from pyhooks import stats
+from pyhooks.checker import cluster
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
 from pyhooks.stats import Interval
-from pyhooks.workload.certainty import TOO_FEW
+from pyhooks.workload.certainty import TOO_FEW_RACKS
 
 GATE, FREE, AGAIN = "gate", "free", "again"
 ARMS = (GATE, FREE, AGAIN)
@@ -28,8 +30,9 @@ BLOCK = "block"
 BAND = 0.05
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
-# fewer records say nothing of a block, and fewer rounds nothing of an arm
+# fewer records, or attempts at what is probed, say nothing of a block, and fewer rounds nothing of an arm
 RECORDS_MIN = 20
+PROBES_MIN = 10
 ROUNDS_MIN = 6
 KINDS = ("produce", "fetch")
 
@@ -45,33 +48,45 @@ class Block:
         from_ns: its beginning, monotonic.
         to_ns: its end.
         topics: of which topics.
-        probed: which topics the gate is about.
+        probed: topics that the gate is about, with attempts that each tell of it.
+        driven: further ones.
     """
 
     from_ns: int
     to_ns: int
     topics: frozenset[str]
     probed: frozenset[str]
+    driven: frozenset[str]
 
     def holds(self, event: Event) -> bool:
         """Whether a record was sent in it."""
         return self.from_ns <= int(event.data["sent_ns"]) < self.to_ns
 
 
-def blocks(events: Iterable[Event]) -> dict[Name, Block]:
-    """All blocks that ended."""
+def blocks(events: Sequence[Event]) -> tuple[dict[Name, Block], list[str]]:
+    """All blocks that ended, and what is wrong with them, in words."""
     begun: dict[Name, Event] = {}
     found: dict[Name, Block] = {}
+    missing: list[str] = []
     for event in events:
         if (event.process, event.op) == ("test", BLOCK):
             data = event.data
             name = str(data["arm"]), int(data["round"])
             if data["edge"] == "begin":
+                if name in begun:
+                    missing.append(f"{_words(name)}: begun twice")
                 begun[name] = event
             elif name in begun:
-                sets = (frozenset(map(str, data[which])) for which in ("topics", "probed"))
+                sets = [frozenset(map(str, data[which])) for which in ("topics", "probed", "driven")]
+                if not all(sets):
+                    missing.append(f"{_words(name)}: nobody is measured, probed or driven")
                 found[name] = Block(begun[name].mono_ns, event.mono_ns, *sets)
-    return found
+    missing += [f"{_words(name)}: it did not end" for name in begun if name not in found]
+    outages = [one for one in cluster.faults(events) if one.proved_ns is not None and one.heal_ns is not None]
+    for name, block in found.items():
+        if not any((one.proved_ns or 0) <= block.from_ns and block.to_ns <= (one.heal_ns or 0) for one in outages):
+            missing.append(f"{_words(name)}: not within an outage that was proved and healed")
+    return found, missing
 
 
 def latencies(events: Sequence[Event], found: Mapping[Name, Block]) -> tuple[dict[str, dict[Name, float]], list[str]]:
@@ -86,43 +101,47 @@ def latencies(events: Sequence[Event], found: Mapping[Name, Block]) -> tuple[dic
         if event.op == "fetched":
             for key, ago_ms in zip(event.data["keys"], event.data["ago_ms"], strict=True):
                 came[str(key)] = event.mono_ns - float(ago_ms) * 1e6
-    values: dict[str, defaultdict[Name, list[float]]] = {kind: defaultdict(list) for kind in KINDS}
+    values: dict[str, dict[Name, float]] = {kind: {} for kind in KINDS}
     missing: list[str] = []
     for name, block in found.items():
-        own = [one for one in sent if block.holds(one)]
-        missing += _not_as(name, block, own)
-        others = [one for one in own if one.data["topic"] in block.topics]
+        missing += _not_as(name, block, sent)
+        others = [one for one in sent if block.holds(one) and one.data["topic"] in block.topics]
         taken = [one for one in others if one.outcome == "ok"]
-        if len(taken) < len(others):
-            missing.append(f"{_words(name)}: {len(others) - len(taken)} records of the others were not acknowledged")
-        for event in taken:
-            values["produce"][name].append(float(event.data["latency_ms"]))
-            if (at_ns := came.get(str(event.data["key"]))) is not None:
-                values["fetch"][name].append((at_ns - int(event.data["sent_ns"])) / 1e6)
-        missing += [
-            f"{_words(name)}: {len(values[kind][name])} latencies of {kind}, at least {RECORDS_MIN} are needed"
-            for kind in KINDS
-            if len(values[kind][name]) < RECORDS_MIN
-        ]
-    return {kind: {name: median(held) for name, held in values[kind].items() if held} for kind in KINDS}, missing
+        there = [one for one in taken if str(one.data["key"]) in came]
+        if len(there) < max(len(others), RECORDS_MIN):
+            missing.append(
+                f"{_words(name)}: of {len(others)} records of the others {len(taken)} acknowledged, {len(there)} "
+                f"fetched, and all of at least {RECORDS_MIN} are needed"
+            )
+        if there:
+            values["produce"][name] = median(float(one.data["latency_ms"]) for one in there)
+            values["fetch"][name] = median(
+                (came[str(one.data["key"])] - int(one.data["sent_ns"])) / 1e6 for one in there
+            )
+    return values, missing
 
 
 def _not_as(name: Name, block: Block, sent: Sequence[Event]) -> list[str]:
-    """Topics that were not refused, or not taken, throughout a block, as its arm wants it.
+    """Topics that were not refused, or not taken, throughout a block, as its arm wants it, or that nobody drove.
 
-    Of attempts that were sent and answered in it.
+    Of attempts at what is probed those count that were sent and answered in it.
     """
     wrong: list[str] = []
     for topic in sorted(block.probed):
         # what was answered after it may have met the next one's requirement
-        mine = [one for one in sent if one.data["topic"] == topic and one.mono_ns <= block.to_ns]
+        mine = [one for one in sent if one.data["topic"] == topic and block.holds(one) and one.mono_ns <= block.to_ns]
         probes = [one for one in mine if one.data.get("mode") == "probe"]
-        refused = sum(one.data.get("exception") in TOO_FEW for one in probes)
+        refused = sum(one.data.get("exception") in TOO_FEW_RACKS for one in probes)
         taken = sum(one.outcome == "ok" for one in probes)
-        if not probes or len(probes) != (refused if name[0] == GATE else taken):
+        if len(probes) < PROBES_MIN or len(probes) != (refused if name[0] == GATE else taken):
             wrong.append(
-                f"{_words(name)}: of {len(probes)} attempts at {topic} {refused} refused, {taken} acknowledged"
+                f"{_words(name)}: of {len(probes)} attempts at {topic} {refused} refused for want of racks, {taken} "
+                f"acknowledged, and all of at least {PROBES_MIN} are needed"
             )
+    for topic in sorted(block.driven):
+        mine = [one for one in sent if one.data["topic"] == topic and one.mono_ns >= block.from_ns]
+        if not any(int(one.data["sent_ns"]) < block.to_ns for one in mine):
+            wrong.append(f"{_words(name)}: nobody drove {topic}")
     return wrong
 
 
@@ -150,15 +169,20 @@ def ratios(medians: Mapping[Name, float], seed: int) -> tuple[Interval, Interval
 def check_slowdown(events: Sequence[Event], *, seed: int = 1) -> Verdict:
     """Other topics are slower by less than 5 % while many partitions' records are refused than while they are taken.
 
-    Wrong if all of the interval is above that. Unknown if the interval reaches across, if two arms that do not differ
-    may differ by as much, if what should be refused or taken was not throughout, or if blocks are missing, too short,
-    or have records of the other topics that were not acknowledged.
+    In the median. Wrong if all of the interval is above that. Unknown if the interval reaches across, or if two arms
+    that do not differ may differ by as much; and, whatever the ratio is, if what should be refused or taken was not
+    throughout, or if blocks are missing, too short, not in an outage, or have records of the other topics that were
+    not acknowledged or not fetched.
 
     Args:
         events: a whole history.
         seed: of the resamples.
     """
-    medians, missing = latencies(events, blocks(events))
+    found, missing = blocks(events)
+    medians, more = latencies(events, found)
+    if missing or more:
+        # the arms may not have been what they are called
+        return Verdict.of("slowdown", missing=[*missing, *more])
     wrong: list[str] = []
     notes: list[str] = []
     for kind in KINDS:
@@ -185,7 +209,7 @@ def _shown(interval: Interval) -> str:
 
 def figures(events: Sequence[Event]) -> dict[str, Any]:
     """The median latency of each arm, in milliseconds, and both ratios with their intervals, or why there are none."""
-    medians, _ = latencies(events, blocks(events))
+    medians, _ = latencies(events, blocks(events)[0])
     told: dict[str, Any] = {}
     for kind in KINDS:
         by_arm = {arm: [value for name, value in medians[kind].items() if name[0] == arm] for arm in ARMS}

@@ -2,6 +2,7 @@
 
 Events of process ``test``:
 
+* op ``arm``: ``data`` ``{arm}``: from here on it is the cluster of this arm;
 * op ``stage``: ``data`` ``{arm, stage, cycle, edge, ticks, hz}``: what the Kafka process of each node had used of a
   processor when a stage began and ended, ``ticks`` by node as ``[pid, ticks]``, of which there are ``hz`` a second;
 * op ``reached``: ``data`` ``{arm, cycle, what, since_ns}``: all partitions concerned had lost a member of the ISR
@@ -12,6 +13,7 @@ Beside that ``produce`` events of clients without retries (mode ``probe``) at so
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,11 +22,13 @@ from typing import Any
 from pyhooks.checker import cluster
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
-from pyhooks.workload.certainty import TOO_FEW
+from pyhooks.workload.certainty import TOO_FEW_RACKS, TOO_FEW_REPLICAS
 
 STOCK, OVERLAY = "stock", "overlay"
 ARMS = (STOCK, OVERLAY)
-STAGE, REACHED = "stage", "reached"
+ARM, STAGE, REACHED = "arm", "stage", "reached"
+# of attempts at a topic in an outage; fewer say nothing of it
+ATTEMPTS_MIN = 3
 
 
 @dataclass(frozen=True)
@@ -34,18 +38,24 @@ class Outage:
     Attributes:
         arm: stock or overlay.
         topic: which one.
-        refused_s: from the fault to the first refusal for want of replicas or racks; None if there was none.
-        refused: refusals while all ISRs were without the lost rack.
+        refused_s: from the fault to the first refusal for want of racks; None if there was none.
+        refused: refusals for want of racks while all ISRs were without the lost rack.
+        short: refusals for want of replicas meanwhile.
         taken: acknowledgements meanwhile.
-        again_s: from the heal to the first acknowledgement; None if there was none.
+        unsure: other answers meanwhile.
+        again_s: from the heal to the first acknowledgement before what comes next; None if there was none.
+        back: whether all replicas were in sync again before that.
     """
 
     arm: str
     topic: str
     refused_s: float | None
     refused: int
+    short: int
     taken: int
+    unsure: int
     again_s: float | None
+    back: bool
 
 
 def outages(events: Sequence[Event]) -> tuple[list[Outage], list[str]]:
@@ -54,38 +64,63 @@ def outages(events: Sequence[Event]) -> tuple[list[Outage], list[str]]:
     for event in events:
         if event.op == "produce" and event.data.get("mode") == "probe":
             probes[str(event.data["topic"])].append(event)
-    lost = [one for one in events if (one.process, one.op) == ("test", REACHED) and one.data["what"] == "lost"]
+    reached = [one for one in events if (one.process, one.op) == ("test", REACHED)]
     found: list[Outage] = []
     missing: list[str] = []
-    for fault in cluster.faults(events):
+    faults = cluster.faults(events)
+    # what was acknowledged later may be of the next outage's heal, or of another cluster
+    ends = [fault.inject_ns for fault in faults]
+    ends += [one.mono_ns for one in events if (one.process, one.op) == ("test", ARM)]
+    for fault in faults:
         heal_ns = fault.heal_ns
-        own = [one for one in lost if heal_ns is not None and fault.inject_ns <= one.mono_ns <= heal_ns]
-        if heal_ns is None or len(own) != 1:
-            missing.append(f"an outage that was not healed, or never came to all partitions ({len(own)} times)")
+        lost = [
+            one
+            for one in reached
+            if heal_ns is not None and one.data["what"] == "lost" and fault.inject_ns <= one.mono_ns <= heal_ns
+        ]
+        if heal_ns is None or len(lost) != 1:
+            missing.append(f"an outage that was not healed, or never came to all partitions ({len(lost)} times)")
             continue
-        from_ns = own[0].mono_ns
+        from_ns = lost[0].mono_ns
+        until_ns = min((at_ns for at_ns in ends if at_ns > heal_ns), default=math.inf)
         for topic, attempts in sorted(probes.items()):
-            short = [one for one in attempts if one.data.get("exception") in TOO_FEW]
-            refused = [one.mono_ns for one in short if fault.inject_ns <= one.mono_ns <= heal_ns]
-            again = [one.mono_ns for one in attempts if one.outcome == "ok" and int(one.data["sent_ns"]) >= heal_ns]
-            inside = [one for one in attempts if int(one.data["sent_ns"]) >= from_ns and one.mono_ns <= heal_ns]
+            own = [one for one in attempts if one.mono_ns < until_ns]
+            inside = [one for one in own if int(one.data["sent_ns"]) >= from_ns and one.mono_ns <= heal_ns]
+            refused = [
+                one.mono_ns for one in own if _for(TOO_FEW_RACKS, one) and fault.inject_ns <= one.mono_ns <= heal_ns
+            ]
+            again = [one.mono_ns for one in own if one.outcome == "ok" and int(one.data["sent_ns"]) >= heal_ns]
+            counts = [
+                sum(_for(TOO_FEW_RACKS, one) for one in inside),
+                sum(_for(TOO_FEW_REPLICAS, one) for one in inside),
+            ]
+            counts.append(sum(one.outcome == "ok" for one in inside))
             found.append(
                 Outage(
-                    arm=str(own[0].data["arm"]),
+                    arm=str(lost[0].data["arm"]),
                     topic=topic,
                     refused_s=round((min(refused) - fault.inject_ns) / 1e9, 2) if refused else None,
-                    refused=sum(one.data.get("exception") in TOO_FEW for one in inside),
-                    taken=sum(one.outcome == "ok" for one in inside),
+                    refused=counts[0],
+                    short=counts[1],
+                    taken=counts[2],
+                    unsure=len(inside) - sum(counts),
                     again_s=round((min(again) - heal_ns) / 1e9, 2) if again else None,
+                    back=any(one.data["what"] == "back" and heal_ns < one.mono_ns < until_ns for one in reached),
                 )
             )
     return found, missing
 
 
+def _for(what: frozenset[str], event: Event) -> bool:
+    """Whether an attempt was refused for want of racks, or of replicas."""
+    return event.data.get("exception") in what
+
+
 def check_stops(events: Sequence[Event]) -> Verdict:
     """What is probed is refused in each outage by the patched Kafka, never by stock, and taken after each heal.
 
-    In an outage: from when all ISRs are without the lost rack until the heal begins.
+    In an outage: from when all ISRs are without the lost rack until the heal begins. Unknown if replicas were too few,
+    too, if too few attempts say anything, or if what came after a heal is not told.
 
     Args:
         events: a whole history.
@@ -93,15 +128,21 @@ def check_stops(events: Sequence[Event]) -> Verdict:
     found, missing = outages(events)
     missing += [f"{arm}: no outage of a topic that is probed" for arm in ARMS if arm not in {one.arm for one in found}]
     wrong: list[str] = []
+    notes: list[str] = []
     for one in found:
-        said = f"{one.arm}, {one.topic}: {one.refused} attempts refused and {one.taken} acknowledged in an outage"
-        if (one.arm == OVERLAY and one.taken) or (one.arm == STOCK and one.refused):
+        said = (
+            f"{one.arm}, {one.topic}: in an outage {one.refused} attempts refused for want of racks and {one.short} of "
+            f"replicas, {one.taken} acknowledged, {one.unsure} neither"
+        )
+        meant, other = (one.refused, one.taken) if one.arm == OVERLAY else (one.taken, one.refused)
+        if other:
             wrong.append(said)
-        elif not (one.refused if one.arm == OVERLAY else one.taken):
+        elif one.short or meant < ATTEMPTS_MIN:
             missing.append(said)
-        if one.again_s is None:
-            missing.append(f"{one.arm}, {one.topic}: nothing acknowledged after a heal")
-    notes = [f"{arm}: {sum(one.arm == arm for one in found)} outages of topics that are probed" for arm in ARMS]
+        else:
+            notes.append(said)
+        if one.again_s is None or not one.back:
+            missing.append(f"{one.arm}, {one.topic}: nothing acknowledged, or not all in sync, after a heal")
     return Verdict.of("stops", wrong=wrong, missing=missing, notes=notes)
 
 

@@ -24,7 +24,6 @@ PROCESS, OP = "follower", "fetched"
 POLL_S = 0.2
 WRITE_S = 1.0
 REQUEST_S = 20.0
-BATCH = 500
 
 
 def follow(bootstrap: str, topics: Sequence[str], history: History, ended: threading.Event) -> None:
@@ -46,10 +45,11 @@ def follow(bootstrap: str, topics: Sequence[str], history: History, ended: threa
         came: defaultdict[str, list[tuple[str | None, int]]] = defaultdict(list)
         written_ns = time.monotonic_ns()
         while not ended.is_set():
-            for message in consumer.consume(BATCH, timeout=POLL_S):
-                # what is no record tells of a broker that is away, and is tried again
-                if message.error() is None:
-                    came[message.topic()].append((text_of(message.key()), time.monotonic_ns()))
+            # one by one: a call for many comes back when it has them, or when its time is over
+            message = consumer.poll(POLL_S)
+            # what is no record tells of a broker that is away, and is tried again
+            if message is not None and message.error() is None:
+                came[message.topic()].append((text_of(message.key()), time.monotonic_ns()))
             if time.monotonic_ns() - written_ns > WRITE_S * 1e9:
                 history.extend(_events(came))
                 came.clear()

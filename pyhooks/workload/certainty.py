@@ -35,15 +35,11 @@ REFUSALS = frozenset(
 )
 # Never left the process, however often the client would have tried.
 NEVER_SENT = frozenset({"_QUEUE_FULL"})
-# Of the refusals, those that say that the ISR is too small, or in too few racks, to append at all.
-TOO_FEW = frozenset(
-    {
-        f"{ERRORS}.NotEnoughRacksException",
-        f"{ERRORS}.NotEnoughReplicasException",
-        "NOT_ENOUGH_RACKS",
-        "NOT_ENOUGH_REPLICAS",
-    }
-)
+# Of the refusals, those that say that the ISR is in too few racks, or too small, to append at all. Clients that do not
+# know the first are told the second.
+TOO_FEW_RACKS = frozenset({f"{ERRORS}.NotEnoughRacksException", "NOT_ENOUGH_RACKS"})
+TOO_FEW_REPLICAS = frozenset({f"{ERRORS}.NotEnoughReplicasException", "NOT_ENOUGH_REPLICAS"})
+TOO_FEW = TOO_FEW_RACKS | TOO_FEW_REPLICAS
 
 
 @dataclass(frozen=True)
