@@ -74,9 +74,10 @@ def test_leaders_are_awaited() -> None:
 class Elector(Admin):
     """Tells one result of an election after the other: an error of the whole, or one of each partition."""
 
-    def __init__(self, *results: int | Mapping[str, int | None]) -> None:
+    def __init__(self, *results: int | Mapping[str, int | None], one: Any = confluent_kafka.KafkaError) -> None:
         super().__init__({})
         self.results = list(results)
+        self.one = one
 
     def elect_leaders(self, kind: Any) -> Future[Any]:
         assert kind == confluent_kafka.ElectionType.PREFERRED
@@ -85,7 +86,7 @@ class Elector(Admin):
         if isinstance(now, int):
             future.set_exception(failure(now))
         else:
-            told = {name: None if code is None else failure(code) for name, code in now.items()}
+            told = {name: None if code is None else self.one(code) for name, code in now.items()}
             future.set_result({confluent_kafka.TopicPartition(name, 0): error for name, error in told.items()})
         return future
 
@@ -94,9 +95,12 @@ def failure(code: int) -> Any:
     return confluent_kafka.KafkaException(confluent_kafka.KafkaError(code))
 
 
-def test_an_election_is_asked_for_until_it_is_taken() -> None:
+# as it is documented, and as it is
+@pytest.mark.parametrize("one", [failure, confluent_kafka.KafkaError])
+def test_an_election_is_asked_for_until_it_is_taken(one: Any) -> None:
     codes = confluent_kafka.KafkaError
-    asked: Any = Elector(codes._TIMED_OUT, codes.NOT_CONTROLLER, {"t": None, "u": codes.ELECTION_NOT_NEEDED})
+    late, taken = {"t": None, "u": codes.PREFERRED_LEADER_NOT_AVAILABLE}, {"t": None, "u": codes.ELECTION_NOT_NEEDED}
+    asked: Any = Elector(codes._TIMED_OUT, codes.NOT_CONTROLLER, late, taken, one=one)
     topics.elect_preferred(asked)
     assert asked.results == []
 
@@ -104,6 +108,10 @@ def test_an_election_is_asked_for_until_it_is_taken() -> None:
 def test_a_first_replica_that_cannot_lead_is_told() -> None:
     codes = confluent_kafka.KafkaError
     asked: Any = Elector({"t": None, "u": codes.PREFERRED_LEADER_NOT_AVAILABLE})
+    with pytest.raises(RackgateError, match="in vain for: elect preferred leaders") as raised:
+        topics.elect_preferred(asked, 0)
+    assert raised.value.detail.startswith("told last: u-0: ")
+    asked = Elector({"t": None, "u": codes.UNKNOWN_TOPIC_OR_PART})
     with pytest.raises(RackgateError, match=r"elect preferred leaders: u-0: "):
         topics.elect_preferred(asked)
     asked = Elector(codes.CLUSTER_AUTHORIZATION_FAILED)

@@ -246,7 +246,7 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
     wait_for(taken, what=what, timeout_s=READY_S, interval_s=0.2)
 
 
-def elect_preferred(client: AdminClient) -> None:
+def elect_preferred(client: AdminClient, timeout_s: float = READY_S) -> None:
     """Has the first replica of each partition lead; Kafka does so every five minutes by itself.
 
     Raises:
@@ -255,6 +255,7 @@ def elect_preferred(client: AdminClient) -> None:
     from confluent_kafka import ElectionType, KafkaError, KafkaException
 
     what = "elect preferred leaders"
+    late: set[str] = set()
 
     def taken() -> bool:
         # as in alter()
@@ -269,16 +270,24 @@ def elect_preferred(client: AdminClient) -> None:
             if error.args[0].code() in {KafkaError._TIMED_OUT, KafkaError.NOT_CONTROLLER}:
                 return False
             raise RackgateError(f"{what}: the cluster refused: {error.args[0].str()}") from error
-        refused = {
-            f"{where.topic}-{where.partition}: {told.args[0].str()}"
-            for where, told in found.items()
-            if told is not None and told.args[0].code() != KafkaError.ELECTION_NOT_NEEDED
-        }
+        late.clear()
+        refused: set[str] = set()
+        for where, told in found.items():
+            # 2.16.1 documents an exception, and gives the error itself
+            why = told.args[0] if isinstance(told, KafkaException) else told
+            if why is None or why.code() == KafkaError.ELECTION_NOT_NEEDED:
+                continue
+            # it may have been in sync by what another broker told
+            waits = why.code() == KafkaError.PREFERRED_LEADER_NOT_AVAILABLE
+            (late if waits else refused).add(f"{where.topic}-{where.partition}: {why.str()}")
         if refused:
             raise RackgateError(f"{what}: {'; '.join(sorted(refused))}")
-        return True
+        return not late
 
-    wait_for(taken, what=what, timeout_s=READY_S, interval_s=0.2)
+    try:
+        wait_for(taken, what=what, timeout_s=timeout_s, interval_s=0.2)
+    except RackgateError as error:
+        raise RackgateError(str(error), detail=f"told last: {'; '.join(sorted(late)) or 'nothing'}") from error
 
 
 def racks_of(client: AdminClient) -> dict[int, str]:
