@@ -34,7 +34,7 @@ def history(gate: float = 1.0, again: float = 1.0, uneven: float = 0.0) -> list[
             told["driven"] = ["more"]
             made.append(event(now, "test", "block", edge="begin", **told))
             made += [probe(now + at * 200 * MS, REFUSED if arm == "gate" else None) for at in range(1, PROBES_MIN + 1)]
-            # what is driven in a block of refusals has its answer in the next one
+            # what is driven in a block of refusals has its answer before the next one
             made.append(probe(now + 4 * S, None, 3 * S, mode="idempotent"))
             for seq in range(RECORDS):
                 now += 100 * MS
@@ -122,6 +122,10 @@ def told_of_all(events: list[Event], op: str, **other: Any) -> list[Event]:
         ([*history(), probe(7 * S, REFUSED)], "free, round 0: of 11 attempts at gated 1 refused"),
         (without(history(), is_("produce", mode="probe")), "gate, round 0: of 9 attempts at gated"),
         ([one for one in history() if one.data.get("topic") != "more"], "free, round 7: nobody drove more"),
+        (
+            [*history(), probe(8 * S, None, 4 * S, mode="idempotent")],
+            "free, round 0: 1 records of more that were held back before were sent in it",
+        ),
         (told_of_all(history(), "block", probed=[]), "gate, round 0: nobody is measured, probed or driven"),
         (without(history(), is_("kill", step="proved")), "gate, round 0: not within an outage"),
         # however slow it was, nothing was refused

@@ -33,6 +33,8 @@ RESAMPLES = 10_000
 # fewer records, or attempts at what is probed, say nothing of a block, and fewer rounds nothing of an arm
 RECORDS_MIN = 20
 PROBES_MIN = 10
+# what is sent before a block in which all is taken is answered soon after it has begun
+HELD_S = 1.0
 ROUNDS_MIN = 6
 KINDS = ("produce", "fetch")
 
@@ -142,6 +144,9 @@ def _not_as(name: Name, block: Block, sent: Sequence[Event]) -> list[str]:
         mine = [one for one in sent if one.data["topic"] == topic and one.mono_ns >= block.from_ns]
         if not any(int(one.data["sent_ns"]) < block.to_ns for one in mine):
             wrong.append(f"{_words(name)}: nobody drove {topic}")
+        before = [one for one in mine if int(one.data["sent_ns"]) < block.from_ns]
+        if name[0] != GATE and (held := sum(one.mono_ns > block.from_ns + HELD_S * 1e9 for one in before)):
+            wrong.append(f"{_words(name)}: {held} records of {topic} that were held back before were sent in it")
     return wrong
 
 
