@@ -24,7 +24,7 @@ from pyhooks.checker.judging import judge
 from pyhooks.checker.wide import OVERLAY
 from pyhooks.cluster import many, topics
 from pyhooks.cluster.many import Wide
-from pyhooks.history import History
+from pyhooks.history import Event, History
 from pyhooks.wait import wait_for
 from pyhooks.workload.certainty import TOO_FEW_RACKS
 
@@ -93,7 +93,7 @@ class LoadTest(Drill):
                 self.kafka.kill_kafka(node)
         events = list(self.history.events())
         self.figures(partitions=self.partitions, cycles=self.cycles, **wide.figures(events))
-        self._judge("faults", "stops")
+        self._judge(events, "faults", "stops")
 
     @cluster(num_nodes=9)
     def test_others_beside_refusals(self) -> None:
@@ -117,10 +117,10 @@ class LoadTest(Drill):
             many.wait_members(self.kafka.admin, self.wide, None, SETTLED_S)
         events = list(self.history.events())
         self.figures(partitions=self.partitions, rounds=self.rounds, **slowdown.figures(events))
-        self._judge("faults", "slowdown")
+        self._judge(events, "faults", "slowdown")
 
-    def _judge(self, *names: str) -> None:
-        found, _ = judge(list(self.history.events()), names)
+    def _judge(self, events: Sequence[Event], *names: str) -> None:
+        found, _ = judge(events, names)
         self.keep(found)
         must_hold(found)
 

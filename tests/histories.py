@@ -25,6 +25,13 @@ def event(at_ns: int, process: str, op: str, outcome: Outcome = "ok", rack: str 
     return Event.parse(Event(at_ns, at_ns // MS, process, op, outcome, rack, data).line())
 
 
+def probe(at_ns: int, exception: str | None, latency_ns: int = MS, mode: str = "probe", topic: str = "gated") -> Event:
+    """An attempt that was answered at a moment, by an acknowledgement or an exception."""
+    told: dict[str, Any] = {"topic": topic, "key": f"p/{topic}/0/{at_ns}", "mode": mode, "sent_ns": at_ns - latency_ns}
+    told |= {"latency_ms": latency_ns / MS} | ({"exception": exception} if exception else {"offset": 1})
+    return event(at_ns, "producer", "produce", "fail" if exception else "ok", **told)
+
+
 @dataclass
 class Log:
     """What lies on the disk of one replica: keys by offset; None is a transaction's marker."""

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from histories import MS, REFUSED, TOO_FEW, S, changed, event, is_, without
+from histories import MS, REFUSED, TOO_FEW, S, changed, event, is_, probe, without
 
 from pyhooks.checker.slowdown import ARMS, PROBES_MIN, check_slowdown, figures
 from pyhooks.history import Event
@@ -35,7 +35,7 @@ def history(gate: float = 1.0, again: float = 1.0, uneven: float = 0.0) -> list[
             made.append(event(now, "test", "block", edge="begin", **told))
             made += [probe(now + at * 200 * MS, REFUSED if arm == "gate" else None) for at in range(1, PROBES_MIN + 1)]
             # what is driven in a block of refusals has its answer before the next one
-            made.append(probe(now + 4 * S, None, 3 * S, mode="idempotent"))
+            made.append(probe(now + 4 * S, None, 3 * S, mode="idempotent", topic="more"))
             for seq in range(RECORDS):
                 now += 100 * MS
                 made += record(f"{arm}{number}", seq, now, 10 * drift * factor * choice.uniform(0.998, 1.002))
@@ -52,13 +52,6 @@ def history(gate: float = 1.0, again: float = 1.0, uneven: float = 0.0) -> list[
 
 def in_order(events: list[Event]) -> list[Event]:
     return sorted(events, key=lambda one: one.mono_ns)
-
-
-def probe(at_ns: int, exception: str | None, latency_ns: int = MS, mode: str = "probe") -> Event:
-    topic = "gated" if mode == "probe" else "more"
-    told: dict[str, Any] = {"topic": topic, "key": f"p/{topic}/0/{at_ns}", "mode": mode, "sent_ns": at_ns - latency_ns}
-    told |= {"latency_ms": latency_ns / MS} | ({"exception": exception} if exception else {"offset": 1})
-    return event(at_ns, "producer", "produce", "fail" if exception else "ok", **told)
 
 
 def record(run: str, seq: int, at_ns: int, latency_ms: float) -> list[Event]:
@@ -123,7 +116,7 @@ def told_of_all(events: list[Event], op: str, **other: Any) -> list[Event]:
         (without(history(), is_("produce", mode="probe")), "gate, round 0: of 9 attempts at gated"),
         ([one for one in history() if one.data.get("topic") != "more"], "free, round 7: nobody drove more"),
         (
-            [*history(), probe(8 * S, None, 4 * S, mode="idempotent")],
+            [*history(), probe(8 * S, None, 4 * S, mode="idempotent", topic="more")],
             "free, round 0: 1 records of more that were held back before were sent in it",
         ),
         (told_of_all(history(), "block", probed=[]), "gate, round 0: nobody is measured, probed or driven"),

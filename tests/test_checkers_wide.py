@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from histories import MS, REFUSED, TIMEOUT, TOO_FEW, S, changed, event, is_, without
+from histories import REFUSED, TIMEOUT, TOO_FEW, S, changed, event, is_, probe, without
 
 from pyhooks.checker.wide import check_stops, figures
 from pyhooks.cluster import many
@@ -46,12 +46,6 @@ def history() -> list[Event]:
 
 def usage(at_ns: int, edge: str, told: dict[str, Any], ticks: int) -> Event:
     return event(at_ns, "test", "stage", edge=edge, hz=100, stage="outage", ticks={"broker-1": [7, ticks]}, **told)
-
-
-def probe(at_ns: int, exception: str | None) -> Event:
-    told: dict[str, Any] = {"topic": "gated", "key": f"p/gated/0/{at_ns}", "mode": "probe", "sent_ns": at_ns - MS}
-    told |= {"latency_ms": 1.0} | ({"exception": exception} if exception else {"offset": 1})
-    return event(at_ns, "producer", "produce", "fail" if exception else "ok", **told)
 
 
 def named(second: int) -> str:

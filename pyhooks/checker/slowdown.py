@@ -11,6 +11,7 @@ Beside that ``produce`` events and those of ``pyhooks.workload.arrivals`` are re
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -97,7 +98,10 @@ def latencies(events: Sequence[Event], found: Mapping[Name, Block]) -> tuple[dic
     Produce: from the moment at which a client got a record to its acknowledgement; fetch: to its arrival at the
     consumer. A record belongs to the block in which it was sent.
     """
-    sent = [one for one in events if one.op == "produce" and one.data.get("sent_ns") is not None]
+    sent: defaultdict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        if event.op == "produce" and event.data.get("sent_ns") is not None:
+            sent[str(event.data["topic"])].append(event)
     came: dict[str, float] = {}
     for event in events:
         if event.op == "fetched":
@@ -107,7 +111,7 @@ def latencies(events: Sequence[Event], found: Mapping[Name, Block]) -> tuple[dic
     missing: list[str] = []
     for name, block in found.items():
         missing += _not_as(name, block, sent)
-        others = [one for one in sent if block.holds(one) and one.data["topic"] in block.topics]
+        others = [one for topic in block.topics for one in sent[topic] if block.holds(one)]
         taken = [one for one in others if one.outcome == "ok"]
         there = [one for one in taken if str(one.data["key"]) in came]
         if len(there) < max(len(others), RECORDS_MIN):
@@ -123,7 +127,7 @@ def latencies(events: Sequence[Event], found: Mapping[Name, Block]) -> tuple[dic
     return values, missing
 
 
-def _not_as(name: Name, block: Block, sent: Sequence[Event]) -> list[str]:
+def _not_as(name: Name, block: Block, sent: Mapping[str, Sequence[Event]]) -> list[str]:
     """Topics that were not refused, or not taken, throughout a block, as its arm wants it, or that nobody drove.
 
     Of attempts at what is probed those count that were sent and answered in it.
@@ -131,7 +135,7 @@ def _not_as(name: Name, block: Block, sent: Sequence[Event]) -> list[str]:
     wrong: list[str] = []
     for topic in sorted(block.probed):
         # what was answered after it may have met the next one's requirement
-        mine = [one for one in sent if one.data["topic"] == topic and block.holds(one) and one.mono_ns <= block.to_ns]
+        mine = [one for one in sent[topic] if block.holds(one) and one.mono_ns <= block.to_ns]
         probes = [one for one in mine if one.data.get("mode") == "probe"]
         refused = sum(one.data.get("exception") in TOO_FEW_RACKS for one in probes)
         taken = sum(one.outcome == "ok" for one in probes)
@@ -141,7 +145,7 @@ def _not_as(name: Name, block: Block, sent: Sequence[Event]) -> list[str]:
                 f"acknowledged, and all of at least {PROBES_MIN} are needed"
             )
     for topic in sorted(block.driven):
-        mine = [one for one in sent if one.data["topic"] == topic and one.mono_ns >= block.from_ns]
+        mine = [one for one in sent[topic] if one.mono_ns >= block.from_ns]
         if not any(int(one.data["sent_ns"]) < block.to_ns for one in mine):
             wrong.append(f"{_words(name)}: nobody drove {topic}")
         before = [one for one in mine if int(one.data["sent_ns"]) < block.from_ns]

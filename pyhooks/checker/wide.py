@@ -93,8 +93,8 @@ def outages(events: Sequence[Event]) -> tuple[list[Outage], list[str]]:
             counts = [
                 sum(_for(TOO_FEW_RACKS, one) for one in inside),
                 sum(_for(TOO_FEW_REPLICAS, one) for one in inside),
+                sum(one.outcome == "ok" for one in inside),
             ]
-            counts.append(sum(one.outcome == "ok" for one in inside))
             found.append(
                 Outage(
                     arm=str(lost[0].data["arm"]),

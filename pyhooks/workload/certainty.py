@@ -12,34 +12,24 @@ from dataclasses import dataclass
 from pyhooks.history import Outcome
 
 ERRORS = "org.apache.kafka.common.errors"
-# Answers that exclude that the record was appended. NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION and
-# KAFKA_STORAGE_ERROR are not among them: a leader that steps down, or whose disk fails, gives them to appended records.
-REFUSALS = frozenset(
-    {
-        *(
-            f"{ERRORS}.{name}"
-            for name in (
-                "NotEnoughRacksException",
-                "NotEnoughReplicasException",
-                "InvalidTopicException",
-                "RecordTooLargeException",
-                "TopicAuthorizationException",
-            )
-        ),
-        "NOT_ENOUGH_RACKS",
-        "NOT_ENOUGH_REPLICAS",
-        "MSG_SIZE_TOO_LARGE",
-        "TOPIC_AUTHORIZATION_FAILED",
-        "TOPIC_EXCEPTION",
-    }
-)
-# Never left the process, however often the client would have tried.
-NEVER_SENT = frozenset({"_QUEUE_FULL"})
-# Of the refusals, those that say that the ISR is in too few racks, or too small, to append at all. Clients that do not
+# Refusals that say that the ISR is in too few racks, or too small, to append at all. Clients that do not
 # know the first are told the second.
 TOO_FEW_RACKS = frozenset({f"{ERRORS}.NotEnoughRacksException", "NOT_ENOUGH_RACKS"})
 TOO_FEW_REPLICAS = frozenset({f"{ERRORS}.NotEnoughReplicasException", "NOT_ENOUGH_REPLICAS"})
 TOO_FEW = TOO_FEW_RACKS | TOO_FEW_REPLICAS
+# Answers that exclude that the record was appended. NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION and
+# KAFKA_STORAGE_ERROR are not among them: a leader that steps down, or whose disk fails, gives them to appended records.
+REFUSALS = TOO_FEW | {
+    *(
+        f"{ERRORS}.{name}"
+        for name in ("InvalidTopicException", "RecordTooLargeException", "TopicAuthorizationException")
+    ),
+    "MSG_SIZE_TOO_LARGE",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "TOPIC_EXCEPTION",
+}
+# Never left the process, however often the client would have tried.
+NEVER_SENT = frozenset({"_QUEUE_FULL"})
 
 
 @dataclass(frozen=True)
