@@ -28,12 +28,13 @@ def test_the_status_is_that_of_the_work(capsys: pytest.CaptureFixture[str]) -> N
 
 
 class Consumer:
-    """Gives two records of topic ``t`` and an error in between, then sets ``ended``."""
+    """Gives two records of topic ``t``, an error and a wait that brought nothing in between, then sets ``ended``."""
 
     def __init__(self, ended: threading.Event) -> None:
         self.ended = ended
         self.closed = False
         self.assigned: list[tuple[str, int]] = []
+        self.to_come: list[tuple[bytes, str | None] | None] = [(b"k1", None), (b"", "broker down"), None, (b"k2", None)]
 
     def list_topics(self, timeout: float) -> Any:
         assert timeout == arrivals.REQUEST_S
@@ -42,11 +43,15 @@ class Consumer:
     def assign(self, places: list[Any]) -> None:
         self.assigned = [(place.topic, place.partition) for place in places]
 
-    def consume(self, _most: int, timeout: float) -> list[Any]:
+    def poll(self, timeout: float) -> Any:
         assert timeout == arrivals.POLL_S
-        self.ended.set()
-        said = [(b"k1", None), (None, "broker down"), (b"k2", None)]
-        return [SimpleNamespace(error=lambda e=error: e, topic=lambda: "t", key=lambda k=key: k) for key, error in said]
+        found = self.to_come.pop(0)
+        if not self.to_come:
+            self.ended.set()
+        if found is None:
+            return None
+        key, error = found
+        return SimpleNamespace(error=lambda: error, topic=lambda: "t", key=lambda: key)
 
     def close(self) -> None:
         self.closed = True
