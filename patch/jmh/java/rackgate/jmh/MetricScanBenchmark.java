@@ -2,6 +2,7 @@ package rackgate.jmh;
 
 import java.io.File;
 import java.util.Properties;
+import java.util.Random;
 import java.util.concurrent.TimeUnit;
 
 import com.yammer.metrics.core.Gauge;
@@ -51,6 +52,8 @@ public class MetricScanBenchmark {
 
     private static final int PARTITIONS = 10_000;
     private static final int REPLICAS = 3;
+    // bytes
+    private static final int LINE = 64;
 
     @Param({"1", "2"})
     public int racks;
@@ -62,13 +65,19 @@ public class MetricScanBenchmark {
     private QuotaFactory.QuotaManagers quotas;
     private ReplicaManager manager;
     private Gauge<?> read;
+    // held, since a collection would close them
+    private final byte[][] gaps = new byte[PARTITIONS][];
 
     @Setup
     public void setUp() {
         MetadataCache cache = Stage.cache(REPLICAS);
         LogConfig config = Stage.config(racks);
         manager = manager(cache);
+        Random random = new Random();
         for (int i = 0; i < PARTITIONS; i++) {
+            // Partitions that are all of one size lie the same way in the lines of the cache, and how one size happens to
+            // fit differs from that of another one by more than what is asked here.
+            gaps[i] = new byte[random.nextInt(LINE)];
             // A log of its own for each, as there is on a broker: what is far apart in memory counts.
             manager.addOnlinePartition(new TopicPartition(Stage.TOPIC, i),
                 Stage.leader(i, REPLICAS, Stage.stubLog(config, 100L), cache));
