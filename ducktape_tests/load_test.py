@@ -65,6 +65,8 @@ class LoadTest(Drill):
         super().__init__(test_context)
         given = test_context.globals
         self.partitions = int(given.get("partitions", 10_000))
+        # of a topic
+        self.width = max(1, self.partitions // WIDE)
         self.waiting: list[str] = []
         self.cycles, self.rounds = int(given.get("cycles", 3)), int(given.get("rounds", 24))
 
@@ -86,7 +88,7 @@ class LoadTest(Drill):
         for arm in self.rng.sample(wide.ARMS, len(wide.ARMS)):
             self._begin(arm)
             self.waiting = self.gated[-DRIVEN:]
-            with self._loaded(BUSY_PER_S, BUSY_PER_S) as (others, _):
+            with self._loaded(BUSY_PER_S, BUSY_PER_S) as (others, *_):
                 for cycle in range(self.cycles):
                     self._cycle(arm, cycle, others)
             for node in self.kafka.topology.nodes:
@@ -106,7 +108,7 @@ class LoadTest(Drill):
         """
         self._begin(OVERLAY)
         self.waiting = self.gated[PROBED:]
-        with self._loaded(EASY_PER_S, TRIED_PER_S) as (others, probes):
+        with self._loaded(EASY_PER_S, TRIED_PER_S) as (others, probes, _):
             self.producers = [others, probes]
             with self.fault("kill", rack=LOST):
                 many.wait_members(self.kafka.admin, self.wide, REMAIN, SETTLED_S)
@@ -134,8 +136,7 @@ class LoadTest(Drill):
         self.kafka.forget_admin()
         self.kafka.start()
         minima = {topics.MIN_INSYNC_REPLICAS: "2"} | ({topics.MIN_INSYNC_RACKS: "2"} if arm == OVERLAY else {})
-        width = max(1, self.partitions // WIDE)
-        gated = [Wide(f"gated-{at}", many.rotating(width, GATED), minima) for at in range(WIDE)]
+        gated = [Wide(f"gated-{at}", many.rotating(self.width, GATED), minima) for at in range(WIDE)]
         others = [Wide(f"other-{at}", many.rotating(OTHER_PARTITIONS, OTHERS), minima) for at in range(NARROW)]
         self.wide = [*gated, *others]
         self.others = [one.name for one in others]
@@ -144,7 +145,7 @@ class LoadTest(Drill):
         self.kafka.wait_logs(self.wide, SETTLED_S)
 
     @contextmanager
-    def _loaded(self, others_per_s: float, driven_per_s: float) -> Iterator[tuple[Program, Program]]:
+    def _loaded(self, others_per_s: float, driven_per_s: float) -> Iterator[tuple[Program, Program, Program]]:
         """Produces to others, probes some of the gated topics and drives some more, patiently.
 
         Args:
@@ -152,7 +153,8 @@ class LoadTest(Drill):
             driven_per_s: the same of those that are driven.
 
         Yields:
-            The producer of the others, and the one that probes.
+            The producer of the others, the one that probes and the one that drives, when the latter has something
+            acknowledged in each of its partitions.
         """
         bootstrap = self.kafka.topology.bootstrap
         loads = [
@@ -168,8 +170,27 @@ class LoadTest(Drill):
         ):
             self.producers = [others, probes, driven]
             self.go_on(timeout_s=START_S)
-            yield others, probes
+            self._warm(driven, driven_per_s)
+            yield others, probes, driven
             self.producers = []
+
+    def _warm(self, driven: Program, per_s: float) -> None:
+        """Waits until each driven partition has acknowledged something.
+
+        Of a producer that a partition does not know, it takes whatever batch comes first: if that is not the first of
+        those that were refused, this one fails for as long as it is retried, and the test waits for it.
+        """
+        acked: set[tuple[str, int]] = set()
+
+        def so() -> bool:
+            for event in driven.fetch():
+                if event.op == "produce" and event.outcome == "ok":
+                    acked.add((str(event.data["topic"]), int(event.data["partition"])))
+            return len(acked) == self.width * len(self.waiting)
+
+        # it goes through the partitions in turn
+        timeout_s = START_S + 2 * self.width / per_s
+        wait_for(so, what="a record in each driven partition", timeout_s=timeout_s, interval_s=0.5)
 
     @property
     def probed(self) -> list[str]:
