@@ -53,12 +53,15 @@ PATIENT_MS = 120_000
 SILENT = ("pause", "cut")
 # needs the wires of a lab
 SLOW = "slow"
-# A client that learns of another leader within the time that a change is granted, whatever does not answer it.
+# A client that learns of another leader within the time that a change is granted, whatever does not answer it. It asks
+# nobody while it connects, so it must not connect to a silent leader again before it may ask (kip/found.md).
 NIMBLE = (
     *("--timeout-ms", "3000"),
     *("--config", "metadata.max.age.ms=500"),
     *("--config", "socket.connection.setup.timeout.ms=1000"),
     *("--config", "socket.connection.setup.timeout.max.ms=1000"),
+    *("--config", "reconnect.backoff.ms=500"),
+    *("--config", "retry.backoff.max.ms=100"),
 )
 
 
