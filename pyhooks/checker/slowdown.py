@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -34,6 +35,8 @@ RESAMPLES = 10_000
 # fewer records, or attempts at what is probed, say nothing of a block, and fewer rounds nothing of an arm
 RECORDS_MIN = 20
 PROBES_MIN = 10
+# without an answer of what is probed nobody knows whether it is still as it was
+SILENT_S = 2.0
 # what is sent before a block in which all is taken is answered soon after it has begun
 HELD_S = 1.0
 ROUNDS_MIN = 6
@@ -144,6 +147,10 @@ def _not_as(name: Name, block: Block, sent: Mapping[str, Sequence[Event]]) -> li
                 f"{_words(name)}: of {len(probes)} attempts at {topic} {refused} refused for want of racks, {taken} "
                 f"acknowledged, and all of at least {PROBES_MIN} are needed"
             )
+        told_ns = [block.from_ns, *sorted(one.mono_ns for one in probes), block.to_ns]
+        silent_s = max(later - earlier for earlier, later in pairwise(told_ns)) / 1e9
+        if silent_s > SILENT_S:
+            wrong.append(f"{_words(name)}: {silent_s:.1f} s without an answer of {topic}")
     for topic in sorted(block.driven):
         mine = [one for one in sent[topic] if one.mono_ns >= block.from_ns]
         if not any(int(one.data["sent_ns"]) < block.to_ns for one in mine):
