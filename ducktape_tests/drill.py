@@ -53,8 +53,9 @@ PATIENT_MS = 120_000
 SILENT = ("pause", "cut")
 # needs the wires of a lab
 SLOW = "slow"
-# A client that learns of another leader within the time that a change is granted, whatever does not answer it. It asks
-# nobody while it connects, so it must not connect to a silent leader again before it may ask (kip/found.md).
+# A client that learns of another leader within the time that a change is granted, whatever does not answer it. While it
+# connects and has no other connection it asks nobody, so it must not connect to a silent leader again before it may ask
+# (kip/found.md).
 NIMBLE = (
     *("--timeout-ms", "3000"),
     *("--config", "metadata.max.age.ms=500"),

@@ -88,7 +88,7 @@ class LoadTest(Drill):
         for arm in self.rng.sample(wide.ARMS, len(wide.ARMS)):
             self._begin(arm)
             self.waiting = self.gated[-DRIVEN:]
-            with self._loaded(BUSY_PER_S, BUSY_PER_S) as (others, *_):
+            with self._loaded(BUSY_PER_S, BUSY_PER_S) as (others, _):
                 for cycle in range(self.cycles):
                     self._cycle(arm, cycle, others)
             for node in self.kafka.topology.nodes:
@@ -108,7 +108,7 @@ class LoadTest(Drill):
         """
         self._begin(OVERLAY)
         self.waiting = self.gated[PROBED:]
-        with self._loaded(EASY_PER_S, TRIED_PER_S) as (others, probes, _):
+        with self._loaded(EASY_PER_S, TRIED_PER_S) as (others, probes):
             self.producers = [others, probes]
             with self.fault("kill", rack=LOST):
                 many.wait_members(self.kafka.admin, self.wide, REMAIN, SETTLED_S)
@@ -145,7 +145,7 @@ class LoadTest(Drill):
         self.kafka.wait_logs(self.wide, SETTLED_S)
 
     @contextmanager
-    def _loaded(self, others_per_s: float, driven_per_s: float) -> Iterator[tuple[Program, Program, Program]]:
+    def _loaded(self, others_per_s: float, driven_per_s: float) -> Iterator[tuple[Program, Program]]:
         """Produces to others, probes some of the gated topics and drives some more, patiently.
 
         Args:
@@ -153,8 +153,7 @@ class LoadTest(Drill):
             driven_per_s: the same of those that are driven.
 
         Yields:
-            The producer of the others, the one that probes and the one that drives, when the latter has something
-            acknowledged in each of its partitions.
+            The producer of the others, and the one that probes, when each driven partition has acknowledged something.
         """
         bootstrap = self.kafka.topology.bootstrap
         loads = [
@@ -171,7 +170,7 @@ class LoadTest(Drill):
             self.producers = [others, probes, driven]
             self.go_on(timeout_s=START_S)
             self._warm(driven, driven_per_s)
-            yield others, probes, driven
+            yield others, probes
             self.producers = []
 
     def _warm(self, driven: Program, per_s: float) -> None:
@@ -188,7 +187,7 @@ class LoadTest(Drill):
                     acked.add((str(event.data["topic"]), int(event.data["partition"])))
             return len(acked) == self.width * len(self.waiting)
 
-        # it goes through the partitions in turn
+        # it goes through the partitions in turn; what is read before this is not told again, so it has to do so twice
         timeout_s = START_S + 2 * self.width / per_s
         wait_for(so, what="a record in each driven partition", timeout_s=timeout_s, interval_s=0.5)
 

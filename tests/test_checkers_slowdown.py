@@ -91,10 +91,11 @@ def lifted(events: list[Event]) -> list[Event]:
     ]
 
 
-def hurried(events: list[Event]) -> list[Event]:
-    """The same, and the attempts of the first block are all made within its first half second."""
+def hurried(events: list[Event], *from_ms: int) -> list[Event]:
+    """The same, and the attempts of the first block are made within the half seconds that begin then."""
     rest = [one for one in events if one.mono_ns > 4 * S or one.data.get("mode") != "probe"]
-    return [*rest, *(probe(S + at * 50 * MS, REFUSED) for at in range(1, PROBES_MIN + 1))]
+    sent_ns = [S + begin * MS + at * 50 * MS for begin in from_ms for at in range(1, PROBES_MIN + 1)]
+    return [*rest, *(probe(at_ns, REFUSED) for at_ns in sent_ns)]
 
 
 def told_of_all(events: list[Event], op: str, **other: Any) -> list[Event]:
@@ -120,7 +121,9 @@ def told_of_all(events: list[Event], op: str, **other: Any) -> list[Event]:
         ),
         ([*history(), probe(7 * S, REFUSED)], "free, round 0: of 11 attempts at gated 1 refused"),
         (without(history(), is_("produce", mode="probe")), "gate, round 0: of 9 attempts at gated"),
-        (hurried(history()), "gate, round 0: 2.5 s without an answer of gated"),
+        (hurried(history(), 0), "gate, round 0: 2.5 s without an answer of gated"),
+        (hurried(history(), 2500), "gate, round 0: 2.5 s without an answer of gated"),
+        (hurried(history(), 0, 2500), "gate, round 0: 2.0 s without an answer of gated"),
         ([one for one in history() if one.data.get("topic") != "more"], "free, round 7: nobody drove more"),
         (
             [*history(), probe(8 * S, None, 4 * S, mode="idempotent", topic="more")],

@@ -131,7 +131,7 @@ def latencies(events: Sequence[Event], found: Mapping[Name, Block]) -> tuple[dic
 
 
 def _not_as(name: Name, block: Block, sent: Mapping[str, Sequence[Event]]) -> list[str]:
-    """Topics that were not refused, or not taken, throughout a block, as its arm wants it, or that nobody drove.
+    """Topics that were not refused, or not taken, throughout a block, as its arm wants it, were silent, or undriven.
 
     Of attempts at what is probed those count that were sent and answered in it.
     """
@@ -188,7 +188,7 @@ def check_slowdown(events: Sequence[Event], *, seed: int = 1) -> Verdict:
     In the median. Wrong if all of the interval is above that. Unknown if the interval reaches across, or if two arms
     that do not differ may differ by as much; and, whatever the ratio is, if what should be refused or taken was not
     throughout, or if blocks are missing, too short, not in an outage, or have records of the other topics that were
-    not acknowledged or not fetched.
+    not acknowledged or not fetched, or if nobody was told for two seconds whether records are refused.
 
     Args:
         events: a whole history.
