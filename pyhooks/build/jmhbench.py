@@ -28,8 +28,12 @@ from pyhooks.process import DIES_WITH_PARENT, run
 SOURCES = maven.JMH / "java"
 # Serial: its work is on threads of its own and not in the one whose time is taken. Compiled in the foreground and by
 # C2 alone, with counters that do not decay: else what is inlined, and with it what is allocated, depends on how busy
-# the machine is, on either side, and on how long a JVM waits for its turn.
-STEADY = "-Xms1g -Xmx1g -XX:+UseSerialGC -Xbatch -XX:-TieredCompilation -XX:-UseCounterDecay"
+# the machine is, on either side, and on how long a JVM waits for its turn. What a benchmark sets up fits into the young
+# generation: a collection while it does so would leave objects in another order on one side than on the other.
+STEADY = (
+    "-Xms2g -Xmx2g -Xmn1600m -XX:MetaspaceSize=256m "
+    "-XX:+UseSerialGC -Xbatch -XX:-TieredCompilation -XX:-UseCounterDecay"
+)
 # What disturbs an iteration makes it slower, as a rule; it is enough that a tenth of them was left alone. Of the
 # quantiles this one differed least from fork to fork on a busy machine.
 QUANTILE = 0.1

@@ -1,6 +1,8 @@
 package rackgate.jmh;
 
 import java.io.File;
+import java.lang.management.GarbageCollectorMXBean;
+import java.lang.management.ManagementFactory;
 import java.util.Properties;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
@@ -73,7 +75,7 @@ public class MetricScanBenchmark {
         MetadataCache cache = Stage.cache(REPLICAS);
         LogConfig config = Stage.config(racks);
         manager = manager(cache);
-        Random random = new Random();
+        Random random = new Random(1);
         for (int i = 0; i < PARTITIONS; i++) {
             // Partitions that are all of one size lie the same way in the lines of the cache, and how one size happens to
             // fit differs from that of another one by more than what is asked here.
@@ -86,9 +88,18 @@ public class MetricScanBenchmark {
         Object value = find("LeaderCount").value();
         if (!value.equals(PARTITIONS))
             throw new IllegalStateException("leads " + value + " partitions");
+        // One that collects by what is reachable would have put the gaps together, and not between the partitions.
+        if (collections() != 0)
+            throw new IllegalStateException("the young generation is too small for " + PARTITIONS + " partitions");
         // The next collection would put the partitions elsewhere, in one fork before a measurement, in another one
-        // within it; and where they lie is most of what a scan takes.
+        // within it; and where they lie is most of what a scan takes. This one keeps their order.
         System.gc();
+    }
+
+    private static long collections() {
+        return ManagementFactory.getGarbageCollectorMXBeans().stream()
+            .mapToLong(GarbageCollectorMXBean::getCollectionCount)
+            .sum();
     }
 
     private static Gauge<?> find(String name) {
