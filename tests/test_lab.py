@@ -401,8 +401,9 @@ registry.Active("melt", "rack", "b", {}, time.monotonic_ns(), 1, {}, "", "in for
 
 def test_two_racks_are_slow_at_a_time_and_two_cuts_that_share_a_way_are_refused(person: Person) -> None:
     up(person)
-    person.does("rack", "slow", "a", "--rtt-ms", "40")
-    person.does("rack", "slow", "b", "--rtt-ms", "20", "--jitter-ms", "8", "--loss-percent", "5")
+    person.does("rack", "slow", "a", "--rtt-ms", "80")
+    # on a busy machine what goes through the wire of a varies by more than a small jitter
+    person.does("rack", "slow", "b", "--rtt-ms", "60", "--jitter-ms", "30", "--loss-percent", "5")
     refused = person.tries("rack", "cut", "c")
     assert refused.returncode == 2
     assert "in force, and with both of them one could not be proved" in refused.stderr

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import ceil, sqrt
 from threading import Lock
 
-from pyhooks.cluster.echo import Rtt
+from pyhooks.cluster.echo import MANY, Rtt
 from pyhooks.cluster.topology import Quality
 from pyhooks.errors import RackgateError
 
@@ -19,7 +19,8 @@ PINGS = 5
 SIGMAS = 3.9
 # Quartiles of what varies evenly in one direction are as far apart as the jitter; of a sum of two directions, each with
 # half of it, 2 - sqrt(2) = 0.58 of that. By 60 echoes it is measured with a deviation of 13 %: 0.45 of it are 4.2
-# deviations less.
+# deviations less. A way keeps the order of its packets: one that comes before the last one has arrived waits for it, so
+# echoes that follow each other within the jitter vary by less.
 SPREAD, JITTER_PINGS = 0.26, 60
 LOOKS = 3
 # What is asked has to stand out from what the link does already. Medians of 60 echoes are off by half of the jitter at
@@ -27,6 +28,9 @@ LOOKS = 3
 # above it.
 RTT_ABOVE_JITTER, JITTER_ABOVE_JITTER = 2.5, 6.0
 MOST_ECHOES = 10_000
+
+# sends so many echo requests, so many milliseconds apart or more
+Measure = Callable[[int, float], Rtt]
 
 
 def echo_loss(percent: float) -> float:
@@ -95,27 +99,36 @@ def check(what: str, way: str, base: Quality, added: Quality) -> None:
 class _Looks:
     """Measurements that several questions share; made once, by whoever comes first."""
 
-    def __init__(self, measure: Callable[[int], Rtt], count: int, slow_ms: float, spread_ms: float) -> None:
+    def __init__(self, measure: Measure, count: int, slow_ms: float, spread_ms: float, apart_ms: float) -> None:
         self._measure, self._count, self._lock = measure, count, Lock()
-        self._slow_ms, self._spread_ms = slow_ms, spread_ms
+        self._slow_ms, self._spread_ms, self._apart_ms = slow_ms, spread_ms, apart_ms
         self._found: list[Rtt] = []
+        # those whose echoes are far enough apart to vary by themselves
+        self._apart: list[Rtt] = []
+
+    def _look(self, count: int, *, apart: bool) -> None:
+        found = self._measure(count, self._apart_ms if apart else 0.0)
+        self._found.append(found)
+        if apart:
+            self._apart.append(found)
 
     def _made(self) -> list[Rtt]:
         with self._lock:
             if not self._found:
-                self._found.append(self._measure(self._count))
+                # a loss wants many, which would take long
+                self._look(self._count, apart=self._count <= MANY or not self._apart_ms)
                 again = min(self._count, ceil(JITTER_PINGS * self._found[0].sent / max(1, self._found[0].received)))
                 while len(self._found) < LOOKS and (
                     self._p50_ms() >= self._slow_ms or self._least_spread_ms() >= self._spread_ms
                 ):
-                    self._found.append(self._measure(again))
+                    self._look(again, apart=True)
             return self._found
 
     def _p50_ms(self) -> float:
         return min(one.p50_ms for one in self._found)
 
     def _least_spread_ms(self) -> float:
-        return min(one.spread_ms for one in self._found)
+        return min((one.spread_ms for one in self._apart), default=float("inf"))
 
     def slow(self) -> bool:
         """Whether the way is slow in every look."""
@@ -132,18 +145,19 @@ class _Looks:
         return self._made()[0].lost
 
 
-def questions(way: str, base: Quality, added: Quality, measure: Callable[[int], Rtt]) -> dict[str, Callable[[], bool]]:
+def questions(way: str, base: Quality, added: Quality, measure: Measure) -> dict[str, Callable[[], bool]]:
     """Is a way as slow as asked, does it vary, and does it lose?
 
     Args:
         way: its name.
         base: what it does without the fault.
         added: what the fault adds.
-        measure: sends so many echo requests over it.
+        measure: sends so many echo requests over it, so far apart, in milliseconds.
     """
     slow_ms = base.rtt_ms + BELIEVED * (added.rtt_ms - added.jitter_ms)
     spread_ms = SPREAD * (base.jitter_ms + added.jitter_ms)
-    looks = _Looks(measure, _echoes(base, added), slow_ms, spread_ms if added.jitter_ms else float("inf"))
+    spread_ms, apart_ms = (spread_ms, base.jitter_ms + added.jitter_ms) if added.jitter_ms else (float("inf"), 0.0)
+    looks = _Looks(measure, _echoes(base, added), slow_ms, spread_ms, apart_ms)
     found: dict[str, Callable[[], bool]] = {f"{way} takes {slow_ms:g} ms": looks.slow}
     if added.jitter_ms:
         found[f"{way} varies by {spread_ms:.2g} ms"] = looks.varies
