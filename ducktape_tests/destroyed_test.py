@@ -109,7 +109,8 @@ class DestroyedTest(_Destroyed):
             for one in drawn:
                 self.logger.info("seed %d of a round: %s; again: --set round_seeds=[%d]", one.seed, one.text, one.seed)
                 plain = Load(one.topic, rate_per_s=RATE_PER_S, more=NIMBLE)
-                with self.loaded([plain, Load(one.topic, "idempotent", rate_per_s=RATE_PER_S)]):
+                idempotent = Load(one.topic, "idempotent", rate_per_s=RATE_PER_S, more=NIMBLE)
+                with self.loaded([plain, idempotent]):
                     self.history.note("test", "round", "info", seed=one.seed, text=one.text)
                     self._round(one)
         self.drain()
