@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 from pyhooks.build import cli, jmh, jmhplan
 from pyhooks.build.distribution import MANIFEST, Distribution
 from pyhooks.build.jmhstats import LIMITS, Comparison, Fork, Interval, compare, difference, judge, worst
-from pyhooks.build.pace import Heat, Heats, Pace, Rule
+from pyhooks.build.pace import Heat, Heats, Pace, Pacer, Rule
 from pyhooks.errors import RackgateError
 
 
@@ -156,6 +156,42 @@ def test_more_keeps_all_tries_but_not_those_of_another_build(tmp_path: Path) -> 
         jmh._kept(path, "another")
 
 
+def test_more_makes_what_is_missing_alone() -> None:
+    cells, _ = jmhplan.plan("high watermark, ISR of")
+    groups = [tuple(cell.name for cell in members) for members in jmhplan.in_turn(cells, 1)]
+    # a run that ended in its third round, and one that was asked for a part of the first group
+    heats = Heats(Rule(), [heat(number, one, lambda _: 60.0) for number in (1, 2) for one in groups])
+    heats.tries += [heat(3, groups[0], lambda _: 60.0), heat(4, groups[1][:2], lambda _: 60.0)]
+    ran: list[tuple[int, tuple[str, ...]]] = []
+
+    def forked(names: Sequence[str], number: int) -> Sequence[Fork]:
+        ran.append((number, tuple(names)))
+        return heat(number, tuple(names), lambda _: 60.0).forks
+
+    pacer = Pacer(heats, measure=lambda: Pace(0.15, 0.15, 0.3), forks=forked, keep=lambda _: None)
+    effort = replace(jmhplan.QUICK, forks=4)
+    said = jmh._beforehand(cells, heats, effort)
+    assert said.startswith(
+        f"8 heats kept, 0 to make again; 4 rounds of {len(cells)} forks, of which 5 heats are missing"
+    )
+    words = list(jmh._rounds(pacer, heats, cells, effort))
+    assert [one[:11] for one in words] == ["round 1/2: ", "round 2/2: "]
+    # each round in its own order, whenever it is made
+    orders = {number: [tuple(cell.name for cell in one) for one in jmhplan.in_turn(cells, number)] for number in (3, 4)}
+    assert ran == [(3, one) for one in orders[3][1:]] + [(4, one) for one in orders[4]]
+    assert next(iter(jmh._rounds(pacer, heats, cells, effort))).startswith("4 rounds are there already")
+    assert len(ran) == 5
+
+
+def test_a_heat_of_more_cells_that_never_ran_is_no_round_of_fewer() -> None:
+    cells, _ = jmhplan.plan("high watermark, ISR of 7")
+    part, _ = jmhplan.plan("high watermark, ISR of 7, R=1")
+    began = replace(heat(1, tuple(cell.name for cell in cells), lambda _: 60.0), forks=())
+    effort = replace(jmhplan.QUICK, forks=1)
+    assert [*jmh._missing(Heats(Rule(), [began]), part, effort)] == [1]
+    assert jmh._missing(Heats(Rule(), [began]), cells, effort) == {}, "it is made again"
+
+
 def test_forks_of_another_rule_are_not_counted_together(tmp_path: Path) -> None:
     distribution = manifested(tmp_path)
     key = jmh._key(distribution, jmhplan.QUICK, Rule())
@@ -231,8 +267,9 @@ def test_the_first_estimate_is_of_all_rounds() -> None:
     cells, _ = jmhplan.plan()
     effort = jmhplan.Effort(forks=10, warm_s=4, iterations=10, iteration_s=0.3)
     minutes = 10 * (len(cells) * 7 + 9 * jmh._START_S) / 60
-    assert f"10 rounds of {len(cells)} forks in 9 heats, about {math.ceil(minutes)} min" in jmh._beforehand(
-        cells, Heats(Rule()), effort
+    said = jmh._beforehand(cells, Heats(Rule()), effort)
+    assert said.startswith(
+        f"10 rounds of {len(cells)} forks, of which 90 heats are missing, about {math.ceil(minutes)} "
     )
     kept = Heats(Rule(), [heat(1, ("a", "b"), lambda _: 60.0), heat(2, ("a", "b"), lambda _: 60.0, 0.6)])
     assert jmh._beforehand(cells, kept, effort).startswith("2 heats kept, 1 to make again; 10 rounds")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import subprocess
+import signal
 import tempfile
 import time
 from collections.abc import Sequence
@@ -124,15 +125,38 @@ def test_an_interrupt_ends_them_all(bench: Bench, monkeypatch: pytest.MonkeyPatc
 def test_what_a_killed_run_left_in_memory_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jmhbench, "_SHM", tmp_path)
     monkeypatch.setattr(Workspace, "test_work", lambda _: Path(tempfile.mkdtemp(dir=tmp_path)))
-    ended = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
-    left, other = tmp_path / f"rackgate-jmh-{ended}-x", tmp_path / f"rackgate-jmh-{os.getppid()}-x"
+    left, other = tmp_path / "rackgate-jmh-left", tmp_path / "rackgate-jmh-other"
     left.mkdir()
     other.mkdir()
+    (tmp_path / "rackgate-jmh-file").touch()
+    held = os.open(other, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
     with jmhbench.folders(Workspace(tmp_path)) as (work, scratch):
         assert scratch.parent == tmp_path
         assert not left.exists()
         assert other.exists()
-    assert [path for path in (work, scratch) if path.exists()] == []
+        with jmhbench.folders(Workspace(tmp_path)) as (_, second):
+            assert second != scratch
+            assert scratch.exists(), "a run beside this one took its folder away"
+    os.close(held)
+    assert [path for path in (work, scratch, second) if path.exists()] == []
+
+
+def test_who_is_told_to_end_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jmhbench, "_SHM", tmp_path)
+    monkeypatch.setattr(Workspace, "test_work", lambda _: Path(tempfile.mkdtemp(dir=tmp_path)))
+    before = signal.getsignal(signal.SIGTERM)
+
+    def told() -> None:
+        with jmhbench.folders(Workspace(tmp_path)):
+            assert len([*tmp_path.iterdir()]) == 2
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as ended:
+        told()
+    assert ended.value.code == 143
+    assert [*tmp_path.iterdir()] == []
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_pipes_of_an_earlier_heat_are_made_anew(tmp_path: Path) -> None:

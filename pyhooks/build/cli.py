@@ -286,7 +286,9 @@ def jmh_command(
     full: Annotated[bool, typer.Option("--full", help="Forks enough to settle the bars on a quiet machine.")] = False,
     forks: Annotated[int | None, typer.Option("--forks", min=1, help="JVMs for each benchmark and side.")] = None,
     only: Annotated[str, typer.Option("--only", help="Comparisons alone whose name has this in it.")] = "",
-    more: Annotated[bool, typer.Option("--more", help="Add to the forks of earlier runs of the same build.")] = False,
+    more: Annotated[
+        bool, typer.Option("--more", help="Keep the forks of earlier runs of the same build, and make what is missing.")
+    ] = False,
     within: Annotated[
         float, typer.Option("--within", min=1, help="Percent by which the yardstick around a heat may be slow.")
     ] = Rule().within * 100,
@@ -302,7 +304,8 @@ def jmh_command(
     Examples:
       rackgate patch jmh
       rackgate patch jmh --full
-      rackgate patch jmh --full --more --forks 10
+      rackgate patch jmh --full --more
+      rackgate patch jmh --more --forks 30
       rackgate patch jmh --forks 10 --only "append gate" --within 25
     """
     effort = FULL if full else QUICK

@@ -22,6 +22,7 @@ from pyhooks.build.jmhstats import FEWEST_FORKS, Fork, compare, worst
 from pyhooks.build.pace import Heat, Heats, Pacer, Rule, Yardstick, identity
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
+from pyhooks.process import run
 
 _START_S = 5.0  # of a heat: JMH, its JVMs and the benchmarks, and the yardstick; for the first estimate alone
 
@@ -45,7 +46,7 @@ def measure(
         effort: how hard.
         rule: when forks count.
         only: run the comparisons alone whose name has this in it.
-        more: keep the forks of earlier runs of the same build, and add these.
+        more: keep the forks of earlier runs of the same build, and make those alone that are missing.
         quiet: show no progress.
         out: where to write, by default ``out/jmh``.
 
@@ -87,38 +88,61 @@ def measure(
 
 
 def _rounds(pacer: Pacer, heats: Heats, cells: Sequence[Cell], effort: Effort) -> Iterator[str]:
-    """Runs all rounds, and makes heats again until none is left to; after each round says how far it is.
+    """Runs the heats that are missing, and makes heats again until none is left to; says how far it is after a round.
 
     A heat that has to be made again gets one more try after each round: by then a slow spell may be over.
     """
-    first = max((heat.round_ for heat in heats.tries), default=0) + 1
     started, tries_before = time.monotonic(), len(heats.tries)
     names = frozenset(cell.name for cell in cells)
-    for done in range(1, effort.forks + 1):
-        ordered = in_turn(cells, first + done - 1)
-        for members in ordered:
-            pacer.run(first + done - 1, [cell.name for cell in members])
+    missing = _missing(heats, cells, effort)
+    heats_left = sum(map(len, missing.values()))
+    for done, (number, groups) in enumerate(missing.items(), 1):
+        for members in groups:
+            pacer.run(number, [cell.name for cell in members])
         pacer.again(names)
+        heats_left -= len(groups)
         spent_s = time.monotonic() - started
-        left_s = spent_s / done * (effort.forks - done)
-        left_s += spent_s / (len(heats.tries) - tries_before) * len(pacer.open(names))
+        left_s = spent_s / (len(heats.tries) - tries_before) * (heats_left + len(pacer.open(names)))
         yield (
-            f"round {done}/{effort.forks}: {len(cells)} forks, {spent_s / done:.0f} s a round, about "
+            f"round {done}/{len(missing)}: {sum(map(len, groups))} forks, {spent_s / done:.0f} s a round, about "
             f"{left_s / 60:.0f} min left, load {os.getloadavg()[0]:.1f}; {pace_words(heats.told())}"
         )
     while waiting := pacer.open(names):
         pacer.again(names)
         yield f"after the last round, heats made again: {len(waiting)}; {pace_words(heats.told())}"
+    if len(heats.tries) == tries_before:
+        yield f"{effort.forks} rounds are there already; {pace_words(heats.told())}"
+
+
+def _missing(heats: Heats, cells: Sequence[Cell], effort: Effort) -> dict[int, list[list[Cell]]]:
+    """The rounds up to the last that is asked for, each with the heats that it has not had: a round names an order."""
+    names = {cell.name for cell in cells}
+    rounds = {
+        number: [
+            members
+            for members in in_turn(cells, number)
+            if not any(
+                heat.round_ == number
+                and {cell.name for cell in members} <= set(heat.cells)
+                # one of more cells than these that has not run is not made again here
+                and (heat.whole or names >= set(heat.cells))
+                for heat in heats.tries
+            )
+        ]
+        for number in range(1, effort.forks + 1)
+    }
+    return {number: groups for number, groups in rounds.items() if groups}
 
 
 def _beforehand(cells: Sequence[Cell], heats: Heats, effort: Effort) -> str:
     """What is to come, before anything is known of how long it takes here."""
-    fork_s, heats_a_round = effort.warm_s + effort.iterations * effort.iteration_s, len(in_turn(cells, 1))
-    round_s = fork_s * len(cells) + _START_S * heats_a_round
+    fork_s = effort.warm_s + effort.iterations * effort.iteration_s
+    missing = [members for groups in _missing(heats, cells, effort).values() for members in groups]
+    left_s = fork_s * sum(map(len, missing)) + _START_S * len(missing)
     kept = f"{len(heats.kept())} heats kept, {len(heats.to_make_again())} to make again; " if heats.tries else ""
     return (
-        f"{kept}{effort.forks} rounds of {len(cells)} forks in {heats_a_round} heats, about "
-        f"{math.ceil(round_s * effort.forks / 60)} min if none has to be made again"
+        f"{kept}{effort.forks} rounds of {len(cells)} forks, of which {len(missing)} heats are missing, about "
+        f"{math.ceil(left_s / 60)} min if none has to be made again"
     )
 
 
@@ -171,12 +195,13 @@ def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[
 
 
 def _key(distribution: Distribution, effort: Effort, rule: Rule) -> str:
-    """What must be the same for forks to be counted together."""
+    """What must be the same for forks to be counted together: what is measured, what measures, and on what."""
     digest = hashlib.sha256(distribution.manifest["patch_hash"].encode())
-    how = [jmhbench.STEADY, jmhbench.QUANTILE, jmhbench.WARM_ITERATION_S]
-    digest.update(json.dumps([*how, effort.warm_s, effort.iterations, effort.iteration_s]).encode())
-    digest.update(json.dumps([asdict(rule), identity()]).encode())
-    for path in sorted(jmhbench.SOURCES.rglob("*.java")):
+    digest.update(json.dumps([effort.warm_s, effort.iterations, effort.iteration_s]).encode())
+    java = run(["java", "--version"], what="ask java for its version")
+    digest.update(json.dumps([asdict(rule), identity(), java]).encode())
+    here = Path(__file__).parent
+    for path in sorted([*jmhbench.SOURCES.rglob("*.java"), *here.glob("jmh*.py"), here / "pace.py"]):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -187,16 +190,47 @@ def folders(space: Workspace) -> Iterator[tuple[Path, Path]]:
     """A folder to work in, and one in memory if there is a file system for it: a disk is not what is measured."""
     work = space.test_work()
     for old in _SHM.glob(f"{_SCRATCH}*"):
-        # left by a run that was killed: its name has the process's id
-        if not Path("/proc", old.name.removeprefix(_SCRATCH).partition("-")[0]).exists():
+        # left by a run that was killed: nobody holds its lock
+        if (lock := _locked(old)) is not None:
             shutil.rmtree(old, ignore_errors=True)
-    where = _SHM if os.access(_SHM, os.W_OK) else work
-    scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=where))
+            os.close(lock)
+    scratch, lock = _scratch(_SHM if os.access(_SHM, os.W_OK) else work)
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield work, scratch
     finally:
+        # who is told twice takes it away all the same
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         shutil.rmtree(scratch, ignore_errors=True)
         shutil.rmtree(work, ignore_errors=True)
+        os.close(lock)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _scratch(where: Path) -> tuple[Path, int]:
+    """A new folder and its lock; made again if another run took it away before it was locked."""
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=where))
+        lock = _locked(made)
+        if lock is not None and made.exists():
+            return made, lock
+        if lock is not None:
+            os.close(lock)
+
+
+def _locked(folder: Path) -> int | None:
+    """The descriptor of a folder that is locked with it, which ends with this process; None if somebody else has it."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        # gone, or none of ours
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def prepare(
