@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Settings
+from pyhooks.checker.logs import Line, logged
 from pyhooks.checker.progress import windows
 from pyhooks.checker.records import Place
 from pyhooks.checker.settling import BLIND_S, NS, SETTLE_S
@@ -42,7 +43,6 @@ WRITERS = (
 )
 # Of lines that do not name a partition which is refused: a shortage has few causes, and refusals are by the dozen.
 REPEATS = 10
-_OF_PARTITION = re.compile(r"^\[Partition (\S+)-(\d+) broker=\d+\] ")
 # Of a partition, or of all: what may let a leader begin, or cease, to refuse.
 _CHANGED = re.compile(r"ISR updated to |(?:Leader|Follower) \S+ with topic id|Follower \S+ starts |state change for ")
 _SET = re.compile(r"^\[DynamicConfigPublisher |\bis (?:enforced from now on|not enforced anymore)")
@@ -54,33 +54,6 @@ _FOLLOWS = re.compile(r"(?:Follower (\S+) starts |become-follower state change f
 # by side, is one in thousands, and names of classes (TransactionCoordinator) are such.
 _ID = r"(?<![\w-])(?=[A-Za-z]*(?:[\d_-]|[A-Z]{2}))[\w-]{22}(?![\w-])"
 _NUMBER = re.compile(rf"\b[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}\b|{_ID}|\d+")
-
-
-@dataclass(frozen=True)
-class Line:
-    """What a node logged at once.
-
-    Attributes:
-        at_ns: monotonic.
-        node: its id.
-        level: of log4j.
-        logger: its name.
-        text: the first line of the message.
-        traced: classes of the exceptions whose stack traces are below it.
-    """
-
-    at_ns: int
-    node: int
-    level: str
-    logger: str
-    text: str
-    traced: tuple[str, ...]
-
-    @property
-    def place(self) -> Place | None:
-        """The partition that says it, if one does."""
-        found = _OF_PARTITION.match(self.text)
-        return (found[1], int(found[2])) if found else None
 
 
 @dataclass(frozen=True)
@@ -98,17 +71,6 @@ class Shortage:
     def has(self, at_ns: int) -> bool:
         """Whether a moment is in it."""
         return self.from_ns <= at_ns <= self.to_ns
-
-
-def logged(events: Iterable[Event]) -> list[Line]:
-    """All lines of all nodes, in the order of time; those of a node in the order in which it wrote them."""
-    found = [
-        Line(event.mono_ns + int(ms) * 1_000_000, int(event.data["node"]), level, logger, text, tuple(traced))
-        for event in events
-        if (event.process, event.op) == (serverlog.PROCESS, serverlog.OP)
-        for ms, level, logger, text, traced in event.data["entries"]
-    ]
-    return sorted(found, key=lambda one: one.at_ns)
 
 
 def shortages(events: Sequence[Event], settle_s: float = SETTLE_S) -> dict[Place, list[Shortage]]:

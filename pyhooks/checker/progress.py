@@ -1,7 +1,7 @@
 """Does a partition acknowledge exactly while the replicas and racks in its ISR are enough?
 
-Reads ``produce`` events, looks, settings and faults; see ``pyhooks.checker.cluster``. What is expected is computed from
-M, R, placement and ISR at every moment, not written down by who made the history.
+Reads ``produce`` events, looks, settings, faults and, if there are any, logs; see ``pyhooks.checker.cluster``. What is
+expected is computed from M, R, placement and ISR at every moment, not written down by who made the history.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from itertools import pairwise
 
 from pyhooks.checker import cluster, settling
 from pyhooks.checker.cluster import Fault, Look, Requirement, Settings
+from pyhooks.checker.logs import logged
 from pyhooks.checker.records import Attempt, Place, Records
+from pyhooks.checker.returned import put_out, returns
 from pyhooks.checker.settling import BLIND_S, NS, SETTLE_S, Ahead, Change, Excuse, Span
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
@@ -127,19 +129,21 @@ def check_progress(
 
     Where they are enough: a refusal for want of replicas or racks is wrong, and so is a stretch in which no attempt is
     acknowledged though one was finished, or was waited for longer than ``patience_s``, unless a replica that comes back
-    may hold it up (see ``_held_up``). A single attempt without an acknowledgement is unknown. Where it is too few:
-    an acknowledgement of an attempt that was sent in the stretch is wrong; of one sent before, unknown. So it is where
-    the state changes too often for a stretch to settle, but what is expected stays the same: after ``settle_s`` nothing
-    else may happen.
+    may hold it up (see ``_held_up``). A single attempt without an acknowledgement is unknown, but for one that ran out
+    of its time, within ``patience_s``, with a batch that had been begun before, where others are acknowledged. Where it
+    is too few: an acknowledgement of an attempt that was sent in the stretch is wrong; of one sent before, unknown. So
+    it is where the state changes too often for a stretch to settle, but what is expected stays the same: after
+    ``settle_s`` nothing else may happen.
 
     In between, while a change settles, attempts count for nothing, and are told as a note. So are those that go by a
     change up to ``LAG_S`` before looks show it; if no look shows what they may have gone by, they are unknown. What the
     settling took is measured (see ``pyhooks.checker.settling``) and is a note, too. A change that attempts contradict
     and that none follows is unknown. Unknown, too: no stretch at all, stretches in which fewer than ``attempts_min``
     attempts began though a producer ran for ``patience_s`` of them, attempts while nobody looked (see ``blind``), or
-    that contradict the looks under a fault for which nothing is judged, or that are not judged for the sake of a heal
-    that is not proved or of settings that never settled, a partition of which no attempt could be judged at all, or
-    none while all was enough, or while it was too few, though a producer ran for ``patience_s`` of such a stretch.
+    that contradict the looks under a fault for which nothing is judged (unless a broker that came back was put out of
+    the ISR meanwhile, as the logs tell, see ``pyhooks.checker.returned``), or that are not judged for the sake of a
+    heal that is not proved or of settings that never settled, a partition of which no attempt could be judged at all,
+    or none while all was enough, or while it was too few, though a producer ran for ``patience_s`` of such a stretch.
 
     A stretch of too few that goes on from one in which attempts were judged needs none of its own, since producers that
     are patient begin none there: a heal of others parts the two, and nothing changed in between (see ``_stays``).
@@ -152,7 +156,7 @@ def check_progress(
     """
     records = Records(events)
     settings, faults, looks = Settings(events), cluster.faults(events), cluster.looks(events)
-    unanswered = cluster.unanswered(events)
+    unanswered, returned = cluster.unanswered(events), returns(logged(events))
     wrong: list[str] = []
     missing = records.unnoted()
     notes: list[str] = []
@@ -186,6 +190,14 @@ def check_progress(
             for one, excuse in settling.late(span, between, settle_ns)
             if not excuse
         ]
+        explained = [one for one in put_out(place[0], looks.get(place, ()), own, returned, settings) if one in doubtful]
+        doubtful = [one for one in doubtful if one not in explained]
+        if explained:
+            lasted_s = (explained[-1].done_ns - explained[0].sent_ns) / NS
+            notes.append(
+                f"{name}: {len(explained)} attempts were refused within {lasted_s:.1f} s while a broker that came back"
+                " was out of the ISR, as the controller logged"
+            )
         if doubtful:
             missing.append(
                 f"{name}: {len(doubtful)} attempts contradict what was seen while a fault made that doubtful, the first"
@@ -370,7 +382,16 @@ def _judged(
         one for one in open_ended if any(one.done_ns > from_ns and one.sent_ns < to_ns for from_ns, to_ns in held)
     ]
     open_ended = [one for one in open_ended if one not in waiting]
+    # they joined a batch that was begun before, and had the rest of its time
+    older = [
+        one
+        for one in open_ended
+        if acked and one.batch_ns < window.from_ns and one.done_ns - window.from_ns <= patience_ns
+    ]
+    open_ended = [one for one in open_ended if one not in older]
     notes = [f"{state}: {len(waiting)} attempts waited for a replica that comes back"] if waiting else []
+    if older:
+        notes.append(f"{state}: {len(older)} attempts ran out of time with a batch that was begun before")
     sure_ns = window.ahead.from_ns
     if not acked and any(one.done_ns <= sure_ns or sure_ns - one.sent_ns > patience_ns for one in open_ended):
         wrong.append(f"{state}: enough, and none of {len(inside) + len(stuck)} attempts was acknowledged")

@@ -20,6 +20,8 @@ from pyhooks.history import Event, Outcome
 
 UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
 Place = tuple[str, int]
+# what a Java producer says of the records of a batch that ran out of its time (4.3.1, Sender.failExpiredBatches)
+_RAN_OUT = re.compile(r"\b(\d+) ms has passed since batch creation")
 # in a line that was cut short: whose it is
 _RUN = re.compile(r'"run":"([^"]*)"')
 
@@ -39,6 +41,8 @@ class Attempt:
         sent_ns: monotonic; the same as ``done_ns`` if the producer does not tell.
         done_ns: monotonic.
         exception: what the producer got instead of an acknowledgement.
+        batch_ns: when the batch was begun with which it ran out of time, if that was before it was sent: a batch that
+            can't be sent takes in records until then, and they have the rest of its time; else ``sent_ns``.
         txn: number of its transaction within the run, or None.
         value: its value, if the producer tells.
     """
@@ -53,6 +57,7 @@ class Attempt:
     sent_ns: int
     done_ns: int
     exception: str | None
+    batch_ns: int
     txn: int | None
     value: object
 
@@ -338,6 +343,8 @@ class Records:
 
 def _attempt(event: Event) -> Attempt:
     data: Mapping[str, Any] = event.data
+    sent_ns = int(data.get("sent_ns", event.mono_ns))
+    ran_out = _RAN_OUT.search(str(data.get("message") or ""))
     return Attempt(
         run=_opt(str, data.get("run")),
         topic=str(data["topic"]),
@@ -346,9 +353,10 @@ def _attempt(event: Event) -> Attempt:
         key=str(data["key"]),
         outcome=event.outcome,
         offset=_opt(int, data.get("offset")),
-        sent_ns=int(data.get("sent_ns", event.mono_ns)),
+        sent_ns=sent_ns,
         done_ns=event.mono_ns,
         exception=_opt(str, data.get("exception")),
+        batch_ns=min(sent_ns, event.mono_ns - int(ran_out[1]) * 1_000_000) if ran_out else sent_ns,
         txn=_opt(int, data.get("txn")),
         value=data.get("value"),
     )
