@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from pyhooks.build import jvmtest, maven, recipe, upstream, upstream_run, upstream_suite
 from pyhooks.build.maven import java_home
-from pyhooks.build.upstream import Unit, plan_units
+from pyhooks.build.upstream import Unit, Usual, plan_units
 from pyhooks.build.upstream_cases import (
     ARMS,
     ERROR,
@@ -274,11 +275,75 @@ def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.
     module = recipe.load().module("core")
     units = [Unit(STOCK, module, ("x.Done", "x.Open")), Unit(OVERLAY, module, ("x.Done",))]
     memory = tmp_path / "timings.json"
-    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), memory)
+    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), Usual(memory))
     assert asked == [(STOCK, ["x.Open"]), (OVERLAY, ["x.Done"])]
-    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), memory)
+    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), Usual(memory))
     assert len(asked) == 2
     assert json.loads(memory.read_text())[f"{STOCK} x.Open"] == 1.0
+    assert Usual(memory).of(Unit(OVERLAY, module, ("x.Open", "x.Other"))) == 8.0 + 1.0 + 4.0
+    memory.write_text("[]")
+    assert Usual(memory).seconds == {}
+
+
+def test_batches_run_side_by_side_once_the_first_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(2, timeout=20)
+    running: list[str] = []
+
+    def fake(_bench: object, arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
+        if "x.First" in wanted:
+            assert running == []
+        else:
+            # as many as are asked for, and no more: a third would find nobody to wait with
+            both.wait()
+        running.append(arm)
+        for name in wanted:
+            tell(result(name, a=PASSED))  # type: ignore[operator]
+
+    monkeypatch.setattr(upstream, "run_classes", fake)
+    state = State(tmp_path / "state", tmp_path / "stock.jsonl")
+    state.load()
+    module = recipe.load().module("core")
+    units = [Unit(arm, module, (name,)) for name in ("x.First", "x.Second", "x.Third") for arm in (STOCK, OVERLAY)]
+    units = [units[0], *units[2:]]
+    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), Usual(tmp_path / "timings.json"), jobs=2)
+    assert state.done == {(unit.arm, unit.classes[0], 0) for unit in units}
+
+
+def test_when_one_cannot_be_run_no_other_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def fake(_bench: object, _arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
+        (name,) = wanted
+        asked.append(name)
+        if name == "x.Bad":
+            raise RackgateError("Maven failed")
+        tell(result(name, a=PASSED))  # type: ignore[operator]
+
+    monkeypatch.setattr(upstream, "run_classes", fake)
+    state = State(tmp_path / "state", tmp_path / "stock.jsonl")
+    state.load()
+    made = bench(tmp_path)
+    units = [Unit(STOCK, recipe.load().module("core"), (f"x.{name}",)) for name in ("Fine", "Bad", *"abcdefgh")]
+    with pytest.raises(RackgateError, match="Maven failed"):
+        upstream._run_units(made, state, units, Console(quiet=True), Usual(tmp_path / "timings.json"), jobs=1)
+    assert asked[:2] == ["x.Fine", "x.Bad"]
+    # the pool may have taken the next one before it was told
+    assert len(asked) < len(units)
+    assert made.ended.is_set()
+
+
+def test_what_was_ended_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = bench(tmp_path)
+
+    def fake(*_: object) -> upstream_run._Crash:
+        made.ended.set()
+        return upstream_run._Crash("The forked VM terminated")
+
+    monkeypatch.setattr(upstream_run, "_batch", fake)
+    told: list[ClassResult] = []
+    with pytest.raises(RackgateError, match="1 classes of core on stock were ended"):
+        run_classes(made, STOCK, recipe.load().module("core"), {"x.A": ()}, told.append)
+    assert told == []
 
 
 def bench(folder: Path) -> Bench:

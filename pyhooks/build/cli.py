@@ -22,6 +22,7 @@ from pyhooks.build.pace import Rule
 from pyhooks.build.pin import pin as pin_artifacts
 from pyhooks.build.progress import Stages
 from pyhooks.build.seriescheck import series_check
+from pyhooks.build.upstream import JOBS as UPSTREAM_JOBS
 from pyhooks.build.upstream import upstream
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
@@ -218,6 +219,7 @@ def upstream_command(
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on where an earlier run stopped.")] = False,
     module: Annotated[list[str] | None, typer.Option("--module", help="Only this module; may be repeated.")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="JVMs of tests at the same time.")] = UPSTREAM_JOBS,
     json_: Json = False,
 ) -> None:
     """Runs Kafka's published tests on the published jars and on the overlay, and compares them case by case.
@@ -225,8 +227,9 @@ def upstream_command(
     Examples:
       rackgate patch upstream
       rackgate patch upstream --all --module metadata
+      rackgate patch upstream --all --jobs 4
     """
-    verdict = upstream(every=every, fresh=fresh, quiet=json_, modules=module or ())
+    verdict = upstream(every=every, fresh=fresh, quiet=json_, modules=module or (), jobs=jobs)
     summary = verdict.summary
     if json_:
         typer.echo(json.dumps(summary, indent=1))

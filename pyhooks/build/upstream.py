@@ -1,8 +1,9 @@
 """``rackgate patch upstream``: Kafka's own tests on the published jars and on the overlay, compared case by case.
 
 Three arms: ``stock`` (published tests, published jars), ``overlay`` (the same tests, overlay first) and ``patched``
-(test classes that the series adds or changes, on the overlay). Batches of the arms take turns, so all of them see the
-same machine. An interrupted run goes on where it was; one of all classes takes what earlier ones found on stock.
+(test classes that the series adds or changes, on the overlay). Batches of the arms take turns, several at a time, so
+all of them see the same machine; what failed is repeated alone. An interrupted run goes on where it was; one of all
+classes takes what earlier ones found on stock.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ from pyhooks.build import maven, recipe, series, upstream_suite
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.recipe import Module
 from pyhooks.build.upstream_cases import ARMS, OVERLAY, PATCHED, STOCK, ClassResult, Runs, judge, method_of, totals
-from pyhooks.build.upstream_run import WORK, Bench, compile_changed, run_classes, scratch
+from pyhooks.build.upstream_run import WORK, Bench, compile_changed, end_processes_in, run_classes, scratch
 from pyhooks.build.upstream_state import State
 from pyhooks.build.upstream_suite import Suite
 from pyhooks.build.verdict import Verdict
@@ -39,6 +42,8 @@ _BATCH = 20
 _KEPT_STATES = 4
 _START_S = 8.0
 _UNKNOWN_CLASS_S = 4.0
+# JVMs of tests at the same time: many wait for most of their time.
+JOBS = 2
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,14 @@ class Unit:
     classes: tuple[str, ...]
 
 
-def upstream(*, every: bool = False, fresh: bool = False, quiet: bool = False, modules: Sequence[str] = ()) -> Verdict:
+def upstream(
+    *,
+    every: bool = False,
+    fresh: bool = False,
+    quiet: bool = False,
+    modules: Sequence[str] = (),
+    jobs: int = JOBS,
+) -> Verdict:
     """Runs the listed test classes, or all of the touched modules, on every arm, and compares.
 
     Args:
@@ -58,6 +70,7 @@ def upstream(*, every: bool = False, fresh: bool = False, quiet: bool = False, m
         fresh: throw away what an earlier run did. A finished run of the list is always begun anew.
         quiet: show no progress.
         modules: only these, by name; all if empty.
+        jobs: how many JVMs at the same time.
 
     Raises:
         RackgateError: no build of the present series, or the tests could not be run.
@@ -97,7 +110,7 @@ def upstream(*, every: bool = False, fresh: bool = False, quiet: bool = False, m
         changed = compile_changed(plan, space, distribution, patches, base / "patched")
         ours = series_tests(changed, bench)
         units = [u for u in plan_units(plan, suite, ours) if not modules or u.module.name in modules]
-        _run_units(bench, state, units, screen, space.root / "timings-upstream.json")
+        _run_units(bench, state, units, screen, Usual(space.root / "timings-upstream.json"), jobs)
         _repeat(bench, state, suite, ours, screen)
         if not modules:
             finished.touch()
@@ -199,49 +212,94 @@ def by_module(changed: Mapping[str, Sequence[str]], tests: Sequence[str]) -> dic
     return {name: tuple(sorted(classes)) for name, classes in found.items()}
 
 
-def _run_units(bench: Bench, state: State, units: Sequence[Unit], screen: Console, memory: Path) -> None:
-    usual = _usual(memory)
-    todo = [(unit, [c for c in unit.classes if (unit.arm, c, 0) not in state.done]) for unit in units]
-    todo = [(unit, classes) for unit, classes in todo if classes]
+@dataclass
+class Usual:
+    """How long classes usually take, for estimates.
 
-    def estimate(rest: Sequence[tuple[Unit, list[str]]]) -> float:
-        return sum(
-            _START_S
-            + sum(usual.get(f"{unit.arm} {name}", usual.get(f"{STOCK} {name}", _UNKNOWN_CLASS_S)) for name in c)
-            for unit, c in rest
-        )
+    Attributes:
+        memory: the file that keeps it.
+        seconds: of each arm and class.
+    """
 
-    for number, (unit, classes) in enumerate(todo):
-        left_s = estimate(todo[number:])
+    memory: Path
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.memory.exists():
+            return
+        try:
+            found = json.loads(self.memory.read_text(encoding="utf-8"))
+            self.seconds = {str(name): float(value) for name, value in found.items()}
+        except (ValueError, AttributeError, TypeError):
+            self.seconds = {}  # an estimate is not worth an error
+
+    def of(self, unit: Unit) -> float:
+        """What the unit's JVM will take, in seconds."""
+        known = [self.seconds.get(f"{unit.arm} {n}", self.seconds.get(f"{STOCK} {n}")) for n in unit.classes]
+        return _START_S + sum(_UNKNOWN_CLASS_S if seconds is None else seconds for seconds in known)
+
+    def keep(self) -> None:
+        """Writes it down."""
+        self.memory.write_text(json.dumps(self.seconds, indent=1), encoding="utf-8")
+
+
+def _run_units(
+    bench: Bench, state: State, units: Sequence[Unit], screen: Console, usual: Usual, jobs: int = JOBS
+) -> None:
+    """Runs what is left of each unit, in order, several at a time.
+
+    The first runs alone, since it brings in what Maven does not have yet, and two that do so at once would be in each
+    other's way. When one can't be run, those that have begun still end, and no other begins.
+
+    Raises:
+        RackgateError: Maven could not run the tests at all.
+    """
+    rest = [replace(u, classes=tuple(c for c in u.classes if (u.arm, c, 0) not in state.done)) for u in units]
+    todo = [unit for unit in rest if unit.classes]
+    guard = threading.Lock()
+    waiting = dict(enumerate(todo))
+
+    def work(number: int) -> None:
+        unit = todo[number]
+        with guard:
+            left_s = sum(map(usual.of, waiting.values())) / jobs
         head = f"{number + 1}/{len(todo)} {unit.module.name} on {unit.arm}"
-        screen.print(
-            f"{head}: {len(classes)} classes; about {max(left_s / 60, 1):.0f} min left in all", highlight=False
-        )
+        about = f"about {max(left_s / 60, 1):.0f} min left in all"
+        screen.print(f"{head}: {len(unit.classes)} classes; {about}", highlight=False)
         started = time.monotonic()
         count = 0
 
-        def tell(result: ClassResult, unit: Unit = unit) -> None:
+        def tell(result: ClassResult) -> None:
             nonlocal count
             count += 1
             state.add(unit.arm, result)
-            usual[f"{unit.arm} {result.name}"] = round(result.seconds, 2)
             bad = sum(case.bad for case in result.cases)
             if screen.is_terminal or bad or result.error:
                 said = result.error or f"{len(result.cases)} tests, {bad} failed, {result.seconds:.1f} s"
-                screen.print(f"  {result.name}: {said}", highlight=False)
+                screen.print(f"  {result.name} on {unit.arm}: {said}", highlight=False)
+            with guard:
+                usual.seconds[f"{unit.arm} {result.name}"] = round(result.seconds, 2)
 
-        run_classes(bench, unit.arm, unit.module, dict.fromkeys(classes, ()), tell)
+        run_classes(bench, unit.arm, unit.module, dict.fromkeys(unit.classes, ()), tell)
         screen.print(f"{head}: {count} classes in {time.monotonic() - started:.1f} s", highlight=False)
-        memory.write_text(json.dumps(usual, indent=1), encoding="utf-8")
+        with guard:
+            del waiting[number]
+            usual.keep()
 
-
-def _usual(memory: Path) -> dict[str, float]:
-    if not memory.exists():
-        return {}
-    try:
-        return {str(name): float(value) for name, value in json.loads(memory.read_text(encoding="utf-8")).items()}
-    except (ValueError, AttributeError, TypeError):
-        return {}  # an estimate is not worth an error
+    if todo:
+        work(0)
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(work, number) for number in range(1, len(todo))]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException as error:
+            bench.ended.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            if not isinstance(error, Exception):
+                # interrupted: nobody waits for the JVMs
+                end_processes_in(bench.folder / WORK)
+            raise
 
 
 def _repeat(bench: Bench, state: State, suite: Suite, ours: Mapping[str, tuple[str, ...]], screen: Console) -> None:

@@ -12,7 +12,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyhooks.build import jvmtest, maven, series
@@ -25,6 +25,8 @@ from pyhooks.errors import RackgateError
 METHOD_TIMEOUT_S = 900
 _CLASS_TIMEOUT_S = 1800.0
 _POLL_S = 1.0
+# one batch unpacks a module's classes, and others that run beside it use them
+_UNPACKING = threading.Lock()
 WORK = "work"  # below a bench's folder; what is in it when nothing runs there was left by a run that was killed
 # What Surefire says when the tests' JVM, and not Maven, came to grief.
 _CRASH = re.compile(
@@ -64,6 +66,7 @@ class Bench:
         distribution: the build under test.
         folder: for unpacked and compiled test classes, which are kept.
         reports: gets the JUnit XML, a folder an arm.
+        ended: set when no further JVM is to begin, and what those that end now come to tells nothing.
     """
 
     plan: Recipe
@@ -71,13 +74,16 @@ class Bench:
     distribution: Distribution
     folder: Path
     reports: Path
+    ended: threading.Event = field(default_factory=threading.Event)
 
     def classes(self, arm: str, module: Module) -> Path:
         """The folder with the module's test classes as the arm runs them; published ones are unpacked here."""
         if arm == PATCHED:
             return self.folder / "patched"
         target = self.folder / "published" / module.name
-        if not target.exists():
+        with _UNPACKING:
+            if target.exists():
+                return target
             fresh = Path(tempfile.mkdtemp(dir=self._made(self.folder / "published"), prefix="."))
             with zipfile.ZipFile(self._test_jar(module)) as archive:
                 archive.extractall(fresh)
@@ -199,10 +205,12 @@ def run_classes(bench: Bench, arm: str, module: Module, wanted: Wanted, tell: Ca
         tell: told each result once, from another thread.
 
     Raises:
-        RackgateError: Maven could not run the tests at all.
+        RackgateError: Maven could not run the tests at all, or all was ended meanwhile.
     """
     left = dict(wanted)
     crash = _batch(bench, arm, module, left, tell)
+    if left and bench.ended.is_set():
+        raise RackgateError(f"{len(left)} classes of {module.name} on {arm} were ended before they had a result")
     lost = list(left) if len(wanted) == 1 else [name for name in left if name in crash.unloadable]
     for name in lost:
         del left[name]
