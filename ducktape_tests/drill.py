@@ -31,7 +31,7 @@ from pyhooks.cluster.topics import TopicSpec
 from pyhooks.errors import RackgateError
 from pyhooks.fault import kinds
 from pyhooks.fault.injection import Target, applied
-from pyhooks.history import History
+from pyhooks.history import Event, History
 from pyhooks.wait import wait_for
 from pyhooks.workload.certainty import ERRORS
 from pyhooks.workload.reader import ISOLATIONS, read_all
@@ -123,6 +123,7 @@ class Drill(Test):
         self.kafka = RackKafka(test_context, wanted, Distribution.load().classpath(overlay=self.OVERLAY))
         self.clients = Clients(test_context)
         self.producers: list[Program] = []
+        self.looking: Program | None = None
         self.patient: frozenset[str] = frozenset()
         self.specs: list[TopicSpec] = []
         self.silent: frozenset[str] = frozenset()
@@ -162,12 +163,14 @@ class Drill(Test):
         racks = ",".join(f"{broker}={rack}" for broker, rack in self.racks.items())
         looks = ["--bootstrap", bootstrap, "--topics", ",".join(names), "--racks", racks, "--interval", str(LOOK_S)]
         # a process of its own, since this one is busy with what producers tell
-        with self.clients.running("looks", [looks], self.history) as (looking,):
+        before = self.looking
+        with self.clients.running("looks", [looks], self.history) as (self.looking,):
             what = "a first look at the topics"
-            wait_for(lambda: any(event.op == "look" for event in looking.fetch()), what=what, timeout_s=START_S)
+            wait_for(lambda: bool(self._looks()), what=what, timeout_s=START_S)
             with self.loaded(loads):
                 yield
                 topics.wait_settled(self.kafka.admin, specs)
+        self.looking = before
 
     @contextmanager
     def loaded(self, loads: Sequence[Load]) -> Iterator[None]:
@@ -183,7 +186,9 @@ class Drill(Test):
         self.producers, self.patient = before
 
     def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S, *, patient: bool = False) -> None:
-        """Waits until each producer has an answer to a record that it sent so much later.
+        """Waits until each producer has an answer to a record that it sent so much later, and for a look after that.
+
+        What ends after the last look at a state is not judged by it, and whoever waits does so to end that state.
 
         Args:
             seconds: how much.
@@ -191,7 +196,7 @@ class Drill(Test):
             patient: whether those are waited for, too, who get no answer in an outage.
 
         Raises:
-            RackgateError: one has none in time, or there is none to wait for.
+            RackgateError: one has none in time, there is none to wait for, or nobody looks.
         """
         since_ns = time.monotonic_ns() + round(seconds * 1e9)
         asked = [one for one in self.producers if patient or one.run_id not in self.patient]
@@ -207,6 +212,17 @@ class Drill(Test):
 
         what = f"answers to records that {', '.join(sorted(waits))} sent after {seconds:g} s"
         wait_for(answered, what=what, timeout_s=seconds + timeout_s, interval_s=0.5)
+        if asked and self.looking is not None:
+            ended_ns = time.monotonic_ns()
+
+            def looked() -> bool:
+                return any(event.outcome == "ok" and event.data["asked_ns"] >= ended_ns for event in self._looks())
+
+            wait_for(looked, what="a look at the topics after that", timeout_s=timeout_s, interval_s=0.2)
+
+    def _looks(self) -> list[Event]:
+        """What has been seen of the topics since this was asked last."""
+        return [event for event in self.looking.fetch() if event.op == "look"] if self.looking is not None else []
 
     # -- phases -------------------------------------------------------------------------------------------------------
 
