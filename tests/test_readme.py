@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,14 @@ DOCUMENTS = sorted({path for path in FOUND if path.is_file()})
 
 
 def commands(word: str) -> list[list[str]]:
-    """All commands in code spans and blocks that start with ``word``."""
+    """All commands in code spans and in blocks, fenced or indented, that start with ``word``."""
     found: set[tuple[str, ...]] = set()
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8")
         blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL) + re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
+        blocks += re.findall(rf"^ {{4,}}((?:\.venv/bin/)?{word} .*)$", text, re.MULTILINE)
         for line in "\n".join(blocks).splitlines():
-            words = shlex.split(line, comments=True)
+            words = list(takewhile(lambda one: one != "&&", shlex.split(line, comments=True)))
             if words and words[0].removeprefix(".venv/bin/") == word:
                 found.add(tuple(words[1:]))
     return [list(words) for words in sorted(found)]
@@ -45,6 +47,8 @@ def test_make_knows_its_targets(words: list[str]) -> None:
 @pytest.mark.parametrize("words", commands("rackgate"), ids=" ".join)
 def test_rackgate_knows_its_commands_and_options(words: list[str]) -> None:
     own = words[: words.index("--")] if "--" in words else words
+    # a group that runs without the name of a command
+    own = ["bench", "run", *own[1:]] if own[:1] == ["bench"] and own[1:2] and own[1].startswith("--") else own
     # what follows is for Kafka's tool
     own = own[:2] if own[:2] == ["lab", "kafka"] else own
     path = [word for word in own if not word.startswith("-")]
@@ -56,7 +60,34 @@ def test_rackgate_knows_its_commands_and_options(words: list[str]) -> None:
     assert done.returncode == 0, done.stderr
     assert length >= min(1, len(path)), f"rackgate has no command {path[:1]}"
     for option in (word for word in own if word.startswith("--") and word not in ("--help", "--debug")):
-        assert option in done.stdout, f"rackgate {' '.join(path[:length])} has no {option}"
+        known = re.search(rf"(?<![\w-]){re.escape(option.partition('=')[0])}(?![\w-])", done.stdout)
+        assert known, f"rackgate {' '.join(path[:length])} has no {option}"
+
+
+# They need no cluster, no built Kafka and some seconds.
+QUICK = ("plan", "model exact", "system list", "evidence --list", "patch mutate --list")
+
+
+def quick() -> list[list[str]]:
+    """Those of the documents' commands that can be tried here."""
+    found = [words for words in commands("rackgate") if " ".join(words).startswith(QUICK) and "…" not in words]
+    # in a sentence a command may stand for itself, without what it needs
+    return [words for words in found if words not in (["plan"], ["model", "exact"])]
+
+
+@pytest.mark.parametrize("words", quick(), ids=" ".join)
+def test_commands_that_need_nothing_do_what_they_are_shown_for(words: list[str], tmp_path: Path) -> None:
+    done = subprocess.run([RACKGATE, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    for option, value in pairwise(words):
+        if option == "--picture":
+            assert list((tmp_path / value).parent.glob(f"{Path(value).name}*")), "no picture was drawn"
+
+
+def test_what_can_be_tried_is_tried() -> None:
+    tried = {" ".join(words) for words in quick()}
+    assert [name for name in QUICK if not any(one.startswith(name) for one in tried)] == []
 
 
 def test_ci_calls_exactly_the_readme_s_test_command() -> None:
