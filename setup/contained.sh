@@ -9,7 +9,10 @@ if [ "${RACKGATE_CONTAINED:-}" = 1 ] || ! unshare $own --pid --fork --mount --mo
     exec setpriv --pdeathsig KILL -- /bin/bash -euo pipefail "$@"
 fi
 export RACKGATE_CONTAINED=1
-# The first process is a shell that does nothing but wait: it fetches the status of what is orphaned in the namespace, as
-# an init would. Without that a lab could not go while a command that was killed in it is still a zombie.
-exec setpriv --pdeathsig KILL -- unshare $own --pid --fork --kill-child --mount --mount-proc \
+# Three shells: the first is there to end when make hands a SIGTERM on, which unshare takes no notice of, and takes the
+# others with it. The second, first process of the namespace, does nothing but wait: it fetches the status of what is
+# orphaned there, as an init would. Without that a lab could not go while a command that was killed in it is still a
+# zombie. The third runs the recipe.
+exec setpriv --pdeathsig KILL -- /bin/sh -c 'setpriv --pdeathsig KILL -- unshare "$@"; exit $?' make \
+    $own --pid --fork --kill-child --mount --mount-proc \
     /bin/bash -c '/bin/bash -euo pipefail "$@"; exit $?' make "$@"
