@@ -524,6 +524,10 @@ pred alter {
     (capped[R'] = One and not lone Elr) => {
       one Elr' and Elr' in (some LastKnown & Elr => LastKnown & Elr else Elr)
     } else Elr' = Elr
+  } else (KeptElr in Patched and R = One and R' != One and no Isr and (some Elr implies some LastKnown & Elr)) => {
+    -- when racks begin to matter the last leader alone stays
+    Elr' = LastKnown & Elr
+    LastKnown' = LastKnown
   } else {
     no Elr'
     no LastKnown'
@@ -796,6 +800,12 @@ ElrLeads: run {
 LastKnownLeads: run {
   without[none] and eventually (some l: LastKnown | some Acked & l.log and after (l = Current.leads and l in Up))
 } for 1 but exactly 1 Record, exactly 3 Epoch, exactly 5 steps expect 1
+
+-- It happens: racks begin to matter while nobody leads, and the last leader is elected when it is back.
+LastLeaderStays: run {
+  without[none] and onlyEvents[Append + Stop + Fence + Alter + Register + Unfence]
+  R = One and eventually (Now = Alter and R' = Two and no Isr and some l: Elr & LastKnown | some Acked & l.log and eventually l = Current.leads)
+} for 2 but exactly 1 Broker, exactly 1 Record, exactly 3 Epoch, exactly 7 steps expect 1
 
 -- It happens: records are acknowledged where R is above the replication factor.
 CappedByReplicas: run { without[none] and always R = Three and eventually some Acked }
