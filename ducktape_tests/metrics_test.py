@@ -10,6 +10,7 @@ from ducktape.mark.resource import cluster
 
 from ducktape_tests.drill import NOT_ENOUGH_RACKS, START_S, Drill, Load, must_hold, spec
 from ducktape_tests.services.clients import Program
+from pyhooks.checker import gauges
 from pyhooks.checker.phases import OK
 from pyhooks.cluster import topics
 from pyhooks.wait import wait_for
@@ -54,7 +55,7 @@ class MetricsTest(Drill):
             each broker every second.
         drive: produce one record a request, each once; kill rack b; produce; lower R of one topic; heal; restore it.
         validate: each answer against what the metadata log says of the two seconds before; the meters of all brokers
-            against the refusals; all checkers.
+            against the refusals; all checkers. How late each gauge was at most is written down.
         """
         # Nobody waits for an answer while rack b leaves: a broker reads on after a client has given up a connection,
         # and counts what that had sent on it, which nobody is told.
@@ -82,6 +83,7 @@ class MetricsTest(Drill):
                     self.phase(f"rack b back, {name}", name)
         self.drain()
         self.kafka.metadata_log(self.kafka.topology.controllers[0], self.history)
+        self.figures(**gauges.figures(list(self.history.events())))
         must_hold(self.verdicts(("delivery", "offsets", "promise", "progress", "refusals", "metrics", "meter")))
 
     def _load(self) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from histories import REFUSED, TIMEOUT, S, changed, event, is_
 
-from pyhooks.checker.gauges import COMES_S, METER, check_meter, check_metrics
+from pyhooks.checker.gauges import BEHIND_S, COMES_S, METER, check_meter, check_metrics, figures
 from pyhooks.checker.truth import Truth
 from pyhooks.cluster import metadatalog
 from pyhooks.errors import RackgateError
@@ -114,6 +114,17 @@ def test_gauges_that_are_true_soon_enough() -> None:
         found = check_metrics(whole(late_ns=late_ns))
         assert (found.valid, found.because) == ("true", ())
     assert any("IsrRackCount was up to 1.00 s late" in note for note in found.notes), found.notes
+
+
+def test_how_late_each_gauge_was_is_a_figure() -> None:
+    told = figures(whole(late_ns=3 * S // 2))
+    assert told["late_s"]["IsrRackCount"] == 1.0
+    assert set(COLUMNS) <= set(told["late_s"])
+    assert f"{told['polls']} polls judged" in check_metrics(whole(late_ns=3 * S // 2)).notes
+    assert set(figures(whole(late_ns=0))["late_s"].values()) == {0.0}
+    # what was wrong is no figure, and where nothing is known there are none
+    assert max(figures(whole(late_ns=4 * S))["late_s"].values()) <= BEHIND_S
+    assert figures(run()) == figures([]) == {"polls": 0, "late_s": {}}
 
 
 def test_a_gauge_that_is_later_than_two_seconds_is_wrong() -> None:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Fault
@@ -92,32 +93,55 @@ def check_metrics(events: Sequence[Event]) -> Verdict:
         missing.append("no fault in the history that was healed")
     if truth.from_ns is None:
         return Verdict.of("metrics", missing=missing or ["nothing tells what is true"])
-    wrong: list[str] = []
+    judged, wrong, latest = _compare(truth, polled)
     shown: Counter[str] = Counter()
+    for one in judged:
+        if any(fault.inject_ns <= one.from_ns <= (fault.heal_ns or 0) for fault in faults):
+            shown.update({name for (_, _, name), value in one.values.items() if value})
+    missing += [] if judged else ["no poll of a broker within the time of which the truth is known"]
+    for fault in faults:
+        missing += _silences(truth, fault, faults, polled)
+    missing += [f"{name} showed nothing but 0 in all faults" for name in RACK_GAUGES if not shown[name]]
+    notes = [f"{len(judged)} polls judged"]
+    notes += [f"{name} was up to {late:.2f} s late" for name, late in sorted(latest.items()) if late]
+    if len(wrong) > SHOWN_MAX:
+        wrong = [*wrong[:SHOWN_MAX], f"and {len(wrong) - SHOWN_MAX} more"]
+    return Verdict.of("metrics", wrong=wrong, missing=missing, notes=notes)
+
+
+def figures(events: Sequence[Event]) -> dict[str, Any]:
+    """How late gauges were; it judges nothing.
+
+    Args:
+        events: a whole history.
+
+    Returns:
+        ``polls``: how many of a broker could be compared with the truth; ``late_s``: for each gauge for how long, in
+        seconds, what it showed had not been true any more, at most. What was not true within ``BEHIND_S`` is none of
+        it: the checker tells of that.
+    """
+    truth = Truth(events)
+    judged, _, latest = _compare(truth, samples(events))
+    return {"polls": len(judged), "late_s": {name: round(late, 3) for name, late in sorted(latest.items())}}
+
+
+def _compare(truth: Truth, polled: Mapping[int, Sequence[Sample]]) -> tuple[list[Sample], list[str], dict[str, float]]:
+    """The polls that can be judged, what is wrong with them, and how late each gauge was at most, in seconds."""
+    judged: list[Sample] = []
+    wrong: list[str] = []
     latest: dict[str, float] = {}
-    judged = 0
     keys: defaultdict[int, list[Key]] = defaultdict(list)
     for key in truth.keys:
         keys[key[0]].append(key)
     for broker, own in sorted(polled.items()):
         for one in own:
             # what held up to two seconds before must be known, and until the answer
-            if one.from_ns - BEHIND_S * NS < truth.from_ns or one.to_ns > truth.to_ns:
+            if truth.from_ns is None or one.from_ns - BEHIND_S * NS < truth.from_ns or one.to_ns > truth.to_ns:
                 continue
-            judged += 1
+            judged.append(one)
             for key in keys[broker]:
                 wrong += _untrue(truth, one, key, latest)
-            if any(fault.inject_ns <= one.from_ns <= (fault.heal_ns or 0) for fault in faults):
-                shown.update({name for (_, _, name), value in one.values.items() if value})
-    missing += [] if judged else ["no poll of a broker within the time of which the truth is known"]
-    for fault in faults:
-        missing += _silences(truth, fault, faults, polled)
-    missing += [f"{name} showed nothing but 0 in all faults" for name in RACK_GAUGES if not shown[name]]
-    notes = [f"{judged} polls judged"]
-    notes += [f"{name} was up to {late:.2f} s late" for name, late in sorted(latest.items()) if late]
-    if len(wrong) > SHOWN_MAX:
-        wrong = [*wrong[:SHOWN_MAX], f"and {len(wrong) - SHOWN_MAX} more"]
-    return Verdict.of("metrics", wrong=wrong, missing=missing, notes=notes)
+    return judged, wrong, latest
 
 
 def _untrue(truth: Truth, sample: Sample, key: Key, latest: dict[str, float]) -> Iterator[str]:
