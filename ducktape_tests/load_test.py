@@ -2,6 +2,10 @@
 
 Takes long, and belongs to no other selection: ``partitions`` (10,000 by default), ``cycles`` and ``rounds`` come from
 ducktape's ``--globals``.
+
+At the end of each arm all topics that somebody produced to are read, once and with read_uncommitted, since there are no
+transactions. What other tests do besides is left out: nobody looks at the partitions twice a second, and no disks are
+read, on which there are 30,000 logs. So ``promise``, ``progress``, ``refusals`` and ``recovery`` have nothing to judge.
 """
 
 from __future__ import annotations
@@ -21,12 +25,15 @@ from pyhooks import process
 from pyhooks.build.distribution import Distribution
 from pyhooks.checker import slowdown, wide
 from pyhooks.checker.judging import judge
+from pyhooks.checker.records import ARM
 from pyhooks.checker.wide import OVERLAY
 from pyhooks.cluster import many, topics
 from pyhooks.cluster.many import Wide
 from pyhooks.history import Event, History
 from pyhooks.wait import wait_for
 from pyhooks.workload.certainty import TOO_FEW_RACKS
+from pyhooks.workload.known import note_known
+from pyhooks.workload.reader import read_all
 
 LOST = "b"
 REMAIN = frozenset({1, 2, 5})
@@ -51,6 +58,8 @@ FIRST_MS = "20000"
 # Of those that ask when a topic refuses: a broker answers one request of a connection after the other, so a record
 # that was sent before the ISR shrank holds up the refusal of the next until its time is over.
 PROBE_MS = "2000"
+# Who read the topics in the end, side by side: a partition that has little in it is 0.1 s of waiting.
+READERS = 8
 # of the kernel's fields from the state letter on: time in the program, and in the kernel for it
 UTIME, STIME = 11, 12
 
@@ -74,6 +83,7 @@ class LoadTest(Drill):
         """Starts no cluster: each arm has one of its own."""
         self.results = Path(TestContext.results_dir(self.test_context, self.test_context.test_index))
         self.history = History(self.results / "history.jsonl")
+        note_known(self.history, [CLIENT])
         self.clients.start()
 
     @cluster(num_nodes=9)
@@ -82,8 +92,11 @@ class LoadTest(Drill):
 
         setup: stock Kafka and the patched one, one after the other in an order that the seed draws, each on new
             disks: many partitions on replicas in racks a, a, b with M=2, and R=2 where there is R; some on a, b, c.
-        drive: produce to some of both, and follow the others; an outage of rack b, several times.
-        validate: stops; times to refuse and to recover, and the processors that each node used, are written down.
+        drive: produce to some of both, and follow the others; an outage of rack b, several times; read what was
+            produced to. Of the 20 topics of many partitions two are driven and five are probed, at one partition each;
+            13 are idle, and are not read.
+        validate: stops, delivery, offsets, known; times to refuse and to recover, and the processors that each node
+            used, are written down.
         """
         for arm in self.rng.sample(wide.ARMS, len(wide.ARMS)):
             self._begin(arm)
@@ -91,20 +104,21 @@ class LoadTest(Drill):
             with self._loaded(BUSY_PER_S, BUSY_PER_S) as (others, _):
                 for cycle in range(self.cycles):
                     self._cycle(arm, cycle, others)
+            self._read()
             for node in self.kafka.topology.nodes:
                 self.kafka.kill_kafka(node)
         events = list(self.history.events())
         self.figures(partitions=self.partitions, cycles=self.cycles, **wide.figures(events))
-        self._judge(events, "faults", "stops")
+        self._judge(events, "stops")
 
     @cluster(num_nodes=9)
     def test_others_beside_refusals(self) -> None:
         """Refusing the records of many partitions slows other topics no more than taking them does.
 
         setup: the patched Kafka, with partitions as above.
-        drive: produce to all topics, and follow the others; in an outage of rack b rounds of three blocks in an order
-            that the seed draws: R=2, R=1, and R=1 once more.
-        validate: slowdown.
+        drive: produce to all topics, of those that are probed to one partition, and follow the others; in an outage of
+            rack b rounds of three blocks in an order that the seed draws: R=2, R=1, and R=1 once more; read all topics.
+        validate: slowdown, delivery, offsets, known.
         """
         self._begin(OVERLAY)
         self.waiting = self.gated[PROBED:]
@@ -117,30 +131,37 @@ class LoadTest(Drill):
                         self._require(arm, probes)
                         self._block(arm, number)
             many.wait_members(self.kafka.admin, self.wide, None, SETTLED_S)
+        self._read()
         events = list(self.history.events())
         self.figures(partitions=self.partitions, rounds=self.rounds, **slowdown.figures(events))
-        self._judge(events, "faults", "slowdown")
+        self._judge(events, "slowdown")
 
-    def _judge(self, events: Sequence[Event], *names: str) -> None:
-        found, _ = judge(events, names)
+    def _read(self) -> None:
+        """Reads the topics of the present cluster to which somebody produced; nobody does any more."""
+        names = [*self.others, *self.probed, *self.waiting]
+        read_all(self.kafka.topology.bootstrap, names, self.history, readers=READERS)
+
+    def _judge(self, events: Sequence[Event], name: str) -> None:
+        """What each test is about must hold, and what any history with these clients can be judged by."""
+        found, _ = judge(events, ("faults", "delivery", "offsets", "known", name))
         self.keep(found)
         must_hold(found)
 
     def _begin(self, arm: str) -> None:
-        """A new cluster with all topics."""
-        self._note(wide.ARM, arm)
+        """A new cluster with all topics, whose names are of this arm: what one has must not pass for the other's."""
+        minima = {topics.MIN_INSYNC_REPLICAS: "2"} | ({topics.MIN_INSYNC_RACKS: "2"} if arm == OVERLAY else {})
+        gated = [Wide(f"{arm}-gated-{at}", many.rotating(self.width, GATED), minima) for at in range(WIDE)]
+        others = [Wide(f"{arm}-other-{at}", many.rotating(OTHER_PARTITIONS, OTHERS), minima) for at in range(NARROW)]
+        self.wide = [*gated, *others]
+        self.others = [one.name for one in others]
+        self.gated = [one.name for one in gated]
+        self._note(ARM, arm, probed=self.probed)
         self.kafka.classpath = Distribution.load().classpath(overlay=arm == OVERLAY)
         # what brokers cost is asked here, so they are compiled as anywhere else
         self.kafka.java = ()
         # what a client knows of the cluster before is of no use
         self.kafka.forget_admin()
         self.kafka.start()
-        minima = {topics.MIN_INSYNC_REPLICAS: "2"} | ({topics.MIN_INSYNC_RACKS: "2"} if arm == OVERLAY else {})
-        gated = [Wide(f"gated-{at}", many.rotating(self.width, GATED), minima) for at in range(WIDE)]
-        others = [Wide(f"other-{at}", many.rotating(OTHER_PARTITIONS, OTHERS), minima) for at in range(NARROW)]
-        self.wide = [*gated, *others]
-        self.others = [one.name for one in others]
-        self.gated = [one.name for one in gated]
         many.create(self.kafka.admin, self.wide, SETTLED_S)
         self.kafka.wait_logs(self.wide, SETTLED_S)
 

@@ -35,6 +35,27 @@ def test_a_read_before_the_fault_is_no_final_read() -> None:
         assert found.because == ("t: the final read (read_uncommitted) began before kill-rack b: 'healed'",)
 
 
+@pytest.mark.parametrize("op", ["arm", "stage"])
+def test_what_befalls_the_next_cluster_says_nothing_of_what_was_read_before(op: str) -> None:
+    made = Simulated()
+    made.rest(4)
+    for _ in range(5):
+        made.produce()
+    made.end()
+    made.read()
+    made.rest(1)
+    made.events.append(event(made.now, "test", op, arm="other"))
+    made.rest(1)
+    made.lose("b")
+    made.heal("b")
+    for check in (check_delivery, check_offsets):
+        assert check(made.events).valid == ("true" if op == "arm" else "unknown")
+    # it must have been read before the next one
+    made.read()
+    made.events.append(event(made.now + S, "fault", "kill-rack", rack="b", step="inject"))
+    assert check_delivery(made.events).valid == "unknown"
+
+
 def test_a_read_before_a_producer_is_over_is_no_final_read() -> None:
     made = Simulated()
     made.rest(4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ def history() -> list[Event]:
     made: list[Event] = []
     now = 0
     for arm in ("stock", "overlay"):
-        made.append(event(now, "test", "arm", arm=arm))
+        made.append(event(now, "test", "arm", arm=arm, probed=["gated"]))
         # a new cluster takes what is tried before its first outage, too
         made.append(probe(now + S, None))
         now += 2 * S
@@ -86,12 +87,27 @@ def test_the_gate_stops_and_stock_does_not() -> None:
         ([one for one in history() if one.data.get("arm") != "overlay"], "unknown", "overlay: no outage"),
         (without(history(), is_("reached", what="lost")), "unknown", "never came to all partitions (0 times)"),
         (without(history(), is_("kill", step="heal"), 3), "unknown", "that was not healed"),
+        (without(history(), is_("arm", arm="stock")), "unknown", "nothing tells which it is"),
+        (
+            changed(history(), is_("arm", arm="stock"), probed=["gated", "mute"]),
+            "unknown",
+            "stock, mute: in an outage 0 a",
+        ),
     ],
 )
 def test_what_else_may_have_been(events: list[Event], valid: str, reason: str) -> None:
     found = check_stops(events)
     assert found.valid == valid, found.because
     assert any(reason in because for because in found.because), found.because
+
+
+def test_a_topic_is_asked_for_on_its_own_cluster_alone() -> None:
+    renamed = [
+        replace(one, data={**one.data, "topic": "own"}) if one.op == "produce" and one.mono_ns > 44 * S else one
+        for one in history()
+    ]
+    assert check_stops(changed(renamed, is_("arm", arm="overlay"), probed=["own"])).valid == "true"
+    assert check_stops(renamed).valid == "unknown"
 
 
 def test_figures_tell_of_both_arms() -> None:

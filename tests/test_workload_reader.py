@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +13,7 @@ from confluent_kafka import Consumer
 
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.records import Records
+from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
 from pyhooks.workload import reader
 from pyhooks.workload.records import key_of, value_of
@@ -80,6 +83,49 @@ def test_a_log_that_does_not_end_is_told_with_the_last_chunk(tmp_path: Path, mon
     assert Records(events).final("t", reader.UNCOMMITTED)[1] == [
         "t-0: final read: not to its end: offset 11000 of 12000"
     ]
+
+
+@pytest.mark.parametrize("readers", [1, 2, 3, 8])
+def test_several_readers_share_the_topics_and_tell_what_one_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readers: int
+) -> None:
+    consumers: list[Log] = []
+
+    @contextmanager
+    def consumer_of(*_about: object, **_more: object) -> Iterator[Log]:
+        consumers.append(Log(3, 3))
+        yield consumers[-1]
+
+    names = [f"t{number}" for number in range(5)]
+    monkeypatch.setattr(reader, "consumer_of", consumer_of)
+    monkeypatch.setattr(reader, "_partitions", lambda *_about: 2)
+    history = History(tmp_path / "h.jsonl")
+    reader.read_all("b:1", names, history, readers=readers)
+    assert len(consumers) == min(readers, len(names))
+    records = Records(list(history.events()))
+    assert len({read.name for read in records.reads}) == 1
+    for name in names:
+        reads, missing = records.final(name, reader.UNCOMMITTED)
+        assert (missing, sorted(reads), len(reads[1].keys)) == ([], [0, 1], 3)
+
+
+def test_what_one_of_several_readers_cannot_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def partitions(_consumer: object, topic: str) -> int:
+        if topic == "absent":
+            raise RackgateError("final read of absent: no such topic")
+        return 1
+
+    @contextmanager
+    def consumer_of(*_about: object, **_more: object) -> Iterator[Log]:
+        yield Log(3, 2)
+
+    monkeypatch.setattr(reader, "consumer_of", consumer_of)
+    monkeypatch.setattr(reader, "_partitions", partitions)
+    history = History(tmp_path / "h.jsonl")
+    with pytest.raises(RackgateError, match=r"t0-0: at offset 2 of 3 .*; t1-0: at offset 2"):
+        reader.read_all("b:1", ["t0", "t1"], history, readers=2, timeout_s=0.05)
+    with pytest.raises(RackgateError, match="no such topic"):
+        reader.read_all("b:1", ["t0", "absent"], history, readers=2, timeout_s=0.05)
 
 
 NAME = key_of("r", "t", 0, 0)

@@ -2,7 +2,8 @@
 
 The events are those of ``pyhooks.workload.produce`` and ``pyhooks.workload.reader``. Producers of tests may leave out
 ``run``: then nothing is known of what they meant to send, and only what they noted counts. Who kills a producer on
-purpose notes an event of op ``killed`` with ``data`` ``{run}``; what that run did not note is no evidence then.
+purpose notes an event of op ``killed`` with ``data`` ``{run}``; what that run did not note is no evidence then. Who
+goes on with another cluster, which has other topics, notes an event of process ``test`` and op ``arm``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any
 from pyhooks.history import Event, Outcome
 
 UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
+# from here on it is another cluster
+ARM = "arm"
 Place = tuple[str, int]
 # what a Java producer says of the records of a batch that ran out of its time (4.3.1, Sender.failExpiredBatches)
 _RAN_OUT = re.compile(r"\b(\d+) ms has passed since batch creation")
@@ -267,7 +270,7 @@ class Records:
         """The last pass over the partitions of a topic, and what is missing of it, in words.
 
         One pass, since what an earlier one found may have been lost meanwhile. It must have begun when the last fault
-        was over and nobody wrote any more: an earlier one says nothing of what these did.
+        of its cluster was over and nobody wrote any more: an earlier one says nothing of what these did.
         """
         own = [read for read in self.reads if (read.topic, read.isolation) == (topic, isolation)]
         if not own:
@@ -285,12 +288,15 @@ class Records:
 
     def _after(self, topic: str, moment_ns: int) -> list[str]:
         """What happened to a topic after a moment and not before it, in words."""
-        steps = [event for event in self._events if event.process == "fault" and event.mono_ns > moment_ns]
+        later = [event for event in self._events if event.mono_ns > moment_ns]
+        # a fault of the next cluster takes nothing from this one
+        gone_ns = min((one.mono_ns for one in later if (one.process, one.op) == ("test", ARM)), default=math.inf)
+        steps = [event for event in later if event.process == "fault" and event.mono_ns < gone_ns]
         found = [f"{event.op} {event.rack}: {event.data.get('step')!r}" for event in steps[-1:]]
         runs = {name for name, own in self.runs if own == topic}
-        for event in self._events:
+        for event in later:
             over = event.op == "killed" or (event.op == "end" and event.data.get("topic") == topic)
-            if over and event.mono_ns > moment_ns and event.data.get("run") in runs:
+            if over and event.data.get("run") in runs:
                 found.append(f"run {event.data['run']} was over")
         return list(dict.fromkeys(found))
 

@@ -2,7 +2,7 @@
 
 Events of process ``test``:
 
-* op ``arm``: ``data`` ``{arm}``: from here on it is the cluster of this arm;
+* op ``arm``: ``data`` ``{arm, probed}``: from here on it is the cluster of this arm, on which these topics are probed;
 * op ``stage``: ``data`` ``{arm, stage, cycle, edge, ticks, hz}``: what the Kafka process of each node had used of a
   processor when a stage began and ended, ``ticks`` by node as ``[pid, ticks]``, of which there are ``hz`` a second;
 * op ``reached``: ``data`` ``{arm, cycle, what, since_ns}``: all partitions concerned had lost a member of the ISR
@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyhooks.checker import cluster
+from pyhooks.checker.records import ARM
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
 from pyhooks.workload.certainty import TOO_FEW_RACKS, TOO_FEW_REPLICAS
 
 STOCK, OVERLAY = "stock", "overlay"
 ARMS = (STOCK, OVERLAY)
-ARM, STAGE, REACHED = "arm", "stage", "reached"
+STAGE, REACHED = "stage", "reached"
 # of attempts at a topic in an outage; fewer say nothing of it
 ATTEMPTS_MIN = 3
 
@@ -59,7 +60,7 @@ class Outage:
 
 
 def outages(events: Sequence[Event]) -> tuple[list[Outage], list[str]]:
-    """All outages that were begun, lasting and healed, of each topic that was probed, and what is missing, in words."""
+    """All outages that were begun, lasting and healed, of each topic that was to be probed, and what is missing."""
     probes: defaultdict[str, list[Event]] = defaultdict(list)
     for event in events:
         if event.op == "produce" and event.data.get("mode") == "probe":
@@ -68,9 +69,9 @@ def outages(events: Sequence[Event]) -> tuple[list[Outage], list[str]]:
     found: list[Outage] = []
     missing: list[str] = []
     faults = cluster.faults(events)
+    arms = [one for one in events if (one.process, one.op) == ("test", ARM)]
     # what was acknowledged later may be of the next outage's heal, or of another cluster
-    ends = [fault.inject_ns for fault in faults]
-    ends += [one.mono_ns for one in events if (one.process, one.op) == ("test", ARM)]
+    ends = [fault.inject_ns for fault in faults] + [one.mono_ns for one in arms]
     for fault in faults:
         heal_ns = fault.heal_ns
         lost = [
@@ -83,8 +84,12 @@ def outages(events: Sequence[Event]) -> tuple[list[Outage], list[str]]:
             continue
         from_ns = lost[0].mono_ns
         until_ns = min((at_ns for at_ns in ends if at_ns > heal_ns), default=math.inf)
-        for topic, attempts in sorted(probes.items()):
-            own = [one for one in attempts if one.mono_ns < until_ns]
+        mine = max((one for one in arms if one.mono_ns <= fault.inject_ns), key=lambda one: one.mono_ns, default=None)
+        if mine is None:
+            missing.append("an outage of a cluster of which nothing tells which it is")
+            continue
+        for topic in sorted(map(str, mine.data["probed"])):
+            own = [one for one in probes[topic] if one.mono_ns < until_ns]
             inside = [one for one in own if int(one.data["sent_ns"]) >= from_ns and one.mono_ns <= heal_ns]
             refused = [
                 one.mono_ns for one in own if _for(TOO_FEW_RACKS, one) and fault.inject_ns <= one.mono_ns <= heal_ns

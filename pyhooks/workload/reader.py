@@ -22,6 +22,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -157,6 +158,7 @@ def read_all(
     timeout_s: float = 60.0,
     values: bool = False,
     isolations: Sequence[str] = (UNCOMMITTED,),
+    readers: int = 1,
 ) -> None:
     """Reads every partition of topics to its end and notes it in events ``read``; see the module's description.
 
@@ -167,21 +169,30 @@ def read_all(
         timeout_s: bound for each partition in seconds.
         values: note all values too.
         isolations: one pass for each.
+        readers: so many share the topics, each with a consumer: a partition with little in it costs waiting alone.
 
     Raises:
         RackgateError: a topic is not there, or a partition could not be read to its end in time; the others were read.
     """
+    shares = [topics[first::readers] for first in range(min(readers, len(topics)))]
     short: list[str] = []
     for isolation in isolations:
         run = uuid.uuid4().hex[:8]
-        with consumer_of(bootstrap, isolation, fetch_wait_max_ms=FETCH_WAIT_MS) as consumer:
-            for topic in topics:
-                count = _partitions(consumer, topic)
-                for number in range(count):
-                    about: dict[str, Any] = {"pass": run, "topic": topic, "partition": number, "partitions": count}
-                    about |= {"isolation": isolation, "begun_ns": time.monotonic_ns()}
-                    problem = _read(consumer, about, history, timeout_s, values=values)
-                    short += [f"{topic}-{number}: {problem}"] if problem else []
+
+        def read(share: Sequence[str], isolation: str = isolation, run: str = run) -> list[str]:
+            found: list[str] = []
+            with consumer_of(bootstrap, isolation, fetch_wait_max_ms=FETCH_WAIT_MS) as consumer:
+                for topic in share:
+                    count = _partitions(consumer, topic)
+                    for number in range(count):
+                        about: dict[str, Any] = {"pass": run, "topic": topic, "partition": number, "partitions": count}
+                        about |= {"isolation": isolation, "begun_ns": time.monotonic_ns()}
+                        problem = _read(consumer, about, history, timeout_s, values=values)
+                        found += [f"{topic}-{number}: {problem}"] if problem else []
+            return found
+
+        with ThreadPoolExecutor(max(1, len(shares))) as pool:
+            short += [problem for found in pool.map(read, shares) for problem in found]
     if short:
         raise RackgateError(f"final read: {'; '.join(short)}")
 
