@@ -336,6 +336,14 @@ def test_what_changes_makes_it_stale(root: Path) -> None:
     assert book_of(other, root).stale == {"sum": "the command has changed"}
 
 
+def test_what_nothing_was_noted_of_makes_it_stale(root: Path) -> None:
+    run_all(read(root), root, Commands(root, {"n": 1}))
+    (root / "more.py").write_text("", encoding="utf-8")
+    (root / "input" / "a.txt").write_text("b", encoding="utf-8")
+    more = read(root, GOOD.replace('depends = ["input/*.txt"]', 'depends = ["input/*.txt", "more.py", "*.py"]', 1))
+    assert book_of(more, root).stale["sum"] == "input/*.txt has changed, nothing was noted of more.py, *.py"
+
+
 def test_an_artifact_that_says_otherwise_is_a_fault(root: Path) -> None:
     claims = read(root)
     book = run_all(claims, root, Commands(root, {"n": 5}))

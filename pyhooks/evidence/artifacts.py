@@ -21,6 +21,8 @@ EVIDENCE = paths.REPO / "kip" / "evidence"
 SCHEMA = 1
 # beside what one reads, an artifact holds nothing
 MAX_BYTES = 32_000
+# of them, for what system tests have measured, and how many values of a list are few
+FIGURES_BYTES, FEW = 12_000, 20
 INDEX = "claims.json"
 ABSENT = "absent"
 _METHOD = re.compile(r"\w+")
@@ -98,7 +100,11 @@ def changes(run: Run, artifact: Mapping[str, Any], now: Mapping[str, str]) -> st
     found = [] if artifact["commands"] == dict(run.commands) else ["the command has changed"]
     then = artifact["depends"]
     words = {SERIES: "the patch series", OVERLAY: "what the patch series builds"}
-    found += [f"{words.get(name, name)} has changed" for name in run.depends if then.get(name) != now[name]]
+    found += [
+        f"{words.get(name, name)} has changed" for name in run.depends if name in then and then[name] != now[name]
+    ]
+    unknown = [words.get(name, name) for name in run.depends if name not in then]
+    found += [f"nothing was noted of {', '.join(unknown)}"] if unknown else []
     return ", ".join(found)
 
 
@@ -177,15 +183,38 @@ def _together(outcomes: set[str]) -> str:
 
 
 def of_system(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``results.json`` of the system tests says, without what needs more than a line."""
-    return {
-        "seed": document["seed"],
-        "counts": document["counts"],
-        "tests": {
-            one["id"]: {name: one[name] for name in ("outcome", "reasons", "seconds", "verdicts")}
-            for one in document["results"]
-        },
-    }
+    """What ``results.json`` of the system tests says, without what needs more than a line.
+
+    What tests measured is in it as far as it is short; where it is not, words tell that it was left out, by which no
+    rule decides.
+    """
+    names = ("outcome", "reasons", "seconds", "verdicts", "figures")
+    tests = {one["id"]: {name: one[name] for name in names} for one in document["results"]}
+    figures = {(test, name): value for test, told in tests.items() for name, value in brief(told["figures"]).items()}
+    room = FIGURES_BYTES
+    # the least first, so that one test with much to tell leaves room for all others
+    for (test, name), value in sorted(figures.items(), key=lambda one: (_size(one[1]), one[0])):
+        room -= _size(value)
+        if room < 0:
+            figures[test, name] = f"left out: {_size(value)} bytes"
+    for test, told in tests.items():
+        told["figures"] = {name: value for (own, name), value in figures.items() if own == test}
+    return {"seed": document["seed"], "counts": document["counts"], "tests": tests}
+
+
+def brief(value: Any) -> Any:
+    """Figures without long lists, of which only the length is told."""
+    if isinstance(value, Mapping):
+        return {str(name): brief(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [brief(one) for one in value] if len(value) <= FEW else f"left out: {len(value)} values"
+    return value
+
+
+def _size(value: Any) -> int:
+    """What a figure adds to an artifact, in bytes, where its lines are further in than here."""
+    text = json.dumps(value, indent=1)
+    return len(text) + 6 * (text.count("\n") + 1)
 
 
 def index_of(claims: Claims, book: Book) -> dict[str, Any]:
