@@ -1,12 +1,23 @@
-"""Runs that take long: what is kept of them."""
+"""Runs that take long: what is kept of them, what makes them stale, and what the rules of their claims ask."""
 
 from __future__ import annotations
 
+import re
+import shlex
+from pathlib import Path
 from typing import Any
 
-from pyhooks.evidence import artifacts, judging
-from pyhooks.evidence.claims import Atom
-from pyhooks.evidence.judging import find
+import pytest
+
+from bench import outageplan
+from bench.destruction import row
+from bench.plan import Arm
+from ducktape_tests import plan
+from pyhooks import paths
+from pyhooks.evidence import artifacts, judging, running
+from pyhooks.evidence.claims import CONFIRMED, REFUTED, Atom, load
+from pyhooks.evidence.judging import UNDECIDED, find
+from pyhooks.model.simulation import speed
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
 
@@ -42,3 +53,147 @@ def test_one_test_that_tells_much_leaves_room_for_the_others() -> None:
     assert 0 < len(left) < len(much)
     artifact = dict.fromkeys(artifacts._FIELDS, "") | {"run": "x", "result": kept}
     assert len(artifacts.text_of(artifact)) < artifacts.MAX_BYTES
+
+
+# -- what makes them stale --------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_system_tests_depends_on_them_and_on_what_judges_them() -> None:
+    checked = 0
+    for run in load().runs.values():
+        if run.kind != "system":
+            continue
+        (command,) = run.commands.values()
+        selection = shlex.split(command)[3]
+        files = {paths.REPO / "ducktape_tests" / one.file for one in plan.load() if selection in one.selections}
+        assert files, run.id
+        left = set(files)
+        while left:
+            own = {path for name in IMPORTED.findall(left.pop().read_text(encoding="utf-8")) for path in modules(name)}
+            left |= own - files
+            files |= own
+        known = {path for name in run.depends if "/" in name for path in paths.REPO.glob(name)}
+        assert files <= known, (run.id, files - known)
+        assert set((paths.REPO / "pyhooks" / "checker").glob("*.py")) <= known, run.id
+        checked += 1
+    assert checked >= 3
+
+
+IMPORTED = re.compile(
+    r"^from (ducktape_tests(?:\.\w+)* import [\w, ]+|ducktape_tests(?:\.\w+)* import \()", re.MULTILINE
+)
+
+
+def modules(imported: str) -> list[Path]:
+    """The files of the suite that an import is about."""
+    name, _, what = imported.partition(" import ")
+    named = [name, *(f"{name}.{word.strip()}" for word in what.split(","))]
+    found = [paths.REPO / f"{one.replace('.', '/')}.py" for one in named]
+    return [path for path in found if path.is_file()]
+
+
+# -- what their rules ask ---------------------------------------------------------------------------------------------
+
+
+def judged_by(run: str, told: Any) -> dict[str, str]:
+    """What the claims of a run would come to if it had this result."""
+    claims = load()
+    kept = running._kept(told, claims.runs[run])
+    own = [claim for claim in claims.claims.values() if claim.runs == (run,)]
+    return {claim.id: judging.judge(claim, {run: kept}, {}).state for claim in own}
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "others", "measures", "state"),
+    [(58.0, 0.0, 3, CONFIRMED), (301.0, 0.0, 3, REFUTED), (301.0, 0.5, 3, UNDECIDED), (58.0, 0.0, 2, UNDECIDED)],
+)
+def test_the_claim_of_the_model_s_speed_goes_by_its_bar(
+    wall_s: float, others: float, measures: int, state: str
+) -> None:
+    told = speed.told([speed.Measure(on, 1000, wall_s, 9.0, 0.1, others) for on in speed.MASTERS[-measures:]])
+    assert judged_by("model-speed", told) == {"model-is-fast": state}
+
+
+@pytest.mark.parametrize(
+    ("lost", "states"),
+    [
+        ({"cut": {"B": 0, "C": 9}, "kill": {"B": 9, "C": 9}}, (CONFIRMED, CONFIRMED)),
+        ({"cut": {"B": 1, "C": 9}, "kill": {"B": 0, "C": 9}}, (REFUTED, REFUTED)),
+        # where nothing is lost without the gate either, nothing could have been
+        ({"cut": {"B": 0, "C": 0}, "kill": {"B": 9, "C": 9}}, (UNDECIDED, CONFIRMED)),
+        ({"cut": {"B": None, "C": 9}, "kill": {"B": None, "C": 9}}, (UNDECIDED, UNDECIDED)),
+    ],
+)
+def test_the_claims_of_a_destroyed_rack_go_by_the_benchmark(
+    lost: dict[str, dict[str, int | None]], states: tuple[str, str]
+) -> None:
+    arms = {one.id: one for one in outageplan.load("full").arms}
+    told = [
+        {
+            "way": way,
+            "proved": True,
+            "topics": [_destroyed(arms[name].on("a,a,b", (1, 2, 3)), number) for name, number in by_arm.items()],
+        }
+        for way, by_arm in lost.items()
+    ]
+    found = judged_by("outages", {"destructions": told})
+    assert (found["destroyed-rack-in-the-benchmark"], found["killed-and-destroyed-are-two-racks"]) == states
+
+
+def _destroyed(arm: Arm, lost: int | None) -> dict[str, Any]:
+    counted = None if lost is None else {"acked": 9, "read": 9 - lost, "lost": lost}
+    return row(arm, counted, 1, ("a",), "a", proved=True)
+
+
+DESTROYED = "destroyed_test.py::DestroyedTest.test_no_acknowledged_record_is_lost"
+LEVEL_OFF = "destroyed_test.py::LevelOffTest.test_the_only_holder_is_forgotten"
+OTHERS = "load_test.py::LoadTest.test_others_beside_refusals"
+
+
+def system(outcome: str, verdicts: dict[str, str], **figures: Any) -> dict[str, Any]:
+    return {"outcome": outcome, "reasons": [], "seconds": 1.0, "verdicts": verdicts, "figures": figures}
+
+
+def result_of(**tests: dict[str, Any]) -> dict[str, Any]:
+    ids = {"destroyed": DESTROYED, "level_off": LEVEL_OFF, "others": OTHERS}
+    return artifacts.of_system(
+        {"seed": 1, "counts": {}, "results": [{"id": ids[name], **one} for name, one in tests.items()]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("rounds", "lost", "control", "state"),
+    [
+        (20, 0, "false", CONFIRMED),
+        (20, 1, "false", REFUTED),
+        (3, 0, "false", UNDECIDED),
+        (20, 0, "true", UNDECIDED),
+    ],
+)
+def test_the_claim_of_destroyed_racks_goes_by_what_was_lost(rounds: int, lost: int, control: str, state: str) -> None:
+    text = "rack b is cut off for 12.3 s, and rack a is destroyed 4.5 s later; rack a comes back first"
+    drawn = {str(number): text for number in range(rounds)}
+    each = {f"round-{number}": {"acked": 1700, "lost": 0} for number in range(rounds)}
+    told = result_of(
+        destroyed=system("pass" if not lost else "fail", {}, acked=34_000, lost=lost, rounds=drawn, topics=each),
+        level_off=system("pass", {"delivery": control}),
+    )
+    claim = load().claims["destroyed-racks-lose-nothing"]
+    assert judging.judge(claim, {"destroyed": told}, {}).state == state
+
+
+@pytest.mark.parametrize(
+    ("outcome", "slowdown", "high", "state"),
+    [
+        ("pass", "true", 1.01, CONFIRMED),
+        ("fail", "false", 1.2, REFUTED),
+        ("unknown", "unknown", 1.06, UNDECIDED),
+        ("pass", "true", 1.06, UNDECIDED),
+    ],
+)
+def test_the_claim_of_other_topics_goes_by_the_upper_end(outcome: str, slowdown: str, high: float, state: str) -> None:
+    kind = {"latency_ms": {"gate": 12.4, "free": 13.2}, "ratios": [[0.92, 0.96, high], [1.0, 1.02, 1.04]]}
+    verdicts = {"slowdown": slowdown}
+    told = result_of(others=system(outcome, verdicts, partitions=10_000, produce=kind, fetch=kind))
+    claim = load().claims["others-are-not-slowed"]
+    assert judging.judge(claim, {"load": told}, {}).state == state
