@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 NS = 1_000_000_000
 Behaviour = Literal["went on", "was refused", "went on unprotected", "unknown"]
+WENT_ON: Behaviour = "went on"
+REFUSED: Behaviour = "was refused"
+UNPROTECTED: Behaviour = "went on unprotected"
+UNKNOWN: Behaviour = "unknown"
 # What a gate answers; any other exception of the probe is an error, not a refusal.
 REFUSALS = frozenset(
     {
@@ -137,12 +141,12 @@ def behaviour(
         went_on_share: share of the intended records that "went on" asks for.
     """
     if not proved or window is None or intended == 0 or fewest_racks is None:
-        return "unknown"
+        return UNKNOWN
     if acked == 0 and probe_acked == 0 and probe_refused > 0:
-        return "was refused"
+        return REFUSED
     if acked >= went_on_share * intended and probe_refused == 0:
-        return "went on" if fewest_racks >= 2 else "went on unprotected"
-    return "unknown"
+        return WENT_ON if fewest_racks >= 2 else UNPROTECTED
+    return UNKNOWN
 
 
 def summarise(
@@ -294,6 +298,7 @@ def _counts(
             *outcome_counts(),
             F.count_if(inside).alias("settled_intended"),
             F.count_if(inside & acked & (F.col("done_ns") < F.col("to_ns"))).alias("settled_acked"),
+            F.count_if(acked & F.col("done_ns").between(F.col("from_ns"), F.col("to_ns") - 1)).alias("settled_done"),
             F.count_if(sent_in_fault).alias("fault_intended"),
             F.count_if(in_fault & (F.col("done_ns") < heal_ns)).alias("fault_acked"),
             F.count_if(in_fault & (F.col("done_ns") >= heal_ns)).alias("acked_only_after_heal"),

@@ -121,6 +121,7 @@ def measure(this: Session, cell: Cell) -> None:
             "dead": list(reached.dead),
             "slow": list(reached.slow),
             "refused": refusing,
+            "refused_after": again,
             "expected_to_refuse": sorted(cell.refusing),
             "usage": this.sampler.usage(begun_ns, ended_ns),
             "settings_in_force_s": settled_s,

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from bench import outagescli, pace, scenarios, sidebyside
+from bench.judgement import EXIT_STATUS
 from bench.plan import Scenario
 from bench.store import Store, begin
 from pyhooks import bars, paths
@@ -47,7 +48,7 @@ SPEED_OUT = paths.OUT / "bench-speed"
     "run",
     epilog="Examples: rackgate bench run · rackgate bench run --scenario full --out out/bench-full ·"
     " rackgate bench run --master 'local[4]' --out out/bench-4 · rackgate bench run --bootstrap kafka1:9092"
-    " --command-config client.properties --master spark://host:7077",
+    f" --command-config client.properties --master spark://host:7077. {EXIT_STATUS}",
 )
 def run_command(
     scenario: Annotated[
@@ -172,6 +173,7 @@ def _existing(
         console.print("interrupted: the run's topics are deleted; the same command goes on with the finished blocks")
         raise
     last_lines(result, out.resolve(), lambda line: console.print(line, markup=False))
+    raise typer.Exit(result["exit_status"])
 
 
 def _lab(scenario: str, scenario_file: Path, master: str, topology: str | None, out: Path, *, fresh: bool) -> None:
@@ -232,7 +234,7 @@ bench_app.command("pacer", epilog=pace.EPILOG)(pace.pacer_command)
 bench_app.command("compare", epilog=sidebyside.EPILOG)(sidebyside.compare_command)
 
 
-@bench_app.command("report", epilog="Example: rackgate bench report out/bench")
+@bench_app.command("report", epilog="Example: rackgate bench report out/bench. Exit status as of the run.")
 def report_command(
     result: Annotated[Path, typer.Argument(help="results.json, or the folder that holds it.")] = DEFAULT_OUT,
     out: Annotated[Path | None, typer.Option(help="Folder for the report [default: where the result is].")] = None,
@@ -240,14 +242,17 @@ def report_command(
     """Makes page and pictures again from a stored result; needs no cluster."""
     from rich.console import Console
 
-    from bench import report, verdict
+    from bench import judgement, report, verdict
 
     stored = report.load(result)
+    # a result from before there was an exit status has none
+    stored |= judgement.conclude(judgement.of_run(stored), verdict.sentences(stored))
     page = report.render(stored, out or (result if result.is_dir() else result.parent))
     console = Console(soft_wrap=True, highlight=False)
     for line in verdict.lines(stored["verdicts"]):
         console.print(line, markup=False)
     console.print(f"report: {page}", markup=False)
+    raise typer.Exit(stored["exit_status"])
 
 
 @bench_app.command(

@@ -9,7 +9,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EXAMPLES = 5
-KINDS = ("lost", "duplicated", "invented", "out_of_order", "moved")
+# Each kind of defect, and how it is told.
+KIND_WORDS = {
+    "lost": "lost",
+    "duplicated": "duplicated",
+    "invented": "invented",
+    "out_of_order": "out of order",
+    "moved": "at another offset than acknowledged",
+}
+KINDS = tuple(KIND_WORDS)
 
 
 def read_back(

@@ -20,6 +20,9 @@ COMMON = "common"
 Fault = Literal["kill", "cut"]
 FAULTS: tuple[Fault, ...] = ("kill", "cut")
 FAULT_WORDS = {"kill": "killed", "cut": "cut off"}
+# How one rack may go before another is destroyed so that R=2 still promises what was acknowledged: its brokers live, so
+# that the controller knows that they have their disks (KIP-966).
+PROMISED: frozenset[Fault] = frozenset({"cut"})
 
 
 @dataclass(frozen=True)

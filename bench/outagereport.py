@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from bench import figures, outageresults
+from bench.availability import UNKNOWN
 from bench.outageplan import FAULT_WORDS
 from bench.report import CAPTIONS, NONE, PAPER, PNG_DPI, inline_svg, round_trip_rows
 from pyhooks import pages, pictures
@@ -135,7 +136,7 @@ def _refusal(arm: Mapping[str, Any], name: str) -> str:
         missed = arm["proved"] - value["outages"]
         return outageresults.seconds(value) + (f", none in {missed}" if missed else "")
     if not arm["proved"] or (name == "first_refusal_meter_s" and arm["meter_unknown"]):
-        return outageresults.UNKNOWN
+        return UNKNOWN
     return "no refusal"
 
 
@@ -157,7 +158,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         where = f"{one['placement']}: {one['destroyed']} destroyed while {one['away']} was {FAULT_WORDS[one['way']]}"
         lines += [
             f"| {where} | {row['label']} | {_count(row['acked'])} | {_count(row['read'])} |"
-            f" {outageresults.UNKNOWN if row['lost'] is None else _count(row['lost'])} |"
+            f" {UNKNOWN if row['lost'] is None else _count(row['lost'])} |"
             for row in one["topics"]
         ]
     return "\n".join([*lines, ""])

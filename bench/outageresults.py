@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from bench import endtoend, machine, verdict
+from bench import endtoend, judgement, machine, verdict
+from bench.availability import REFUSED, UNKNOWN
 from bench.outageplan import FAULT_WORDS, LabPlan, Plan
 from bench.store import stored_result
 from pyhooks.build.distribution import Distribution
@@ -23,7 +24,6 @@ from pyhooks.stats import student_t_quantile
 SCHEMA_VERSION = 1
 # An interval over fewer outages would say nothing but that it is wide.
 FEWEST = 2
-REFUSED, WENT_ON, UNPROTECTED, UNKNOWN = "was refused", "went on", "went on unprotected", "unknown"
 
 
 def spread(values: Sequence[float], *, confidence: float, most: float = float("inf")) -> dict[str, Any] | None:
@@ -246,8 +246,7 @@ def result(
         "plan": plan.as_json(),
         "took_s": time.time() - started.timestamp(),
     }
-    whole["verdicts"] = sentences(whole)
-    return whole
+    return whole | judgement.conclude(judgement.of_outages(whole), sentences(whole))
 
 
 def write(whole: Mapping[str, Any], out: Path) -> None:

@@ -14,13 +14,15 @@ from typing import Annotated, Any
 import typer
 
 from bench import outageplan
+from bench.judgement import EXIT_STATUS
 from pyhooks import paths
 from pyhooks.errors import RackgateError
 
 DEFAULT_OUT = paths.OUT / "bench-outages"
 EPILOG = (
     "Examples: rackgate bench outages · rackgate bench outages --plan quick --out out/bench-outages-quick ·"
-    " rackgate bench outages --page-only"
+    " rackgate bench outages --page-only. "
+    f"{EXIT_STATUS} With --page-only that of the run."
 )
 
 
@@ -39,10 +41,12 @@ def outages_command(
     For each arm and state: the share of the intended records that was acknowledged, the times from fault to first
     refusal and from heal to first acknowledgement; and what is lost when a rack is destroyed.
     """
-    from bench import outagereport, outageresults
+    from bench import judgement, outagereport, outageresults
 
     if page_only:
         result = outageresults.load(out)
+        # a result from before there was an exit status has none
+        result |= judgement.conclude(judgement.of_outages(result), outageresults.sentences(result))
     else:
         wanted = outageplan.load(plan, plan_file)
         words = ["rackgate", "bench", "outages", "--plan", plan, "--master", master]
@@ -52,13 +56,14 @@ def outages_command(
     page = outagereport.render(result, out)
     if as_json:
         typer.echo(json.dumps(result, indent=1))
-        return
+        raise typer.Exit(result["exit_status"])
     for row in result["verdicts"]:
         typer.echo(f"{row['subject']}: {row['word'].upper()}. {row['text']}")
     for note in result["notes"]:
         typer.echo(f"note: {note}")
     typer.echo(f"report:  {page}")
     typer.echo(f"numbers: {out / 'results.json'}")
+    raise typer.Exit(result["exit_status"])
 
 
 def _measured(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from bench.driving import Session
 
 SCHEMA_VERSION = 4
+# What of each lab's cell tells which arms refused, before the blocks and after them, and which were to.
+REFUSALS = ("session", "refused", "refused_after", "expected_to_refuse")
 
 
 def add_session(this: Session, place: tuple[str, str], racks: dict[int, str]) -> None:
@@ -52,7 +54,7 @@ def analysed(spark: SparkSession, scenario: Scenario, store: Store) -> dict[str,
     together["unread"] = _unread(raw, {(cell, one["session"]) for cell in seen for one in seen[cell]})
     notes = [note for session in store.sessions for note in session["notes"]] + (outage["notes"] if outage else [])
     for cell in scenario.cells:
-        notes += _told(cell, seen[cell.id], store)
+        notes += _told(cell, store)
     usage = {cell: sessions[-1]["usage"] for cell, sessions in seen.items() if sessions}
     return {
         "schema": SCHEMA_VERSION,
@@ -60,6 +62,7 @@ def analysed(spark: SparkSession, scenario: Scenario, store: Store) -> dict[str,
             one
             | {
                 "seen": _seen(seen[one["cell"]]),
+                "refusals": [{name: lab[name] for name in REFUSALS} for lab in seen[one["cell"]]],
                 "thrown_away": list(store.thrown_away(one["cell"]).values()),
             }
             for one in numbers
@@ -96,13 +99,9 @@ def _unread(raw: DataFrame, checked: set[tuple[str, int]]) -> int:
     return sum(row["n"] for row in rows.collect() if (row["cell"], row["session"]) not in checked)
 
 
-def _told(cell: Cell, sessions: list[dict[str, Any]], store: Store) -> list[str]:
+def _told(cell: Cell, store: Store) -> list[str]:
     """What is to be said of a cell beside its numbers."""
     told = []
-    for one in sessions:
-        other = set(one["refused"]) ^ set(one["expected_to_refuse"])
-        if other:
-            told.append(f"cell {cell.id}: whether arms {', '.join(sorted(other))} refuse is otherwise than expected")
     thrown = list(store.thrown_away(cell.id).values())
     if thrown:
         blocks = f"{len(thrown)} block{'s' if len(thrown) > 1 else ''}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from bench import analyse, availability, cells, pacing, results, scenarios, verdict
+from bench import analyse, availability, cells, judgement, pacing, results, scenarios, verdict
 from bench.driving import SURE_LEAD_S, Session, pause_until, with_lead
 from bench.machine import Sampler
 from bench.plan import OutagePlan, Scenario
@@ -138,7 +138,7 @@ def finish(spark: SparkSession, scenario: Scenario, store: Store, steps: Steps, 
     with steps.step(ANALYSE):
         result = results.analysed(spark, scenario, store)
         result["manifest"] = results.manifest(scenario, store, master=ask.master, command=ask.command)
-        result["verdicts"] = verdict.sentences(result)
+        result |= judgement.conclude(judgement.of_run(result), verdict.sentences(result))
     with steps.step(REPORT):
         result["manifest"]["took_s"] |= steps.took_s
         write(result, ask.out)
@@ -282,7 +282,7 @@ def execute(ask: Ask, console: Console) -> dict[str, Any] | None:
 
 
 def main() -> None:
-    """Entry point."""
+    """Entry point; ends with the exit status of the result, if this was the last of a run."""
     ask = _asked()
     console = Console(soft_wrap=True, highlight=False)
     # py4j logs the traceback of every call that an interrupt ends; what matters is raised as well.
@@ -300,6 +300,7 @@ def main() -> None:
         os._exit(130)
     if result is not None:
         last_lines(result, ask.out, lambda line: console.print(line, markup=False))
+        sys.exit(result["exit_status"])
 
 
 if __name__ == "__main__":

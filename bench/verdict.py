@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.endtoend import KINDS
-
-KIND_WORDS = {
-    "lost": "lost",
-    "duplicated": "duplicated",
-    "invented": "invented",
-    "out_of_order": "out of order",
-    "moved": "at another offset than acknowledged",
-}
+from bench.availability import REFUSED
+from bench.endtoend import KIND_WORDS, KINDS
 
 
 def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -139,7 +132,7 @@ def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
     if racks is not None:
         text += f", with {racks} rack{'s' if racks != 1 else ''} in the ISR"
     text += f"; the probe without retries got {probe['settled_acked']} acks and {probe['settled_refused']} refusals"
-    if probe["exceptions"] and topic["behaviour"] == "was refused":
+    if probe["exceptions"] and topic["behaviour"] == REFUSED:
         name = max(probe["exceptions"], key=lambda one: probe["exceptions"][one])
         text += f" ({name}"
         text += f", the first {probe['first_refusal_after_s']:.1f} s after the fault)" if probe["refused"] else ")"
@@ -157,10 +150,10 @@ def end_to_end(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
     kinds = numbers["kinds"]
     wrong = [f"{kinds[kind]['count']:,} {KIND_WORDS[kind]}" for kind in KINDS if kinds[kind]["count"]]
     subject = f"{numbers['acked']:,} acknowledged records read back"
-    if numbers["acked"] == 0:
-        return [_end("unknown", subject, "Nothing was acknowledged, so nothing was checked.")]
     if wrong:
         return [_end("broken", subject, f"{', '.join(wrong)}.")]
+    if numbers["acked"] == 0:
+        return [_end("unknown", subject, "Nothing was acknowledged, so nothing was checked.")]
     none = ", ".join(KIND_WORDS[kind] for kind in KINDS)
     unread = numbers.get("unread", 0)
     rest = f" {unread:,} more could not be read back, since the run was interrupted." if unread else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import analyse, availability, scenarios, verdict
+from bench import analyse, availability, judgement, scenarios, verdict
 from bench.comparisons import Measured, compare, family_size
 from bench.endtoend import KINDS
 from bench.plan import Cell
@@ -67,15 +67,18 @@ def _outage() -> dict[str, Any]:
             acked = 0 if away or 11 <= second < 20 else round(plan.rate_per_s * burst)
             series.append({"s": second, "intended": plan.rate_per_s, "acked": acked})
         racks = [{"at_s": 0.0, "leader": 1, "isr": list(arm.replicas), "racks": ["a", "b", "c"]}]
-        racks.append({"at_s": 19.5, "leader": 1, "isr": [1, 2], "racks": ["a"] if arm.id in "DE" else ["a", "c"]})
+        left = {"isr": [1, 2], "racks": ["a"]} if arm.id in "DE" else {"isr": [1, 5, 2], "racks": ["a", "c"]}
+        racks.append({"at_s": 19.5, "leader": 1, **left})
         racks.append({"at_s": 42.0, "leader": 1, "isr": list(arm.replicas), "racks": ["a", "b", "c"]})
         refused_at = [20 + 0.5 * n for n in range(42)] if refuses else []
         topics.append(
             {
-                "arm": arm.id, "label": arm.label, "topic": arm.topic, "window_s": [21.5, 40.0], "left_after_s": 9.5,
-                "back_after_s": 2.0, "fewest_racks": 1 if arm.id in "DE" else 2, "isr": racks, "looked_until_s": 63.0,
+                "arm": arm.id, "label": arm.label, "topic": arm.topic, "replicas": list(arm.replicas),
+                "window_s": [21.5, 40.0], "left_after_s": 9.5, "back_after_s": 2.0,
+                "fewest_racks": 1 if arm.id in "DE" else 2, "isr": racks, "looked_until_s": 63.0,
                 "intended": 2440, "acked": 2440, "failed": 0, "unknown": 0, "settled_intended": 740,
-                "settled_acked": 0 if refuses else 740, "acked_only_after_heal": 840 if refuses else 0,
+                "settled_acked": 0 if refuses else 740, "settled_done": 0 if refuses else 740,
+                "acked_only_after_heal": 840 if refuses else 0,
                 "acked_while_away": 0 if refuses else 840, "acked_share": 1.0, "settled_share": 0.0 if refuses else 1.0,
                 "first_ack_after_heal_s": 1.6 if refuses else 0.02,
                 "sent_under_fault_ms": {"p50": 9000.0 if refuses else 4.0, "p99": 30_000.0, "max": 31_000.0},
@@ -108,12 +111,18 @@ def made_up() -> dict[str, Any]:
         for (_, one), rows in zip(run, compare([one for _, one in run]), strict=True)
     ]
     seen = {"rate_per_s": 500.0, "isr": [1, 3], "isr_racks": ["a", "b"], "slow": []}
-    scenario = dataclasses.replace(FULL, cells=tuple(cell for cell, _ in run))
+    refusals = {}
+    for cell, _ in run:
+        refused = dict.fromkeys(sorted(cell.refusing), "NotEnoughReplicasException")
+        did = {"refused": refused, "refused_after": refused, "expected_to_refuse": sorted(refused)}
+        refusals[cell.id] = [{"session": session, **did} for session in (1, 2)]
+    arms = tuple({arm.id: arm for arm in (*FULL.arms, *QUICK.outage_arms)}.values())
+    scenario = dataclasses.replace(FULL, arms=arms, cells=tuple(cell for cell, _ in run))
     usage = [{"kind": "brokers", "processes": 5, "cpus": 0.5, "rss_mb_max": 1500.0}]
     topic = {"topic": "t", "acked": 9000, "read": 9000, "not_acked_but_there": 3, "of_others": 7}
     whole: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
-        "cells": [one | {"seen": seen, "thrown_away": []} for one in numbers],
+        "cells": [one | {"seen": seen, "refusals": refusals[one["cell"]], "thrown_away": []} for one in numbers],
         "outage": _outage(),
         "end_to_end": {
             "run_id": "made-up", "kinds": {kind: {"count": 0, "examples": []} for kind in KINDS}, "topics": [topic],
@@ -136,5 +145,5 @@ def made_up() -> dict[str, Any]:
         },
     }  # fmt: skip
     whole["cells"][0]["thrown_away"] = [{"block": 3, "session": 1, "why": "broker-4 is not slow"}]
-    whole["verdicts"] = verdict.sentences(whole)
+    whole |= judgement.conclude(judgement.of_run(whole), verdict.sentences(whole))
     return dict(json.loads(json.dumps(whole)))

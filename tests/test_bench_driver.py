@@ -159,6 +159,7 @@ def test_an_arm_that_refuses_gets_no_load_and_is_told(this: FakeSession) -> None
         "B": "NotEnoughRacksException",
     }
     assert seen["expected_to_refuse"] == ["A", "A'", "B"]
+    assert list(seen["refused_after"]) == list(seen["refused"]) == ["A", "A'", "B"]
     assert {slot.arm for _, slots, _ in this.driven_slots for slot in slots} == {"C"}
     assert len({slot.topic for _, slots, _ in this.driven_slots for slot in slots}) == 4
 
@@ -199,7 +200,7 @@ def test_a_block_whose_state_did_not_last_is_thrown_away_counted_and_driven_agai
     driven = [name for name, _, _ in this.driven_slots if name.startswith(f"{cell.id}-0")]
     assert driven.count(f"{cell.id}-002") == 3
     assert len(driven) == cell.scenario.latency.blocks + 2
-    assert any("2 blocks thrown away" in told for told in results._told(cell, [], this.store))
+    assert any("2 blocks thrown away" in told for told in results._told(cell, this.store))
     # what was acknowledged in them is read back as well
     assert set(found) == set(this.store.thrown_away(cell.id, this.number))
     assert this.store.thrown_away(cell.id, this.number + 1) == {}

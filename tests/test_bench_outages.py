@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from bench import destruction, meters, outageplan, outagereport, outageresults
-from bench.availability import NS, Fault
+from bench import destruction, judgement, meters, outageplan, outagereport, outageresults
+from bench.availability import NS, REFUSED, UNKNOWN, UNPROTECTED, WENT_ON, Fault
+from bench.cli import bench_app
 from pyhooks import browser
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event
@@ -101,7 +104,7 @@ def test_several_outages_give_an_interval_and_one_gives_none() -> None:
 
 def topic(arm: str, replicas: tuple[int, ...], placement: str, behaviour: str, **more: Any) -> dict[str, Any]:
     own = next(one for one in PLAN.arms if one.id == arm).on(placement, replicas)
-    refused = behaviour == outageresults.REFUSED
+    refused = behaviour == REFUSED
     series = [
         {"s": second, "intended": 20, "acked": 0 if refused and 13 <= second < 30 else 20} for second in range(36)
     ]
@@ -109,14 +112,19 @@ def topic(arm: str, replicas: tuple[int, ...], placement: str, behaviour: str, *
         "first_refusal_after_s": 9.5 if refused else None,
         "exceptions": {"NotEnoughRacksException": 40} if refused else {},
         "refused_at_s": [14.0, 15.0] if refused else [],
+        "settled_acked": 0 if refused else 40,
+        "settled_refused": 40 if refused else 0,
     }
-    isr = [
-        {"at_s": 0.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]},
-        {"at_s": 13.0, "leader": 1, "isr": [1, 2], "racks": ["a"]},
+    racks = {1: "a", 2: "a", 3: "b", 5: "c"}
+    isr: list[dict[str, Any]] = [
+        {"at_s": at_s, "leader": 1, "isr": own, "racks": sorted({racks[broker] for broker in own})}
+        for at_s, own in ((0.0, list(replicas)), (13.0, [broker for broker in replicas if broker != 3]))
     ]
     found = {
         "arm": arm, "label": own.label, "topic": own.topic, "replicas": list(replicas), "behaviour": behaviour,
-        "fewest_racks": 1, "fault_intended": 440, "fault_acked": 180 if refused else 440,
+        "window_s": [15.0, 26.0], "acked": 720, "settled_intended": 220, "settled_acked": 0 if refused else 220,
+        "settled_done": 0 if refused else 220, "fewest_racks": 1,
+        "fault_intended": 440, "fault_acked": 180 if refused else 440,
         "fault_share": 0.41 if refused else 1.0, "settled_share": 0.0 if refused else 1.0, "acked_share": 1.0,
         "left_after_s": 9.2, "longest_silence_s": 26.0 if refused else 9.2,
         "first_ack_after_heal_s": 5.0 if refused else 0.01, "looked_until_s": 36.0, "isr": isr, "series": series,
@@ -128,10 +136,10 @@ def topic(arm: str, replicas: tuple[int, ...], placement: str, behaviour: str, *
 
 
 def outage(fault: str, number: int, *, proved: bool = True) -> dict[str, Any]:
-    refused, unprotected, on = outageresults.REFUSED, outageresults.UNPROTECTED, outageresults.WENT_ON
+    refused, unprotected, on = REFUSED, UNPROTECTED, WENT_ON
     did = {"a,a,b": (refused, refused, unprotected), "a,b,c": (refused, on, on)}
     topics = [
-        topic(arm, PLAN.labs[0].placements[placement], placement, word if proved else outageresults.UNKNOWN)
+        topic(arm, PLAN.labs[0].placements[placement], placement, word if proved else UNKNOWN)
         for placement, words in did.items()
         for arm, word in zip("ABC", words, strict=True)
     ]
@@ -170,7 +178,7 @@ def test_a_refusal_after_the_heal_is_none_under_the_fault() -> None:
     assert outageresults.states(PLAN, LAB, [one])[1]["arms"][0]["first_refusal_probe_s"] is None
 
 
-ARM = PLAN.arms[1].on("a,a,b", (1, 2, 3))
+ARM, WITHOUT = (PLAN.arms[arm].on("a,a,b", (1, 2, 3)) for arm in (1, 2))
 COUNTED = {"acked": 400, "read": 400, "lost": 3}
 
 
@@ -199,7 +207,7 @@ def result() -> dict[str, Any]:
         "away": "b", "way": "cut", "destroyed": "a", "placement": "a,a,b", "proved": True, "notes": [],
         "topics": [
             destruction.row(ARM, {"acked": 400, "read": 400, "lost": 0}, 3, ("a",), "a", proved=True),
-            destruction.row(ARM, {"acked": 900, "read": 0, "lost": 900}, 1, ("a",), "a", proved=True),
+            destruction.row(WITHOUT, {"acked": 900, "read": 0, "lost": 900}, 1, ("a",), "a", proved=True),
         ],
     }  # fmt: skip
     kinds = {kind: {"count": 0, "examples": []} for kind in ("lost", "duplicated", "invented", "out_of_order", "moved")}
@@ -217,8 +225,7 @@ def result() -> dict[str, Any]:
             "distribution": {},
         },
     }  # fmt: skip
-    whole["verdicts"] = outageresults.sentences(whole)
-    return whole
+    return whole | judgement.conclude(judgement.of_outages(whole), outageresults.sentences(whole))
 
 
 def test_the_verdicts_say_what_the_gate_did_beside_the_others_and_what_was_lost() -> None:
@@ -265,3 +272,117 @@ def test_a_result_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('{"schema": 3, "cells": []}', encoding="utf-8")
     with pytest.raises(RackgateError, match="not a result"):
         outageresults.load(tmp_path)
+
+
+def judged(whole: dict[str, Any]) -> list[tuple[str, str]]:
+    """Words and subjects of what speaks against a result, and that its words begin with them."""
+    reasons = judgement.of_outages(whole)
+    concluded = judgement.conclude(reasons, [])
+    assert concluded["exit_status"] == min((judgement.STATUSES[one.word] for one in reasons), default=0)
+    return [(one["word"], one["subject"]) for one in concluded["verdicts"]]
+
+
+def sound() -> dict[str, Any]:
+    """A result against which nothing speaks."""
+    whole = copy.deepcopy(result())
+    whole["labs"][0]["outages"] = [one for one in whole["labs"][0]["outages"] if one["numbers"]["proved"]]
+    return whole
+
+
+def test_nothing_speaks_against_arms_that_did_what_their_isr_asks() -> None:
+    assert judged(sound()) == []
+
+
+def test_a_fault_that_was_not_proved_leaves_its_outage_unknown() -> None:
+    assert judged(result()) == [("unknown", "az3-outside, outage 3, rack b killed")]
+
+
+# Within the settled outage the ISR of the first is 1 and 2, in rack a, and that of the second 1 and 5, in a and c.
+BACK = {"at_s": 20.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("at", "changes", "word", "text"),
+    [
+        (1, {"behaviour": UNPROTECTED, "settled_done": 220}, "failed", "220 records were acknowledged while"),
+        # what had waited since before the rack left the ISR must not be acknowledged either
+        (1, {"settled_done": 3}, "failed", "3 records were acknowledged while its ISR was in 1 of 2 racks."),
+        (1, {"behaviour": UNKNOWN}, "unknown", "0 of 220 records were acknowledged, and the probe got 0 acks"),
+        (1, {"acked": 0}, "unknown", "Nothing was acknowledged, before and after the outage either."),
+        (1, {"window_s": None, "behaviour": UNKNOWN}, "unknown", "was not seen to leave its ISR"),
+        (0, {"behaviour": UNPROTECTED}, "failed",
+         "Went on, and was to be refused: its ISR was 2 brokers in rack a; M=3, R=1."),
+        (4, {"behaviour": REFUSED, "settled_done": 0}, "failed", "Was refused, and was to go on: its ISR was 2 "),
+        (5, {"behaviour": REFUSED}, "failed", "Was refused, and was to go on"),
+    ],
+)  # fmt: skip
+def test_a_topic_that_does_otherwise_than_its_isr_asks_is_a_reason(
+    at: int, changes: dict[str, Any], word: str, text: str
+) -> None:
+    whole = sound()
+    topic = whole["labs"][0]["outages"][0]["numbers"]["topics"][at]
+    topic |= changes
+    subject = f"az3-outside, outage 1, rack b killed: {topic['label']} ({topic['topic']})"
+    assert judged(whole) == [(word, subject)]
+    (reason,) = judgement.of_outages(whole)
+    assert text in reason.text
+
+
+def test_the_probe_s_acks_count_and_an_isr_that_was_enough_at_times_tells_nothing() -> None:
+    whole = sound()
+    topic = whole["labs"][0]["outages"][0]["numbers"]["topics"][1]
+    topic["probe"] |= {"settled_acked": 1}
+    assert [word for word, _ in judged(whole)] == ["failed"]
+    topic["isr"].append(BACK)
+    assert [word for word, _ in judged(whole)] == ["unknown"]
+    topic["isr"][-1] = BACK | {"at_s": 27.0}  # after the heal
+    assert [word for word, _ in judged(whole)] == ["failed"]
+
+
+@pytest.mark.parametrize(
+    ("way", "lost", "without", "unknown", "word"),
+    [
+        ("cut", 0, 900, "", None),
+        ("cut", 1, 900, "", "failed"),
+        ("cut", None, 900, "a fault was not proved", "unknown"),
+        # nothing is lost by anybody: was anything destroyed?
+        ("cut", 0, 0, "", "unknown"),
+        # nothing is promised
+        ("kill", 400, 900, "", None),
+        ("kill", None, 900, "a fault was not proved", None),
+    ],
+)
+def test_a_destroyed_rack_is_judged_where_r_promises_something(
+    way: str, lost: int | None, without: int, unknown: str, word: str | None
+) -> None:
+    whole = sound()
+    (one,) = whole["destructions"]
+    one["way"] = way
+    one["topics"][0] |= {"lost": lost, "unknown": unknown}
+    one["topics"][1] |= {"lost": without}
+    assert [found for found, _ in judged(whole)] == ([word] if word else [])
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(("lost", "status"), [(0, 0), (7, 1)])
+def test_the_command_ends_with_what_the_run_found_and_tells_the_reason_first(
+    tmp_path: Path, lost: int, status: int, as_json: bool
+) -> None:
+    whole = sound()
+    whole["destructions"][0]["topics"][0]["lost"] = lost
+    # as of a run from before there was a status
+    del whole["exit_status"]
+    outageresults.write(whole, tmp_path)
+    words = ["outages", "--page-only", "--out", str(tmp_path), *(["--json"] if as_json else [])]
+    done = CliRunner().invoke(bench_app, words)
+    assert done.exit_code == status
+    reason = "a,a,b: M=2, R=2: FAILED. 7 of 400 acknowledged records are lost, and it promises them."
+    if as_json:
+        told = json.loads(done.stdout)
+        assert (told["exit_status"], told["verdicts"][0]["word"] == "failed") == (status, bool(status))
+    else:
+        assert (reason in done.stdout.splitlines()[0]) is bool(status)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert ('<li class="failed">' in page) is bool(status)
+    shown = " ".join(CliRunner().invoke(bench_app, ["outages", "--help"]).output.split())
+    assert "Exit status: 0 nothing is wrong, 1 records are lost" in shown

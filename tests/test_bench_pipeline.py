@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench import analyse, availability, endtoend, figures, report, table, verdict
+from bench import analyse, availability, endtoend, figures, judgement, report, table, verdict
 from bench import scenarios as plans
 from bench.comparisons import Measured, compare
 from bench.load import SCHEMA
@@ -86,11 +86,11 @@ def latency_rows() -> pd.DataFrame:
 
 
 def outage_rows() -> pd.DataFrame:
-    """A and B pause until the rack has left the ISR; D answers only after the heal; E as A."""
+    """A and B pause until the rack has left the ISR; D answers only after the heal; E as A, some seconds longer."""
     frames = []
     for slot in outage_slots(OUTAGE, SCENARIO.outage_arms):
         at_s = slot.intended / NS
-        free_s = 62.0 if slot.arm == "D" else 25.0
+        free_s = {"D": 62.0, "E": 30.0}.get(slot.arm, 25.0)
         held = np.where((at_s >= 15) & (at_s < free_s), free_s - at_s, 0.0)
         frames.append(observed(slot, 2.0 + held * 1000, None, 5000))
     return pd.concat(frames)
@@ -179,6 +179,7 @@ def result(outcome: dict[str, Any]) -> dict[str, Any]:
             outcome["latency"]
             | {"thrown_away": []}
             | {"seen": {"rate_per_s": 100.0, "isr": [1, 3], "isr_racks": ["a", "b"], "slow": []}}
+            | {"refusals": [{"session": 1, "refused": {}, "refused_after": {}, "expected_to_refuse": []}]}
         ],
         "outage": outcome["outage"],
         "end_to_end": outcome["checked"]["whole"],
@@ -205,8 +206,7 @@ def result(outcome: dict[str, Any]) -> dict[str, Any]:
             "took_s": {"whole": 200.0},
         },
     }
-    whole["verdicts"] = verdict.sentences(whole)
-    return whole
+    return whole | judgement.conclude(judgement.of_run(whole), verdict.sentences(whole))
 
 
 def test_percentiles_are_exact_and_end_where_the_sample_does(outcome: dict[str, Any]) -> None:
@@ -260,6 +260,11 @@ def test_the_outage_is_decided_topic_by_topic(outcome: dict[str, Any]) -> None:
     assert did == {"A": "went on", "B": "went on", "D": "was refused", "E": "went on unprotected"}
     refused = topics["D"]
     assert refused["settled_acked"] == refused["acked_while_away"] == 0
+    assert (refused["settled_done"], topics["A"]["settled_done"]) == (0, topics["A"]["settled_acked"])
+    # what was sent before the settled outage and acknowledged in it, too
+    waited_s = topics["E"]["window_s"][0] - 15
+    late = topics["E"]["settled_done"] - topics["E"]["settled_acked"]
+    assert late == pytest.approx(OUTAGE.rate_per_s * waited_s, abs=2)
     assert topics["A"]["acked_while_away"] == pytest.approx(OUTAGE.rate_per_s * (55.1 - 15), abs=2)
     assert refused["probe"]["first_refusal_after_s"] == pytest.approx(9.6)
     assert refused["first_ack_after_heal_s"] == pytest.approx(62 - 55.1 + 0.002, abs=0.03)
@@ -293,6 +298,7 @@ def test_records_of_several_clients_have_no_order_among_each_other(outcome: dict
 
 
 def test_the_verdict_speaks_of_what_was_found(result: dict[str, Any]) -> None:
+    assert result["exit_status"] == 0
     lines = verdict.lines(result["verdicts"])
     assert len(lines) == 4 + 2 + 1
     refused = next(line for line in lines if "WAS REFUSED" in line)

@@ -1,0 +1,212 @@
+"""Whether a run found something wrong: the one place from which its exit status comes, with the reasons for it.
+
+Wrong is what the gate or the records show: records that were acknowledged are lost, doubled or were never sent; an arm
+refuses, or goes on, otherwise than its ISR asks; R=2 lost records where it promises that they are there. What was to be
+judged and could not be is unknown, never a pass. A word about latency and a missed bar of time decide nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bench.availability import REFUSED, UNKNOWN
+from bench.endtoend import KIND_WORDS, KINDS
+from bench.outageplan import FAULT_WORDS, PROMISED
+from pyhooks import gate
+
+Word = Literal["failed", "unknown"]
+# One that failed outweighs any that are unknown.
+STATUSES: Mapping[Word, int] = {"failed": 1, "unknown": 2}
+EXIT_STATUS = (
+    "Exit status: 0 nothing is wrong, 1 records are lost, doubled or invented, or an arm refuses or goes on otherwise"
+    " than it should, 2 that is not known, or the work could not be done."
+)
+# What a client that is not Kafka's can do by itself; who sees a doubled record is to know.
+DOUBLED = (
+    "Where the client is librdkafka a doubled record can be its own doing: librdkafka 4953, kip/found.md; that is not"
+    " told apart here."
+)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a run does not end with 0.
+
+    Attributes:
+        word: ``failed``, or ``unknown`` of what could not be judged.
+        subject: what it is about.
+        text: what was seen.
+    """
+
+    word: Word
+    subject: str
+    text: str
+
+    @property
+    def sentence(self) -> dict[str, str]:
+        """As ``bench.verdict`` has its sentences."""
+        return {"about": "judgement", "word": self.word, "subject": self.subject, "text": self.text}
+
+
+def exit_status(reasons: Sequence[Reason]) -> int:
+    """0 without a reason, 1 if something failed, else 2."""
+    return min((STATUSES[reason.word] for reason in reasons), default=0)
+
+
+def conclude(reasons: Sequence[Reason], sentences: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """What a result says in the end: ``exit_status``, and ``verdicts`` with the reasons for it first."""
+    first = [reason.sentence for reason in sorted(reasons, key=lambda one: STATUSES[one.word])]
+    return {"exit_status": exit_status(reasons), "verdicts": [*first, *(dict(one) for one in sentences)]}
+
+
+def of_run(result: Mapping[str, Any]) -> list[Reason]:
+    """What speaks against a result of ``rackgate bench run``; needs its numbers and its manifest."""
+    found = list(_end_to_end(result["end_to_end"]))
+    for cell in result["cells"]:
+        found += _of_cell(cell)
+    if result["outage"]:
+        outage, arms = result["outage"], result["manifest"]["scenario"]["arms"]
+        found += _of_outage(f"rack {outage['rack']} away", outage, arms)
+    return found
+
+
+def of_outages(result: Mapping[str, Any]) -> list[Reason]:
+    """What speaks against a result of ``rackgate bench outages``; likewise."""
+    found = list(_end_to_end(result["end_to_end"]))
+    for lab in result["labs"]:
+        for one in lab["outages"]:
+            rack, how = one["numbers"]["rack"], FAULT_WORDS[one["fault"]]
+            where = f"{lab['topology']}, outage {one['number']}, rack {rack} {how}"
+            found += _of_outage(where, one["numbers"], result["manifest"]["plan"]["arms"])
+    for destroyed in result["destructions"]:
+        found += _of_destroyed(destroyed)
+    return found
+
+
+def _end_to_end(numbers: Mapping[str, Any]) -> Iterator[Reason]:
+    subject, kinds = "records read back", numbers["kinds"]
+    wrong = [kind for kind in KINDS if kinds[kind]["count"]]
+    if wrong:
+        counts = ", ".join(f"{kinds[kind]['count']:,} {KIND_WORDS[kind]}" for kind in wrong)
+        examples = [example for kind in wrong for example in kinds[kind]["examples"]][:1]
+        text = (
+            f"{counts} of {numbers['acked']:,} acknowledged records{''.join(f', such as {one}' for one in examples)}."
+        )
+        yield Reason("failed", subject, f"{text} {DOUBLED}" if "duplicated" in wrong else text)
+    if not numbers["acked"]:
+        yield Reason("unknown", subject, "Nothing was acknowledged, so nothing was checked.")
+    if unread := numbers.get("unread", 0):
+        text = f"{unread:,} acknowledged records could not be read back, since their lab ended before."
+        yield Reason("unknown", subject, text)
+
+
+def _of_cell(cell: Mapping[str, Any]) -> Iterator[Reason]:
+    """Whether its arms did in every lab what the gate should do in its state, before and after the blocks."""
+    seen = cell["seen"]
+    # in results from before there was a row for each lab the last lab's stands alone
+    labs = cell.get("refusals") or [seen]
+    where = f"cell {cell['cell']}"
+    if any("refused" not in one for one in labs):
+        yield Reason("unknown", where, "Nobody asked which arms refuse.")
+        return
+    isr = _isr(len(seen["isr"]), seen["isr_racks"])
+    for arm in cell["arms"]:
+        subject = f"{where}: {arm['label']}"
+        expected = {arm["arm"] in one["expected_to_refuse"] for one in labs}
+        did = {arm["arm"] in one[when] for one in labs for when in ("refused", "refused_after") if when in one}
+        if False in did and True in expected:
+            yield Reason("failed", subject, f"Went on, and was to be refused: {isr}.")
+        if True in did and False in expected:
+            yield Reason("failed", subject, f"Was refused, and was to go on: {isr}.")
+        if not arm["refused"] and not arm["acked"]:
+            yield Reason("unknown", subject, "Nothing was acknowledged.")
+
+
+def _of_outage(where: str, outage: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Iterator[Reason]:
+    """Whether its topics did while a rack was away what the gate should do with the ISRs that were seen."""
+    if not outage["proved"]:
+        yield Reason("unknown", where, "The fault was not proved to have taken hold and lasted.")
+        return
+    asked = {arm["id"]: arm for arm in arms}
+    for topic in outage["topics"]:
+        own, replicas = asked[topic["arm"]], len(topic["replicas"])
+        limits = gate.limits(own["min_insync_replicas"], own["min_insync_racks"], replicas)
+        yield from _of_topic(f"{where}: {topic['label']} ({topic['topic']})", topic, limits)
+
+
+def _of_topic(subject: str, topic: Mapping[str, Any], limits: gate.Limits) -> Iterator[Reason]:
+    answers = [
+        gate.Answer(len(one["isr"]), frozenset(one["racks"]), limits.replicas, limits.racks) for one in _settled(topic)
+    ]
+    # whenever they were sent: what had waited must not be acknowledged either
+    acked = topic.get("settled_done", topic.get("settled_acked", 0)) + topic["probe"]["settled_acked"]
+    most = max((len(answer.racks) for answer in answers), default=None)
+    if most is not None and most < limits.racks and limits.racks > 1 and acked:
+        text = f"{acked:,} records were acknowledged while its ISR was in {most} of {limits.racks} racks."
+        yield Reason("failed", subject, text)
+    elif not topic.get("acked", 0):
+        yield Reason("unknown", subject, "Nothing was acknowledged, before and after the outage either.")
+    elif topic["behaviour"] == UNKNOWN:
+        yield Reason("unknown", subject, f"What it did is not known: {_contrary(topic)}.")
+    elif len({answer.passes for answer in answers}) != 1:
+        yield Reason(
+            "unknown", subject, "What it was to do is not known: its ISR was enough at times and not at others."
+        )
+    elif (first := answers[0]).passes is (topic["behaviour"] == REFUSED):
+        did = "Was refused, and was to go on" if first.passes else "Went on, and was to be refused"
+        yield Reason(
+            "failed", subject, f"{did}: {_isr(first.replicas, first.racks)}; M={limits.replicas}, R={limits.racks}."
+        )
+
+
+def _settled(topic: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The ISRs that were seen in the settled outage; none if there was no such time."""
+    if topic["window_s"] is None:
+        return []
+    from_s, to_s = topic["window_s"]
+    before = [one for one in topic["isr"] if one["at_s"] <= from_s][-1:]
+    return [*before, *(one for one in topic["isr"] if from_s < one["at_s"] < to_s)]
+
+
+def _contrary(topic: Mapping[str, Any]) -> str:
+    """Why nothing is said of what a topic did."""
+    if topic["window_s"] is None:
+        return "the rack was not seen to leave its ISR in time"
+    probe = topic["probe"]
+    return (
+        f"in the settled outage {topic.get('settled_acked', 0):,} of {topic.get('settled_intended', 0):,} records were"
+        f" acknowledged, and the probe got {probe['settled_acked']} acks and {probe['settled_refused']} refusals"
+    )
+
+
+def _isr(brokers: int, racks: Collection[str]) -> str:
+    return f"its ISR was {brokers} broker{_s(brokers)} in rack{_s(len(racks))} {', '.join(sorted(racks))}"
+
+
+def _s(number: int) -> str:
+    return "" if number == 1 else "s"
+
+
+def _of_destroyed(one: Mapping[str, Any]) -> Iterator[Reason]:
+    """Whether arms with R kept what they had acknowledged, where that is promised."""
+    if one["way"] not in PROMISED:
+        return
+    where = f"rack {one['destroyed']} destroyed while rack {one['away']} was {FAULT_WORDS[one['way']]}"
+    kept = False
+    for row in one["topics"]:
+        subject = f"{where}: {row['label']}"
+        if row["min_insync_racks"] == 1:
+            continue
+        if row["unknown"]:
+            yield Reason("unknown", subject, f"What is lost is not known: {row['unknown']}.")
+        elif row["lost"]:
+            text = f"{row['lost']:,} of {row['acked']:,} acknowledged records are lost, and it promises them."
+            yield Reason("failed", subject, text)
+        else:
+            kept = True
+    # else it might be that nothing was destroyed
+    if kept and not any(row["lost"] for row in one["topics"] if row["min_insync_racks"] == 1):
+        text = "No arm with R=1 lost anything, so nothing shows that the rack's records were gone."
+        yield Reason("unknown", where, text)

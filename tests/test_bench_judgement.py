@@ -1,0 +1,217 @@
+"""What a run of the benchmark ends with: each of its reasons turns a result that is sound into one that is not."""
+
+from __future__ import annotations
+
+import copy
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+from bench_results import made_up
+from typer.testing import CliRunner
+
+from bench import cli, endtoend, judgement, run, scenarios, store, verdict
+from bench.cli import bench_app
+from pyhooks import paths
+from pyhooks.cluster import cli as cluster_cli
+
+
+@pytest.fixture(scope="module")
+def sound() -> dict[str, Any]:
+    return made_up()
+
+
+@pytest.fixture
+def result(sound: dict[str, Any]) -> dict[str, Any]:
+    """A result against which nothing speaks, to be changed; A and A' refuse in its second cell, as they are to."""
+    return copy.deepcopy(sound)
+
+
+def judged(result: dict[str, Any]) -> tuple[int, list[str]]:
+    """The exit status, and the lines that a terminal gets for it."""
+    found = judgement.conclude(judgement.of_run(result), [])
+    return found["exit_status"], verdict.lines(found["verdicts"])
+
+
+def test_nothing_speaks_against_a_sound_result_nor_against_the_stored_one(result: dict[str, Any]) -> None:
+    assert judged(result) == (0, [])
+    assert {row["word"] for row in result["verdicts"]} & {"slower", "undecided"}
+    stored = paths.REPO / "kip" / "evidence" / "bench" / "results.json"
+    assert judged(json.loads(stored.read_text(encoding="utf-8"))) == (0, [])
+
+
+@pytest.mark.parametrize("kind", endtoend.KINDS)
+def test_a_record_that_is_not_where_it_should_be_is_a_failure(result: dict[str, Any], kind: str) -> None:
+    result["end_to_end"]["kinds"][kind] = {"count": 2, "examples": ["t: r/l/A/7", "t: r/l/A/8"]}
+    status, (line,) = judged(result)
+    assert status == 1
+    told = f"FAILED. 2 {endtoend.KIND_WORDS[kind]} of 9,000 acknowledged records, such as t: r/l/A/7."
+    assert line.startswith(f"records read back: {told}")
+    assert ("librdkafka 4953" in line) is (kind == "duplicated")
+
+
+def test_what_could_not_be_read_back_is_unknown_and_does_not_hide_a_failure(result: dict[str, Any]) -> None:
+    numbers = result["end_to_end"]
+    numbers["unread"] = 1200
+    assert judged(result) == (
+        2,
+        [
+            "records read back: UNKNOWN. 1,200 acknowledged records could not be read back, since their lab ended"
+            " before."
+        ],
+    )
+    numbers |= {"unread": 0, "acked": 0}
+    assert judged(result) == (2, ["records read back: UNKNOWN. Nothing was acknowledged, so nothing was checked."])
+    numbers["kinds"]["invented"]["count"] = 1
+    status, lines = judged(result)
+    assert (status, [line.split(". ")[0] for line in lines]) == (
+        1,
+        ["records read back: FAILED", "records read back: UNKNOWN"],
+    )
+    assert verdict.end_to_end(numbers)[0]["word"] == "broken"
+
+
+GATE = {"A": "NotEnoughReplicasException", "A'": "NotEnoughReplicasException"}
+
+
+@pytest.mark.parametrize(
+    ("cell", "lab", "changes", "lines"),
+    [
+        (1, 1, {"refused": {}, "refused_after": {}}, ["A", "A'"]),
+        # in the first of two labs, and at its end alone
+        (1, 0, {"refused_after": {}}, ["A", "A'"]),
+        (0, 0, {"refused": {"B": "NotEnoughRacksException"}}, ["B"]),
+        (0, 1, {"refused_after": {"C": "NotEnoughRacksException"}}, ["C"]),
+        (1, 1, {"refused": {**GATE, "B": "NotEnoughRacksException"}, "refused_after": GATE}, ["B"]),
+    ],
+)
+def test_an_arm_that_refuses_or_goes_on_otherwise_than_expected_is_a_failure(
+    result: dict[str, Any], cell: int, lab: int, changes: dict[str, Any], lines: list[str]
+) -> None:
+    one = result["cells"][cell]
+    one["refusals"][lab] |= changes
+    labels = {arm["arm"]: arm["label"] for arm in one["arms"]}
+    went_on = "refused" not in changes or not changes["refused"]
+    went_on &= cell == 1
+    did = "Went on, and was to be refused" if went_on else "Was refused, and was to go on"
+    assert judged(result) == (
+        1,
+        [
+            f"cell {one['cell']}: {labels[arm]}: FAILED. {did}: its ISR was 2 brokers in racks a, b."
+            for arm in sorted(lines)
+        ],
+    )
+
+
+def test_a_cell_of_which_nobody_asked_or_nothing_was_acknowledged_is_unknown(result: dict[str, Any]) -> None:
+    healthy = result["cells"][0]
+    healthy["arms"][2]["acked"] = 0
+    assert judged(result) == (2, ["cell healthy: M=2, R=2: UNKNOWN. Nothing was acknowledged."])
+    healthy["refusals"] = []
+    assert judged(result) == (2, ["cell healthy: UNKNOWN. Nobody asked which arms refuse."])
+    # as results were before there was a row for each lab
+    healthy["seen"] |= {"refused": {"B": "x"}, "expected_to_refuse": []}
+    assert judged(result)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arm", "changes", "status", "told"),
+    [
+        ("D", {"behaviour": "went on unprotected", "settled_done": 740}, 1,
+         "740 records were acknowledged while its ISR was in 1 of 2 racks."),
+        ("D", {"settled_done": 1}, 1, "1 records were acknowledged while its ISR was in 1 of 2 racks."),
+        ("B", {"behaviour": "was refused"}, 1,
+         "Was refused, and was to go on: its ISR was 3 brokers in racks a, c; M=2, R=2."),
+        ("E", {"behaviour": "unknown"}, 2, "What it did is not known: in the settled outage 740 of 740"),
+    ],
+)  # fmt: skip
+def test_what_a_topic_did_while_a_rack_was_away_is_judged_by_its_isr(
+    result: dict[str, Any], arm: str, changes: dict[str, Any], status: int, told: str
+) -> None:
+    topic = next(one for one in result["outage"]["topics"] if one["arm"] == arm)
+    topic |= changes
+    found, (line,) = judged(result)
+    assert found == status
+    assert line.startswith(f"rack b away: {topic['label']} ({topic['topic']}): ")
+    assert told in line
+
+
+def test_an_outage_that_was_not_proved_is_unknown(result: dict[str, Any]) -> None:
+    result["outage"]["proved"] = False
+    assert judged(result) == (2, ["rack b away: UNKNOWN. The fault was not proved to have taken hold and lasted."])
+
+
+def broken(result: dict[str, Any]) -> dict[str, Any]:
+    result["end_to_end"]["kinds"]["lost"] = {"count": 1, "examples": ["t: k"]}
+    return result
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_report_that_is_made_again_ends_as_its_run_and_begins_with_the_reason(
+    result: dict[str, Any], tmp_path: Path, status: int
+) -> None:
+    if status:
+        broken(result)
+    # as of a run from before there was a status
+    del result["exit_status"]
+    run.write(result, tmp_path)
+    done = CliRunner().invoke(bench_app, ["report", str(tmp_path)])
+    assert done.exit_code == status
+    assert done.stdout.startswith("records read back: FAILED. 1 lost of 9,000") is bool(status)
+    first = (tmp_path / "index.html").read_text(encoding="utf-8").partition('<ul class="verdicts">\n')[2]
+    assert first.startswith('<li class="failed"><b class="word">failed</b> <span>records read back') is bool(status)
+
+
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_who_writes_the_result_of_a_run_ends_with_its_status(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(run, "_asked", lambda: SimpleNamespace(out=Path("out")))
+    monkeypatch.setattr(run, "execute", lambda *_: {"exit_status": status})
+    monkeypatch.setattr(run, "last_lines", lambda *words: told.append(words))
+    with pytest.raises(SystemExit) as ended:
+        run.main()
+    assert ended.value.code == status
+    assert told, "the reasons are told before"
+    # a lab that is not the last of its run judges nothing
+    monkeypatch.setattr(run, "execute", lambda *_: None)
+    run.main()
+
+
+@pytest.mark.parametrize("status", [1, 2])
+def test_the_status_of_the_last_lab_is_that_of_the_command_and_its_blocks_stay(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int
+) -> None:
+    plan = scenarios.load("quick")
+    kept, _ = store.begin(tmp_path, plan, started=datetime(2026, 1, 2, tzinfo=UTC), build="b", fresh=False)
+
+    def within(*_: Any, **__: Any) -> int:
+        for cell in plan.cells:
+            for number in range(cell.scenario.latency.blocks):
+                path = kept.unfinished(f"{cell.id}-{number}")
+                path.mkdir()
+                kept.keep(path, cell.id, f"{number:03d}.1")
+            kept.add_cell(cell.id, 1, {"session": 1})
+        kept.add_outage({"numbers": {}})
+        kept.done()
+        return status
+
+    monkeypatch.setattr(cluster_cli, "within", within)
+    with pytest.raises(typer.Exit) as ended:
+        cli._in_labs(kept, plan, ["bench"])
+    assert ended.value.exit_code == status
+    assert len(kept.kept(plan.cells[0].id)) == plan.cells[0].scenario.latency.blocks
+
+    # interrupted when all was measured: what makes the report has the status
+    (tmp_path / "run.json").write_text(json.dumps({"run_id": "r"}), encoding="utf-8")
+    with pytest.raises(typer.Exit) as ended:
+        cli._in_labs(kept, plan, ["sh", "-c", f"exit {status}", "--"])
+    assert ended.value.exit_code == status
+
+
+def test_help_tells_the_statuses() -> None:
+    shown = " ".join(CliRunner().invoke(bench_app, ["run", "--help"]).output.split())
+    assert "Exit status: 0 nothing is wrong, 1 records are lost, doubled or invented" in shown
