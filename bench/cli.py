@@ -252,6 +252,8 @@ def report_command(
     for line in verdict.lines(stored["verdicts"]):
         console.print(line, markup=False)
     console.print(f"report: {page}", markup=False)
+    if stored.get("bar") is not None:
+        console.print(bars.of_run_text(stored["bar"]), markup=False)
     raise typer.Exit(stored["exit_status"])
 
 

@@ -295,7 +295,13 @@ def fit(plan: Scenario, seen: Seen, asked: Asked) -> tuple[Scenario, list[str]]:
         return tuple(dataclasses.replace(arm, replicas=replicas, outage=False) for arm in arms)
 
     whole = dataclasses.replace(
-        plan, topology=PLACE, tasks=asked.tasks or plan.tasks, outage=None, arms=placed(plan.latency_arms), cells=()
+        plan,
+        topology=PLACE,
+        tasks=asked.tasks or plan.tasks,
+        outage=None,
+        arms=placed(plan.latency_arms),
+        cells=(),
+        bar_min=None,
     )
     chosen: list[Cell] = []
     told = [f"{plan.name}: no rack is taken away from {where}"] if plan.outage else []

@@ -261,6 +261,7 @@ class Scenario:
         outage: the outage phase; None without one.
         arms: all arms.
         cells: the cells that carry verdicts, in the order of the file.
+        bar_min: minutes that the run may take; None without a bar. Nothing is measured otherwise for it.
     """
 
     name: str
@@ -276,6 +277,7 @@ class Scenario:
     outage: OutagePlan | None
     arms: tuple[Arm, ...]
     cells: tuple[Cell, ...] = ()
+    bar_min: float | None = None
 
     @property
     def latency_arms(self) -> tuple[Arm, ...]:
@@ -298,8 +300,9 @@ class Scenario:
         return tuple(dict.fromkeys((*own, *(cell.place for cell in self.cells))))
 
     def as_json(self) -> dict[str, Any]:
-        """The scenario as plain JSON, for the manifest."""
+        """The scenario as plain JSON, for the manifest and to see whether a run can go on: without its bar of time."""
         found = asdict(dataclasses.replace(self, cells=()))
+        del found["bar_min"]
         found["cells"] = [
             {
                 "id": cell.id,

@@ -26,6 +26,7 @@ from bench.store import OUTAGE, Store
 from bench.sustain import key
 from bench.target import LabTarget, attach
 from bench.topics import spec
+from pyhooks import bars
 from pyhooks.cluster import topics
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
@@ -143,7 +144,11 @@ def finish(spark: SparkSession, scenario: Scenario, store: Store, steps: Steps, 
         result["manifest"]["took_s"] |= steps.took_s
         write(result, ask.out)
         report.render(result, ask.out)
-        store.done()
+    # the report takes its time, too
+    result["manifest"]["took_s"] |= steps.took_s | {"whole": store.took_s}
+    result["bar"] = bars.of_run(scenario.bar_min, store.took_s, whole=not store.went_on)
+    write(result, ask.out)
+    store.done()
     return result
 
 
@@ -244,6 +249,8 @@ def last_lines(result: dict[str, Any], out: Path, print_line: Callable[[str], No
         print_line(f"note: {note}")
     print_line(f"report:  {out / 'index.html'}")
     print_line(f"numbers: {out / 'results.json'}  (took {clock(result['manifest']['took_s']['whole'])})")
+    if result["bar"] is not None:
+        print_line(bars.of_run_text(result["bar"]))
 
 
 def _asked() -> Ask:

@@ -57,6 +57,7 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None) -> Scenario:
     file = Table(toml.read(path, "it describes the scenarios"), path)
     table = Table(merged(file.table(COMMON, {}).rest(), file.table(name).rest()), path, f"{name}.")
     topology_name = table.text("topology")
+    bar_min = table.number("bar_min", 0.1) if table.has("bar_min") else None
     scenario = Scenario(
         name=name,
         about=table.text("about"),
@@ -70,6 +71,8 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None) -> Scenario:
         ramp=_ramp(table.table("ramp")) if table.has("ramp") else None,
         outage=_outage(table.table("outage")) if table.has("outage") else None,
         arms=_arms(table),
+        # for the plan as it stands
+        bar_min=bar_min if place in (None, topology_name) else None,
     )
     _check_arms(scenario, table)
     found = dataclasses.replace(scenario, cells=_cells(scenario, table))

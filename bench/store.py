@@ -1,6 +1,7 @@
 """What a run keeps while it lasts, so that one that was interrupted goes on: finished blocks, rates, what was seen.
 
-    run.json                    the run's name and conditions; ``done`` when its results are written
+    run.json                    the run's name and conditions; ``went_on`` once it was interrupted and went on, ``done``
+                                when its results are written
     rates.json                  the load that labs were found to sustain
     raw/CELL/BLOCK.SESSION/     observations of a finished block (``warmup.SESSION`` of the warm-up), Parquet
     raw/outage/                 those of the outage phase
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -64,6 +66,16 @@ class Store:
     def add_rate(self, key: str, found: Mapping[str, Any]) -> None:
         """Keeps what a lab sustains."""
         _write(self.folder / "rates.json", self.rates | {key: dict(found)})
+
+    @property
+    def took_s(self) -> float:
+        """Seconds since the run began; labs, and time between an interrupt and the next start, included."""
+        return time.time() - datetime.fromisoformat(self.run["started"]).timestamp()
+
+    @property
+    def went_on(self) -> bool:
+        """Whether it was interrupted and went on."""
+        return bool(self.run.get("went_on"))
 
     def done(self) -> None:
         """Notes that the results are written: the next run begins anew."""
@@ -196,6 +208,7 @@ def begin(folder: Path, scenario: Scenario, *, started: datetime, build: str, fr
         other = conditions.differences(found.get("conditions", {}), now)
         if not other:
             shutil.rmtree(folder / "unfinished", ignore_errors=True)
+            _write(folder / "run.json", found | {"went_on": True})
             return store, True
         if any(store.raw.glob("*/*")):
             raise RackgateError(

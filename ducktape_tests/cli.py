@@ -23,7 +23,7 @@ from rich.table import Table
 from ducktape_tests import plan, results
 from ducktape_tests.display import Display, table
 from ducktape_tests.session import Place, Session, planned
-from pyhooks import __version__, paths, process
+from pyhooks import __version__, bars, paths, process
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import labs
 from pyhooks.cluster.cli import check_programs
@@ -273,4 +273,4 @@ def _tell(document: Mapping[str, Any], run_dir: Path, console: Console, *, as_js
     counts = ", ".join(f"{count} {outcome}" for outcome, count in document["counts"].items() if count)
     console.print(f"{counts}; seed {document['seed']}; page: {run_dir / 'index.html'}", markup=False)
     if (bar := document["bar"]) is not None:
-        console.print(f"{results.bar_text(bar)}, on {document['machine']['cpus']} CPUs", markup=False)
+        console.print(f"{bars.of_run_text(bar)}, on {document['machine']['cpus']} CPUs", markup=False)

@@ -14,7 +14,7 @@ from typing import Any
 from ducktape_tests import drawing, results, timeline
 from ducktape_tests.display import minutes
 from ducktape_tests.results import Result
-from pyhooks import pages
+from pyhooks import bars, pages
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
 from pyhooks.pictures import DARK, LIGHT
@@ -82,7 +82,7 @@ def html(document: Mapping[str, Any]) -> str:
         rows=rows,
         topologies=topologies,
         outcomes=results.OUTCOMES,
-        bar_text=results.bar_text,
+        bar_text=bars.of_run_text,
         figures=figure_rows,
         repeat=lambda one: f"rackgate system run {shlex.quote(one['id'])} {document['options']}",
         light=LIGHT.names(),

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from pyhooks import bars
 from pyhooks.errors import RackgateError
 
 Outcome = Literal["pass", "fail", "unknown", "not run"]
@@ -266,16 +267,7 @@ def bar(run: Mapping[str, Any]) -> dict[str, Any] | None:
     Args:
         run: ``run.json``.
     """
-    if run.get("bar_min") is None or run["took_s"] is None:
-        return None
-    took_min = run["took_s"] / 60
-    return {"minutes": run["bar_min"], "took_min": round(took_min, 1), "met": took_min <= run["bar_min"]}
-
-
-def bar_text(bar: Mapping[str, Any]) -> str:
-    """A bar in words."""
-    word = "met" if bar["met"] else "missed"
-    return f"bar of {bar['minutes']:g} minutes: {word}, it took {bar['took_min']:.1f}"
+    return None if run["took_s"] is None else bars.of_run(run.get("bar_min"), run["took_s"])
 
 
 def document(run: Mapping[str, Any], found: Sequence[Result]) -> dict[str, Any]:

@@ -50,6 +50,21 @@ def test_one_that_is_missed_outweighs_one_that_is_unknown() -> None:
     assert bars.status([]) == 0
 
 
+@pytest.mark.parametrize(
+    ("minutes", "took_s", "whole", "text"),
+    [
+        (6, 306.0, True, "bar of 6 minutes: met, it took 5.1"),
+        (6, 360.0, True, "bar of 6 minutes: met, it took 6.0"),
+        (6, 361.0, True, "bar of 6 minutes: missed, it took 6.0"),
+        (6, 306.0, False, "bar of 6 minutes: unknown, since the run was interrupted and went on"),
+        (None, 306.0, True, None),
+    ],
+)
+def test_a_run_has_a_bar_in_minutes(minutes: float | None, took_s: float, whole: bool, text: str | None) -> None:
+    told = bars.of_run(minutes, took_s, whole=whole)
+    assert (told and bars.of_run_text(told)) == text
+
+
 def stat(folder: Path, *ticks: int) -> None:
     (folder / "stat").write_text("cpu " + " ".join(map(str, ticks)) + "\ncpu0 0 0 0 0 0 0 0 0\n", encoding="ascii")
 

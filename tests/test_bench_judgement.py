@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from bench import cli, endtoend, judgement, run, scenarios, store, verdict
 from bench.cli import bench_app
-from pyhooks import paths
+from pyhooks import bars, paths
 from pyhooks.cluster import cli as cluster_cli
 
 
@@ -158,9 +158,11 @@ def test_a_report_that_is_made_again_ends_as_its_run_and_begins_with_the_reason(
         broken(result)
     # as of a run from before there was a status
     del result["exit_status"]
+    result["bar"] = bars.of_run(6.0, 384.0)
     run.write(result, tmp_path)
     done = CliRunner().invoke(bench_app, ["report", str(tmp_path)])
     assert done.exit_code == status
+    assert done.stdout.splitlines()[-1] == "bar of 6 minutes: missed, it took 6.4"
     assert done.stdout.startswith("records read back: FAILED. 1 lost of 9,000") is bool(status)
     first = (tmp_path / "index.html").read_text(encoding="utf-8").partition('<ul class="verdicts">\n')[2]
     assert first.startswith('<li class="failed"><b class="word">failed</b> <span>records read back') is bool(status)

@@ -46,12 +46,18 @@ def test_the_quick_plan_is_as_the_issue_asks(tmp_path: Path) -> None:
     assert len(quick.outage_arms) == 4
     assert quick.outage is not None
     assert len(quick.places) == len(quick.cells) == 1
-    assert run.estimate_s(Store(tmp_path), quick) < 350  # of six minutes, its lab included
+    assert quick.bar_min == 6
+    assert run.estimate_s(Store(tmp_path), quick) < 350  # its lab included
+    # a bar is for the plan as it stands
+    assert scenarios.load("quick", place=quick.topology).bar_min == 6
+    assert scenarios.load("quick", place="az3-load").bar_min is None
+    assert scenarios.load("tail").bar_min is None
 
 
 def test_the_full_plan_has_the_cells_of_the_issue_and_fits_into_an_hour(tmp_path: Path) -> None:
     full = scenarios.load("full")
     assert len(full.cells) == 12
+    assert full.bar_min == 60
     settings = [cell.setting for cell in full.cells]
     assert {one.state for one in settings} == set(STATES)
     assert {one.link for one in settings} == {"none", "az", "far"}

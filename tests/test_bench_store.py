@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
-from bench import cells, conditions, endtoend, run, scenarios, store, sustain
+from bench import cells, conditions, endtoend, results, run, scenarios, store, sustain
 from bench.plan import Scenario
+from bench.progress import Steps
 from bench.store import Store
 from bench.sustain import Step
 from pyhooks.errors import RackgateError
@@ -114,6 +119,62 @@ def test_differences_are_named_by_their_way_into_the_whole() -> None:
     assert found == ["gone: 1, now nothing", "new: nothing, now [1, 2]", "plan.cells.far.blocks: 20, now 3"]
     assert conditions.differences(before, before) == []
     assert conditions.told([f"n{number}" for number in range(6)]) == "n0; n1; n2; n3 and 2 more"
+
+
+def test_a_bar_of_time_is_none_of_the_conditions_under_which_blocks_are_kept(tmp_path: Path) -> None:
+    one, _ = begun(tmp_path)
+    block(one, "healthy", 0)
+    assert FULL.bar_min == 60
+    assert "bar_min" not in json.dumps(FULL.as_json())
+    again, goes_on = begun(tmp_path, dataclasses.replace(FULL, bar_min=1.0))
+    assert goes_on
+    assert sorted(again.kept("healthy")) == [0]
+
+
+def test_a_run_knows_that_it_went_on_and_since_when_it_runs(tmp_path: Path) -> None:
+    one, _ = begun(tmp_path)
+    assert not one.went_on
+    assert one.took_s == pytest.approx(time.time() - NOW.timestamp(), abs=30)
+    for _ in range(2):
+        found, goes_on = begun(tmp_path)
+        assert (goes_on, found.went_on) == (True, True)
+    assert not begun(tmp_path, fresh=True)[0].went_on
+
+
+@pytest.mark.parametrize(
+    ("went_on", "minutes", "bar"),
+    [
+        (False, 6.0, "bar of 6 minutes: met, it took 5.5"),
+        (False, 5.4, "bar of 5.4 minutes: missed, it took 5.5"),
+        (True, 6.0, "bar of 6 minutes: unknown, since the run was interrupted and went on"),
+        (False, None, None),
+    ],
+)
+def test_the_bar_of_a_run_counts_its_report_and_decides_no_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, went_on: bool, minutes: float | None, bar: str | None
+) -> None:
+    plan = dataclasses.replace(FULL, bar_min=minutes)
+    one, _ = begun(tmp_path / "run", plan)
+    if went_on:
+        begun(tmp_path / "run", plan)
+    took_s = iter([310.0, 330.0, 330.0])
+    monkeypatch.setattr(Store, "took_s", property(lambda _: next(took_s)))
+    kinds = {kind: {"count": 0, "examples": []} for kind in endtoend.KINDS}
+    numbers: dict[str, Any] = {"cells": [], "outage": None, "end_to_end": {"kinds": kinds, "acked": 1}, "notes": []}
+    monkeypatch.setattr(results, "analysed", lambda *_: dict(numbers))
+    monkeypatch.setattr(results, "manifest", lambda *_, **__: {"took_s": {"whole": one.took_s}})
+    monkeypatch.setattr("bench.report.render", lambda *_: None)
+    steps = Steps(run.finish_planned(plan), Console(file=io.StringIO()))
+    with steps.shown():
+        result = run.finish(None, plan, one, steps, run.Ask(master="m", command="c", out=tmp_path))
+    assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8")) == result
+    assert result["manifest"]["took_s"]["whole"] == 330
+    assert result["exit_status"] == 0
+    assert one.run["done"] is True
+    lines: list[str] = []
+    run.last_lines(result, tmp_path, lines.append)
+    assert (lines[-1] if bar else None) == bar
+    assert "(took 5:30)" in lines[-2 if bar else -1]
 
 
 def test_a_run_whose_results_are_written_is_begun_anew(tmp_path: Path) -> None:
