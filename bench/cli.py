@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -43,6 +44,8 @@ DEFAULT_OUT, EXISTING_OUT = paths.OUT / "bench", paths.OUT / "bench-existing"
 DEFAULT_SCENARIO, EXISTING_SCENARIO = "quick", "existing"
 SPEED_OUT = paths.OUT / "bench-speed"
 
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON; progress goes to standard error.")]
+
 
 @bench_app.command(
     "run",
@@ -80,6 +83,7 @@ def run_command(
     conf: Annotated[
         list[str] | None, typer.Option(help="With --bootstrap: a setting of Spark, key=value; can be repeated.")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Drives a scenario against the patched Kafka and writes index.html and results.json.
 
@@ -109,11 +113,14 @@ def run_command(
             tasks=tasks,
             environment=environment,
             conf=conf or [],
+            as_json=as_json,
         )
         return
     if given := [name for name, value in only_existing.items() if value]:
         raise RackgateError(f"{', '.join(given)}: only with --bootstrap, which says on which cluster")
-    _lab(scenario or DEFAULT_SCENARIO, scenario_file, master, topology, out or DEFAULT_OUT, fresh=fresh)
+    _lab(
+        scenario or DEFAULT_SCENARIO, scenario_file, master, topology, out or DEFAULT_OUT, fresh=fresh, as_json=as_json
+    )
 
 
 def _existing(
@@ -129,12 +136,13 @@ def _existing(
     tasks: int | None,
     environment: Path | None,
     conf: list[str],
+    as_json: bool,
 ) -> None:
     """A run on a cluster that is there already."""
     from rich.console import Console
 
     from bench import existing
-    from bench.run import last_lines
+    from bench.run import tell
 
     try:
         ids = tuple(int(one) for one in replicas.split(",")) if replicas else ()
@@ -166,17 +174,19 @@ def _existing(
         conf=dict(one.split("=", 1) for one in conf),
         command=shlex.join(command),
     )
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(stderr=as_json, soft_wrap=True, highlight=False)
     try:
         result = existing.measure(asked, console)
     except KeyboardInterrupt:
         console.print("interrupted: the run's topics are deleted; the same command goes on with the finished blocks")
         raise
-    last_lines(result, out.resolve(), lambda line: console.print(line, markup=False))
+    tell(result, out.resolve(), console, as_json=as_json)
     raise typer.Exit(result["exit_status"])
 
 
-def _lab(scenario: str, scenario_file: Path, master: str, topology: str | None, out: Path, *, fresh: bool) -> None:
+def _lab(
+    scenario: str, scenario_file: Path, master: str, topology: str | None, out: Path, *, fresh: bool, as_json: bool
+) -> None:
     """A run in labs."""
     from bench.progress import clock
     from bench.run import estimate_s
@@ -188,19 +198,20 @@ def _lab(scenario: str, scenario_file: Path, master: str, topology: str | None, 
     words = [sys.executable, "-m", "bench.run", "--scenario", scenario, "--scenarios", str(scenario_file.resolve())]
     words += ["--topology", topology] if topology else []
     words += ["--master", master, "--out", str(out.resolve()), "--command", shlex.join(command)]
+    words += ["--json"] if as_json else []
     inside = bool(os.environ.get("RACKGATE_LAB"))
     if not inside:
         from pyhooks.build import builder
 
-        made = builder.build(first=None, force=False, quiet=False)
+        made = builder.build(first=None, force=False, quiet=as_json)
         about = f"Kafka {made.distribution.manifest['kafka_version']} with the series"
-        typer.echo(f"{about}: ready in {made.seconds:.1f} s")
+        typer.echo(f"{about}: ready in {made.seconds:.1f} s", err=as_json)
     build = str(Distribution.load().manifest.get("patch_hash", ""))
     store, goes_on = begin(out.resolve() / "run", plan, started=datetime.now(UTC), build=build, fresh=fresh)
     blocks = sum(cell.scenario.latency.blocks for cell in plan.cells)
     left = sum(len(store.missing(cell)) for cell in plan.cells)
     told = f"goes on: {blocks - left} of {blocks} blocks are kept" if goes_on else f"{blocks} blocks"
-    typer.echo(f"{scenario}: {told}; about {clock(estimate_s(store, plan))} to the report")
+    typer.echo(f"{scenario}: {told}; about {clock(estimate_s(store, plan))} to the report", err=as_json)
     sys.stdout.flush()
     sys.stderr.flush()
     if inside:
@@ -234,10 +245,15 @@ bench_app.command("pacer", epilog=pace.EPILOG)(pace.pacer_command)
 bench_app.command("compare", epilog=sidebyside.EPILOG)(sidebyside.compare_command)
 
 
-@bench_app.command("report", epilog="Example: rackgate bench report out/bench. Exit status as of the run.")
+@bench_app.command(
+    "report",
+    epilog="Examples: rackgate bench report out/bench · rackgate bench report out/bench --json. Exit status as of the"
+    " run.",
+)
 def report_command(
     result: Annotated[Path, typer.Argument(help="results.json, or the folder that holds it.")] = DEFAULT_OUT,
     out: Annotated[Path | None, typer.Option(help="Folder for the report [default: where the result is].")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Makes page and pictures again from a stored result; needs no cluster."""
     from rich.console import Console
@@ -248,6 +264,9 @@ def report_command(
     # a result from before there was an exit status has none
     stored |= judgement.conclude(judgement.of_run(stored), verdict.sentences(stored))
     page = report.render(stored, out or (result if result.is_dir() else result.parent))
+    if as_json:
+        typer.echo(json.dumps(stored, indent=1, allow_nan=False))
+        raise typer.Exit(stored["exit_status"])
     console = Console(soft_wrap=True, highlight=False)
     for line in verdict.lines(stored["verdicts"]):
         console.print(line, markup=False)

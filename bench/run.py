@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,6 +130,7 @@ class Ask(argparse.Namespace):
     master: str
     out: Path
     command: str
+    as_json: bool
 
 
 def finish(spark: SparkSession, scenario: Scenario, store: Store, steps: Steps, ask: Ask) -> dict[str, Any]:
@@ -241,7 +242,22 @@ def write(result: dict[str, Any], out: Path) -> None:
     (out / "results.json").write_text(text + "\n", encoding="utf-8")
 
 
-def last_lines(result: dict[str, Any], out: Path, print_line: Callable[[str], None]) -> None:
+def tell(result: Mapping[str, Any], out: Path, console: Console, *, as_json: bool) -> None:
+    """The result of a run: all of it as JSON on standard output, or in lines for people.
+
+    Args:
+        result: of ``finish``.
+        out: where it was written.
+        console: for people.
+        as_json: for programs.
+    """
+    if as_json:
+        sys.stdout.write(json.dumps(result, indent=1, allow_nan=False) + "\n")
+    else:
+        last_lines(result, out, lambda line: console.print(line, markup=False))
+
+
+def last_lines(result: Mapping[str, Any], out: Path, print_line: Callable[[str], None]) -> None:
     """What was made, where, and the verdict in words."""
     for line in verdict.lines(result["verdicts"]):
         print_line(line)
@@ -264,6 +280,7 @@ def _asked() -> Ask:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--command", default="python -m bench.run")
+    parser.add_argument("--json", dest="as_json", action="store_true", help="the result as JSON; progress on stderr")
     return parser.parse_args(namespace=Ask())
 
 
@@ -291,7 +308,7 @@ def execute(ask: Ask, console: Console) -> dict[str, Any] | None:
 def main() -> None:
     """Entry point; ends with the exit status of the result, if this was the last of a run."""
     ask = _asked()
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(stderr=ask.as_json, soft_wrap=True, highlight=False)
     # py4j logs the traceback of every call that an interrupt ends; what matters is raised as well.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
@@ -306,7 +323,7 @@ def main() -> None:
         # Not sys.exit(), which would wait for the threads that wait for Spark. Children die with us.
         os._exit(130)
     if result is not None:
-        last_lines(result, ask.out, lambda line: console.print(line, markup=False))
+        tell(result, ask.out, console, as_json=ask.as_json)
         sys.exit(result["exit_status"])
 
 

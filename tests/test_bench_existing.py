@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from loopback import free_ports
+from rich.console import Console
 from typer.testing import CliRunner
 
 from bench import clocks, executors, existing, scenarios, sweeper, topics
@@ -296,6 +297,20 @@ def test_options_that_do_not_go_together_are_told(words: list[str], line: str) -
     done = CliRunner().invoke(app, ["bench", "run", *words])
     assert isinstance(done.exception, RackgateError)
     assert line in str(done.exception)
+
+
+def test_a_run_on_a_cluster_that_is_there_ends_with_its_status_and_tells_it_as_json(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def measure(_: object, console: Console) -> dict[str, Any]:
+        console.print("progress")
+        return {"exit_status": 1}
+
+    monkeypatch.setattr(existing, "measure", measure)
+    done = CliRunner().invoke(app, ["bench", "run", "--bootstrap", "k:1", "--json"])
+    assert done.exit_code == 1
+    assert json.loads(done.stdout) == {"exit_status": 1}
+    assert done.stderr == "progress\n"
 
 
 @pytest.mark.build

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 from bench_results import made_up
+from rich.console import Console
 from typer.testing import CliRunner
 
 from bench import cli, endtoend, judgement, run, scenarios, store, verdict
@@ -168,10 +169,60 @@ def test_a_report_that_is_made_again_ends_as_its_run_and_begins_with_the_reason(
     assert first.startswith('<li class="failed"><b class="word">failed</b> <span>records read back') is bool(status)
 
 
+def test_a_report_as_json_is_the_result_with_its_status(result: dict[str, Any], tmp_path: Path) -> None:
+    run.write(broken(result), tmp_path)
+    done = CliRunner().invoke(bench_app, ["report", str(tmp_path), "--json"])
+    assert done.exit_code == 1
+    told = json.loads(done.stdout)
+    assert (told["exit_status"], told["verdicts"][0]["word"]) == (1, "failed")
+    assert told["cells"] == result["cells"]
+
+
+def test_a_run_as_json_has_nothing_else_on_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(_: object, console: Console) -> dict[str, Any]:
+        console.print("progress")
+        return {"exit_status": 2}
+
+    monkeypatch.setattr(run, "execute", execute)
+    monkeypatch.setattr("sys.argv", ["bench.run", "--out", "out", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        run.main()
+    told = capsys.readouterr()
+    assert ended.value.code == 2
+    assert json.loads(told.out) == {"exit_status": 2}
+    assert told.err == "progress\n"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_labs_are_told_to_keep_standard_output_for_the_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, as_json: bool
+) -> None:
+    built = SimpleNamespace(manifest={"patch_hash": "b", "kafka_version": "4.3.1"})
+    quiet: list[bool] = []
+    asked: list[list[str]] = []
+
+    def build(**given: Any) -> object:
+        quiet.append(given["quiet"])
+        return SimpleNamespace(distribution=built, seconds=0.1)
+
+    monkeypatch.delenv("RACKGATE_LAB", raising=False)
+    monkeypatch.setattr("pyhooks.build.builder.build", build)
+    monkeypatch.setattr(cli, "Distribution", SimpleNamespace(load=lambda: built))
+    monkeypatch.setattr(cli, "_in_labs", lambda _store, _plan, words: asked.append(words))
+    done = CliRunner().invoke(bench_app, ["run", "--out", str(tmp_path), *(["--json"] if as_json else [])])
+    assert done.exit_code == 0
+    ((words,), (hushed,)) = asked, quiet
+    assert (hushed, "--json" in words) == (as_json, as_json)
+    assert "20 blocks; about" in (done.stderr if as_json else done.stdout)
+    assert bool(done.stdout) is not as_json
+
+
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_who_writes_the_result_of_a_run_ends_with_its_status(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(run, "_asked", lambda: SimpleNamespace(out=Path("out")))
+    monkeypatch.setattr(run, "_asked", lambda: SimpleNamespace(out=Path("out"), as_json=False))
     monkeypatch.setattr(run, "execute", lambda *_: {"exit_status": status})
     monkeypatch.setattr(run, "last_lines", lambda *words: told.append(words))
     with pytest.raises(SystemExit) as ended:
