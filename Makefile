@@ -18,6 +18,7 @@ help:
 	@echo "make bench-outages racks killed, cut off and destroyed, several times each: what each arm acknowledges (ten minutes)"
 	@echo "make bench-existing  tries the benchmark on a cluster that is there, with two Spark workers as load hosts (minutes)"
 	@echo "make bench-speed  how fast its analysis is, on 5 and 50 million made-up observations"
+	@echo "make bench-pacer  whether its pacer holds 20,000 records/s on one core, and how late it sends (some seconds)"
 	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest on the overlay, a few system tests"
 	@echo "make system  all system tests, two labs at a time (bar: 40 minutes), and out/system/index.html"
 	@echo "make system-smoke  three of them (4 to 8 minutes); system-long: many rounds, and controls that must lose records (half an hour); system-load: 10,000 partitions"
@@ -69,6 +70,11 @@ bench-existing: build
 .PHONY: bench-speed
 bench-speed: $(VENV)/ready
 	@exec $(BIN)/rackgate bench speed
+
+# The pacer on one otherwise idle core, with librdkafka and its mock broker; needs no cluster.
+.PHONY: bench-pacer
+bench-pacer: $(VENV)/ready
+	@exec $(BIN)/rackgate bench pacer
 
 # The simulation alone: needs no Kafka.
 .PHONY: model-speed

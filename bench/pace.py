@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -24,6 +24,8 @@ RATE_PER_S = 20_000.0
 SECONDS = 10.0
 RECORD_BYTES = 100
 LATE_MS = 1.0
+# Of the rate: it was held, too, if the last record was late by a moment, a twentieth of a second in ten.
+HELD_SHARE = 0.995
 # Looks at all cores for so long, to find the one that is idlest; for the client to connect; for its last reports.
 LOOK_S, READY_S, FLUSH_S = 0.5, 10.0, 10.0
 TOPIC = "pace"
@@ -112,9 +114,19 @@ def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
     }
 
 
+def bars_of(found: Mapping[str, Any]) -> list[Bar]:
+    """The bars for what was measured, at whatever rate: lateness, and the rate itself."""
+    rate, others = found["rate_per_s"], found["others_cpus"]
+    late, held = f"median lateness at {rate:,.0f} records/s on one core", f"rate held of {rate:,.0f} records/s"
+    return [
+        Bar(late, LATE_MS, "ms", found["late_ms"]["p50"], others),
+        Bar(held, HELD_SHARE * rate, "records/s", found["held_per_s"], others, at_least=True),
+    ]
+
+
 EPILOG = (
-    "Examples: rackgate bench pacer · rackgate bench pacer --core 1 --seconds 30 --json. Ends with 0 if the bar is met,"
-    " with 1 if it is missed, with 2 if others used the core, so that nobody can tell."
+    "Examples: rackgate bench pacer · rackgate bench pacer --core 1 --seconds 30 --json. Ends with 0 if both bars are"
+    " met, with 1 if one is missed, with 2 if others used the core, so that nobody can tell."
 )
 
 
@@ -126,16 +138,16 @@ def pacer_command(
 ) -> None:
     """Measures how late the pacer sends 20,000 records a second on one otherwise idle core; needs no cluster.
 
-    The client is librdkafka, with its own mock broker on the same core. What else used that core is measured and told.
+    Bars: a median lateness of at most 1 ms, and 99.5 % of the rate from the first record to the last. The client is
+    librdkafka, with its own mock broker on the same core. What else used that core is measured and told.
     """
     chosen = idlest(frozenset(os.sched_getaffinity(0))) if core is None else core
     if not as_json:
         typer.echo(f"{rate:,.0f} records/s on core {chosen} for {seconds:g} s")
     found = measure(chosen, rate_per_s=rate, seconds=seconds)
-    name = f"median lateness at {rate:,.0f} records/s on one core"
-    bar = Bar(name, LATE_MS, "ms", found["late_ms"]["p50"], found["others_cpus"])
+    held = bars_of(found)
     if as_json:
-        typer.echo(json.dumps(found | {"bars": [bar.as_json()]}, indent=1))
+        typer.echo(json.dumps(found | {"bars": [bar.as_json() for bar in held]}, indent=1))
     else:
         late = found["late_ms"]
         typer.echo(
@@ -143,5 +155,6 @@ def pacer_command(
             f" {found['held_per_s']:,.0f} records/s"
         )
         typer.echo(f"CPUs of this core in use: {found['own_cpus']:.2f} by it, {found['others_cpus']:.2f} by others")
-        typer.echo(bar.text)
-    raise typer.Exit(bars.status([bar]))
+        for bar in held:
+            typer.echo(bar.text)
+    raise typer.Exit(bars.status(held))

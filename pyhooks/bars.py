@@ -16,14 +16,16 @@ MOST_OTHERS = 0.05
 
 @dataclass(frozen=True)
 class Bar:
-    """What a figure may be at most.
+    """What a figure may be at most, or must be at least.
 
     Attributes:
         name: what is measured.
-        limit: the most that it may be.
+        limit: the most that it may be, or the least.
         unit: of both.
         value: what was measured; None if it was not.
-        others: CPUs that others had in use meanwhile, of those that the figure is about.
+        others: CPUs that others had in use meanwhile, of those that the figure is about; they can but worsen it.
+        at_least: whether the limit is the least.
+        unjudged: why the value says nothing, if so.
     """
 
     name: str
@@ -31,27 +33,35 @@ class Bar:
     unit: str
     value: float | None
     others: float
+    at_least: bool = False
+    unjudged: str = ""
 
     @property
     def outcome(self) -> Outcome:
         """Met whatever else the machine did; missed only if it did nothing else."""
-        if self.value is None:
+        if self.value is None or self.unjudged:
             return "unknown"
-        if self.value <= self.limit:
+        if self.value >= self.limit if self.at_least else self.value <= self.limit:
             return "met"
         return "unknown" if self.others > MOST_OTHERS else "missed"
 
     @property
     def text(self) -> str:
         """For people."""
-        value = "not measured" if self.value is None else f"{self.value:.3g} {self.unit}"
-        why = f"; others had {self.others:.2f} CPUs in use meanwhile"
-        told = why if self.outcome == "unknown" and self.value is not None else ""
-        return f"{self.outcome.upper()}: {self.name}: {value}, at most {self.limit:g} {self.unit}{told}"
+        value = "not measured" if self.value is None else f"{_figure(self.value)} {self.unit}"
+        why = self.unjudged or f"others had {self.others:.2f} CPUs in use meanwhile"
+        told = f"; {why}" if self.outcome == "unknown" and (self.unjudged or self.value is not None) else ""
+        bound = "at least" if self.at_least else "at most"
+        return f"{self.outcome.upper()}: {self.name}: {value}, {bound} {self.limit:,g} {self.unit}{told}"
 
     def as_json(self) -> dict[str, Any]:
         """As plain JSON, with the outcome."""
         return asdict(self) | {"outcome": self.outcome}
+
+
+def _figure(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def status(bars: Sequence[Bar]) -> int:

@@ -43,6 +43,24 @@ def test_a_bar_is_missed_only_if_nobody_else_was_at_work(
     assert ("others had 0.50 CPUs" in bar.text) is (others == 0.5)
 
 
+@pytest.mark.parametrize(
+    ("value", "others", "unjudged", "outcome"),
+    [
+        (2.0, 0.9, "", "met"),
+        (1.5, 0.0, "", "met"),
+        (1.4, 0.0, "", "missed"),
+        (1.4, 0.3, "", "unknown"),
+        # a figure that says nothing is not met either
+        (2.0, 0.0, "there is one core", "unknown"),
+    ],
+)
+def test_a_figure_can_have_a_least(value: float, others: float, unjudged: str, outcome: str) -> None:
+    bar = Bar("speed-up", 1.5, "times", value, others, at_least=True, unjudged=unjudged)
+    assert bar.outcome == outcome
+    assert "at least 1.5 times" in bar.text
+    assert bar.text.endswith("; there is one core") is bool(unjudged)
+
+
 def test_one_that_is_missed_outweighs_one_that_is_unknown() -> None:
     met, unknown, missed = Bar("a", 1, "s", 1, 0), Bar("b", 1, "s", None, 0), Bar("c", 1, "s", 2, 0)
     assert bars.status([met, unknown, missed]) == 1
@@ -108,13 +126,24 @@ def test_the_pacer_is_measured_with_a_real_client_on_one_core() -> None:
         pace.measure(4096, rate_per_s=500, seconds=1.0)
 
 
-@pytest.mark.parametrize(("p50", "others", "status"), [(0.4, 0.9, 0), (1.4, 0.0, 1), (1.4, 0.3, 2)])
-def test_the_command_ends_with_what_became_of_the_bar(
-    monkeypatch: pytest.MonkeyPatch, p50: float, others: float, status: int
+@pytest.mark.parametrize(
+    ("p50", "held_per_s", "others", "status"),
+    [
+        (0.4, 20_000.0, 0.9, 0),
+        (1.4, 20_000.0, 0.0, 1),
+        (1.4, 20_000.0, 0.3, 2),
+        (0.4, 19_901.0, 0.0, 0),
+        (0.4, 19_899.0, 0.0, 1),
+        (0.4, 19_899.0, 0.3, 2),
+    ],
+)
+def test_the_command_ends_with_what_became_of_its_bars(
+    monkeypatch: pytest.MonkeyPatch, p50: float, held_per_s: float, others: float, status: int
 ) -> None:
     found: dict[str, Any] = {
         "late_ms": {"p50": p50, "p99": 9.0, "max": 20.0},
-        "held_per_s": 20_000.0,
+        "rate_per_s": 20_000.0,
+        "held_per_s": held_per_s,
         "own_cpus": 0.4,
         "others_cpus": others,
     }
@@ -123,6 +152,7 @@ def test_the_command_ends_with_what_became_of_the_bar(
     assert done.exit_code == status
     assert f"0.40 by it, {others:.2f} by others" in done.output
     told = json.loads(RUNNER.invoke(bench_app, ["pacer", "--core", "0", "--json"]).stdout)
-    assert told["bars"][0]["value"] == p50
+    assert [bar["value"] for bar in told["bars"]] == [p50, held_per_s]
+    assert f"rate held of 20,000 records/s: {held_per_s:,.0f} records/s, at least 19,900 records/s" in done.output
     shown = RUNNER.invoke(bench_app, ["pacer", "--help"]).output
     assert "rackgate bench pacer --core 1" in " ".join(shown.split())
