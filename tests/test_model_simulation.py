@@ -383,6 +383,44 @@ def test_a_speed_is_told_if_the_figures_are_the_same(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
+    ("changes", "cores", "outcomes", "status"),
+    [
+        ({}, 2, ["met", "met", "met"], 0),
+        # too slow on two cores, and on two workers
+        ({"local[2]": (75.0, 0.0)}, 2, ["met", "missed", "met"], 1),
+        ({"standalone": (96.0, 0.0)}, 2, ["met", "met", "missed"], 1),
+        # since others were at work beside them, perhaps
+        ({"local[2]": (75.0, 0.4), "standalone": (96.0, 0.4)}, 2, ["met", "unknown", "unknown"], 2),
+        # what others do beside one core makes the rest look faster
+        ({"local[1]": (100.0, 0.4)}, 2, ["met", "unknown", "unknown"], 2),
+        ({}, 1, ["met", "unknown", "unknown"], 2),
+    ],
+)
+def test_more_cores_and_workers_must_be_faster_than_one_core(
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, tuple[float, float]],
+    cores: int,
+    outcomes: list[str],
+    status: int,
+) -> None:
+    took = {"local[1]": (100.0, 0.0), "local[2]": (60.0, 0.0), "standalone": (80.0, 0.0)} | changes
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr(
+        speed, "measure", lambda on, years: speed.Measure(on, years, took[on][0], 100.0, 0.25, took[on][1])
+    )
+    done = RUNNER.invoke(app, ["model", "speed", "--json"])
+    assert done.exit_code == status
+    told = json.loads(done.stdout)["bars"]
+    assert [bar["outcome"] for bar in told] == outcomes
+    assert [bar["name"] for bar in told[1:]] == [
+        "speed of local[2] over that of local[1]",
+        "speed of standalone over that of local[1]",
+    ]
+    alone = json.loads(RUNNER.invoke(app, ["model", "speed", "--on", "local[2]", "--json"]).stdout)["bars"]
+    assert len(alone) == 1
+
+
+@pytest.mark.parametrize(
     ("wall_s", "others_cpus", "status", "word"),
     [(299.0, 1.5, 0, "MET"), (301.0, 0.01, 1, "MISSED"), (301.0, 0.4, 2, "UNKNOWN")],
 )
@@ -391,7 +429,7 @@ def test_the_bar_of_the_speed_is_met_missed_or_unknown(
 ) -> None:
     made_up = speed.Measure("local[2]", speed.YEARS, wall_s, 100.0, 0.25, others_cpus)
     monkeypatch.setattr(speed, "measure", lambda *_: made_up)
-    done = RUNNER.invoke(app, ["model", "speed", "--on", "local[1]", "--on", "local[2]"])
+    done = RUNNER.invoke(app, ["model", "speed", "--on", "local[2]"])
     assert done.exit_code == status
     assert f"{word}: 1,000 cluster-years on local[2]" in done.output
 
