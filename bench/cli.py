@@ -18,7 +18,7 @@ from bench import outagescli, pace, scenarios, sidebyside
 from bench.judgement import EXIT_STATUS
 from bench.plan import Scenario
 from bench.store import Store, begin
-from pyhooks import bars, paths
+from pyhooks import bars, paths, spark
 from pyhooks.build.distribution import Distribution
 from pyhooks.errors import RackgateError
 
@@ -74,7 +74,7 @@ def run_command(
         str, typer.Option(help="With --bootstrap: broker ids of every topic, the leader first [default: by racks].")
     ] = "",
     tasks: Annotated[
-        int | None, typer.Option(min=1, help="With --bootstrap: Spark tasks that carry the load [default: the plan's].")
+        int | None, typer.Option(min=1, help="Spark tasks that carry the load [default: the plan's].")
     ] = None,
     environment: Annotated[
         Path | None,
@@ -94,7 +94,6 @@ def run_command(
     only_existing = {
         "--command-config": command_config,
         "--replicas": replicas,
-        "--tasks": tasks,
         "--environment": environment,
         "--conf": conf,
     }
@@ -119,7 +118,14 @@ def run_command(
     if given := [name for name, value in only_existing.items() if value]:
         raise RackgateError(f"{', '.join(given)}: only with --bootstrap, which says on which cluster")
     _lab(
-        scenario or DEFAULT_SCENARIO, scenario_file, master, topology, out or DEFAULT_OUT, fresh=fresh, as_json=as_json
+        scenario or DEFAULT_SCENARIO,
+        scenario_file,
+        out or DEFAULT_OUT,
+        fresh=fresh,
+        master=master,
+        topology=topology,
+        tasks=tasks,
+        as_json=as_json,
     )
 
 
@@ -185,18 +191,33 @@ def _existing(
 
 
 def _lab(
-    scenario: str, scenario_file: Path, master: str, topology: str | None, out: Path, *, fresh: bool, as_json: bool
+    scenario: str,
+    scenario_file: Path,
+    out: Path,
+    *,
+    fresh: bool,
+    master: str,
+    topology: str | None,
+    tasks: int | None,
+    as_json: bool,
 ) -> None:
     """A run in labs."""
     from bench.progress import clock
     from bench.run import estimate_s
 
-    plan = scenarios.load(scenario, scenario_file, topology)
+    plan = scenarios.load(scenario, scenario_file, topology, tasks)
+    if (cores := spark.slots(master)) is not None and plan.tasks > cores:
+        raise RackgateError(
+            f"--master {master}: runs {cores} task{'s' if cores > 1 else ''} at a time, and the load has {plan.tasks}:"
+            f" take 'local[{plan.tasks}]', or fewer --tasks"
+        )
     command = ["rackgate", "bench", "run", "--scenario", scenario, "--master", master]
     command += ["--topology", topology] if topology else []
+    command += ["--tasks", str(tasks)] if tasks else []
     command += ["--scenario-file", str(scenario_file)] if scenario_file != scenarios.SHIPPED else []
     words = [sys.executable, "-m", "bench.run", "--scenario", scenario, "--scenarios", str(scenario_file.resolve())]
     words += ["--topology", topology] if topology else []
+    words += ["--tasks", str(tasks)] if tasks else []
     words += ["--master", master, "--out", str(out.resolve()), "--command", shlex.join(command)]
     words += ["--json"] if as_json else []
     inside = bool(os.environ.get("RACKGATE_LAB"))

@@ -181,7 +181,7 @@ def measure(asked: Asked, console: Console) -> dict[str, Any]:
     ask.hush()
     own = security.read(asked.command_config)
     seen = ask.look_at_brokers(asked.bootstrap, own.java, timeout_s=ASK_S)
-    plan = scenarios.load(asked.scenario, asked.scenario_file)
+    plan = scenarios.load(asked.scenario, asked.scenario_file, tasks=asked.tasks)
     scenario, left_out = fit(plan, seen, asked)
     for line in left_out:
         console.print(line, markup=False)
@@ -297,7 +297,6 @@ def fit(plan: Scenario, seen: Seen, asked: Asked) -> tuple[Scenario, list[str]]:
     whole = dataclasses.replace(
         plan,
         topology=PLACE,
-        tasks=asked.tasks or plan.tasks,
         outage=None,
         arms=placed(plan.latency_arms),
         cells=(),

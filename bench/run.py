@@ -124,6 +124,7 @@ class Ask(argparse.Namespace):
     scenario: str
     scenarios: Path
     topology: str | None
+    tasks: int | None
     place: str | None
     session: int
     finish: bool
@@ -274,6 +275,7 @@ def _asked() -> Ask:
     parser.add_argument("--scenario", default="quick")
     parser.add_argument("--scenarios", type=Path, default=scenarios.SHIPPED, help="file with the plans")
     parser.add_argument("--topology", help="another one than the scenario's")
+    parser.add_argument("--tasks", type=int, help="another number than the scenario's")
     parser.add_argument("--place", help="topology/link of this lab [default: the only one of the plan]")
     parser.add_argument("--session", type=int, default=1, help="number of this lab in the run")
     parser.add_argument("--finish", action="store_true", help="only analyse what was measured; needs no lab")
@@ -290,7 +292,7 @@ def execute(ask: Ask, console: Console) -> dict[str, Any] | None:
     Raises:
         RackgateError: as told by ``in_lab``, or this lab is none for this run.
     """
-    scenario = scenarios.load(ask.scenario, ask.scenarios, ask.topology)
+    scenario = scenarios.load(ask.scenario, ask.scenarios, ask.topology, ask.tasks)
     store = Store(ask.out / "run")
     if not store.run:
         raise RackgateError(f"{store.folder}: no run was begun there; start this with 'rackgate bench run'")

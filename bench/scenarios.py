@@ -41,13 +41,14 @@ def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     return both
 
 
-def load(name: str, path: Path = SHIPPED, place: str | None = None) -> Scenario:
+def load(name: str, path: Path = SHIPPED, place: str | None = None, tasks: int | None = None) -> Scenario:
     """Reads one scenario.
 
     Args:
         name: a table of the file.
         path: the file; the one that comes with the project by default.
         place: a topology other than the scenario's.
+        tasks: a number of Spark tasks other than the scenario's.
 
     Raises:
         RackgateError: no such scenario, or a key is missing, unknown or out of its range.
@@ -57,13 +58,14 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None) -> Scenario:
     file = Table(toml.read(path, "it describes the scenarios"), path)
     table = Table(merged(file.table(COMMON, {}).rest(), file.table(name).rest()), path, f"{name}.")
     topology_name = table.text("topology")
+    own_tasks = table.whole("tasks", 1)
     bar_min = table.number("bar_min", 0.1) if table.has("bar_min") else None
     scenario = Scenario(
         name=name,
         about=table.text("about"),
         topology=place or topology_name,
         seed=table.whole("seed", 0),
-        tasks=table.whole("tasks", 1),
+        tasks=tasks or own_tasks,
         flush_s=table.number("flush_s", 0.1, 600),
         client=client_properties(table.table("client")),
         java=client_properties(table.table("java", {})),
@@ -72,7 +74,7 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None) -> Scenario:
         outage=_outage(table.table("outage")) if table.has("outage") else None,
         arms=_arms(table),
         # for the plan as it stands
-        bar_min=bar_min if place in (None, topology_name) else None,
+        bar_min=bar_min if place in (None, topology_name) and tasks in (None, own_tasks) else None,
     )
     _check_arms(scenario, table)
     found = dataclasses.replace(scenario, cells=_cells(scenario, table))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,11 +15,18 @@ if TYPE_CHECKING:
 
 # of the driver; for a master on this machine, which nobody else is to reach
 LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+_LOCAL = re.compile(r"local(\[(?P<cores>\d+)\])?")
 
 
 def near(master: str) -> bool:
     """Whether a master and its executors are on this machine alone, so that loopback is enough."""
     return master.startswith(("local", "spark://127.0.0.1:"))
+
+
+def slots(master: str) -> int | None:
+    """How many tasks a master runs at a time, if its name says so, as ``local[2]`` does."""
+    found = _LOCAL.fullmatch(master)
+    return int(found["cores"] or 1) if found else None
 
 
 def pack(folder: Path, packages: Sequence[str]) -> Path:

@@ -70,7 +70,7 @@ def test_the_plan_takes_the_cluster_s_brokers_and_keeps_what_needs_no_fault() ->
 
 
 def test_an_outage_of_the_plan_is_left_out_and_told() -> None:
-    made, told = fit(scenarios.load("quick"), seen(FIVE), dataclasses.replace(ASKED, tasks=7, replicas=(2, 4, 5)))
+    made, told = fit(scenarios.load("quick", tasks=7), seen(FIVE), dataclasses.replace(ASKED, replicas=(2, 4, 5)))
     assert (made.outage, made.bar_min) == (None, None)
     assert (made.tasks, made.cells[0].replicas, made.cells[0].scenario.tasks) == (7, (2, 4, 5), 7)
     assert told == ["quick: no rack is taken away from cluster kafka1:9092"]
@@ -287,7 +287,9 @@ def test_bench_alone_with_options_is_bench_run() -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--tasks", "2", "--replicas", "1"], "--replicas, --tasks: only with --bootstrap"),
+        (["--conf", "a=b", "--replicas", "1"], "--replicas, --conf: only with --bootstrap"),
+        (["--tasks", "3"], "--master local[2]: runs 2 tasks at a time, and the load has 3: take 'local[3]', or fewer"),
+        (["--master", "local", "--tasks", "2"], "--master local: runs 1 task at a time, and the load has 2"),
         (["--bootstrap", "k:1", "--replicas", "1;2"], "--replicas 1;2: ids of brokers with commas"),
         (["--bootstrap", "k:1", "--conf", "spark.x"], "--conf spark.x: key=value is asked for"),
         (["--bootstrap", "k:1", "--environment", "/absent"], "--environment /absent: there is no such file"),

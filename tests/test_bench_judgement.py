@@ -217,6 +217,11 @@ def test_labs_are_told_to_keep_standard_output_for_the_result(
     assert (hushed, "--json" in words) == (as_json, as_json)
     assert "20 blocks; about" in (done.stderr if as_json else done.stdout)
     assert bool(done.stdout) is not as_json
+    assert "--tasks" not in words
+    done = CliRunner().invoke(bench_app, ["run", "--out", str(tmp_path), "--fresh", "--tasks", "2"])
+    assert done.exit_code == 0
+    assert asked[-1][asked[-1].index("--tasks") + 1] == "2"
+    assert "--tasks 2" in asked[-1][asked[-1].index("--command") + 1]
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])

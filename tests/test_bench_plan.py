@@ -52,6 +52,8 @@ def test_the_quick_plan_is_as_the_issue_asks(tmp_path: Path) -> None:
     assert scenarios.load("quick", place=quick.topology).bar_min == 6
     assert scenarios.load("quick", place="az3-load").bar_min is None
     assert scenarios.load("tail").bar_min is None
+    more = scenarios.load("quick", tasks=4)
+    assert (more.tasks, more.cells[0].scenario.tasks, more.bar_min) == (4, 4, None)
 
 
 def test_the_full_plan_has_the_cells_of_the_issue_and_fits_into_an_hour(tmp_path: Path) -> None:
