@@ -98,7 +98,7 @@ def _end_to_end(numbers: Mapping[str, Any]) -> Iterator[Reason]:
     if not numbers["acked"]:
         yield Reason("unknown", subject, "Nothing was acknowledged, so nothing was checked.")
     if unread := numbers.get("unread", 0):
-        text = f"{unread:,} acknowledged records could not be read back, since their lab ended before."
+        text = f"{unread:,} acknowledged records could not be read back, since the run was interrupted."
         yield Reason("unknown", subject, text)
 
 
@@ -144,7 +144,7 @@ def _of_topic(subject: str, topic: Mapping[str, Any], limits: gate.Limits) -> It
     acked = topic.get("settled_done", topic.get("settled_acked", 0)) + topic["probe"]["settled_acked"]
     most = max((len(answer.racks) for answer in answers), default=None)
     if most is not None and most < limits.racks and limits.racks > 1 and acked:
-        text = f"{acked:,} records were acknowledged while its ISR was in {most} of {limits.racks} racks."
+        text = f"Acknowledged {acked:,} record{_s(acked)} while its ISR was in {most} of {limits.racks} racks."
         yield Reason("failed", subject, text)
     elif not topic.get("acked", 0):
         yield Reason("unknown", subject, "Nothing was acknowledged, before and after the outage either.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench import analyse, endtoend, machine
@@ -60,7 +61,7 @@ def analysed(spark: SparkSession, scenario: Scenario, store: Store) -> dict[str,
             one
             | {
                 "seen": _seen(seen[one["cell"]]),
-                "refusals": [{name: lab[name] for name in REFUSALS} for lab in seen[one["cell"]]],
+                "refusals": refusals_of(seen[one["cell"]]),
                 "thrown_away": list(store.thrown_away(one["cell"]).values()),
             }
             for one in numbers
@@ -108,6 +109,11 @@ def _told(cell: Cell, store: Store) -> list[str]:
     if len(measured) > 1:
         told.append(f"cell {cell.id}: its blocks were measured in {len(measured)} labs, since the run was interrupted")
     return told
+
+
+def refusals_of(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of each lab that a cell was measured in which arms refused, and which were to."""
+    return [{name: lab[name] for name in REFUSALS} for lab in sessions]
 
 
 def _seen(sessions: list[dict[str, Any]]) -> dict[str, Any]:

@@ -15,7 +15,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench import cells, endtoend, javaclient, load, pacer, pacing, probing, results, scenarios, store, sustain, topics
+from bench import (
+    cells,
+    endtoend,
+    javaclient,
+    judgement,
+    load,
+    pacer,
+    pacing,
+    probing,
+    results,
+    scenarios,
+    store,
+    sustain,
+    topics,
+)
 from bench.driving import MOST_LEAD_S, LateError, Session
 from bench.javaclient import JavaClient
 from bench.pacing import Slot
@@ -162,6 +176,25 @@ def test_an_arm_that_refuses_gets_no_load_and_is_told(this: FakeSession) -> None
     assert list(seen["refused_after"]) == list(seen["refused"]) == ["A", "A'", "B"]
     assert {slot.arm for _, slots, _ in this.driven_slots for slot in slots} == {"C"}
     assert len({slot.topic for _, slots, _ in this.driven_slots for slot in slots}) == 4
+
+
+def test_an_arm_that_goes_on_where_it_is_to_be_refused_ends_the_run_with_1(
+    this: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = cell_of("isr-2-in-1")
+    for said in ("", "NotEnoughRacksException"):
+
+        def answers(_: str, names: Sequence[str], __: object, said: str = said) -> dict[str, str]:
+            # C is on the last of them and is to go on; B is on the one before it
+            return dict(zip(names, ("NotEnoughReplicasException",) * 2 + (said, ""), strict=True))
+
+        monkeypatch.setattr(probing, "answers", answers)
+        cells.measure(this, cell)
+        seen = this.store.cell(cell.id)
+        arms = [{"arm": arm.id, "label": arm.label, "refused": False, "acked": 1} for arm in cell.scenario.latency_arms]
+        found = {"cell": cell.id, "seen": seen[-1], "refusals": results.refusals_of(seen), "arms": arms}
+        told = [(reason.word, reason.subject) for reason in judgement._of_cell(found)]
+        assert told == ([] if said else [("failed", "cell isr-2-in-1: M=2, R=2")])
 
 
 def test_only_what_is_missing_is_measured_and_later_cells_warm_up_less(this: FakeSession) -> None:

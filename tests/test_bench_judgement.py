@@ -61,8 +61,8 @@ def test_what_could_not_be_read_back_is_unknown_and_does_not_hide_a_failure(resu
     assert judged(result) == (
         2,
         [
-            "records read back: UNKNOWN. 1,200 acknowledged records could not be read back, since their lab ended"
-            " before."
+            "records read back: UNKNOWN. 1,200 acknowledged records could not be read back, since the run was"
+            " interrupted."
         ],
     )
     numbers |= {"unread": 0, "acked": 0}
@@ -123,8 +123,8 @@ def test_a_cell_of_which_nobody_asked_or_nothing_was_acknowledged_is_unknown(res
     ("arm", "changes", "status", "told"),
     [
         ("D", {"behaviour": "went on unprotected", "settled_done": 740}, 1,
-         "740 records were acknowledged while its ISR was in 1 of 2 racks."),
-        ("D", {"settled_done": 1}, 1, "1 records were acknowledged while its ISR was in 1 of 2 racks."),
+         "Acknowledged 740 records while its ISR was in 1 of 2 racks."),
+        ("D", {"settled_done": 1}, 1, "Acknowledged 1 record while its ISR was in 1 of 2 racks."),
         ("B", {"behaviour": "was refused"}, 1,
          "Was refused, and was to go on: its ISR was 3 brokers in racks a, c; M=2, R=2."),
         ("E", {"behaviour": "unknown"}, 2, "What it did is not known: in the settled outage 740 of 740"),

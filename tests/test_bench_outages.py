@@ -304,9 +304,9 @@ BACK = {"at_s": 20.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
 @pytest.mark.parametrize(
     ("at", "changes", "word", "text"),
     [
-        (1, {"behaviour": UNPROTECTED, "settled_done": 220}, "failed", "220 records were acknowledged while"),
+        (1, {"behaviour": UNPROTECTED, "settled_done": 220}, "failed", "Acknowledged 220 records while"),
         # what had waited since before the rack left the ISR must not be acknowledged either
-        (1, {"settled_done": 3}, "failed", "3 records were acknowledged while its ISR was in 1 of 2 racks."),
+        (1, {"settled_done": 3}, "failed", "Acknowledged 3 records while its ISR was in 1 of 2 racks."),
         (1, {"behaviour": UNKNOWN}, "unknown", "0 of 220 records were acknowledged, and the probe got 0 acks"),
         (1, {"acked": 0}, "unknown", "Nothing was acknowledged, before and after the outage either."),
         (1, {"window_s": None, "behaviour": UNKNOWN}, "unknown", "was not seen to leave its ISR"),
