@@ -1,0 +1,67 @@
+"""setup/contained.sh: nothing that a recipe begins outlives make, however make ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pyhooks import paths
+from pyhooks.wait import wait_for
+
+MAKEFILE = f"""
+SHELL := {paths.REPO}/setup/contained.sh
+.ONESHELL:
+fine:
+	@echo fine
+bad:
+	@exit 7
+long:
+	@sleep {{mark}} &
+	sleep {{mark}}
+"""
+
+
+def makefile(folder: Path, mark: str) -> Path:
+    file = folder / "Makefile"
+    file.write_text(MAKEFILE.format(mark=mark), encoding="utf-8")
+    return file
+
+
+def sleepers(mark: str) -> list[str]:
+    """Processes that a recipe began, whatever namespace they are in."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[:2] == [b"sleep", mark.encode()]:
+                found.append(entry.name)
+    return found
+
+
+@pytest.mark.parametrize(("target", "status", "said"), [("fine", 0, "fine"), ("bad", 2, "Error 7")])
+def test_the_status_of_a_recipe_is_that_of_make(tmp_path: Path, target: str, status: int, said: str) -> None:
+    command = ["make", "-s", "-f", str(makefile(tmp_path, "1")), target]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert said in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_recipe_began_ends_with_make(tmp_path: Path, told: signal.Signals) -> None:
+    # seconds that nobody else sleeps for, so that a process is known by them
+    mark = f"3{told.value:02d}.{abs(hash(tmp_path)) % 1000:03d}"
+    command = ["make", "-s", "-f", str(makefile(tmp_path, mark)), "long"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as make:
+        try:
+            wait_for(lambda: len(sleepers(mark)) == 2, what="both that the recipe begins", timeout_s=20)
+            make.send_signal(told)
+            make.wait(timeout=20)
+            wait_for(lambda: not sleepers(mark), what="the end of what the recipe began", timeout_s=10)
+        finally:
+            make.kill()
