@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -22,6 +23,8 @@ long:
 	@sleep {{mark}} &
 	sleep {{mark}}
 """
+# what runs here may be contained itself: then recipes have no namespace of their own
+OWN = {name: value for name, value in os.environ.items() if name != "RACKGATE_CONTAINED"}
 
 
 def makefile(folder: Path, mark: str) -> Path:
@@ -47,7 +50,7 @@ def sleepers(mark: str) -> list[str]:
 @pytest.mark.parametrize(("target", "status", "said"), [("fine", 0, "fine"), ("bad", 2, "Error 7")])
 def test_the_status_of_a_recipe_is_that_of_make(tmp_path: Path, target: str, status: int, said: str) -> None:
     command = ["make", "-s", "-f", str(makefile(tmp_path, "1")), target]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=OWN)
     assert done.returncode == status
     assert said in done.stdout + done.stderr
 
@@ -57,7 +60,7 @@ def test_what_a_recipe_began_ends_with_make(tmp_path: Path, told: signal.Signals
     # seconds that nobody else sleeps for, so that a process is known by them
     mark = f"3{told.value:02d}.{abs(hash(tmp_path)) % 1000:03d}"
     command = ["make", "-s", "-f", str(makefile(tmp_path, mark)), "long"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as make:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=OWN) as make:
         try:
             wait_for(lambda: len(sleepers(mark)) == 2, what="both that the recipe begins", timeout_s=20)
             make.send_signal(told)
