@@ -309,6 +309,17 @@ def test_batches_run_side_by_side_once_the_first_has_ended(tmp_path: Path, monke
     assert state.done == {(unit.arm, unit.classes[0], 0) for unit in units}
 
 
+def test_what_runs_alone_at_first_is_a_class_that_is_soon_done(tmp_path: Path) -> None:
+    core = recipe.load().module("core")
+    usual = Usual(tmp_path / "timings.json", {f"{STOCK} x.Long": 900.0, f"{STOCK} x.Short": 1.0})
+    todo = [Unit(OVERLAY, core, ("x.Long", "x.Short", "x.Unknown")), Unit(STOCK, core, ("x.Other",))]
+    assert upstream._lead(todo, usual) == [
+        Unit(OVERLAY, core, ("x.Short",)), Unit(OVERLAY, core, ("x.Long", "x.Unknown")), todo[1]
+    ]  # fmt: skip
+    assert upstream._lead(todo[1:], usual) == todo[1:]
+    assert upstream._lead([], usual) == []
+
+
 def test_when_one_cannot_be_run_no_other_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
