@@ -28,8 +28,8 @@ RACKS = {A1: "a", A2: "a", B: "b"}
 SETTLES_S = 120.0
 TOOL_S = 120.0
 # numbers of the commands in their order
-(UNAVAILABLE, DEFAULT_2, SHOW_DEFAULT, DEFAULT_1, DELETE_DEFAULT, DELETE_OWN, SHOW_OWN, OWN_2, M_3, M_2, SHORT,
- UNREGISTER) = range(12)  # fmt: skip
+COMMANDS = (UNAVAILABLE, DEFAULT_2, SHOW_DEFAULT, DEFAULT_1, DELETE_DEFAULT, DELETE_OWN, SHOW_OWN, OWN_2, M_3, M_2,
+ SHORT, UNREGISTER) = tuple(range(12))  # fmt: skip
 OK, REPLICAS, RACKS_MISSING = "ok", "NotEnoughReplicasException", "NotEnoughRacksException"
 
 
@@ -132,6 +132,10 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
             admin.create_topic(TOPIC, [ALL], {"min.insync.replicas": "2"})
             wait_for(partial(admin.in_sync, TOPIC, ALL), what="all replicas in sync", timeout_s=SETTLES_S)
         yield Operator(brokers, classpath)
+
+
+def test_each_command_of_the_section_has_a_name_here() -> None:
+    assert len(shown("Maintenance")) == len(COMMANDS)
 
 
 def test_maintenance(operator: Operator) -> None:
