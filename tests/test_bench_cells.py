@@ -255,7 +255,10 @@ def test_growth_leaves_the_warm_up_out() -> None:
 @pytest.mark.parametrize(
     ("took_s", "gib", "others_cpus", "outcomes"),
     [
-        (80.0, 3.9, 1.0, ["met", "met", "met"]),
+        (80.0, 3.9, 0.2, ["met", "met", "met"]),
+        # others may have slowed the smaller one down and made the growth look smaller
+        (80.0, 3.9, 0.3, ["met", "met", "unknown"]),
+        (80.0, 3.9, 1.0, ["met", "met", "unknown"]),
         (95.0, 3.9, 0.0, ["missed", "met", "met"]),
         (120.0, 4.1, 0.0, ["missed", "missed", "missed"]),
         (120.0, 4.1, 0.5, ["unknown", "missed", "unknown"]),
