@@ -1,21 +1,17 @@
-"""Kafka's own tests on stock and overlay: reports, comparison, resuming, repetitions, the list."""
+"""Kafka's own tests on stock and overlay: reports, comparison, the list."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
-import threading
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
+from upstream_results import NAME, result, write_report
 
-from pyhooks.build import jvmtest, maven, recipe, upstream, upstream_run, upstream_suite
+from pyhooks.build import jvmtest, recipe, upstream, upstream_suite
 from pyhooks.build.maven import java_home
-from pyhooks.build.upstream import Unit, Usual, plan_units
 from pyhooks.build.upstream_cases import (
     ARMS,
     ERROR,
@@ -34,13 +30,9 @@ from pyhooks.build.upstream_cases import (
     read_class,
     totals,
 )
-from pyhooks.build.upstream_run import Bench, run_classes
-from pyhooks.build.upstream_state import State
-from pyhooks.build.upstream_suite import Suite, test_classes
-from pyhooks.build.workspace import Workspace
+from pyhooks.build.upstream_suite import test_classes
 from pyhooks.errors import RackgateError
 
-NAME = "kafka.cluster.PartitionTest"
 # Section 3 of the notes on Kafka 4.3.1.
 REGRESSION = [
     "PartitionTest",
@@ -68,24 +60,11 @@ REGRESSION = [
 ]
 
 
-def result(name: str = NAME, error: str = "", **cases: str) -> ClassResult:
-    made = tuple(Case(f"{name}.{case}", status, 0.1, "why" if status in (FAILED, ERROR) else "")
-                 for case, status in cases.items())  # fmt: skip
-    return ClassResult(name, 1.0, made, error)
-
-
 def runs_of(*pairs: tuple[str, ClassResult]) -> Runs:
     runs = Runs()
     for arm, made in pairs:
         runs.add(arm, made)
     return runs
-
-
-def write_report(folder: Path, name: str, body: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"TEST-{name}.xml"
-    file.write_text(f'<testsuite name="{name}" time="1,234.5">{body}</testsuite>', encoding="utf-8")
-    return file
 
 
 def test_a_report_is_read_case_by_case_with_nested_classes(tmp_path: Path) -> None:
@@ -227,271 +206,10 @@ def test_totals_sum_the_first_runs_up() -> None:
     }  # fmt: skip
 
 
-def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:
-    state = State(tmp_path, tmp_path / "stock.jsonl")
-    state.load()
-    state.add(STOCK, result(a=PASSED))
-    state.add(OVERLAY, result(a=FAILED))
-    with state.lines.open("a", encoding="utf-8") as file:
-        file.write('{"session": "1", "arm": "stock", "cla')  # killed while it wrote
-    again = State(tmp_path, tmp_path / "stock.jsonl")
-    again.load()
-    assert again.done == {(STOCK, NAME, 0), (OVERLAY, NAME, 0)}
-    assert again.sessions == 2
-    again.add(STOCK, result("x.Y", a=PASSED))
-    third = State(tmp_path, tmp_path / "stock.jsonl")
-    third.load()
-    assert (STOCK, "x.Y", 0) in third.done
-    assert third.runs.bad() == {NAME: (f"{NAME}.a",)}
-
-
-def test_what_ran_on_stock_serves_the_next_series(tmp_path: Path) -> None:
-    stock = tmp_path / "stock.jsonl"
-    first = State(tmp_path / "first", stock)
-    first.add(STOCK, result(a=PASSED))
-    first.add(OVERLAY, result(a=FAILED))
-    first.add(STOCK, result(a=PASSED), repeat=1)
-    spent_s = first.seconds()
-    following = State(tmp_path / "second", stock)
-    following.load()
-    # Repetitions are of the cases that failed with one series, so they stay with it.
-    assert following.done == {(STOCK, NAME, 0)}
-    assert following.sessions == 2
-    assert 0.0 <= following.seconds() <= spent_s + 1.0
-
-
-def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, list[str]]] = []
-
-    def fake(_bench: object, arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
-        asked.append((arm, list(wanted)))
-        for name in wanted:
-            tell(result(name, a=PASSED))  # type: ignore[operator]
-
-    monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state", tmp_path / "stock.jsonl")
-    state.load()
-    state.add(STOCK, result("x.Done", a=PASSED))
-    module = recipe.load().module("core")
-    units = [Unit(STOCK, module, ("x.Done", "x.Open")), Unit(OVERLAY, module, ("x.Done",))]
-    memory = tmp_path / "timings.json"
-    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), Usual(memory))
-    assert asked == [(STOCK, ["x.Open"]), (OVERLAY, ["x.Done"])]
-    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), Usual(memory))
-    assert len(asked) == 2
-    assert json.loads(memory.read_text())[f"{STOCK} x.Open"] == 1.0
-    assert Usual(memory).of(Unit(OVERLAY, module, ("x.Open", "x.Other"))) == 8.0 + 1.0 + 4.0
-    memory.write_text("[]")
-    assert Usual(memory).seconds == {}
-
-
-def test_batches_run_side_by_side_once_the_first_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    both = threading.Barrier(2, timeout=20)
-    running: list[str] = []
-
-    def fake(_bench: object, arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
-        if "x.First" in wanted:
-            assert running == []
-        else:
-            # as many as are asked for, and no more: a third would find nobody to wait with
-            both.wait()
-        running.append(arm)
-        for name in wanted:
-            tell(result(name, a=PASSED))  # type: ignore[operator]
-
-    monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state", tmp_path / "stock.jsonl")
-    state.load()
-    module = recipe.load().module("core")
-    units = [Unit(arm, module, (name,)) for name in ("x.First", "x.Second", "x.Third") for arm in (STOCK, OVERLAY)]
-    units = [units[0], *units[2:]]
-    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), Usual(tmp_path / "timings.json"), jobs=2)
-    assert state.done == {(unit.arm, unit.classes[0], 0) for unit in units}
-
-
-def test_what_runs_alone_at_first_is_a_class_that_is_soon_done(tmp_path: Path) -> None:
-    core = recipe.load().module("core")
-    usual = Usual(tmp_path / "timings.json", {f"{STOCK} x.Long": 900.0, f"{STOCK} x.Short": 1.0})
-    todo = [Unit(OVERLAY, core, ("x.Long", "x.Short", "x.Unknown")), Unit(STOCK, core, ("x.Other",))]
-    assert upstream._lead(todo, usual) == [
-        Unit(OVERLAY, core, ("x.Short",)), Unit(OVERLAY, core, ("x.Long", "x.Unknown")), todo[1]
-    ]  # fmt: skip
-    assert upstream._lead(todo[1:], usual) == todo[1:]
-    assert upstream._lead([], usual) == []
-
-
-def test_when_one_cannot_be_run_no_other_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def fake(_bench: object, _arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
-        (name,) = wanted
-        asked.append(name)
-        if name == "x.Bad":
-            raise RackgateError("Maven failed")
-        tell(result(name, a=PASSED))  # type: ignore[operator]
-
-    monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state", tmp_path / "stock.jsonl")
-    state.load()
-    made = bench(tmp_path)
-    units = [Unit(STOCK, recipe.load().module("core"), (f"x.{name}",)) for name in ("Fine", "Bad", *"abcdefgh")]
-    with pytest.raises(RackgateError, match="Maven failed"):
-        upstream._run_units(made, state, units, Console(quiet=True), Usual(tmp_path / "timings.json"), jobs=1)
-    assert asked[:2] == ["x.Fine", "x.Bad"]
-    # the pool may have taken the next one before it was told
-    assert len(asked) < len(units)
-    assert made.ended.is_set()
-
-
-def test_what_was_ended_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = bench(tmp_path)
-
-    def fake(*_: object) -> upstream_run._Crash:
-        made.ended.set()
-        return upstream_run._Crash("The forked VM terminated")
-
-    monkeypatch.setattr(upstream_run, "_batch", fake)
-    told: list[ClassResult] = []
-    with pytest.raises(RackgateError, match="1 classes of core on stock were ended"):
-        run_classes(made, STOCK, recipe.load().module("core"), {"x.A": ()}, told.append)
-    assert told == []
-
-
-def bench(folder: Path) -> Bench:
-    plan = recipe.load()
-    return Bench(plan, Workspace(folder / "space"), None, folder / "state", folder / "out")  # type: ignore[arg-type]
-
-
-def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[str, dict[str, object]]] = []
-
-    def fake(_bench: object, arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
-        asked.append((arm, dict(wanted)))
-        tell(result(a=PASSED if arm == STOCK else FAILED))  # type: ignore[operator]
-
-    monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state", tmp_path / "stock.jsonl")
-    state.load()
-    state.add(STOCK, result(a=PASSED, b=PASSED))
-    state.add(OVERLAY, result(a=FAILED, b=PASSED))
-    suite = Suite("list", {"core": (NAME,)}, {})
-    upstream._repeat(bench(tmp_path), state, suite, {}, Console(quiet=True))
-    assert asked == [(arm, {NAME: ("a",)}) for _ in range(5) for arm in (STOCK, OVERLAY)]
-    assert str(state.runs.tally(OVERLAY, f"{NAME}.a")) == "0 of 6 passed"
-    assert [row["test"] for row in judge(state.runs, {})["missed"]] == [f"{NAME}.a"]
-    resumed = State(tmp_path / "state", tmp_path / "stock.jsonl")
-    resumed.load()
-    upstream._repeat(bench(tmp_path), resumed, suite, {}, Console(quiet=True))
-    assert len(asked) == 10
-
-
 def test_a_source_may_have_test_classes_of_other_names() -> None:
     changed = {"clients": ("a.ATest", "a.Helper"), "core": ("b.BTest",)}
     found = upstream.by_module(changed, ["a.ATest", "b.BUnitTest", "b.BTest"])
     assert found == {"clients": ("a.ATest",), "core": ("b.BTest", "b.BUnitTest")}
-
-
-def test_batches_take_turns_between_the_arms() -> None:
-    plan = recipe.load()
-    suite = Suite("list", {"core": ("a.A", "a.X", "a.B", "a.C"), "clients": ("c.C",)}, {}, frozenset({"a.X"}))
-    units = plan_units(plan, suite, {"core": ("a.A",)}, batch=2)
-    assert [(unit.module.name, unit.arm, unit.classes) for unit in units] == [
-        ("clients", STOCK, ("c.C",)), ("clients", OVERLAY, ("c.C",)),
-        ("core", STOCK, ("a.A", "a.B")), ("core", OVERLAY, ("a.A", "a.B")),
-        ("core", STOCK, ("a.C",)), ("core", OVERLAY, ("a.C",)),
-        ("core", STOCK, ("a.X",)), ("core", OVERLAY, ("a.X",)),
-        ("core", PATCHED, ("a.A",)),
-    ]  # fmt: skip
-
-
-def test_a_class_that_crashes_the_jvm_does_not_take_the_others_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batches: list[list[str]] = []
-
-    def fake(_bench: object, _arm: str, _module: object, left: dict[str, object], tell: object) -> upstream_run._Crash:
-        batches.append(list(left))
-        for name in list(left):
-            if name == "x.Crash":
-                return upstream_run._Crash("The forked VM terminated")
-            del left[name]
-            tell(result(name, a=PASSED))  # type: ignore[operator]
-        return upstream_run._Crash("")
-
-    monkeypatch.setattr(upstream_run, "_batch", fake)
-    told: list[ClassResult] = []
-    wanted: dict[str, tuple[str, ...]] = dict.fromkeys(("x.Before", "x.Crash", "x.After"), ())
-    run_classes(bench(tmp_path), STOCK, recipe.load().module("core"), wanted, told.append)
-    assert batches == [["x.Before", "x.Crash", "x.After"], ["x.Crash"], ["x.After"]]
-    assert {made.name: made.error for made in told} == {
-        "x.Before": "", "x.Crash": "The forked VM terminated", "x.After": "",
-    }  # fmt: skip
-
-
-def test_classes_that_cannot_be_loaded_are_left_out_and_the_others_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batches: list[list[str]] = []
-
-    def fake(_pom: Path, _goals: object, *, log: Path, **_: object) -> None:
-        wanted = [name for name in ("x.Bad", "x.Fine", "x.Worse") if f"{name}." in log.with_name("pom.xml").read_text()]
-        batches.append(wanted)
-        bad = [name for name in wanted if name != "x.Fine"]
-        if bad:
-            log.write_text(
-                "[ERROR] TestEngine with ID 'junit-jupiter' encountered a critical issue during test discovery:\n"
-                + "".join(f"(1) ClassSelector [className = '{n}', classLoader = null] resolution failed\n" for n in bad)
-                + "Cause: java.lang.NoClassDefFoundError: io/y/Data\n"
-            )
-            raise RackgateError("Maven failed")
-        write_report(log.with_name("reports"), "x.Fine", '<testcase classname="x.Fine" name="a"/>')
-
-    def render(_template: str, target: Path, **values: Any) -> Path:
-        target.write_text("".join(f"{name}." for name in values["wanted"]))
-        return target
-
-    monkeypatch.setattr(maven, "maven", fake)
-    monkeypatch.setattr(maven, "render", render)
-    monkeypatch.setattr(Bench, "classes", lambda *_: tmp_path)
-    monkeypatch.setattr(Bench, "classpath", lambda *_: [])
-    told: list[ClassResult] = []
-    wanted: dict[str, tuple[str, ...]] = dict.fromkeys(("x.Bad", "x.Fine", "x.Worse"), ())
-    run_classes(bench(tmp_path), STOCK, recipe.load().module("core"), wanted, told.append)
-    assert batches == [["x.Bad", "x.Fine", "x.Worse"], ["x.Fine"]]
-    assert {made.name: made.error for made in told} == {
-        "x.Bad": "NoClassDefFoundError: io/y/Data", "x.Fine": "", "x.Worse": "NoClassDefFoundError: io/y/Data",
-    }  # fmt: skip
-
-
-def test_results_are_taken_while_the_tests_run(tmp_path: Path) -> None:
-    raw = tmp_path / "raw"
-    told: list[ClassResult] = []
-    left: dict[str, Sequence[str]] = dict.fromkeys(("x.First", "x.Second", "x.Never"), ())
-    with upstream_run._harvest(raw, dict(left), None, told.append):
-        assert told == []
-        write_report(raw, "x.First", '<testcase classname="x.First" name="a"/>')
-        write_report(raw, "x.Second", '<testcase classname="x.Second" name="a"/>')
-    assert sorted(made.name for made in told) == ["x.First", "x.Second"]
-    told.clear()
-    open_ = dict(left)
-    with upstream_run._harvest(raw, open_, tmp_path / "kept", told.append):
-        pass
-    assert list(open_) == ["x.Never"]
-    assert (tmp_path / "kept" / "TEST-x.First.xml").exists()
-
-
-def test_a_jvm_that_outlives_maven_is_ended_and_no_other_process(tmp_path: Path) -> None:
-    (tmp_path / "work" / "deep").mkdir(parents=True)
-    with (
-        subprocess.Popen(["sleep", "60"], cwd=tmp_path / "work" / "deep") as inside,
-        subprocess.Popen(["sleep", "60"], cwd=tmp_path) as outside,
-    ):
-        assert upstream_run.end_processes_in(tmp_path / "work") == 1
-        assert inside.wait(timeout=10) == -9
-        assert outside.poll() is None
-        outside.kill()
 
 
 def test_the_list_has_every_class_of_the_regression_suite() -> None:
