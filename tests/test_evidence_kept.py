@@ -1,0 +1,342 @@
+"""What runs leave for the claims: how it is kept, when it is stale, how it is shown; and the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+from written_claims import GOOD, read
+
+from pyhooks.cli import app
+from pyhooks.errors import RackgateError
+from pyhooks.evidence import artifacts, cli, page, running
+from pyhooks.evidence.claims import CONFIRMED, NOT_TESTABLE, REFUTED, Claims
+from pyhooks.evidence.judging import STALE
+from pyhooks.evidence.running import Done
+
+XML = """<testsuite>
+<testcase classname="kafka.PTest" name="testA(String)[1]"/>
+<testcase classname="kafka.PTest" name="testA(String)[2]">{a}</testcase>
+<testcase classname="tests.test_x" name="test_b[x]"/>
+<testcase classname="tests.test_x" name="test_c"><skipped/></testcase>
+</testsuite>"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "a.txt").write_text("a", encoding="utf-8")
+    return tmp_path
+
+
+class Commands:
+    """In place of processes: writes what they would, and remembers what was asked for."""
+
+    def __init__(self, root: Path, answer: Any, failing: str = "") -> None:
+        self.root, self.answer, self.failing = root, answer, failing
+        self.asked: list[list[str]] = []
+        self.status = 0
+
+    def __call__(self, words: Sequence[str], log: Path, timeout_s: float) -> Done:
+        assert timeout_s >= 600
+        self.asked.append(list(words))
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("what it said", encoding="utf-8")
+        if words[0] == "pytest":
+            (self.root / "out").mkdir(exist_ok=True)
+            text = XML.format(a=self.failing)
+            (self.root / "out" / "x.xml").write_text(text, encoding="utf-8")
+        return Done(self.status, json.dumps(self.answer))
+
+
+def run_all(claims: Claims, root: Path, commands: Commands) -> artifacts.Book:
+    for run in claims.runs.values():
+        running.carry_out(claims, run, folder=root / "kept", root=root, out=root / "logs", execute=commands)
+    return book_of(claims, root)
+
+
+def book_of(claims: Claims, root: Path) -> artifacts.Book:
+    return artifacts.read_book(claims, root / "kept", root)
+
+
+# -- running and keeping ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_an_artifact_that_is_judged(root: Path) -> None:
+    claims = read(root)
+    commands = Commands(root, {"n": 1, "at": f"{root}/out/x"}, failing="<failure message='no'/>")
+    book = run_all(claims, root, commands)
+    assert commands.asked[0] == ["rackgate", "plan", "--json"]
+    assert {name: one.state for name, one in book.judged.items()} == {
+        "one": CONFIRMED,
+        "two": REFUTED,
+        "three": NOT_TESTABLE,
+    }
+    kept = artifacts.read(root / "kept" / "sum.json")
+    # no path of a machine
+    assert kept["result"] == {"n": 1, "at": "out/x"}
+    assert kept["versions"]["kafka"] == "4.3.1"
+    assert artifacts.read(root / "kept" / "tests.json")["result"] == {
+        "cases": {"kafka.PTest#testA": "failed", "tests.test_x#test_b": "passed"},
+        "totals": {"passed": 2, "failed": 1, "skipped": 1},
+    }
+    artifacts.write_index(claims, book, root / "kept")
+    assert artifacts.faults(claims, book, root / "kept") == []
+
+
+def test_what_changes_makes_it_stale(root: Path) -> None:
+    claims = read(root)
+    run_all(claims, root, Commands(root, {"n": 1}))
+    (root / "input" / "a.txt").write_text("b", encoding="utf-8")
+    book = book_of(claims, root)
+    assert book.judged["one"].state == STALE
+    assert book.stale["sum"] == "input/*.txt has changed"
+    (root / "input" / "a.txt").write_text("a", encoding="utf-8")
+    assert book_of(claims, root).stale == {}
+    other = read(root, GOOD.replace("rackgate plan --json", "rackgate plan --rf 3 --json"))
+    assert book_of(other, root).stale == {"sum": "the command has changed"}
+
+
+def test_what_nothing_was_noted_of_makes_it_stale(root: Path) -> None:
+    run_all(read(root), root, Commands(root, {"n": 1}))
+    (root / "more.py").write_text("", encoding="utf-8")
+    (root / "input" / "a.txt").write_text("b", encoding="utf-8")
+    more = read(root, GOOD.replace('depends = ["input/*.txt"]', 'depends = ["input/*.txt", "more.py", "*.py"]', 1))
+    assert book_of(more, root).stale["sum"] == "input/*.txt has changed, nothing was noted of more.py, *.py"
+
+
+def test_an_artifact_that_says_otherwise_is_a_fault(root: Path) -> None:
+    claims = read(root)
+    book = run_all(claims, root, Commands(root, {"n": 5}))
+    artifacts.write_index(claims, book, root / "kept")
+    told = artifacts.faults(claims, book, root / "kept")
+    assert told[0].startswith("one: claims.toml says confirmed, its artifact refuted")
+    assert [line.partition(":")[0] for line in told] == ["one", "two"]
+
+
+def test_an_index_that_is_not_of_the_artifacts_is_a_fault(root: Path) -> None:
+    claims = read(root)
+    book = run_all(claims, root, Commands(root, {"n": 1}, failing="<error/>"))
+    assert [line for line in artifacts.faults(claims, book, root / "kept") if "hashes" in line]
+    artifacts.write_index(claims, book, root / "kept")
+    path = root / "kept" / "sum.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"n": 1', '"n": 5'), encoding="utf-8")
+    changed = book_of(claims, root)
+    assert any("one: claims.json has other hashes" in line for line in artifacts.faults(claims, changed, root / "kept"))
+    (root / "kept" / "claims.json").write_text('{"gone": {}}', encoding="utf-8")
+    assert any(line.startswith("gone: ") for line in artifacts.faults(claims, book, root / "kept"))
+
+
+def test_a_run_that_fails_leaves_nothing(root: Path) -> None:
+    claims = read(root)
+    commands = Commands(root, {"n": 1})
+    commands.status = 2
+    with pytest.raises(RackgateError, match="rackgate plan --json: ended with status 2") as caught:
+        running.carry_out(
+            claims, claims.runs["sum"], folder=root / "kept", root=root, out=root / "logs", execute=commands
+        )
+    assert caught.value.detail == "what it said"
+    assert not (root / "kept").exists()
+
+
+def test_a_command_is_one_of_the_project(tmp_path: Path) -> None:
+    done = running.execute(["rackgate", "version"], tmp_path / "logs" / "log", 60)
+    assert (done.status, done.output.split()[0]) == (0, "kafka-rackgate")
+    wrong = running.execute(["rackgate", "evidence", "nothing-of-that-name"], tmp_path / "log", 60)
+    assert wrong.status == 2
+    assert "no claim or run" in (tmp_path / "log").read_text(encoding="utf-8")
+    with pytest.raises(RackgateError, match="rackgate version: not ready after 0 s"):
+        running.execute(["rackgate", "version"], tmp_path / "log", 0.01)
+
+
+def test_a_report_of_before_is_not_taken(root: Path) -> None:
+    claims = read(root)
+    (root / "out").mkdir()
+    old = root / "out" / "x.xml"
+    old.write_text(XML.format(a=""), encoding="utf-8")
+    os.utime(old, (1, 1))
+
+    def nothing(words: Sequence[str], log: Path, timeout_s: float) -> Done:
+        return Done(0, f"{words}{log}{timeout_s}")
+
+    with pytest.raises(RackgateError, match="no report of tests"):
+        running.carry_out(claims, claims.runs["tests"], folder=root / "kept", root=root, out=root, execute=nothing)
+
+
+def test_only_what_is_named_is_kept_and_nothing_large(root: Path) -> None:
+    claims = read(root)
+    commands = Commands(root, {"n": 1, "rows": [{"name": "a", "v": 3}], "much": "x" * 40_000})
+    run = claims.runs["sum"]
+
+    def keep(*names: str) -> Any:
+        kept = replace(run, keep=names)
+        return running.carry_out(claims, kept, folder=root / "k", root=root, out=root / "l", execute=commands)["result"]
+
+    assert keep("n", "/rows/name=a/v") == {"n": 1, "/rows/name=a/v": 3}
+    with pytest.raises(RackgateError, match="there is no m"):
+        keep("m")
+    with pytest.raises(RackgateError, match="more than 32000"):
+        keep()
+
+
+def test_an_artifact_of_something_else_is_refused(root: Path) -> None:
+    claims = read(root)
+    run_all(claims, root, Commands(root, {"n": 1}))
+    shutil.copyfile(root / "kept" / "tests.json", root / "kept" / "sum.json")
+    with pytest.raises(RackgateError, match=r"sum\.json: no artifact of sum; run `rackgate evidence --fresh sum`"):
+        book_of(claims, root)
+    (root / "kept" / "sum.json").write_text("{", encoding="utf-8")
+    with pytest.raises(RackgateError, match="rackgate evidence --fresh sum"):
+        book_of(claims, root)
+
+
+# -- showing ----------------------------------------------------------------------------------------------------------
+
+
+class Cells(HTMLParser):
+    """The words of each row of the tables, by the row's id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[str, str] = {}
+        self.links: list[str] = []
+        self._row = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "tr":
+            self._row = given.get("id") or ""
+        if tag == "a" and given.get("href"):
+            self.links.append(str(given["href"]))
+
+    def handle_data(self, data: str) -> None:
+        if self._row:
+            self.rows[self._row] = f"{self.rows.get(self._row, '')} {data.strip()}"
+
+
+def test_the_page_shows_each_claim(root: Path) -> None:
+    claims = read(root)
+    book = run_all(claims, root, Commands(root, {"n": 5}))
+    path = root / "out" / "evidence" / "index.html"
+    page.write(claims, book, path, root / "kept")
+    text = path.read_text(encoding="utf-8")
+    cells = Cells()
+    cells.feed(text)
+    assert list(cells.rows) == ["one", "two", "three"]
+    assert "n is 1 & more" in cells.rows["one"]
+    assert "refuted" in cells.rows["one"]
+    assert "claims.toml says: confirmed" in cells.rows["one"]
+    assert "undecided" in cells.rows["two"]
+    assert "not testable" in cells.rows["three"]
+    assert "nothing to run" in cells.rows["three"]
+    assert "the &lt;KIP&gt;" in text
+    for link in cells.links:
+        assert (path.parent / link).resolve().name in {"sum.json", "tests.json", "claims.json"}
+        assert (path.parent / link).is_file() or link.endswith("claims.json")
+    shutil.rmtree(root / "kept")
+    cells = Cells()
+    cells.feed(page.html(claims, book_of(claims, root), "kept"))
+    assert "not run yet" in cells.rows["one"]
+    assert "needs Maven" in cells.rows["two"]
+    assert "confirmed" not in cells.rows["one"]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_a_browser_shows_the_page(root: Path) -> None:
+    claims = read(root)
+    book = run_all(claims, root, Commands(root, {"n": 1}, failing="<failure/>"))
+    path = root / "index.html"
+    page.write(claims, book, path, root / "kept")
+    words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={root / 'profile'}"]
+    picture = [f"--screenshot={root / 'page.png'}", "--window-size=400,900", path.as_uri()]
+    done = subprocess.run([*words, *picture], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (root / "page.png").stat().st_size > 5_000
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    claims = read(root)
+    commands = Commands(root, {"n": 1}, failing="<failure/>")
+    folder = root / "kept"
+    monkeypatch.setattr(cli, "load", lambda: claims)
+    monkeypatch.setattr(cli, "PAGE", root / "page" / "index.html")
+    monkeypatch.setattr(running, "OUT", root / "logs")
+    real_run, real_book, real_index = running.carry_out, artifacts.read_book, artifacts.write_index
+    real_page, real_faults = page.write, artifacts.faults
+
+    def carried(claims: Claims, run: Any) -> Any:
+        return real_run(claims, run, folder=folder, root=root, out=root / "logs", execute=commands)
+
+    monkeypatch.setattr(running, "carry_out", carried)
+    monkeypatch.setattr(artifacts, "read_book", lambda claims: real_book(claims, folder, root))
+    monkeypatch.setattr(artifacts, "write_index", lambda claims, book: real_index(claims, book, folder))
+    monkeypatch.setattr(artifacts, "faults", lambda claims, book: real_faults(claims, book, folder))
+    monkeypatch.setattr(page, "write", lambda claims, book, path: real_page(claims, book, path, folder))
+    return commands
+
+
+def test_the_command_runs_what_is_missing(made: Commands) -> None:
+    runner = CliRunner()
+    first = runner.invoke(app, ["evidence", "--cheap", "--json"])
+    assert first.exit_code == 0, first.output
+    assert [one["state"] for one in json.loads(first.stdout)["claims"]] == [CONFIRMED, NOT_TESTABLE]
+    assert len(made.asked) == 1
+    every = runner.invoke(app, ["evidence"])
+    assert every.exit_code == 0, every.output
+    assert len(made.asked) == 2
+    assert "3 claims: 1 confirmed, 1 refuted, 1 not testable" in every.stdout
+    assert runner.invoke(app, ["evidence", "one"]).exit_code == 0
+    assert len(made.asked) == 2
+    again = runner.invoke(app, ["evidence", "--fresh", "sum"])
+    assert again.exit_code == 0, again.output
+    assert len(made.asked) == 3
+    assert runner.invoke(app, ["evidence", "--check"]).exit_code == 0
+    made.answer = {"n": 9}
+    assert runner.invoke(app, ["evidence", "one", "--fresh"]).exit_code == 1
+    checked = runner.invoke(app, ["evidence", "--check"])
+    assert checked.exit_code == 1
+    assert "one: claims.toml says confirmed, its artifact refuted" in checked.stdout
+    assert (made.root / "page" / "index.html").is_file()
+
+
+def test_a_strict_check_wants_results_of_the_present(made: Commands) -> None:
+    runner = CliRunner()
+    assert runner.invoke(app, ["evidence", "--check"]).exit_code == 0
+    strict = runner.invoke(app, ["evidence", "--check", "--strict"])
+    assert strict.exit_code == 1
+    assert "one: not run yet: sum has not been run; run `rackgate evidence one`" in strict.stdout
+    assert "0 contradictions, 2 without a result of the present" in strict.stdout
+    assert runner.invoke(app, ["evidence"]).exit_code == 0
+    # what can't be tested needs none
+    assert runner.invoke(app, ["evidence", "--check", "--strict"]).exit_code == 0
+    (made.root / "input" / "a.txt").write_text("another", encoding="utf-8")
+    assert runner.invoke(app, ["evidence", "--check"]).exit_code == 0
+    assert "stale" in runner.invoke(app, ["evidence", "--check", "--strict"]).stdout
+    assert isinstance(runner.invoke(app, ["evidence", "--strict"]).exception, RackgateError)
+
+
+def test_the_command_tells_what_it_cannot_do(made: Commands) -> None:
+    runner = CliRunner()
+    listed = runner.invoke(app, ["evidence", "--list"])
+    assert listed.exit_code == 0
+    assert made.asked == []
+    assert "to run (minutes, about 2 min)" in listed.stdout
+    assert runner.invoke(app, ["evidence", "--judge"]).exit_code == 1
+    for words in (["four"], ["--cost", "days"], ["--list", "--check"]):
+        assert isinstance(runner.invoke(app, ["evidence", *words]).exception, RackgateError)
+    made.status = 3
+    failed = runner.invoke(app, ["evidence"])
+    assert "2 runs could not be carried out: sum, tests" in str(failed.exception)
