@@ -283,6 +283,17 @@ def _some(made: Simulated, number: int = 5) -> None:
         made.look()
 
 
+def busy(made: Simulated, seconds: int, *, refused: bool = False) -> None:
+    """Records and looks; refused although the ISR is whole and seen so, if asked."""
+    until = made.now + seconds * S
+    while made.now < until:
+        made.away |= {3} if refused else set()
+        made.produce()
+        made.away -= {3} if refused else set()
+        made.look()
+        made.now += S // 2
+
+
 def random_run(seed: int, mode: str) -> Simulated:
     """A run of which the seed decides all."""
     choice = random.Random(seed)  # noqa: S311 - a seeded plan, not a secret
