@@ -1,0 +1,26 @@
+"""Plans of the simulation in which nothing fails but what a test asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyhooks.model.chances import YEAR_S
+from pyhooks.model.simulation.cli import plan
+from pyhooks.model.simulation.replication import Plan
+
+# nothing but what is asked for, at once
+PLAIN = {
+    "--broker-failure": "0", "--broker-restart": "0", "--lag": "0", "--disk-loss": "0", "--rack-outage": "0",
+    "--rack-loss": "0", "--power-share": "0", "--burst-share": "0", "--session": "1ms", "--catch-up": "0",
+    "--copy": "1ms",
+}  # fmt: skip
+
+
+def made(racks: str, settings: Sequence[str], **more: Any) -> Plan:
+    given = PLAIN | {f"--{option.replace('_', '-')}": text for option, text in more.pop("given", {}).items()}
+    years = more.pop("years", 1.0)
+    found, _ = plan(racks, settings=list(settings), given=given, **more)
+    assert isinstance(found, Plan)
+    return replace(found, counts_s=years * YEAR_S)
