@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from histories import S
 from hypothesis import strategies as st
-from randomcluster import STAGES, Cluster, Outage, Part, Sent
+from randomcluster import Cluster
+from randomparts import STAGES, Outage, Part, Sent
 
 from pyhooks.history import Event
 

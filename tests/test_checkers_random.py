@@ -9,7 +9,8 @@ from typing import Any
 from histories import S, changed, drop, is_
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from randomcluster import BYTES, STEP_NS, Sent
+from randomcluster import BYTES, STEP_NS
+from randomparts import Sent
 from randomruns import Run, excused, known, runs, settled
 
 from pyhooks.checker.delivery import check_delivery
