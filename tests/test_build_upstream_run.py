@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,18 +25,18 @@ from pyhooks.errors import RackgateError
 
 
 def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:
-    state = State(tmp_path, tmp_path / "stock.jsonl")
+    state = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     state.add(STOCK, result(a=PASSED))
     state.add(OVERLAY, result(a=FAILED))
     with state.lines.open("a", encoding="utf-8") as file:
         file.write('{"session": "1", "arm": "stock", "cla')  # killed while it wrote
-    again = State(tmp_path, tmp_path / "stock.jsonl")
+    again = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     again.load()
     assert again.done == {(STOCK, NAME, 0), (OVERLAY, NAME, 0)}
     assert again.sessions == 2
     again.add(STOCK, result("x.Y", a=PASSED))
-    third = State(tmp_path, tmp_path / "stock.jsonl")
+    third = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     third.load()
     assert (STOCK, "x.Y", 0) in third.done
     assert third.runs.bad() == {NAME: (f"{NAME}.a",)}
@@ -43,17 +44,42 @@ def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:
 
 def test_what_ran_on_stock_serves_the_next_series(tmp_path: Path) -> None:
     stock = tmp_path / "stock.jsonl"
-    first = State(tmp_path / "first", stock)
+    first = State(tmp_path / "first", stock, tmp_path / "first.jsonl")
     first.add(STOCK, result(a=PASSED))
     first.add(OVERLAY, result(a=FAILED))
     first.add(STOCK, result(a=PASSED), repeat=1)
     spent_s = first.seconds()
-    following = State(tmp_path / "second", stock)
+    following = State(tmp_path / "second", stock, tmp_path / "second.jsonl")
     following.load()
     # Repetitions are of the cases that failed with one series, so they stay with it.
     assert following.done == {(STOCK, NAME, 0)}
     assert following.sessions == 2
     assert 0.0 <= following.seconds() <= spent_s + 1.0
+
+
+def test_a_changed_test_of_the_series_does_not_repeat_the_published_ones(tmp_path: Path) -> None:
+    first = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "first.jsonl")
+    first.add(OVERLAY, result(a=PASSED))
+    first.add(PATCHED, result(a=PASSED))
+    first.add(PATCHED, result(a=PASSED), repeat=1)
+    following = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "second.jsonl")
+    following.load()
+    assert following.done == {(OVERLAY, NAME, 0)}
+
+
+def test_results_depend_on_the_classes_of_the_overlay_and_not_on_the_name_of_its_series(tmp_path: Path) -> None:
+    def overlay(name: str, series: str, content: bytes) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        with zipfile.ZipFile(folder / "core-rackgate.jar", "w") as jar:
+            jar.writestr("META-INF/MANIFEST.MF", f"Rackgate-Series: {series}")
+            jar.writestr("kafka/A.class", content)
+        return folder
+
+    one = upstream._classes_of(overlay("one", "1", b"a"))
+    assert one == upstream._classes_of(overlay("two", "2", b"a"))
+    assert one != upstream._classes_of(overlay("three", "1", b"b"))
+    assert [row[:2] for row in one] == [["core-rackgate.jar", "kafka/A.class"]]
 
 
 def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +91,7 @@ def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.
             tell(result(name, a=PASSED))  # type: ignore[operator]
 
     monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state", tmp_path / "stock.jsonl")
+    state = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     state.add(STOCK, result("x.Done", a=PASSED))
     module = recipe.load().module("core")
@@ -96,7 +122,7 @@ def test_batches_run_side_by_side_once_the_first_has_ended(tmp_path: Path, monke
             tell(result(name, a=PASSED))  # type: ignore[operator]
 
     monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state", tmp_path / "stock.jsonl")
+    state = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     module = recipe.load().module("core")
     units = [Unit(arm, module, (name,)) for name in ("x.First", "x.Second", "x.Third") for arm in (STOCK, OVERLAY)]
@@ -127,7 +153,7 @@ def test_when_one_cannot_be_run_no_other_begins(tmp_path: Path, monkeypatch: pyt
         tell(result(name, a=PASSED))  # type: ignore[operator]
 
     monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state", tmp_path / "stock.jsonl")
+    state = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     made = bench(tmp_path)
     units = [Unit(STOCK, recipe.load().module("core"), (f"x.{name}",)) for name in ("Fine", "Bad", *"abcdefgh")]
@@ -168,7 +194,7 @@ def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
         tell(result(a=PASSED if arm == STOCK else FAILED))  # type: ignore[operator]
 
     monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state", tmp_path / "stock.jsonl")
+    state = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     state.add(STOCK, result(a=PASSED, b=PASSED))
     state.add(OVERLAY, result(a=FAILED, b=PASSED))
@@ -177,7 +203,7 @@ def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
     assert asked == [(arm, {NAME: ("a",)}) for _ in range(5) for arm in (STOCK, OVERLAY)]
     assert str(state.runs.tally(OVERLAY, f"{NAME}.a")) == "0 of 6 passed"
     assert [row["test"] for row in judge(state.runs, {})["missed"]] == [f"{NAME}.a"]
-    resumed = State(tmp_path / "state", tmp_path / "stock.jsonl")
+    resumed = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     resumed.load()
     upstream._repeat(bench(tmp_path), resumed, suite, {}, Console(quiet=True))
     assert len(asked) == 10

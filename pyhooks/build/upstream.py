@@ -15,6 +15,7 @@ import os
 import shutil
 import threading
 import time
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -96,8 +97,10 @@ def upstream(
             touched = upstream_suite.touched(plan, distribution.manifest["changed_files"])
             suite = upstream_suite.everything(plan, space.store, touched, suite)
         folder = base / suite.name
-        finished = folder / "finished"
-        state = State(folder, space.root / "upstream" / f"stock-{suite.name}-{_key(plan)[:16]}.jsonl")
+        ours_key = distribution.manifest["patch_hash"][:16]
+        finished = folder / f"finished-{ours_key}"
+        stock = space.root / "upstream" / f"stock-{suite.name}-{_key(plan)[:16]}.jsonl"
+        state = State(folder, stock, folder / f"patched-{ours_key}.jsonl")
         if fresh or (finished.exists() and not every):
             for old in (folder, *(report / arm for arm in ARMS)):
                 shutil.rmtree(old, ignore_errors=True)
@@ -107,7 +110,7 @@ def upstream(
             screen.print(f"going on: {len(state.done)} results are there already", highlight=False)
         bench = Bench(plan, space, distribution, base, report)
         screen.print("compiling the test sources of the series", highlight=False)
-        changed = compile_changed(plan, space, distribution, patches, base / "patched")
+        changed = compile_changed(plan, space, distribution, patches, bench.patched)
         ours = series_tests(changed, bench)
         units = [u for u in plan_units(plan, suite, ours) if not modules or u.module.name in modules]
         _run_units(bench, state, units, screen, Usual(space.root / "timings-upstream.json"), jobs)
@@ -123,15 +126,27 @@ def upstream(
 
 
 def _key(plan: recipe.Recipe, distribution: Distribution | None = None) -> str:
-    """What results depend on; without a build, those on the published jars."""
+    """What results of the published tests depend on; without a build, those on the published jars.
+
+    Of the overlay that are its classes: a series that changes nothing but its own tests need not run the others again.
+    """
     parts = [
         _FORMAT, [[a.id, a.sha256] for a in plan.artifacts], maven.javac_version(),
         (maven.TEMPLATES / "upstream.xml.j2").read_text(encoding="utf-8"),
     ]  # fmt: skip
     if distribution:
-        overlay = sorted(jar["sha256"] for jar in distribution.manifest["overlay"])
-        parts += [distribution.manifest["patch_hash"], overlay]
+        parts += [_classes_of(distribution.root / "overlay")]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _classes_of(folder: Path) -> list[list[str]]:
+    """Jar, name and hash of each entry, but for the manifests, which name the series."""
+    rows = []
+    for jar in sorted(folder.glob("*.jar")):
+        with zipfile.ZipFile(jar) as archive:
+            names = sorted(name for name in archive.namelist() if name != "META-INF/MANIFEST.MF")
+            rows += [[jar.name, name, hashlib.sha256(archive.read(name)).hexdigest()] for name in names]
+    return rows
 
 
 @contextmanager

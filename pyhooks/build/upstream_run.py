@@ -76,10 +76,15 @@ class Bench:
     reports: Path
     ended: threading.Event = field(default_factory=threading.Event)
 
+    @property
+    def patched(self) -> Path:
+        """The folder for the series' own test classes, which may change while the overlay does not."""
+        return self.folder / f"patched-{self.distribution.manifest['patch_hash'][:16]}"
+
     def classes(self, arm: str, module: Module) -> Path:
         """The folder with the module's test classes as the arm runs them; published ones are unpacked here."""
         if arm == PATCHED:
-            return self.folder / "patched"
+            return self.patched
         target = self.folder / "published" / module.name
         with _UNPACKING:
             if target.exists():

@@ -10,24 +10,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyhooks.build.upstream_cases import STOCK, ClassResult, Runs
+from pyhooks.build.upstream_cases import PATCHED, STOCK, ClassResult, Runs
 
 
 @dataclass
 class State:
     """What is done already.
 
-    First runs on the published jars are kept apart: they tell nothing of a series; the next one need not repeat them.
+    First runs on the published jars are kept apart: they tell nothing of a series; the next one need not repeat them. So
+    are the runs of a series' own tests, which may change while the overlay does not.
 
     Attributes:
         folder: of this suite and these jars.
         stock: file with the first runs on the published jars.
+        patched: file with the runs of the series' own tests.
         runs: everything that ran, earlier sessions included.
         done: arm, class and repetition of each result; repetition 0 is the first run.
     """
 
     folder: Path
     stock: Path
+    patched: Path
     runs: Runs = field(default_factory=Runs)
     done: set[tuple[str, str, int]] = field(default_factory=set)
     _spent_s: float = 0.0
@@ -48,7 +51,7 @@ class State:
 
     def load(self) -> None:
         """Reads what earlier sessions did; a line that was cut off by a kill is left out."""
-        for path in (self.stock, self.lines):
+        for path in (self.stock, self.lines, self.patched):
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             whole = text[: text.rfind("\n") + 1]
             if whole != text:
@@ -65,7 +68,7 @@ class State:
                 **result.as_dict(),
             }  # fmt: skip
             self._last = now
-            path = self.stock if arm == STOCK and repeat == 0 else self.lines
+            path = self.stock if arm == STOCK and repeat == 0 else self.patched if arm == PATCHED else self.lines
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
