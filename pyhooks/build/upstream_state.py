@@ -17,8 +17,8 @@ from pyhooks.build.upstream_cases import PATCHED, STOCK, ClassResult, Runs
 class State:
     """What is done already.
 
-    First runs on the published jars are kept apart: they tell nothing of a series; the next one need not repeat them. So
-    are the runs of a series' own tests, which may change while the overlay does not.
+    First runs on the published jars are kept apart: they tell nothing of a series; the next one need not repeat them.
+    So are the runs of a series' own tests, which may change while the overlay does not.
 
     Attributes:
         folder: of this suite and these jars.
