@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import threading
 import zipfile
@@ -80,6 +81,14 @@ def test_results_depend_on_the_classes_of_the_overlay_and_not_on_the_name_of_its
     assert one == upstream._classes_of(overlay("two", "2", b"a"))
     assert one != upstream._classes_of(overlay("three", "1", b"b"))
     assert [row[:2] for row in one] == [["core-rackgate.jar", "kafka/A.class"]]
+
+
+def test_a_sigterm_ends_a_run_like_an_interruption(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended, upstream._alone(tmp_path / "jars"):
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ import hashlib
 import json
 import os
 import shutil
+import signal
+import sys
 import threading
 import time
 import zipfile
@@ -88,6 +90,8 @@ def upstream(
     for name in modules:
         plan.module(name)
     with _alone(base):
+        # left by a run that was killed
+        end_processes_in(base / WORK)
         shutil.rmtree(base / WORK, ignore_errors=True)
         with scratch(base) as work, space.lock(lambda words: screen.print(words, highlight=False)):
             roles = ("sources", "test-sources", "test", "testrun", "runtime")
@@ -153,6 +157,8 @@ def _classes_of(folder: Path) -> list[list[str]]:
 def _alone(folder: Path) -> Iterator[None]:
     """Keeps a second run on the same jars out; the kernel lets go however this process ends.
 
+    A SIGTERM ends it like an interruption, so that no JVM of tests goes on: they are not our children, but Maven's.
+
     Raises:
         RackgateError: another one runs.
     """
@@ -163,7 +169,11 @@ def _alone(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RackgateError(f"Kafka's tests are running already, in {folder}; wait for them") from None
-        yield
+        before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
     finally:
         os.close(descriptor)
 
