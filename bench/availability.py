@@ -144,7 +144,8 @@ def behaviour(
         return UNKNOWN
     if acked == 0 and probe_acked == 0 and probe_refused > 0:
         return REFUSED
-    if acked >= went_on_share * intended and probe_refused == 0:
+    # the load's client tries a refused record again in silence: only a probe that got acks tells that none was
+    if acked >= went_on_share * intended and probe_acked > 0 and probe_refused == 0:
         return WENT_ON if fewest_racks >= 2 else UNPROTECTED
     return UNKNOWN
 

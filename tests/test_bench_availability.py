@@ -86,6 +86,8 @@ def decided(**changes: Any) -> str:
         ({"acked": 0, "probe_acked": 0}, "unknown"),  # silence is not a refusal
         ({"acked": 1, "probe_acked": 0, "probe_refused": 50}, "unknown"),  # nor is a refusal that lets one pass
         ({"probe_refused": 1}, "unknown"),
+        ({"probe_acked": 0}, "unknown"),  # nor is a probe that got nothing an ack
+        ({"probe_acked": 0, "fewest_racks": 1}, "unknown"),
         ({"acked": 90}, "unknown"),
         ({"proved": False}, "unknown"),
         ({"window": None}, "unknown"),
