@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.availability import REFUSAL_CODES, REFUSALS
 from bench.comparisons import COMPARED, Measured, compare, family_size, quantile_name
 from bench.load import outcome_counts
 from bench.plan import Arm, Cell, LatencyPlan, Scenario
@@ -64,6 +65,7 @@ def cells(raw: DataFrame, planned: Sequence[Cell], refusals: Mapping[Key, str] |
 
     Returns:
         For each cell ``arms``: per arm counts, quantiles, pacer lateness and curve, all None for an arm that refused;
+        ``refused`` only where a gate's answer says so, and ``error`` where nothing was acknowledged;
         ``rounds``: quantiles of each arm in each round, warm-up included; ``comparisons``: paired ratios with
         intervals and words; ``detectable``: the smallest ratio that it could have told from 1, in its worst
         comparison. All latencies in ms.
@@ -215,6 +217,8 @@ def _arm(
     plan, key = cell.scenario.latency, (cell.id, arm.id)
     highest = stats.highest_quantile(counts["acked"], plan.min_beyond)
     latencies, late = found["latency"].get(key, {}), found["late"][key]
+    # One whose records all timed out was refused by nobody as far as anybody knows.
+    refused = counts["acked"] == 0 and error in REFUSALS | REFUSAL_CODES
 
     def allowed(values: Mapping[float, float]) -> dict[str, float | None]:
         return {quantile_name(q): values.get(q) if q <= highest + 1e-12 else None for q in plan.quantiles}
@@ -225,8 +229,10 @@ def _arm(
         "role": arm.latency,
         **{name: counts[name] for name in ("intended", "acked", "failed", "unknown")},
         # An arm that refuses has no latency.
-        "refused": counts["acked"] == 0,
-        "refused_with": error if counts["acked"] == 0 else None,
+        "refused": refused,
+        "refused_with": error if refused else None,
+        # Why nothing was acknowledged.
+        "error": error if counts["acked"] == 0 else None,
         "percentiles_ms": allowed(latencies),
         "client_percentiles_ms": allowed(found["client"].get(key, {})),
         "max_ms": latencies.get(1.0),
@@ -245,6 +251,7 @@ def _refusing(cell: Cell, arm: Arm, why: str) -> dict[str, Any]:
         **dict.fromkeys(("intended", "acked", "failed", "unknown"), 0),
         "refused": True,
         "refused_with": why,
+        "error": why,
         "percentiles_ms": dict.fromkeys(names),
         "client_percentiles_ms": dict.fromkeys(names),
         "max_ms": None,

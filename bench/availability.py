@@ -30,6 +30,8 @@ REFUSALS = frozenset(
         "NotEnoughReplicasAfterAppendException",
     }
 )
+# The same as librdkafka names them; it knows no code for racks, and a broker sends it these in their place.
+REFUSAL_CODES = frozenset({"NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"})
 
 
 @dataclass(frozen=True)

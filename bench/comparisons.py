@@ -55,7 +55,7 @@ class Measured:
         return max(found)
 
     def refused(self, arms: Sequence[str]) -> list[str]:
-        """Which of these arms got no record acknowledged."""
+        """Which of these arms a gate refused."""
         return [arm for arm in arms if arm in self.summary and self.summary[arm]["refused"]]
 
 

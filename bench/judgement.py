@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from bench.availability import REFUSED, UNKNOWN
+from bench.availability import REFUSAL_CODES, REFUSALS, REFUSED, UNKNOWN
 from bench.endtoend import KIND_WORDS, KINDS
 from bench.outageplan import FAULT_WORDS, PROMISED
 from pyhooks import gate
@@ -116,12 +116,17 @@ def _of_cell(cell: Mapping[str, Any]) -> Iterator[Reason]:
         subject = f"{where}: {arm['label']}"
         expected = {arm["arm"] in one["expected_to_refuse"] for one in labs}
         did = {arm["arm"] in one[when] for one in labs for when in ("refused", "refused_after") if when in one}
+        # results from before the error was looked at have one as refused whose records all timed out
+        refused = arm["refused"] and arm["refused_with"] in REFUSALS | REFUSAL_CODES
+        # one that got a load and was refused all of it, whatever the probes before and after it got
+        did |= {True} if refused and arm["intended"] else set()
         if False in did and True in expected:
             yield Reason("failed", subject, f"Went on, and was to be refused: {isr}.")
         if True in did and False in expected:
             yield Reason("failed", subject, f"Was refused, and was to go on: {isr}.")
-        if not arm["refused"] and not arm["acked"]:
-            yield Reason("unknown", subject, "Nothing was acknowledged.")
+        if not refused and not arm["acked"]:
+            error = arm.get("error") or arm.get("refused_with")
+            yield Reason("unknown", subject, f"Nothing was acknowledged{f': {error}' if error else ''}.")
 
 
 def _of_outage(where: str, outage: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Iterator[Reason]:

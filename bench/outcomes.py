@@ -126,7 +126,15 @@ def _of_cell(cell: Mapping[str, Any]) -> list[Outcome]:
             first_refusal_s=None,
             first_ack_s=None,
             proved=None,
-            did=f"was refused: {arm['refused_with']}" if arm["refused"] else "went on",
+            did=_did(arm),
         )
         for arm in cell["arms"]
     ]
+
+
+def _did(arm: Mapping[str, Any]) -> str:
+    if arm["refused"]:
+        return f"was refused: {arm['refused_with']}"
+    if arm["acked"]:
+        return "went on"
+    return f"{UNKNOWN}: nothing acknowledged" + (f" ({arm['error']})" if arm.get("error") else "")

@@ -54,6 +54,16 @@ def _cell(name: str, random: np.random.Generator) -> tuple[Cell, Measured]:
     return cell, Measured(cell, rounds, summary)
 
 
+def unacknowledged(cell_id: str, arm_id: str, error: str) -> dict[str, Any]:
+    """An arm that got a load of which nothing was acknowledged, as the analysis tells it."""
+    cell = next(one for one in FULL.cells if one.id == cell_id)
+    arm = next(one for one in FULL.latency_arms if one.id == arm_id)
+    late = {0.5: 0.1, 0.99: 0.9, 1.0: 4.0}
+    counted = {"intended": 1200, "acked": 0, "failed": 0, "unknown": 1200}
+    found: dict[str, Any] = {"latency": {}, "client": {}, "late": {(cell_id, arm_id): late}}
+    return analyse._arm(cell, arm, counted, found, error) | {"curve": None}
+
+
 def _outage() -> dict[str, Any]:
     plan = QUICK.outage
     assert plan is not None

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from bench import analyse, comparisons, quantiles, speed, verdict
+from bench import analyse, comparisons, judgement, outcomes, quantiles, speed, verdict
 from bench import scenarios as plans
 from bench.comparisons import Measured, compare
 from bench.plan import Cell
@@ -179,6 +179,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         rows.loc[rows["cell"] == "cell-3", "done_ns"] = rows["intended_ns"] + 5_000_000
         gone = (rows["cell"] == "cell-1") & (rows["arm"] == "B") | (rows["cell"] == "cell-2") & (rows["arm"] == "A")
         rows.loc[gone, ["outcome", "error"]] = ["unknown", "NOT_ENOUGH_REPLICAS"]
+        timed_out = (rows["cell"] == "cell-4") & (rows["arm"] == "B")
+        rows.loc[timed_out, ["outcome", "error"]] = ["unknown", "_MSG_TIMED_OUT"]
         spark.createDataFrame(rows).write.parquet(str(folder / "raw"))
         raw = analyse.read_raw(spark, folder / "raw")
         with pytest.raises(ValueError, match="need a column 'cell'"):
@@ -228,6 +230,22 @@ def test_an_arm_that_refuses_has_no_latency_and_its_comparisons_say_so(made: dic
     without = made["numbers"]["cell-2"]["comparisons"]
     assert {row["reason"] for row in without} == {"refused"}
     assert {row["word"] for row in without} == {"undecided"}
+
+
+def test_an_arm_whose_records_all_timed_out_is_not_one_that_was_refused(made: dict[str, Any]) -> None:
+    numbers = made["numbers"]["cell-4"]
+    silent = next(arm for arm in numbers["arms"] if arm["arm"] == "B")
+    assert (silent["acked"], silent["refused"], silent["refused_with"]) == (0, False, None)
+    assert silent["error"] == "_MSG_TIMED_OUT"
+    assert next(arm["error"] for arm in numbers["arms"] if arm["arm"] == "C") is None
+    said = {row["arm"]: row["reason"] for row in numbers["comparisons"] if row["at"] == "p50"}
+    assert said["B"] == "not acknowledged"
+    seen = {"isr": [1, 3, 5, 2, 4], "isr_racks": ["a", "b", "c"], "refused": {}, "expected_to_refuse": []}
+    (reason,) = judgement._of_cell(numbers | {"seen": seen})
+    assert (reason.word, reason.text) == ("unknown", "Nothing was acknowledged: _MSG_TIMED_OUT.")
+    did = {one.arm: one.did for one in outcomes.of({"cells": [numbers], "outage": None})}
+    assert did["B"] == "unknown: nothing acknowledged (_MSG_TIMED_OUT)"
+    assert did["C"] == "went on"
 
 
 def test_a_latency_that_is_always_the_same_is_found(made: dict[str, Any]) -> None:

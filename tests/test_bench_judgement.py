@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import typer
-from bench_results import made_up
+from bench_results import made_up, unacknowledged
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -110,13 +110,27 @@ def test_an_arm_that_refuses_or_goes_on_otherwise_than_expected_is_a_failure(
 
 def test_a_cell_of_which_nobody_asked_or_nothing_was_acknowledged_is_unknown(result: dict[str, Any]) -> None:
     healthy = result["cells"][0]
-    healthy["arms"][2]["acked"] = 0
-    assert judged(result) == (2, ["cell healthy: M=2, R=2: UNKNOWN. Nothing was acknowledged."])
+    healthy["arms"][2] = unacknowledged("healthy", "B", "_MSG_TIMED_OUT")
+    assert judged(result) == (2, ["cell healthy: M=2, R=2: UNKNOWN. Nothing was acknowledged: _MSG_TIMED_OUT."])
+    # as of a run from before there was a difference
+    healthy["arms"][2] |= {"refused": True, "refused_with": "_MSG_TIMED_OUT"}
+    del healthy["arms"][2]["error"]
+    assert judged(result) == (2, ["cell healthy: M=2, R=2: UNKNOWN. Nothing was acknowledged: _MSG_TIMED_OUT."])
     healthy["refusals"] = []
     assert judged(result) == (2, ["cell healthy: UNKNOWN. Nobody asked which arms refuse."])
     # as results were before there was a row for each lab
     healthy["seen"] |= {"refused": {"B": "x"}, "expected_to_refuse": []}
     assert judged(result)[0] == 1
+
+
+@pytest.mark.parametrize("error", ["NOT_ENOUGH_REPLICAS", "NotEnoughRacksException"])
+def test_an_arm_that_was_refused_its_whole_load_is_judged_whatever_the_probes_got(
+    result: dict[str, Any], error: str
+) -> None:
+    result["cells"][0]["arms"][2] = unacknowledged("healthy", "B", error)
+    status, (line,) = judged(result)
+    assert status == 1
+    assert line.startswith("cell healthy: M=2, R=2: FAILED. Was refused, and was to go on: its ISR was ")
 
 
 @pytest.mark.parametrize(
