@@ -100,6 +100,43 @@ def window_of(topic: str, looks: Sequence[Look], fault: Fault, plan: OutagePlan)
     return None
 
 
+def had_until(looks: Sequence[Look], fault: Fault, rack: str) -> int | None:
+    """Until when at least the rack was in the ISR: the last look at it before the first one without, under the fault.
+
+    None if the rack was not seen to leave, or not seen in it before.
+    """
+    if fault.inject_ns is None or fault.heal_ns is None:
+        return None
+    until_ns = None
+    for look in looks:
+        if look.at_ns >= fault.heal_ns:
+            break
+        if rack in look.isr_racks:
+            until_ns = look.since_ns
+        elif look.at_ns > fault.inject_ns:
+            return until_ns
+    return None
+
+
+def without_rack(sent: Any, done: Any, fault: Fault, had_ns: Any) -> Any:
+    """Whether an ack can't be that of a record which the rack had: for numbers, and for columns of Spark.
+
+    What the rack had before it was gone may be acknowledged afterwards: such an ack was on its way when the fault was
+    proved. It needs two things. The record was sent before the proof, since no later one could reach the rack. And the
+    ack came while the rack was still in the ISR: until then a leader answers only what all of the ISR have, so what
+    they had is answered by then, and what the change of the ISR itself sets free is none of it. So no time is allowed
+    for: an ack that misses one of the two was given without the rack.
+
+    Args:
+        sent: when the record was sent.
+        done: when it was acknowledged, before the heal began.
+        fault: the outage.
+        had_ns: of ``had_until``; None, or null, if it is not known.
+    """
+    after_proof = sent >= (fault.proved_ns or fault.heal_ns or 0)
+    return after_proof if had_ns is None else after_proof | (done > had_ns)
+
+
 def probe_of(events: Iterable[Event], topic: str) -> list[Event]:
     """All attempts of the probe at ``topic``."""
     return [
@@ -174,7 +211,8 @@ def summarise(
     seen = {arm.topic: looks_of(events, arm.topic) for arm in arms}
     windows = {arm.topic: window_of(arm.topic, seen[arm.topic], fault, plan) for arm in arms}
     frame = raw.where("phase = 'outage'")
-    counts = _counts(spark, frame, fault, windows)
+    had = {arm.topic: had_until(seen[arm.topic], fault, plan.rack) for arm in arms}
+    counts = _counts(spark, frame, fault, windows, had)
     series = _series(frame, start_ns)
     silences = _silences(frame)
 
@@ -193,7 +231,8 @@ def summarise(
         "settle_s": plan.settle_s,
         "went_on_share": plan.went_on_share,
         "topics": [
-            _topic(arm, fault, windows[arm.topic], seen[arm.topic], probe_of(events, arm.topic), plan, start_ns)
+            _topic(arm, fault, windows[arm.topic], seen[arm.topic], plan, start_ns)
+            | {"probe": _probe(probe_of(events, arm.topic), fault, windows[arm.topic], had[arm.topic], start_ns)}
             | counts.get(arm.topic, {})
             | {"series": series.get(arm.topic, []), "longest_silence_s": silences.get(arm.topic)}
             for arm in arms
@@ -222,7 +261,6 @@ def _topic(
     fault: Fault,
     window: Window | None,
     looks: Sequence[Look],
-    probe: Sequence[Event],
     plan: OutagePlan,
     start_ns: int,
 ) -> dict[str, Any]:
@@ -251,13 +289,15 @@ def _topic(
             for x in changes
         ],
         "looked_until_s": seconds(looks[-1].at_ns) if looks else None,
-        "probe": _probe(probe, fault, window, start_ns),
     }
 
 
-def _probe(probe: Sequence[Event], fault: Fault, window: Window | None, start_ns: int) -> dict[str, Any]:
+def _probe(
+    probe: Sequence[Event], fault: Fault, window: Window | None, had_ns: int | None, start_ns: int
+) -> dict[str, Any]:
     refused = [event for event in probe if is_refusal(event)]
     settled = [event for event in probe if window and window.from_ns <= event.mono_ns < window.to_ns]
+    before_heal = [event for event in probe if event.outcome == "ok" and event.mono_ns < (fault.heal_ns or 0)]
     first_ns = next((e.mono_ns for e in refused if fault.inject_ns and e.mono_ns > fault.inject_ns), None)
     return {
         "attempts": len(probe),
@@ -268,6 +308,10 @@ def _probe(probe: Sequence[Event], fault: Fault, window: Window | None, start_ns
         "settled_attempts": len(settled),
         "settled_acked": sum(event.outcome == "ok" for event in settled),
         "settled_refused": sum(is_refusal(event) for event in settled),
+        "acked_without_rack": sum(
+            bool(without_rack(event.data.get("sent_ns", event.mono_ns), event.mono_ns, fault, had_ns))
+            for event in before_heal
+        ),
         "refused_at_s": [(event.mono_ns - start_ns) / NS for event in refused],
         "first_refusal_after_s": (
             None if first_ns is None or fault.inject_ns is None else (first_ns - fault.inject_ns) / NS
@@ -277,13 +321,19 @@ def _probe(probe: Sequence[Event], fault: Fault, window: Window | None, start_ns
 
 
 def _counts(
-    spark: SparkSession, frame: DataFrame, fault: Fault, windows: Mapping[str, Window | None]
+    spark: SparkSession,
+    frame: DataFrame,
+    fault: Fault,
+    windows: Mapping[str, Window | None],
+    had: Mapping[str, int | None],
 ) -> dict[str, dict[str, Any]]:
     """Per topic, over the measured records: what became of them, in all and in the settled outage."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-    rows = [(topic, window.from_ns, window.to_ns) for topic, window in windows.items() if window]
-    settled = spark.createDataFrame(rows, "topic string, from_ns long, to_ns long")
+    rows = [
+        (topic, window and window.from_ns, window and window.to_ns, had[topic]) for topic, window in windows.items()
+    ]
+    settled = spark.createDataFrame(rows, "topic string, from_ns long, to_ns long, had_ns long")
     # Without a fault in the history nothing counts as sent under it.
     inject_ns, heal_ns = (fault.inject_ns or 0, fault.heal_ns or 0) if fault.heal_ns else (0, 0)
     acked = F.col("outcome") == "acked"
@@ -292,6 +342,7 @@ def _counts(
     in_fault = acked & sent_in_fault
     late = acked & (F.col("done_ns") >= heal_ns) & F.lit(heal_ns > 0)
     away = acked & (F.col("done_ns") >= (fault.proved_ns or heal_ns)) & (F.col("done_ns") < heal_ns)
+    without = without_rack(F.col("sent_ns"), F.col("done_ns"), fault, F.col("had_ns"))
     found = (
         frame.where("measured")
         .join(F.broadcast(settled), "topic", "left")
@@ -306,6 +357,7 @@ def _counts(
             F.count_if(in_fault & (F.col("done_ns") < heal_ns)).alias("fault_acked"),
             F.count_if(in_fault & (F.col("done_ns") >= heal_ns)).alias("acked_only_after_heal"),
             F.count_if(away).alias("acked_while_away"),
+            F.count_if(acked & (F.col("done_ns") < heal_ns) & without).alias("acked_without_rack"),
             F.expr("percentile(held_ms, array(0.5, 0.99, 1.0))").alias("held"),
             (F.min(F.when(late, F.col("done_ns"))) - heal_ns).alias("first_ack_ns"),
         )

@@ -138,10 +138,12 @@ def _of_outage(where: str, outage: Mapping[str, Any], arms: Sequence[Mapping[str
     for topic in outage["topics"]:
         own, replicas = asked[topic["arm"]], len(topic["replicas"])
         limits = gate.limits(own["min_insync_replicas"], own["min_insync_racks"], replicas)
-        yield from _of_topic(f"{where}: {topic['label']} ({topic['topic']})", topic, limits)
+        yield from _of_topic(f"{where}: {topic['label']} ({topic['topic']})", topic, outage, limits)
 
 
-def _of_topic(subject: str, topic: Mapping[str, Any], limits: gate.Limits) -> Iterator[Reason]:
+def _of_topic(
+    subject: str, topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Limits
+) -> Iterator[Reason]:
     answers = [
         gate.Answer(len(one["isr"]), frozenset(one["racks"]), limits.replicas, limits.racks) for one in _settled(topic)
     ]
@@ -151,6 +153,8 @@ def _of_topic(subject: str, topic: Mapping[str, Any], limits: gate.Limits) -> It
     if most is not None and most < limits.racks and limits.racks > 1 and acked:
         text = f"Acknowledged {acked:,} record{_s(acked)} while its ISR was in {most} of {limits.racks} racks."
         yield Reason("failed", subject, text)
+    elif (leaked := _leaked(topic, outage, limits)) is not None:
+        yield Reason("failed", subject, leaked)
     elif not topic.get("acked", 0):
         yield Reason("unknown", subject, "Nothing was acknowledged, before and after the outage either.")
     elif topic["behaviour"] == UNKNOWN:
@@ -164,6 +168,32 @@ def _of_topic(subject: str, topic: Mapping[str, Any], limits: gate.Limits) -> It
         yield Reason(
             "failed", subject, f"{did}: {_isr(first.replicas, first.racks)}; M={limits.replicas}, R={limits.racks}."
         )
+
+
+def _leaked(topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Limits) -> str | None:
+    """That something was acknowledged without the rack, though every ISR without it is short of R; else None.
+
+    That is also what waited when the ISR shrank, and is acknowledged by that: before the settled outage begins, and
+    maybe before anybody sees the new ISR.
+    """
+    if limits.racks == 1 or outage["inject_s"] is None or outage["heal_s"] is None:
+        return None
+    seen = [one["racks"] for one in topic["isr"] if outage["inject_s"] < one["at_s"] < outage["heal_s"]]
+    first = next((at for at, racks in enumerate(seen) if outage["rack"] not in racks), len(seen))
+    most = max((len(racks) for racks in seen[first:]), default=limits.racks)
+    acked = _acked_without_rack(topic)
+    if most >= limits.racks or not acked:
+        return None
+    return (
+        f"Acknowledged {acked:,} record{_s(acked)} without rack {outage['rack']}, when it was gone and before it came"
+        f" back, and every ISR without it was in {most} of {limits.racks} racks at most."
+    )
+
+
+def _acked_without_rack(topic: Mapping[str, Any]) -> int:
+    """By load and probe; results from before these were counted have all acks under the proved fault."""
+    load = topic.get("acked_without_rack", topic.get("acked_while_away", 0))
+    return int(load + topic["probe"].get("acked_without_rack", 0))
 
 
 def _settled(topic: Mapping[str, Any]) -> list[Mapping[str, Any]]:

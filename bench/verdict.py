@@ -138,9 +138,9 @@ def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
         text += f", the first {probe['first_refusal_after_s']:.1f} s after the fault)" if probe["refused"] else ")"
         if topic["first_ack_after_heal_s"] is not None:
             text += f"; first ack {topic['first_ack_after_heal_s']:.1f} s after the heal began"
-        if topic["acked_while_away"]:
-            one = topic["acked_while_away"] == 1
-            text += f"; yet {topic['acked_while_away']:,} record{'' if one else 's'} that waited when the rack left the"
+        if leaked := topic.get("acked_without_rack", topic["acked_while_away"]):
+            one = leaked == 1
+            text += f"; yet {leaked:,} record{'' if one else 's'} that waited when the rack left the"
             text += f" ISR {'was' if one else 'were'} acknowledged while it was away"
     return text + "."
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -61,6 +62,49 @@ def test_the_outage_settles_after_the_rack_has_left_the_isr() -> None:
 )
 def test_without_a_settled_outage_there_is_no_window(looks: list[Look]) -> None:
     assert availability.window_of("t", looks, FAULT, PLAN) is None
+
+
+@pytest.mark.parametrize(
+    ("looks", "until_s"),
+    [
+        ([], None),
+        ([look(20, "a", "b")], None),
+        ([look(10, "a", "b"), look(20, "a", "b"), look(25, "a")], 20),
+        # what came back before the heal is not what left first
+        ([look(20, "a", "b"), look(25, "a"), look(30, "a", "b"), look(35, "a")], 20),
+        ([look(12, "a"), look(14, "a", "b"), look(25, "a")], 14),
+        ([look(20, "a")], None),
+        ([look(20, "a", "b"), look(56, "a")], None),
+    ],
+)
+def test_the_rack_was_in_the_isr_until_the_last_look_at_it(looks: list[Look], until_s: float | None) -> None:
+    assert availability.had_until(looks, FAULT, "b") == (None if until_s is None else until_s * NS)
+    assert availability.had_until(looks, Fault(15 * NS, None, None, None, proved=False), "b") is None
+
+
+def test_a_look_tells_of_the_moment_when_it_was_asked_for() -> None:
+    asked = dataclasses.replace(look(20, "a", "b"), asked_ns=19 * NS)
+    assert availability.had_until([asked, look(25, "a")], FAULT, "b") == 19 * NS
+
+
+@pytest.mark.parametrize(
+    ("sent_s", "done_s", "had_s", "without"),
+    [
+        (15.9, 16.1, 24, False),
+        (15.9, 24.0, 24, False),
+        # what waited for the rack, and the change of the ISR sets free
+        (15.9, 24.1, 24, True),
+        # what the rack can't have had
+        (16.0, 16.1, 24, True),
+        (16.1, 24.1, None, True),
+        (15.9, 24.1, None, False),
+    ],
+)
+def test_only_what_the_rack_may_have_had_was_on_its_way(
+    sent_s: float, done_s: float, had_s: float | None, without: bool
+) -> None:
+    had_ns = None if had_s is None else round(had_s * NS)
+    assert availability.without_rack(round(sent_s * NS), round(done_s * NS), FAULT, had_ns) is without
 
 
 def decided(**changes: Any) -> str:

@@ -155,6 +155,29 @@ def test_what_a_topic_did_while_a_rack_was_away_is_judged_by_its_isr(
     assert told in line
 
 
+@pytest.mark.parametrize("where", ["stored", "load", "probe"])
+def test_what_is_acknowledged_when_the_isr_shrinks_is_a_failure_though_the_settled_outage_has_nothing(
+    result: dict[str, Any], where: str
+) -> None:
+    stored = paths.REPO / "kip" / "evidence" / "bench" / "results.json"
+    whole = json.loads(stored.read_text(encoding="utf-8")) if where == "stored" else result
+    topics = {one["arm"]: one for one in whole["outage"]["topics"]}
+    for arm in "DE":
+        # E asks for one rack, and has it
+        changed = topics[arm]["probe"] if where == "probe" else topics[arm]
+        changed["acked_while_away" if where == "stored" else "acked_without_rack"] = 60
+    found = judged(whole)
+    told = "Acknowledged 60 records without rack b, when it was gone and before it came back, and every ISR without it"
+    assert found == (
+        1,
+        [f"rack b away: {topics['D']['label']} (rf3-m2r2): FAILED. {told} was in 1 of 2 racks at most."],
+    )
+    # an ISR that had enough may have taken them
+    enough = {"at_s": 30.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
+    topics["D"]["isr"].insert(2, enough)
+    assert judged(whole)[0] == 2
+
+
 def test_an_outage_that_was_not_proved_is_unknown(result: dict[str, Any]) -> None:
     result["outage"]["proved"] = False
     assert judged(result) == (2, ["rack b away: UNKNOWN. The fault was not proved to have taken hold and lasted."])

@@ -108,7 +108,8 @@ def outage_history() -> list[Event]:
         (60, "ok", "healed"),
     ]
     events = [event(at, "fault", "kill-rack", outcome, "b", step=step) for at, outcome, step in steps]
-    gate = "org.apache.kafka.common.errors.NotEnoughRacksException"
+    errors = "org.apache.kafka.common.errors"
+    gate = f"{errors}.NotEnoughRacksException"
     for half in range(160):
         at_s = half / 2
         away = 24.5 <= at_s < 62
@@ -117,10 +118,13 @@ def outage_history() -> list[Event]:
             isr = [broker for broker in sorted(arm.replicas) if not (away and broker in (3, 4))]
             states[f"{arm.topic}-0"] = {"leader": 1, "isr": isr, "replicas": list(arm.replicas)}
             refused = arm.id == "D" and away
+            waited = 15 <= at_s < 24.5
             events.append(
                 event(
-                    at_s + 0.1, "probe", "produce", "fail" if refused else "ok", topic=arm.topic, seq=half,
-                    exception=gate if refused else None, message="racks {a} of 2" if refused else None,
+                    at_s + 0.1, "probe", "produce", "fail" if refused else "unknown" if waited else "ok",
+                    topic=arm.topic, seq=half, sent_ns=START_NS + round(at_s * NS),
+                    exception=gate if refused else f"{errors}.TimeoutException" if waited else None,
+                    message="racks {a} of 2" if refused else None,
                 )
             )  # fmt: skip
         racks = {"1": "a", "2": "a", "3": "b", "4": "b", "5": "c"}
@@ -269,7 +273,11 @@ def test_the_outage_is_decided_topic_by_topic(outcome: dict[str, Any]) -> None:
     assert refused["probe"]["first_refusal_after_s"] == pytest.approx(9.6)
     assert refused["first_ack_after_heal_s"] == pytest.approx(62 - 55.1 + 0.002, abs=0.03)
     assert refused["sent_under_fault_ms"]["max"] == pytest.approx(47_000, rel=0.01)
-    assert refused["probe"]["exceptions"] == {"NotEnoughRacksException": 75}
+    assert refused["probe"]["exceptions"] == {"TimeoutException": 19, "NotEnoughRacksException": 75}
+    # nothing was on its way when the fault was proved: E has all of its acks without the rack
+    assert refused["acked_without_rack"] == refused["probe"]["acked_without_rack"] == 0
+    assert topics["E"]["acked_without_rack"] == topics["E"]["acked_while_away"]
+    assert topics["E"]["probe"]["acked_without_rack"] == len(range(49, 110))
     burst = max(point["acked"] for point in refused["series"])
     assert burst >= OUTAGE.rate_per_s * 40
     assert sum(point["acked"] for point in refused["series"]) == OUTAGE.rate_per_s * OUTAGE.total_s
@@ -309,11 +317,14 @@ def test_the_verdict_speaks_of_what_was_found(result: dict[str, Any]) -> None:
 
 
 def test_an_ack_under_the_gate_is_told_in_the_verdict(result: dict[str, Any]) -> None:
-    leaky = json.loads(json.dumps(result["outage"]))
-    leaky["topics"][2]["acked_while_away"] = 5
-    told = verdict.outage(leaky)[2]
+    leaky = json.loads(json.dumps(result))
+    leaky["outage"]["topics"][2]["acked_without_rack"] = 5
+    told = verdict.outage(leaky["outage"])[2]
+    # what it did in the settled outage, by which the run does not end well
     assert told["word"] == "was refused"
     assert "yet 5 records that waited" in told["text"]
+    (reason,) = judgement.of_run(leaky)
+    assert (reason.word, reason.subject) == ("failed", "rack b away: RF=3, M=2, R=2 (rf3-m2r2)")
 
 
 def test_a_failed_control_is_named_as_the_reason(result: dict[str, Any]) -> None:

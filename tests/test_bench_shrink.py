@@ -1,0 +1,46 @@
+"""Records that are acknowledged when the ISR shrinks: by observations and a history that are written, no cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from test_bench_pipeline import OUTAGE, SCENARIO, START_NS, outage_history, outage_rows
+
+from bench import analyse, availability, endtoend, judgement
+from bench.load import SCHEMA
+from bench.session import spark_session
+from pyhooks.workload.pacing import NS
+
+
+def test_what_is_acknowledged_when_the_isr_shrinks_is_told_from_what_was_on_its_way(tmp_path: Path) -> None:
+    """The records of D that were sent from just before the fault on; the proof is at 16 s, the last full ISR at 24."""
+    arm = next(arm for arm in SCENARIO.outage_arms if arm.id == "D")
+    rows = outage_rows()
+    rows = rows[rows["arm"] == "D"].copy()
+    sent_s = (rows["sent_ns"] - START_NS) / NS
+    early = (sent_s >= 14.5) & (sent_s < 15)
+    # complete in all racks, and answered late; then what waited, which the shrinking ISR sets free before it is seen
+    waited, later = (sent_s >= 15) & (sent_s < 15.5), (sent_s > 17) & (sent_s < 18)
+    for chosen, done_s in ((early, 16.2), (waited, 24.3), (later, 24)):
+        rows.loc[chosen, "done_ns"] = START_NS + round(done_s * NS)
+    with spark_session(tmp_path / "spark", master="local[1]") as spark:
+        spark.createDataFrame(rows, SCHEMA).write.parquet(str(tmp_path / "raw"))
+        raw = analyse.read_raw(spark, tmp_path / "raw")
+        found = availability.summarise(spark, raw, outage_history(), OUTAGE, [arm], START_NS)
+    availability.decide(found)
+    (topic,) = found["topics"]
+    freed = round(OUTAGE.rate_per_s * 1.5)
+    assert topic["behaviour"] == "was refused"
+    assert topic["settled_done"] == 0
+    assert topic["acked_while_away"] == early.sum() + topic["acked_without_rack"]
+    assert topic["acked_without_rack"] == pytest.approx(freed, abs=2)
+    own = {"arms": [dataclasses.asdict(arm)]}
+    empty = {"kinds": {kind: {"count": 0, "examples": []} for kind in endtoend.KINDS}, "acked": 1}
+    whole = {"end_to_end": empty, "cells": [], "outage": found, "manifest": {"scenario": own}}
+    (reason,) = judgement.of_run(whole)
+    assert reason.word == "failed"
+    assert reason.text.startswith(f"Acknowledged {topic['acked_without_rack']} records without rack b, ")
+    topic["acked_without_rack"] = 0
+    assert judgement.of_run(whole) == []
