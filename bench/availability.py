@@ -308,6 +308,9 @@ def _probe(
         "settled_attempts": len(settled),
         "settled_acked": sum(event.outcome == "ok" for event in settled),
         "settled_refused": sum(is_refusal(event) for event in settled),
+        "acked_after_heal": sum(event.outcome == "ok" and event.mono_ns >= fault.heal_ns for event in probe)
+        if fault.heal_ns
+        else 0,
         "acked_without_rack": sum(
             bool(without_rack(event.data.get("sent_ns", event.mono_ns), event.mono_ns, fault, had_ns))
             for event in before_heal

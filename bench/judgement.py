@@ -168,6 +168,34 @@ def _of_topic(
         yield Reason(
             "failed", subject, f"{did}: {_isr(first.replicas, first.racks)}; M={limits.replicas}, R={limits.racks}."
         )
+    # of one that did nothing clear, or got no ack at all, that is said above
+    if topic["behaviour"] != UNKNOWN and topic.get("acked", 0) and topic.get("first_ack_after_heal_s") is None:
+        yield _of_silence(subject, topic, outage, limits)
+
+
+def _of_silence(subject: str, topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Limits) -> Reason:
+    """Of a topic of whose load nothing was acknowledged after the heal began.
+
+    It failed if it had to acknowledge: the rack is back, its ISR is enough from then on, and the load went on for at
+    least as long as an outage is given to settle. Else that is not known.
+    """
+    told = "Nothing was acknowledged after the heal"
+    if topic["probe"].get("acked_after_heal"):
+        return Reason("unknown", subject, f"{told} but records of the probe.")
+    if outage["heal_s"] is None or outage["healed_s"] is None:
+        return Reason("unknown", subject, f"{told}, which was not proved.")
+    if topic.get("back_after_s") is None:
+        return Reason("unknown", subject, f"{told}, and rack {outage['rack']} was not seen to come back to its ISR.")
+    enough_s: float | None = None
+    for one in topic["isr"]:
+        answer = gate.Answer(len(one["isr"]), frozenset(one["racks"]), limits.replicas, limits.racks)
+        if one["at_s"] >= outage["heal_s"]:
+            enough_s = (one["at_s"] if enough_s is None else enough_s) if answer.passes else None
+    back_s = outage["heal_s"] + topic["back_after_s"]
+    if enough_s is None or max(back_s, enough_s) + outage.get("settle_s", 0.0) > outage["length_s"]:
+        return Reason("unknown", subject, f"{told}, and its ISR was not enough again long before the load ended.")
+    text = f"{told}, though rack {outage['rack']} was back in its ISR after {topic['back_after_s']:.1f} s."
+    return Reason("failed", subject, text)
 
 
 def _leaked(topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Limits) -> str | None:

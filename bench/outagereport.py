@@ -117,7 +117,7 @@ def rows(state: Mapping[str, Any]) -> list[list[str]]:
             _or_none(arm["settled_share"], outageresults.percent),
             _refusal(arm, "first_refusal_probe_s"),
             _refusal(arm, "first_refusal_meter_s"),
-            _or_none(arm["first_ack_after_heal_s"], outageresults.seconds),
+            _again(arm),
             _or_none(arm["longest_silence_s"], outageresults.seconds),
             NONE if arm["fewest_racks"] is None else f"{arm['fewest_racks']}",
         ]
@@ -127,6 +127,14 @@ def rows(state: Mapping[str, Any]) -> list[list[str]]:
 
 def _or_none(value: Mapping[str, Any] | None, words: Any) -> str:
     return NONE if value is None else str(words(value))
+
+
+def _again(arm: Mapping[str, Any]) -> str:
+    """The time from heal to first ack, and in how many outages that had refused there was none."""
+    told = _or_none(arm["first_ack_after_heal_s"], outageresults.seconds)
+    if never := arm.get("no_ack_after_heal"):
+        return f"none in {never}" if arm["first_ack_after_heal_s"] is None else f"{told}, none in {never}"
+    return told
 
 
 def _refusal(arm: Mapping[str, Any], name: str) -> str:

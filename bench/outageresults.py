@@ -119,6 +119,8 @@ def over_outages(seen: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], co
         "meter_unknown": sum(meter["answers"] == 0 for meter in meters),
         "meter_counted": sum(meter["counted"] for meter in meters),
         "first_ack_after_heal_s": times([topic.get("first_ack_after_heal_s") for _, topic in refused]),
+        # a mean of those that came back says nothing of one that did not
+        "no_ack_after_heal": sum(topic.get("first_ack_after_heal_s") is None for _, topic in refused),
         "isr_shrank_after_s": times([topic["left_after_s"] for _, topic in good]),
         "longest_silence_s": times([topic["longest_silence_s"] for _, topic in good]),
         "exceptions": dict(sum((Counter(topic["probe"]["exceptions"]) for _, topic in good), Counter())),
@@ -173,6 +175,8 @@ def _when(arm: Mapping[str, Any]) -> str:
         told += f", first {seconds(arm['first_refusal_probe_s'])} after the fault (probe)"
     if arm["first_ack_after_heal_s"]:
         told += f", acknowledged again {seconds(arm['first_ack_after_heal_s'])} after the heal began"
+    if never := arm.get("no_ack_after_heal"):
+        told += f", not seen to acknowledge again in {never}"
     return told
 
 

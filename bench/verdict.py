@@ -138,6 +138,8 @@ def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
         text += f", the first {probe['first_refusal_after_s']:.1f} s after the fault)" if probe["refused"] else ")"
         if topic["first_ack_after_heal_s"] is not None:
             text += f"; first ack {topic['first_ack_after_heal_s']:.1f} s after the heal began"
+        else:
+            text += "; no ack after the heal began"
         if leaked := topic.get("acked_without_rack", topic["acked_while_away"]):
             one = leaked == 1
             text += f"; yet {leaked:,} record{'' if one else 's'} that waited when the rack left the"

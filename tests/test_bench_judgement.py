@@ -178,6 +178,19 @@ def test_what_is_acknowledged_when_the_isr_shrinks_is_a_failure_though_the_settl
     assert judged(whole)[0] == 2
 
 
+def test_a_topic_that_was_refused_must_acknowledge_again_when_the_rack_is_back(result: dict[str, Any]) -> None:
+    stored = paths.REPO / "kip" / "evidence" / "bench" / "results.json"
+    for whole in (result, json.loads(stored.read_text(encoding="utf-8"))):
+        topic = next(one for one in whole["outage"]["topics"] if one["arm"] == "D")
+        topic |= {"first_ack_after_heal_s": None, "acked_only_after_heal": 0}
+        status, (line,) = judged(whole)
+        told = "FAILED. Nothing was acknowledged after the heal, though rack b was back in its ISR after"
+        assert (status, f"(rf3-m2r2): {told}" in line) == (1, True)
+        assert "; no ack after the heal began" in verdict.outage(whole["outage"])[2]["text"]
+        topic["back_after_s"] = None
+        assert judged(whole)[0] == 2
+
+
 def test_an_outage_that_was_not_proved_is_unknown(result: dict[str, Any]) -> None:
     result["outage"]["proved"] = False
     assert judged(result) == (2, ["rack b away: UNKNOWN. The fault was not proved to have taken hold and lasted."])

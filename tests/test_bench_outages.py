@@ -172,6 +172,24 @@ def test_the_time_from_heal_to_first_ack_is_told_of_refused_topics_alone() -> No
     assert [arm["first_ack_after_heal_s"] is None for arm in arms] == [False, True, True]
 
 
+def test_outages_after_which_nothing_was_acknowledged_are_counted_and_in_no_mean() -> None:
+    outages = [outage("cut", number) for number in (1, 2, 3)]
+    outages = copy.deepcopy(outages)
+    for one in outages[:2]:
+        one["numbers"]["topics"][1]["first_ack_after_heal_s"] = None
+    state = outageresults.states(PLAN, LAB, outages)[1]
+    arm = state["arms"][1]
+    assert (arm["first_ack_after_heal_s"]["values"], arm["no_ack_after_heal"]) == ([5.0], 2)
+    assert [one["no_ack_after_heal"] for one in state["arms"]] == [0, 2, 0]
+    column = outagereport.HEAD.index("heal to first ack")
+    assert [row[column] for row in outagereport.rows(state)][1:] == ["5.0 s, none in 2", "\N{EN DASH}"]
+    (told,) = outageresults._of_state(state)
+    assert "acknowledged again 5.0 s after the heal began, not seen to acknowledge again in 2;" in told["text"]
+    outages[2]["numbers"]["topics"][1]["first_ack_after_heal_s"] = None
+    state = outageresults.states(PLAN, LAB, outages)[1]
+    assert outagereport.rows(state)[1][column] == "none in 3"
+
+
 def test_a_refusal_after_the_heal_is_none_under_the_fault() -> None:
     one = copy.deepcopy(outage("cut", 1))
     one["numbers"]["topics"][0]["probe"]["first_refusal_after_s"] = 22.5
@@ -325,6 +343,38 @@ def test_a_topic_that_does_otherwise_than_its_isr_asks_is_a_reason(
     subject = f"az3-outside, outage 1, rack b killed: {topic['label']} ({topic['topic']})"
     assert judged(whole) == [(word, subject)]
     (reason,) = judgement.of_outages(whole)
+    assert text in reason.text
+
+
+# The rack is back in the ISR of a, a, b at 30 s; the load ends at 36.
+AGAIN = {"at_s": 30.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("at", "changes", "isr", "whole_changes", "word", "text"),
+    [
+        (1, {}, [AGAIN], {}, "failed", "though rack b was back in its ISR after 4.0 s."),
+        # one that had gone on, too
+        (2, {}, [AGAIN], {}, "failed", "though rack b was back in its ISR after 4.0 s."),
+        (1, {"back_after_s": None}, [], {}, "unknown", "and rack b was not seen to come back to its ISR."),
+        (1, {}, [AGAIN], {"healed_s": None}, "unknown", "which was not proved."),
+        (1, {"back_after_s": 8.5}, [AGAIN | {"at_s": 34.5}], {}, "unknown", "was not enough again long before"),
+        # it left again
+        (1, {}, [AGAIN, AGAIN | {"at_s": 31.0, "isr": [1, 2], "racks": ["a"]}], {}, "unknown", "was not enough again"),
+        (1, {"probe": {"acked_after_heal": 3}}, [AGAIN], {}, "unknown", "but records of the probe."),
+    ],
+)
+def test_a_topic_that_does_not_acknowledge_again_is_a_reason(
+    at: int, changes: dict[str, Any], isr: list[dict[str, Any]], whole_changes: dict[str, Any], word: str, text: str
+) -> None:
+    whole = sound()
+    numbers = whole["labs"][0]["outages"][0]["numbers"]
+    numbers |= {"settle_s": 2.0, **whole_changes}
+    topic = numbers["topics"][at]
+    changes = changes | {"probe": topic["probe"] | changes.get("probe", {})}
+    topic |= {"first_ack_after_heal_s": None, "back_after_s": 4.0, "isr": [*topic["isr"], *isr], **changes}
+    (reason,) = judgement.of_outages(whole)
+    assert (reason.word, reason.text.startswith("Nothing was acknowledged after the heal")) == (word, True)
     assert text in reason.text
 
 
