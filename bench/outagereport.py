@@ -176,7 +176,7 @@ def intervals(result: Mapping[str, Any]) -> str:
     """What the intervals are."""
     return (
         f"In brackets {result['confidence']:.0%} intervals (Student's t) over outages, each counted as one value;"
-        " a single outage has none."
+        " a single outage has none, and neither have several that all gave the same (in 3 of 3)."
     )
 
 

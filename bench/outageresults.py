@@ -29,7 +29,9 @@ FEWEST = 2
 def spread(values: Sequence[float], *, confidence: float, most: float = float("inf")) -> dict[str, Any] | None:
     """The mean over outages, each counted as one value, with Student's interval; None without values.
 
-    Records within an outage depend on one another, so their number says nothing about another outage.
+    Records within an outage depend on one another, so their number says nothing about another outage. Where all values
+    are the same, what the next outage might give is not to be had from how they vary: there is no interval, and not one
+    of no width.
 
     Args:
         values: one for each outage, 0 or more.
@@ -37,16 +39,20 @@ def spread(values: Sequence[float], *, confidence: float, most: float = float("i
         most: that a value can be.
 
     Returns:
-        ``mean``, ``low`` and ``high`` (None of a single outage), ``outages``, ``values``.
+        ``mean``, ``low`` and ``high`` (None of a single outage, and where nothing varied), ``outages``, ``values``.
     """
     if not values:
         return None
     mean, low, high = float(np.mean(values)), None, None
-    if len(values) >= FEWEST:
+    if len(values) >= FEWEST and _varied(values):
         error = float(np.std(values, ddof=1)) / len(values) ** 0.5
         half = student_t_quantile((1 + confidence) / 2, len(values) - 1) * error
         low, high = max(0.0, mean - half), min(most, mean + half)
     return {"mean": mean, "low": low, "high": high, "outages": len(values), "values": list(values)}
+
+
+def _varied(values: Sequence[float]) -> bool:
+    return max(values) > min(values)
 
 
 def states(plan: Plan, lab: LabPlan, outages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -181,17 +187,22 @@ def _when(arm: Mapping[str, Any]) -> str:
 
 
 def seconds(value: Mapping[str, Any]) -> str:
-    """``9.1 s (8.9 to 9.3)``, or without interval of a single outage."""
-    if value["low"] is None:
-        return f"{value['mean']:.1f} s"
+    """``9.1 s (8.9 to 9.3)``, without interval of a single outage, and ``9.1 s in 3 of 3`` where nothing varied."""
+    if not _varied(value["values"]):
+        return f"{value['mean']:.1f} s{_each(value)}"
     return f"{value['mean']:.1f} s ({value['low']:.1f} to {value['high']:.1f})"
 
 
 def percent(value: Mapping[str, Any]) -> str:
     """``55 % (53 to 57)``, likewise."""
-    if value["low"] is None:
-        return f"{100 * value['mean']:.1f} %"
+    if not _varied(value["values"]):
+        return f"{100 * value['mean']:.1f} %{_each(value)}"
     return f"{100 * value['mean']:.1f} % ({100 * value['low']:.1f} to {100 * value['high']:.1f})"
+
+
+def _each(value: Mapping[str, Any]) -> str:
+    """Of several outages that gave the same, in how many; a result from before has an interval there that is none."""
+    return f" in {value['outages']} of {value['outages']}" if value["outages"] > 1 else ""
 
 
 def _of_destroyed(row: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, str]:

@@ -102,6 +102,19 @@ def test_several_outages_give_an_interval_and_one_gives_none() -> None:
     assert outageresults.spread([], confidence=0.95) is None
 
 
+@pytest.mark.parametrize(("value", "share", "time"), [(0.0, "0.0 %", "0.0 s"), (1.0, "100.0 %", "1.0 s")])
+def test_outages_that_all_gave_the_same_have_no_interval(value: float, share: str, time: str) -> None:
+    same = outageresults.spread([value] * 3, confidence=0.95, most=1.0)
+    assert same == {"mean": value, "low": None, "high": None, "outages": 3, "values": [value] * 3}
+    assert outageresults.percent(same) == f"{share} in 3 of 3"
+    assert outageresults.seconds(same) == f"{time} in 3 of 3"
+    # as in results from before
+    assert outageresults.percent(same | {"low": value, "high": value}) == f"{share} in 3 of 3"
+    single = outageresults.spread([value], confidence=0.95)
+    assert single is not None
+    assert outageresults.percent(single) == share
+
+
 def topic(arm: str, replicas: tuple[int, ...], placement: str, behaviour: str, **more: Any) -> dict[str, Any]:
     own = next(one for one in PLAN.arms if one.id == arm).on(placement, replicas)
     refused = behaviour == REFUSED
