@@ -1,4 +1,4 @@
-"""Two results set side by side: what each says of every cell, and whether they differ by more than chance explains."""
+"""Two results set side by side: what each says of every cell, and whether they are shown to be alike, or to differ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from bench.verdict import spread
 from pyhooks.errors import RackgateError
 from pyhooks.stats import Interval, student_t_quantile
 
-Said = Literal["alike", "differs", "unknown"]
+Said = Literal["alike", "differs", "unknown", "not judged"]
+# Why a ratio does not stand for its arms: nothing can be said of one over it.
+UNFIT = frozenset({"refused", "not acknowledged", "missing", "few blocks", "few records"})
 NONE = "\N{EN DASH}"
 
 
@@ -34,7 +36,9 @@ class Pair:
         a: the comparison in the first result, as ``results.json`` has it.
         b: the same in the second one.
         factor: the second ratio over the first, with the interval of that; None if one of them has no ratio.
-        said: ``differs`` if the interval of ``factor`` does not hold 1, or an arm refuses in one of them alone.
+        said: ``alike`` if the interval of ``factor`` lies within the band of equivalence, or an arm refuses in both;
+            ``differs`` if that interval does not hold 1, or an arm refuses in one of them alone; ``unknown`` if it is
+            neither, or the control is not shown to be equal; ``not judged`` if neither plan judges that quantile.
         why: for ``unknown``, and for refusals.
     """
 
@@ -68,50 +72,62 @@ def factor(a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> Interval:
 def beside(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that two results say of the same cells.
 
-    All comparisons with a ratio in both are one family: the intervals of their factors hold together with the
-    confidence of the first result (Bonferroni), so "differs" anywhere is wrong with what is left of it at most. What
-    one lab does to an arm and another does not is in no block's noise; the control shows it. Where two equal arms
-    differ between the results, the others are not said to differ: that is unknown.
+    All judged comparisons with a ratio in both are one family: the intervals of their factors hold together with the
+    confidence of the first result (Bonferroni), so any word is wrong with what is left of it at most. That no
+    difference was found shows no likeness, so ``alike`` asks for an interval within the band, as ``equivalent`` does,
+    and for plain means whose ratio lies in it, too. What one lab does to an arm and another does not is in no block's
+    noise; the control shows it. A word on latency stands only where two equal arms are shown to be equal: in each
+    result by itself, and between the two.
 
     Args:
         a: of ``bench.report.load``.
         b: likewise.
 
     Returns:
-        ``pairs``, ``only_in_a``, ``only_in_b`` and ``other_setting`` (ids of cells), ``conditions`` (what differs),
-        ``confidence``, ``said`` (of all pairs together).
+        ``pairs``, ``only_in_a`` and ``only_in_b`` (ids of cells, or of an arm and a quantile of one), ``other_setting``
+        (ids of cells), ``conditions`` (what differs), ``confidence``, ``said`` (of all together).
     """
     cells_a, cells_b = ({cell["cell"]: cell for cell in one["cells"]} for one in (a, b))
     shared = [name for name in cells_a if name in cells_b]
     other = [name for name in shared if _setting(cells_a[name]) != _setting(cells_b[name])]
-    rows = [row for name in shared if name not in other for row in _rows(cells_a[name], cells_b[name])]
+    same = [name for name in shared if name not in other]
+    rows = [row for name in same for row in _rows(cells_a[name], cells_b[name])]
+    only_in_a = [name for name in cells_a if name not in cells_b]
+    only_in_a += [one for name in same for one in _lone(cells_a[name], cells_b[name])]
+    only_in_b = [name for name in cells_b if name not in cells_a]
+    only_in_b += [one for name in same for one in _lone(cells_b[name], cells_a[name])]
     confidence = float(a["cells"][0]["confidence"]) if a["cells"] else 0.95
-    family = sum(1 for *_, one, two in rows if one["ratio"] and two["ratio"])
+    family = sum(1 for *_, one, two in rows if _fit(one) and _fit(two) and not _not_judged(one, two))
     tail = (1.0 - confidence) / 2 / max(1, family)
-    unequal = {
+    equal = {
         (name, row["at"])
-        for name in shared
+        for name in same
         for row, theirs in _controls(cells_a[name], cells_b[name])
-        if not _holds_one(factor(row, theirs, (1.0 - confidence) / 2))
+        if row["word"] == theirs["word"] == "equivalent" and _shown_alike(row, theirs, (1.0 - confidence) / 2)
     }
-    pairs = [_pair(name, label, one, two, tail, (name, one["at"]) in unequal) for name, label, one, two in rows]
+    pairs = [_pair(name, label, one, two, tail, (name, one["at"]) in equal) for name, label, one, two in rows]
     return {
         "schema": 1,
         "pairs": [asdict(pair) for pair in pairs],
-        "only_in_a": [name for name in cells_a if name not in cells_b],
-        "only_in_b": [name for name in cells_b if name not in cells_a],
+        "only_in_a": only_in_a,
+        "only_in_b": only_in_b,
         "other_setting": other,
         "conditions": conditions.differences(_conditions(a), _conditions(b)),
         "confidence": confidence,
-        "said": together([pair.said for pair in pairs]),
+        "said": together([pair.said for pair in pairs], whole=not (only_in_a or only_in_b or other)),
     }
 
 
-def together(said: Sequence[Said]) -> Said:
-    """One word for all: nothing compared, or something that could not be, is no agreement."""
+def together(said: Sequence[Said], *, whole: bool) -> Said:
+    """One word for all: nothing compared, or something that could not be, is no agreement.
+
+    Args:
+        said: of each pair.
+        whole: whether each result has all that the other has, by the same settings.
+    """
     if "differs" in said:
         return "differs"
-    return "unknown" if "unknown" in said or not said else "alike"
+    return "alike" if whole and set(said) - {"not judged"} == {"alike"} else "unknown"
 
 
 def _setting(cell: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -134,6 +150,16 @@ def _rows(
             yield a["cell"], labels.get(row["arm"], row["arm"]), row, theirs[row["arm"], row["at"]]
 
 
+def _lone(own: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The judged comparisons of a cell that the other result does not have."""
+    theirs = {(row["arm"], row["at"]) for row in other["comparisons"] if not row["is_control"]}
+    return [
+        f"{own['cell']}: {row['arm']} at {row['at']}"
+        for row in own["comparisons"]
+        if not row["is_control"] and row["reason"] != "not judged" and (row["arm"], row["at"]) not in theirs
+    ]
+
+
 def _controls(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
     """The controls that have a ratio in both."""
     theirs = {(row["arm"], row["at"]): row for row in b["comparisons"] if row["is_control"] and row["ratio"]}
@@ -142,13 +168,27 @@ def _controls(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[Mapp
             yield row, theirs[row["arm"], row["at"]]
 
 
+def _fit(row: Mapping[str, Any]) -> bool:
+    """Whether a comparison has a ratio that stands for its arms."""
+    return bool(row["ratio"]) and row["reason"] not in UNFIT
+
+
+def _not_judged(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return bool(a["reason"] == b["reason"] == "not judged")
+
+
 def _holds_one(found: Interval) -> bool:
     return found.low <= 1.0 <= found.high
 
 
-def _pair(
-    cell: str, label: str, a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_differs: bool
-) -> Pair:
+def _shown_alike(a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> bool:
+    """Whether the factor is shown to lie within the narrower band of the two, and the plain means' ratio does, too."""
+    found, edge = factor(a, b, tail), math.log1p(min(a["band"], b["band"]))
+    mean = math.log(b["mean_ratio"]) - math.log(a["mean_ratio"])
+    return -edge < math.log(found.low) and math.log(found.high) < edge and abs(mean) < edge
+
+
+def _pair(cell: str, label: str, a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_equal: bool) -> Pair:
     said: Said = "unknown"
     found, why = None, ""
     if a["refused"] != b["refused"]:
@@ -157,15 +197,28 @@ def _pair(
         )  # fmt: skip
     elif a["refused"]:
         said, why = "alike", f"{', '.join(a['refused'])} refuses in both"
-    elif a["ratio"] and b["ratio"]:
+    elif _fit(a) and _fit(b):
         found = factor(a, b, tail)
-        said = "alike" if _holds_one(found) else "differs"
-        if said == "differs" and control_differs:
-            said, why = "unknown", "two equal arms differ, too"
+        said, why = _said(a, b, tail, control_equal)
     else:
-        lack = [f"{name}: {one['reason']}" for name, one in (("A", a), ("B", b)) if not one["ratio"]]
+        lack = [f"{name}: {one['reason']}" for name, one in (("A", a), ("B", b)) if not _fit(one)]
         why = f"no ratio in {', '.join(lack)}"
     return Pair(cell, a["arm"], label, a["at"], a, b, found, said, why)
+
+
+def _said(a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_equal: bool) -> tuple[Said, str]:
+    """What is said of a comparison with a ratio in both, and why if it is unknown."""
+    if _not_judged(a, b):
+        return "not judged", ""
+    if lone := [name for name, one in (("A", a), ("B", b)) if one["reason"] == "not judged"]:
+        return "unknown", f"not judged in {lone[0]}"
+    if not control_equal:
+        return "unknown", "two equal arms are not shown to be equal"
+    if _shown_alike(a, b, tail):
+        # which all arms share, and which would hide a difference
+        late = [name for name, one in (("A", a), ("B", b)) if one["reason"] == "pacer"]
+        return ("unknown", f"the pacer is late in {' and '.join(late)}") if late else ("alike", "")
+    return ("unknown", "noise") if _holds_one(factor(a, b, tail)) else ("differs", "")
 
 
 def _word(row: Mapping[str, Any]) -> str:
@@ -201,14 +254,15 @@ def show(found: Mapping[str, Any], names: tuple[str, str], console: Console) -> 
             console.print(f"Cells {text}, not compared: {', '.join(found[key])}", markup=False)
     console.print(
         f"B over A: the second ratio over the first; its intervals hold together with {found['confidence']:.0%}. Where"
-        f" one does not hold 1, the results differ by more than chance explains. Together: {found['said'].upper()}.",
+        " one lies within the band of equivalence, the results are alike; where it does not hold 1, they differ by more"
+        f" than chance explains; else that is unknown. Together: {found['said'].upper()}.",
         markup=False,
     )
 
 
 EPILOG = (
-    "Example: rackgate bench compare out/bench out/bench-full --json. Ends with 0 if all cells are alike, with 1 if one"
-    " differs, with 2 if that can't be told of one."
+    "Example: rackgate bench compare out/bench out/bench-full --json. Ends with 0 if all cells are shown to be alike,"
+    " with 1 if one differs, with 2 if neither can be told of one, or one result has what the other has not."
 )
 
 
@@ -217,7 +271,7 @@ def compare_command(
     b: Annotated[Path, typer.Argument(help="Another one.")],
     as_json: Annotated[bool, typer.Option("--json", help="All figures, for programs.")] = False,
 ) -> None:
-    """Sets two results side by side: ratios, words, and whether they differ by more than chance explains."""
+    """Sets two results side by side: ratios, words, and whether they are shown to be alike, or to differ."""
     first, second = report.load(a), report.load(b)
     found = beside(first, second)
     if not found["pairs"]:

@@ -15,11 +15,15 @@ from typer.testing import CliRunner
 from bench import inference, scenarios, sidebyside
 from bench.cli import bench_app
 from bench.results import SCHEMA_VERSION
+from pyhooks import paths
 from pyhooks.errors import RackgateError
 
 RULES = dataclasses.replace(scenarios.load("quick").latency.rules, resamples=500)
 RUNNER = CliRunner()
 CELLS = 6
+BAND = 0.05
+# Of a block's log-ratio: so little that 20 blocks show what is equal to be so.
+QUIET = 0.02
 
 
 def comparison(logs: Any, arm: str = "B", at: str = "p50", **changes: Any) -> dict[str, Any]:
@@ -27,20 +31,30 @@ def comparison(logs: Any, arm: str = "B", at: str = "p50", **changes: Any) -> di
     interval = one.interval(0.025)
     row = {
         "arm": arm, "against": "A", "at": at, "is_control": False, "word": "undecided", "reason": "noise",
-        "refused": [], "error": one.error, "freedom": one.freedom,
+        "refused": [], "error": one.error, "freedom": one.freedom, "band": BAND, "mean_ratio": math.exp(one.mean),
         "ratio": {"low": interval.low, "point": interval.point, "high": interval.high},
     }  # fmt: skip
     return row | changes
 
 
-def result(random: np.random.Generator, ratio: float = 1.0, cells: int = CELLS, spread: float = 0.05) -> dict[str, Any]:
+def control(logs: Any, **changes: Any) -> dict[str, Any]:
+    row = comparison(logs, arm="A'", is_control=True)
+    word = inference.alone(inference.effect(logs, RULES, 1), BAND, RULES)
+    return row | {"word": word, "reason": "decided" if word != "undecided" else "noise"} | changes
+
+
+def result(
+    random: np.random.Generator, ratio: float = 1.0, cells: int = CELLS, spread: float = QUIET, equal: float = 1.0
+) -> dict[str, Any]:
+    """Cells with a candidate of this ratio, and a control of the ratio ``equal`` that is quiet."""
     arms = [{"arm": arm, "label": f"label of {arm}"} for arm in "AB"]
     return {
         "schema": SCHEMA_VERSION,
         "manifest": {"run_id": "r", "conditions": {"build": "b", "machine": {"cpus": 2}}},
         "cells": [
             {"cell": f"c{n}", "state": "healthy", "setting": {"link": "az"}, "confidence": 0.95, "arms": arms,
-             "comparisons": [comparison(random.normal(math.log(ratio), spread, 20))]}
+             "comparisons": [comparison(random.normal(math.log(ratio), spread, 20)),
+                             control(random.normal(math.log(equal), QUIET, 20))]}
             for n in range(cells)
         ],
     }  # fmt: skip
@@ -49,8 +63,60 @@ def result(random: np.random.Generator, ratio: float = 1.0, cells: int = CELLS, 
 def test_runs_of_the_same_truth_differ_no_more_often_than_stated() -> None:
     random = np.random.default_rng(1)
     runs = 300
-    wrong = sum(sidebyside.beside(result(random), result(random))["said"] == "differs" for _ in range(runs))
-    assert wrong / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
+    said = [sidebyside.beside(result(random), result(random))["said"] for _ in range(runs)]
+    assert said.count("differs") / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
+    assert said.count("alike") / runs > 0.8
+
+
+def test_runs_whose_truth_is_at_the_edge_of_the_band_are_alike_no_more_often_than_stated() -> None:
+    random = np.random.default_rng(8)
+    runs, edge = 300, 1 + BAND
+    said = [sidebyside.beside(result(random, cells=1), result(random, edge, cells=1))["said"] for _ in range(runs)]
+    assert said.count("alike") / runs <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / runs)
+
+
+def test_noise_shows_no_likeness() -> None:
+    random = np.random.default_rng(9)
+    noisy = sidebyside.beside(result(random, spread=0.2), result(random, spread=0.2))
+    assert noisy["said"] == "unknown"
+    assert {(pair["said"], pair["why"]) for pair in noisy["pairs"]} == {("unknown", "noise")}
+    # a difference within the band that is known is none that counts
+    tiny = sidebyside.beside(result(random, spread=0.001), result(random, 1.01, spread=0.001))
+    assert tiny["pairs"][0]["factor"]["low"] > 1
+    assert tiny["said"] == "alike"
+
+
+def test_what_few_blocks_have_and_the_trimming_cuts_off_is_no_likeness() -> None:
+    random = np.random.default_rng(10)
+    plain, burst = result(random, cells=1), result(random, cells=1)
+    burst["cells"][0]["comparisons"][0]["mean_ratio"] = 1.2
+    assert sidebyside.beside(plain, plain)["said"] == "alike"
+    assert sidebyside.beside(plain, burst)["said"] == "unknown"
+
+
+def test_a_quantile_that_the_plan_does_not_judge_takes_no_part() -> None:
+    random = np.random.default_rng(11)
+
+    def with_p99(reason: str, ratio: float) -> dict[str, Any]:
+        whole = result(np.random.default_rng(11), cells=1)
+        own = random.normal(math.log(ratio), QUIET, 20), random.normal(0, QUIET, 20)
+        whole["cells"][0]["comparisons"] += [
+            comparison(own[0], at="p99", reason=reason),
+            control(own[1], at="p99"),
+        ]
+        return whole
+
+    found = sidebyside.beside(with_p99("not judged", 1.0), with_p99("not judged", 2.0))
+    assert found["said"] == "alike"
+    assert [(pair["at"], pair["said"]) for pair in found["pairs"]] == [("p50", "alike"), ("p99", "not judged")]
+    # it makes the others' intervals no wider
+    alone = sidebyside.beside(result(np.random.default_rng(11), cells=1), result(np.random.default_rng(11), cells=1))
+    assert found["pairs"][0]["factor"] == alone["pairs"][0]["factor"]
+    assert sidebyside.beside(with_p99("noise", 1.0), with_p99("noise", 2.0))["said"] == "differs"
+    one = sidebyside.beside(with_p99("noise", 1.0), with_p99("not judged", 1.0))
+    assert (one["said"], one["pairs"][1]["why"]) == ("unknown", "not judged in B")
+    everything = sidebyside.together(["not judged"], whole=True)
+    assert everything == "unknown"
 
 
 def test_a_change_beyond_both_noises_is_told_and_measured() -> None:
@@ -60,25 +126,48 @@ def test_a_change_beyond_both_noises_is_told_and_measured() -> None:
     assert {pair["said"] for pair in found["pairs"]} == {"differs"}
     for pair in found["pairs"]:
         assert pair["factor"]["low"] < 1.3 < pair["factor"]["high"]
-    # two overlapping intervals may differ all the same, and two ratios far apart may not, if they are noise
+    # two overlapping intervals may differ all the same, and of two ratios far apart nothing is known, if they are noise
     noisy = sidebyside.beside(result(random, spread=0.9), result(random, 1.3, spread=0.9))
-    assert noisy["said"] == "alike"
+    assert noisy["said"] == "unknown"
 
 
-def test_where_two_equal_arms_differ_between_the_labs_nothing_is_said_to() -> None:
+def test_where_two_equal_arms_are_not_shown_to_be_equal_nothing_is_said() -> None:
     random = np.random.default_rng(7)
 
-    def lab(ratio: float, control: float) -> dict[str, Any]:
-        whole = result(random, ratio, cells=1)
-        logs = random.normal(math.log(control), 0.05, 20)
-        whole["cells"][0]["comparisons"].append(comparison(logs, arm="A'", is_control=True))
+    def lab(truth: float, equal: float = 1.0, **of_control: Any) -> dict[str, Any]:
+        whole = result(random, truth, cells=1, equal=equal)
+        whole["cells"][0]["comparisons"][1] |= of_control
         return whole
 
-    assert sidebyside.beside(lab(1.0, 1.0), lab(1.3, 1.0))["said"] == "differs"
-    found = sidebyside.beside(lab(1.0, 1.0), lab(1.3, 1.3))
-    assert [(pair["said"], pair["why"]) for pair in found["pairs"]] == [("unknown", "two equal arms differ, too")]
-    # it takes away no agreement
-    assert sidebyside.beside(lab(1.0, 1.0), lab(1.0, 1.3))["said"] == "alike"
+    none = lab(1.0)
+    del none["cells"][0]["comparisons"][1]
+    undecided: dict[str, Any] = {"word": "undecided", "reason": "noise"}
+    assert sidebyside.beside(lab(1.0), lab(1.3))["said"] == "differs"
+    assert sidebyside.beside(lab(1.0), lab(1.0))["said"] == "alike"
+    for a, b in (
+        (lab(1.0), lab(1.3, 1.3)),
+        (lab(1.0), lab(1.0, 1.3)),
+        # the same in both, and not equal
+        (lab(1.0, 1.3), lab(1.0, 1.3)),
+        (lab(1.0, **undecided), lab(1.0, **undecided)),
+        (lab(1.0, **undecided), lab(1.3)),
+        # equal in both, and too noisy to be so between them
+        (lab(1.0, error=0.02), lab(1.0, error=0.02)),
+        (lab(1.0, ratio=None), lab(1.0, ratio=None)),
+        (none, none),
+        (lab(1.0), none),
+    ):
+        found = sidebyside.beside(a, b)
+        why = "two equal arms are not shown to be equal"
+        assert [(pair["said"], pair["why"]) for pair in found["pairs"]] == [("unknown", why)]
+        assert found["said"] == "unknown"
+
+
+def test_of_a_run_that_could_not_tell_its_p99_nothing_is_said_at_p99_not_even_beside_itself() -> None:
+    stored = json.loads((paths.REPO / "kip" / "evidence" / "bench" / "results.json").read_text(encoding="utf-8"))
+    found = sidebyside.beside(stored, stored)
+    assert [(pair["at"], pair["said"]) for pair in found["pairs"]] == [("p50", "alike"), ("p99", "unknown")]
+    assert found["said"] == "unknown"
 
 
 def test_the_interval_of_the_difference_is_welch_s() -> None:
@@ -109,6 +198,12 @@ def test_refusals_and_missing_numbers_are_no_agreement() -> None:
     assert one_alone["pairs"][0]["why"] == "nobody refuses in A and A refuses in B"
     unknown = sidebyside.beside(plain, missing)
     assert (unknown["said"], unknown["pairs"][0]["why"]) == ("unknown", "no ratio in B: missing")
+    # there are ratios that stand for nothing
+    for reason in ("not acknowledged", "few blocks", "few records"):
+        unfit = sidebyside.beside(plain, with_row(reason=reason))
+        assert (unfit["said"], unfit["pairs"][0]["why"]) == ("unknown", f"no ratio in B: {reason}")
+    late = sidebyside.beside(plain, with_row(reason="pacer"))
+    assert (late["said"], late["pairs"][0]["why"]) == ("unknown", "the pacer is late in B")
 
 
 def test_cells_of_one_result_alone_or_of_another_setting_are_named_and_not_compared() -> None:
@@ -120,6 +215,20 @@ def test_cells_of_one_result_alone_or_of_another_setting_are_named_and_not_compa
     assert (found["only_in_a"], found["only_in_b"], found["other_setting"]) == ([], ["c2"], ["c1"])
     assert [pair["cell"] for pair in found["pairs"]] == ["c0"]
     assert found["conditions"] == ["machine.cpus: 2, now 8"]
+    # what is in one alone is no agreement, and hides no difference
+    assert (found["said"], found["pairs"][0]["said"]) == ("unknown", "alike")
+    b["cells"][0]["comparisons"][0] = comparison(random.normal(math.log(1.3), QUIET, 20))
+    assert sidebyside.beside(a, b)["said"] == "differs"
+    for left, right in ((1, 2), (2, 1)):
+        fewer = sidebyside.beside(result(random, cells=left), result(random, cells=right))
+        assert (fewer["said"], {pair["said"] for pair in fewer["pairs"]}) == ("unknown", {"alike"})
+    # an arm, too
+    more = result(random, cells=1)
+    more["cells"][0]["comparisons"].append(comparison(random.normal(0, QUIET, 20), arm="C"))
+    found = sidebyside.beside(result(random, cells=1), more)
+    assert (found["said"], found["only_in_a"], found["only_in_b"]) == ("unknown", [], ["c0: C at p50"])
+    found = sidebyside.beside(more, result(random, cells=1))
+    assert (found["said"], found["only_in_a"], found["only_in_b"]) == ("unknown", ["c0: C at p50"], [])
 
 
 def write(path: Path, one: dict[str, Any]) -> str:
