@@ -28,6 +28,7 @@ from bench.run import warm
 from bench.session import spark_session
 from bench.target import LabTarget, attach
 from bench.topics import spec
+from pyhooks import ending
 from pyhooks.cluster import topics
 from pyhooks.errors import RackgateError
 from pyhooks.fault import registry
@@ -315,15 +316,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         plan = outageplan.load(ask.plan, ask.plans)
         (lab,) = [lab for lab in plan.labs if lab.topology == ask.lab]
         in_lab(attach(), plan, lab, ask.run_id, console=console, master=ask.master)
-    except RackgateError as error:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False)
-        if error.detail:
-            console.print(error.detail, markup=False)
-        sys.exit(error.exit_status)
     except KeyboardInterrupt:
         console.print("interrupted: no report was made")
         # Not sys.exit(), which would wait for the threads that wait for Spark. Children die with us.
         os._exit(130)
+    except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that records are lost
+        sys.exit(ending.tell(error, console))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from bench.store import OUTAGE, Store
 from bench.sustain import key
 from bench.target import LabTarget, attach
 from bench.topics import spec
-from pyhooks import bars
+from pyhooks import bars, ending
 from pyhooks.cluster import topics
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
@@ -315,18 +315,15 @@ def main() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         result = execute(ask, console)
-    except RackgateError as error:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False)
-        if error.detail:
-            console.print(error.detail, markup=False)
-        sys.exit(error.exit_status)
+        if result is not None:
+            tell(result, ask.out, console, as_json=ask.as_json)
+            sys.exit(result["exit_status"])
     except KeyboardInterrupt:
         console.print("interrupted: the same command goes on with the finished blocks; no report was made")
         # Not sys.exit(), which would wait for the threads that wait for Spark. Children die with us.
         os._exit(130)
-    if result is not None:
-        tell(result, ask.out, console, as_json=ask.as_json)
-        sys.exit(result["exit_status"])
+    except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that records are lost
+        sys.exit(ending.tell(error, console))
 
 
 if __name__ == "__main__":

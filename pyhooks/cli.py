@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -9,12 +10,11 @@ from rich.console import Console
 
 from bench.cli import bench_app
 from ducktape_tests.cli import system_app
-from pyhooks import __version__
+from pyhooks import __version__, ending
 from pyhooks.build.cli import build_command, patch_app
 from pyhooks.check.cli import EPILOG, check_command
 from pyhooks.checker.cli import JUDGE_EPILOG, judge_command
 from pyhooks.cluster.cli import lab_app
-from pyhooks.errors import RackgateError
 from pyhooks.evidence.cli import EVIDENCE_EPILOG, evidence_command
 from pyhooks.fault.cli import broker_app, rack_app
 from pyhooks.formal.cli import FORMAL_EPILOG, formal_command
@@ -63,23 +63,16 @@ def main() -> None:
     """Entry point; ``--debug`` anywhere before ``--`` shows tracebacks."""
     words = sys.argv[1:]
     own = words[: words.index("--")] if "--" in words else words
-    debug = "--debug" in own
-    if debug:
+    if "--debug" in own:
         position = sys.argv.index("--debug")
         del sys.argv[position]
+        os.environ[ending.DEBUG_VARIABLE] = "1"
     try:
         app(prog_name="rackgate")
-    except RackgateError as error:
-        if debug:
-            raise
-        console = Console(stderr=True, soft_wrap=True, highlight=False)
-        console.print("[bold red]error:[/bold red]", end=" ")
-        console.print(str(error), markup=False)
-        if error.detail:
-            console.print(error.detail, markup=False)
-        sys.exit(error.exit_status)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that something was found wrong
+        sys.exit(ending.tell(error, Console(stderr=True, soft_wrap=True, highlight=False)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,136 @@
+"""What a command says, and its status, when an exception ends it, foreseen or not."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException, PythonException
+from rich.console import Console
+
+from bench import outages, run
+from pyhooks import cli, ending
+from pyhooks.errors import RackgateError
+
+SPARK = "An exception was thrown from the Python worker:\nTraceback\n  File ...\nValueError: no such column\nmore"
+
+
+@pytest.fixture(autouse=True)
+def _no_debug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ending.DEBUG_VARIABLE, raising=False)
+
+
+def fails(error: BaseException) -> Any:
+    def work(*_: Any, **__: Any) -> None:
+        raise error
+
+    return work
+
+
+def in_a_run(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    monkeypatch.setattr(run, "_asked", lambda: argparse.Namespace(out=Path("out"), as_json=False))
+    monkeypatch.setattr(run, "execute", fails(error))
+    run.main()
+
+
+def in_outages(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    monkeypatch.setattr(outages, "attach", fails(error))
+    outages.main(["--plan", "quick", "--lab", "az3-outside", "--run-id", "r"])
+
+
+def in_the_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    monkeypatch.setattr(cli, "app", fails(error))
+    monkeypatch.setattr(sys, "argv", ["rackgate", "bench", "run"])
+    cli.main()
+
+
+EVERYWHERE = pytest.mark.parametrize("command", [in_a_run, in_outages, in_the_command])
+
+
+@EVERYWHERE
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (TimeoutError(), 2, "error: TimeoutError ("),
+        (TimeoutError("no answer"), 2, "error: TimeoutError: no answer ("),
+        (PySparkException("the job\n\nwas aborted"), 2, "error: PySparkException: the job ("),
+        (
+            PythonException(SPARK),
+            2,
+            "error: PythonException: An exception was thrown from the Python worker: ValueError",
+        ),
+        (KeyError("p99"), 2, "error: KeyError: 'p99' ("),
+        (RackgateError("no lab"), 2, "error: no lab"),
+        (RackgateError("lost", exit_status=1), 1, "error: lost"),
+    ],
+)
+def test_each_exception_ends_in_a_line_and_only_one_that_says_so_with_1(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: Any,
+    error: Exception,
+    status: int,
+    told: str,
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command(monkeypatch, error)
+    assert ended.value.code == status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(told)
+    assert line.endswith("; rackgate --debug shows the traceback)") is not isinstance(error, RackgateError)
+
+
+@EVERYWHERE
+def test_the_traceback_is_shown_to_who_asks_and_the_status_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: Any
+) -> None:
+    monkeypatch.setenv(ending.DEBUG_VARIABLE, "1")
+    with pytest.raises(SystemExit) as ended:
+        command(monkeypatch, TimeoutError("no answer"))
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith("Traceback (most recent call last):")
+    assert told.splitlines()[-1].startswith("error: TimeoutError: no answer (")
+
+
+def test_who_asks_for_tracebacks_gets_them_from_what_runs_in_a_lab_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[bool, list[str]]] = []
+    monkeypatch.setattr(cli, "app", lambda **_: seen.append((ending.debugging(), sys.argv[1:])))
+    monkeypatch.setenv(ending.DEBUG_VARIABLE, "")
+    for words in (["bench", "run"], ["lab", "run", "--", "own", "--debug"], ["--debug", "bench", "run"]):
+        monkeypatch.setattr(sys, "argv", ["rackgate", *words])
+        cli.main()
+    assert seen == [
+        (False, ["bench", "run"]),
+        (False, ["lab", "run", "--", "own", "--debug"]),
+        (True, ["bench", "run"]),
+    ]
+
+
+def test_an_interrupt_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit) as ended:
+        in_the_command(monkeypatch, KeyboardInterrupt())
+    assert ended.value.code == 130
+
+
+def test_more_than_the_line_goes_where_it_is_to_go() -> None:
+    text = io.StringIO()
+    assert ending.tell(RackgateError("no build", detail="a log"), Console(file=text)) == 2
+    assert text.getvalue() == "a log\n"
+
+
+def test_the_line_names_the_place() -> None:
+    with pytest.raises(ValueError, match="x") as raised:
+        fails(ValueError("x"))()
+    # none is of a room of ours, so it is where it was raised
+    assert ending.unforeseen(raised.value).startswith("ValueError: x (test_ending.py:")
+    with pytest.raises(AttributeError) as ours:
+        ending.tell(RackgateError("no build", detail="a log"), None)  # type: ignore[arg-type]
+    assert "(ending.py:" in ending.unforeseen(ours.value)
+    assert ending.unforeseen(ValueError("never raised")) == (
+        "ValueError: never raised (rackgate --debug shows the traceback)"
+    )
