@@ -38,7 +38,7 @@ class Bursts:
 
     Attributes:
         share: of all failures of brokers.
-        size: how many brokers they take on average, at least 2.
+        size: how many brokers they take on average, at least 2, where there are so many.
         one_rack: the share of bursts that stay in one rack; the others take brokers from anywhere.
         spread_s: they begin within so many seconds.
     """

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyhooks.model.chances import YEAR_S
+from pyhooks.model.simulation.bursts import Law
 from pyhooks.model.simulation.faults import Faults, Spells
 from pyhooks.model.simulation.script import Code, Floats, Ints
 
@@ -23,7 +24,7 @@ _LEAST_WARM_S = 3600.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """The brokers.
+    """The brokers, numbered rack by rack.
 
     Attributes:
         rack: of each broker, as an index.
@@ -42,6 +43,11 @@ class Cluster:
     def brokers(self) -> int:
         """How many."""
         return len(self.rack)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many are in each rack."""
+        return tuple(np.bincount(self.rack, minlength=self.racks).tolist())
 
     def members(self, rack: int) -> Ints:
         """The brokers of a rack."""
@@ -218,18 +224,10 @@ def draw(cluster: Cluster, faults: Faults, stretch: Stretch, random: Draw, biase
 
 
 def _add_bursts(found: _Outages, cluster: Cluster, faults: Faults, stretch: Stretch, random: Draw) -> None:
-    bursts = faults.bursts
-    in_bursts = faults.broker.per_year * bursts.share * cluster.brokers * stretch.total_s / YEAR_S
-    for _ in range(random.poisson(in_bursts / bursts.size)):
-        begins = random.uniform(-stretch.warm_s, stretch.counts_s)
-        # 2 and more, geometrically
-        size = 1 + int(random.geometric(1 / (bursts.size - 1)))
-        in_one = random.random() < bursts.one_rack
-        # a rack is as likely as it has brokers
-        room = cluster.members(int(cluster.rack[random.integers(cluster.brokers)])) if in_one else cluster.brokers
-        most = len(room) if isinstance(room, np.ndarray) else room
-        who = np.atleast_1d(random.choice(room, size=min(size, most), replace=False)).astype(np.int64)
-        at = begins + random.uniform(0, bursts.spread_s, len(who))
+    law = Law.of(faults, cluster.sizes)
+    for _ in range(random.poisson(law.per_s * stretch.total_s)):
+        begins, who = random.uniform(-stretch.warm_s, stretch.counts_s), law.draw(random)
+        at = begins + random.uniform(0, faults.bursts.spread_s, len(who))
         codes = np.where(random.random(len(who)) < faults.power, Code.POWER, Code.CRASH).astype(np.int64)
         found.add(who, at, at + random.exponential(faults.broker.mean_s, len(who)), codes)
 
