@@ -36,7 +36,7 @@ def slots(sets: int) -> list[int]:
 
 
 def replay(
-    script: list[Any], racks: str, settings: list[Setting], timing: Timing = TIMING
+    script: list[Any], racks: str, settings: list[Setting], timing: Timing = TIMING, begin_s: float = 0.0
 ) -> tuple[Outcome, list[Seen]]:
     """Runs one script; the partition is well for ever before it and after it."""
     events = sorted(script, key=lambda one: one[0])
@@ -49,7 +49,7 @@ def replay(
         np.zeros(1, dtype=np.int64),
     )
     seen: list[Seen] = []
-    outcome = run(scripts, [[numbers[rack] for rack in racks]], settings, timing, end_s=1e9, seen=seen)
+    outcome = run(scripts, [[numbers[rack] for rack in racks]], settings, timing, end_s=1e9, begin_s=begin_s, seen=seen)
     return outcome, seen
 
 
@@ -104,10 +104,11 @@ def test_seconds_of_a_crash() -> None:
 
 
 def test_seconds_of_a_follower_that_is_slow() -> None:
-    """Waits until the lag is too long; a leader that is slow lags behind nobody."""
+    """Waits until the lag is too long and the leader looks, each 15 s; a leader that is slow lags behind nobody."""
     slow, fast = [[100, "SLOW", [2]], [160, "FAST", [2]]], [[100, "SLOW", [1]], [160, "FAST", [1]]]
     outcome, seen = replay(slow, "abc", [Setting(2, 1)])
-    assert spent(outcome, Status.WAITS) == pytest.approx(30.0)
+    assert spent(outcome, Status.WAITS) == pytest.approx(35.0)
+    assert at(seen, 0, 134).isr == 0b111
     assert at(seen, 0, 150).isr == 0b101
     assert outcome.ended_s.tolist() == pytest.approx([163.0])
     outcome, seen = replay(fast, "abc", [Setting(2, 1)])
@@ -115,6 +116,25 @@ def test_seconds_of_a_follower_that_is_slow() -> None:
     short, seen = replay([[100, "SLOW", [2]], [120, "FAST", [2]]], "abc", [Setting(2, 1)])
     assert spent(short, Status.WAITS) == pytest.approx(20.0)
     assert {one.isr for one in seen} == {0b111}
+
+
+def test_a_slow_follower_leaves_after_one_to_one_and_a_half_times_the_limit() -> None:
+    """As ReplicaManager: 30 s of lag are not too long at a look that comes then, and 30.1 s are."""
+    waits = []
+    for begin in np.arange(-45.0, 45.0, 0.1):
+        outcome, _ = replay([[begin, "SLOW", [2]], [begin + 60, "FAST", [2]]], "abc", [Setting(2, 1)], begin_s=-NEVER)
+        waits.append(spent(outcome, Status.WAITS))
+    assert 30.0 < min(waits) < 30.2
+    assert max(waits) == pytest.approx(45.0)
+    assert np.mean(waits) == pytest.approx(1.25 * 30.0, rel=0.01)
+
+
+@pytest.mark.parametrize("away", [(105, 110), (130, 134.9), (130, 136)])
+def test_who_was_cut_off_for_a_moment_is_behind_as_before(away: tuple[float, float]) -> None:
+    """Slow since second 100, so that the leader finds it at 135, whether it is there then or its session goes on."""
+    script = [[100, "SLOW", [2]], [away[0], "CUT", [2]], [away[1], "BACK", [2]], [200, "FAST", [2]]]
+    outcome, _ = replay(script, "abc", [Setting(2, 1)])
+    assert spent(outcome, Status.WAITS) == pytest.approx(35.0)
 
 
 @pytest.mark.parametrize(("where", "lost_s"), [("aaa", 30.0), ("abb", None)])

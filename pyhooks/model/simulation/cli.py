@@ -87,7 +87,9 @@ def simulate_command(
     ),
     burst_spread: Annotated[str, _option(fl.BURST_SPREAD, "Within this a burst begins.")] = fl.BURST_SPREAD.value,
     session: Annotated[str, _option(fl.SESSION, "Until a broker that is away is fenced.")] = fl.SESSION.value,
-    lag_max: Annotated[str, _option(fl.LAG_MAX, "Until a slow follower leaves the ISR.")] = fl.LAG_MAX.value,
+    lag_max: Annotated[
+        str, _option(fl.LAG_MAX, "A slow follower leaves the ISR after 1 to 1.5 times this.")
+    ] = fl.LAG_MAX.value,
     flush: Annotated[str, _option(fl.FLUSH, "What is older than this is flushed.")] = fl.FLUSH.value,
     catch_up: Annotated[str, _option(fl.CATCH_UP, "Time to catch up, for each time away.")] = fl.CATCH_UP.value,
     copy: Annotated[str, _option(fl.COPY, "Time to fill an empty disk.")] = fl.COPY.value,

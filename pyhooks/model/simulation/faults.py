@@ -93,7 +93,7 @@ BURST_ONE_RACK = Default(
 )
 BURST_SPREAD = Default("--burst-spread", "2m", "assumed")
 SESSION = Default("--session", "9s", "broker.session.timeout.ms of Kafka")
-LAG_MAX = Default("--lag-max", "30s", "replica.lag.time.max.ms of Kafka")
+LAG_MAX = Default("--lag-max", "30s", "replica.lag.time.max.ms of Kafka, which looks each half of it")
 FLUSH = Default("--flush", "30s", "vm.dirty_expire_centisecs of Linux 6; Kafka leaves flushing to the kernel")
 CATCH_UP = Default(
     "--catch-up", "0.1", "assumed, of the time that it was away: copying is ten times as fast as writing"

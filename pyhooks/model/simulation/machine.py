@@ -5,7 +5,11 @@ at which all are in the ISR again. The machine runs each script under each setti
 or refused and why, and which acknowledged records were lost. It is a state machine of kip/KIP-1290.md and KIP-966:
 
 - A broker that goes away is fenced after its session (at once where it stops cleanly); then it leaves the ISR. So does
-  a follower that has not caught up for ``replica.lag.time.max.ms``. Until then writes wait for it.
+  a follower that has not caught up for ``replica.lag.time.max.ms`` when its leader looks next, which is each half of
+  that time (``isr-expiration`` of ReplicaManager): after 1 to 1.5 times the limit. Until then writes wait for it. All
+  leaders look at the same moments: since partitions that live the same are played once, they can't each have their own.
+  Spells begin at random moments, so how long each partition waits is as if they had; that those of different leaders
+  wait equally long makes intervals wider, if anything.
 - Who leaves an ISR that is not enough by M (and by R, with ``elr="racks"``) is eligible: in the ELR. An ISR that is
   enough again clears it. Who comes back from an unclean end is taken out of ISR and ELR.
 - The leader is a member of the ISR; of an empty ISR, one of the ELR; if that is empty too, the last known leader. With
@@ -265,7 +269,8 @@ class _Rows:
         self.unclean[rows] &= ~sets
         # one that is back before its session ended and is still slow is behind as before
         slow = back & self.members[self.slow[rows] & self.isr[rows]]
-        self.fence[rows] = np.where(back, np.where(slow, now + self.timing.lag_s, NEVER), self.fence[rows])
+        looks = self.timing.looks_s(np.maximum(now, self.behind[rows] + self.timing.lag_s))
+        self.fence[rows] = np.where(back, np.where(slow, looks, NEVER), self.fence[rows])
         self._remember_copy(rows, back)
         some = dirty > 0
         self._leave(rows[some], dirty[some], eligible=False)
@@ -280,7 +285,8 @@ class _Rows:
         self.slow[rows] |= sets
         followers = sets & self.up[rows] & self.isr[rows] & ~self._leader_bit(rows)
         late = self.members[followers]
-        self.fence[rows] = np.where(late, np.minimum(self.fence[rows], now + self.timing.lag_s), self.fence[rows])
+        looks = self.timing.looks_s(now + self.timing.lag_s)
+        self.fence[rows] = np.where(late, np.minimum(self.fence[rows], looks), self.fence[rows])
         self.behind[rows] = np.where(late, now, self.behind[rows])
         self.ready[rows] = np.where(self.members[sets], NEVER, self.ready[rows])
 

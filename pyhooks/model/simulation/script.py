@@ -85,7 +85,7 @@ class Timing:
 
     Attributes:
         session_s: until a broker that is away is fenced.
-        lag_s: until a follower that is behind is out of the ISR.
+        lag_s: a follower that is behind for longer is taken out of the ISR when its leader looks next.
         flush_s: what is older than this is on disk.
         catch_up: of the time that it was away or behind, a replica takes this part to catch up.
         copy_s: to copy everything to an empty disk.
@@ -96,6 +96,12 @@ class Timing:
     flush_s: float
     catch_up: float
     copy_s: float
+
+    def looks_s(self, after_s: Floats) -> Floats:
+        """When leaders look next after each moment: each half of ``lag_s``."""
+        every = self.lag_s / 2
+        found: Floats = (np.floor(after_s / every) + 1) * every
+        return found
 
 
 @dataclass(frozen=True)
