@@ -20,7 +20,6 @@ from pyhooks.model.simulation.history import draw
 from pyhooks.model.simulation.onspark import here, simulate
 from pyhooks.model.simulation.replication import Found, Plan, layout, play
 from pyhooks.model.simulation.script import ALONE, LOWERED, STATUSES, Cause, Status
-from pyhooks.model.simulation.summary import figure, poisson_interval, summarise
 from pyhooks.spark import pack
 
 
@@ -264,38 +263,6 @@ def test_rare_losses_are_told_better_for_the_same_work() -> None:
     assert plain_error > 10 * error
 
 
-# Figures.
-
-
-@pytest.mark.parametrize(
-    ("number", "low", "high"), [(0, 0.0, 3.689), (1, 0.0253, 5.572), (10, 4.795, 18.39), (100, 81.36, 121.6)]
-)
-def test_poisson_intervals_are_those_of_the_tables(number: int, low: float, high: float) -> None:
-    assert poisson_interval(number, 0.95) == pytest.approx((low, high), rel=1e-3)
-
-
-def test_figures_have_intervals_where_something_varies() -> None:
-    assert figure(np.zeros(10)).interval is None
-    assert figure(np.array([1.0])).interval is None
-    found = figure(np.random.default_rng(1).normal(5, 1, 2500))
-    assert found.interval is not None
-    assert found.interval.low < 5 < found.interval.high
-    assert found.interval.high - found.interval.low == pytest.approx(2 * 1.96 / 50, rel=0.2)
-
-
-def test_a_summary_tells_what_replications_gave() -> None:
-    one = made("a:2,b:1", ["2,1", "2,2"], where="a,a,b", partitions=2, given={"rack_outage": "5x4h"})
-    found = play(one, range(6))
-    first, second = summarise(found, one)
-    assert first.refused.value == pytest.approx(1 - of(found, 0, Status.TAKEN).mean())
-    assert second.refused_less.value == pytest.approx(first.refused.value - second.refused.value)
-    assert first.refused_less.value == 0.0
-    assert second.events is not None
-    assert second.events.interval is not None
-    assert second.events.interval.high == pytest.approx(3.689 / 6, rel=1e-3)
-    assert summarise(list(reversed(found)), one) == [first, second]
-
-
 # On Spark.
 
 
@@ -316,6 +283,7 @@ def same(found: Sequence[Found], expected: Sequence[Found]) -> None:
         assert (each.replication, each.setting, each.events) == (other.replication, other.setting, other.events)
         assert (each.shares == other.shares).all()
         assert (each.lost == other.lost).all()
+        assert (each.tail_s, each.with_tail) == (other.tail_s, other.with_tail)
 
 
 @pytest.mark.build

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 HERE = "none"
 SCHEMA = (
-    "replication long, setting int, shares array<double>, lost array<double>, events int, tail_s double, cpu_s double"
+    "replication long, setting int, shares array<double>, lost array<double>, events int, tail_s double,"
+    " with_tail double, cpu_s double"
 )
 # so many tasks for each core, so that none is idle for long at the end and progress can be told
 _TASKS_A_CORE = 12
@@ -134,7 +135,15 @@ def _run(spark: SparkSession, plan: Plan, replications: int, tell: Tell, slices:
             raise
     tell(replications, replications)
     found = [
-        Found(row.replication, row.setting, np.array(row.shares), np.array(row.lost), row.events, row.tail_s)
+        Found(
+            row.replication,
+            row.setting,
+            np.array(row.shares),
+            np.array(row.lost),
+            row.events,
+            row.tail_s,
+            row.with_tail,
+        )
         for row in rows
     ]
     return Done(found, sum(row.cpu_s for row in rows))
@@ -159,6 +168,7 @@ def _table(found: Sequence[Found], cpu_s: float) -> pd.DataFrame:
             "lost": [one.lost for one in found],
             "events": [one.events for one in found],
             "tail_s": [one.tail_s for one in found],
+            "with_tail": [one.with_tail for one in found],
             "cpu_s": cpu_s / len(found),
         }
     )

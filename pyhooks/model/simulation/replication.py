@@ -84,6 +84,7 @@ class Found:
         events: how many times any did, losses within an hour of each other counted once; 0 with what is drawn more
             often, since events have no weight.
         tail_s: how many seconds of acknowledged writes they lost, where that was not everything.
+        with_tail: how many partitions of ``lost`` that was.
     """
 
     replication: int
@@ -92,6 +93,7 @@ class Found:
     lost: Floats
     events: int
     tail_s: float
+    with_tail: float
 
 
 @lru_cache(maxsize=4)
@@ -208,8 +210,8 @@ class _Replication:
             shares.append(total[setting] / (plan.counts_s * self.layout.partitions))
         return [Found(self.number, setting, one, *self._lost(setting)) for setting, one in enumerate(shares)]
 
-    def _lost(self, setting: int) -> tuple[Floats, int, float]:
-        by_cause, tail_s = np.zeros(CAUSES), 0.0
+    def _lost(self, setting: int) -> tuple[Floats, int, float, float]:
+        by_cause, tail_s, with_tail = np.zeros(CAUSES), 0.0, 0.0
         times: list[float] = []
         for part in self.losses if self.history.number else ():
             for index in np.flatnonzero(part.setting == setting):
@@ -220,11 +222,13 @@ class _Replication:
                     continue
                 weight = self._weight(partitions, at)
                 by_cause[part.cause[index]] += weight
-                tail_s += weight * seconds if np.isfinite(seconds) else 0.0
+                if np.isfinite(seconds):
+                    tail_s += weight * seconds
+                    with_tail += weight
                 times.append(at)
         if self.plan.biased is not None or not times:
-            return by_cause, 0, tail_s
-        return by_cause, 1 + int((np.diff(np.sort(times)) > EVENT_S).sum()), tail_s
+            return by_cause, 0, tail_s, with_tail
+        return by_cause, 1 + int((np.diff(np.sort(times)) > EVENT_S).sum()), tail_s, with_tail
 
     def _weight(self, partitions: Ints, at_s: float) -> float:
         plan = self.plan

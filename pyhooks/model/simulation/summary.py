@@ -88,7 +88,7 @@ def summarise(found: Sequence[Found], plan: Plan) -> list[Judged]:
         refused = shares[:, list(REFUSED)].sum(axis=1)
         first = first or (refused, lost.sum(axis=1))
         tails = sum(one.tail_s for one in ones)
-        with_tail = sum(float(one.lost[Cause.UNFLUSHED]) for one in ones)
+        with_tail = sum(one.with_tail for one in ones)
         judged.append(
             Judged(
                 setting=setting,
