@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 from model_plans import made
 
 from pyhooks.model.simulation.replication import Found, play
 from pyhooks.model.simulation.script import Cause, Status
-from pyhooks.model.simulation.summary import figure, poisson_interval, summarise
+from pyhooks.model.simulation.summary import LEAST, LEAST_REPLICATIONS, Figure, figure, poisson_interval, summarise
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,68 @@ def test_the_tail_is_of_those_that_did_not_lose_everything() -> None:
     (told,) = summarise(found, one)
     assert told.tail_s == sum(each.tail_s for each in found) / sum(each.with_tail for each in found)
     shares, lost = found[0].shares, np.array([2.0, 0.0, 0.0, 1.0, 3.0])
-    (told,) = summarise([Found(0, 0, shares, lost, 1, 40.0, 4.0)], one)
+    by_cause = np.array([1, 0, 0, 1, 1])
+    (told,) = summarise([Found(0, 0, shares, lost, 1, by_cause, 40.0, 4.0)], one)
     assert told.tail_s == 10.0
-    (told,) = summarise([Found(0, 0, shares, lost, 1, 0.0, 0.0)], one)
+    (told,) = summarise([Found(0, 0, shares, lost, 1, by_cause, 0.0, 0.0)], one)
     assert told.tail_s is None
+
+
+def drawn(
+    random: np.random.Generator, events: float, sizes: str, replications: int = 1000
+) -> tuple[int, np.ndarray[Any, np.dtype[np.float64]]]:
+    """How many events there are in all replications, and how many partitions lose records in each."""
+    number = int(random.poisson(events))
+    lost = np.zeros(replications)
+    each = np.ones(number) if sizes == "alike" else random.geometric(1 / MEAN_SIZE, number).astype(float)
+    np.add.at(lost, random.integers(0, replications, number), each)
+    return number, lost
+
+
+MEAN_SIZE = 5.0
+
+
+@pytest.mark.parametrize("sizes", ["alike", "geometric"])
+@pytest.mark.parametrize("events", [25.0, 60.0])
+@pytest.mark.parametrize("replications", [LEAST_REPLICATIONS, 1000])
+def test_intervals_of_losses_cover(replications: int, events: float, sizes: str) -> None:
+    """Nine times of ten or more, where there is one at all."""
+    random, mean = np.random.default_rng(3), events / replications * (1.0 if sizes == "alike" else MEAN_SIZE)
+    every = (drawn(random, events, sizes, replications) for _ in range(250))
+    told = [figure(lost, number).interval for number, lost in every]
+    covers = [one.low <= mean <= one.high for one in told if one is not None]
+    assert len(covers) > 200
+    # 0.9, less what 250 tries scatter by
+    assert np.mean(covers) >= 0.9 - 2 * math.sqrt(0.9 * 0.1 / 250)
+
+
+def test_few_losses_have_no_interval_and_their_events_have() -> None:
+    random = np.random.default_rng(3)
+    poor = [figure(lost).interval for _, lost in (drawn(random, 2.0, "geometric") for _ in range(250)) if lost.any()]
+    # why: a bootstrap of two events or so
+    assert np.mean([one.low <= 2.0 / 1000 * MEAN_SIZE <= one.high for one in poor if one is not None]) < 0.85
+    number, lost = drawn(random, 2.0, "geometric")
+    assert 0 < number < LEAST
+    assert figure(lost, number) == Figure(lost.mean(), None, number)
+    assert figure(lost, number).too_few
+    assert figure(np.array([30.0, 40.0, 50.0]), 120).too_few
+    assert not figure(np.zeros(10), 0).too_few
+    for many in (0.5, 2.0, 10.0):
+        ends = [poisson_interval(int(each), 0.95) for each in random.poisson(many, 400)]
+        assert np.mean([low <= many <= high for low, high in ends]) >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / 400)
+
+
+def test_events_are_told_of_each_cause() -> None:
+    given = {"disk_loss": "6x20h", "broker_failure": "300x10h", "power_share": "0.5", "copy": "4h"}
+    one = made("a:2,b:1", ["1,1", "2,1"], where="a,a,b", partitions=5, given=given)
+    found = play(one, range(5))
+    for told in summarise(found, one):
+        own = [each for each in found if one.settings[each.setting] == told.setting]
+        assert told.lost.number == sum(each.events for each in own)
+        assert (told.lost.interval is None) == (told.setting.min_replicas == 2)
+        for cause, each in told.by_cause.items():
+            assert each.number == sum(int(other.by_cause[cause]) for other in own)
+            assert (each.number > 0) == (each.value > 0)
+            assert (each.interval is None) == (each.number < LEAST)
+        # one that is of several causes counts once in all
+        assert told.lost.number <= sum(each.number or 0 for each in told.by_cause.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from model_plans import made
@@ -112,6 +113,18 @@ def test_the_command_for_people_and_programs() -> None:
     assert given["--rack-outage"]["value"] == "4x5h"
     assert given["--rack-outage"]["default"] == fl.RACK.value
     assert json.loads(runs(*words, "--json")) | TOOK == told | TOOK
+
+
+def test_beside_each_loss_is_how_often_it_was_seen() -> None:
+    words = ["--racks", "a:1,b:1", "--rf", "2", "--partitions", "1", "--years", "5", "--setting", "1,1"]
+    said = runs(*words, "--disk-loss", "40x1ms", "--copy", "24h")
+    assert re.search(r"partitions that lose records, in a year +\S+ \(\d{2} events\) *\n +\S+ to \S+", said)
+    few = runs(*words, "--disk-loss", "8x1ms", "--copy", "24h")
+    assert re.search(r"partitions that lose records, in a year +\S+ \(\d events?\) *\n +too few for an interval", few)
+    none = runs(*words, "--disk-loss", "0", "--rack-loss", "0", "--power-share", "0", "--broker-failure", "0")
+    assert "0 (none seen)" in none
+    # 3.7 in 5 years: what may happen and not be seen
+    assert "0 to 0.74" in none
 
 
 def test_the_command_for_rare_losses() -> None:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 HERE = "none"
 SCHEMA = (
-    "replication long, setting int, shares array<double>, lost array<double>, events int, tail_s double,"
-    " with_tail double, cpu_s double"
+    "replication long, setting int, shares array<double>, lost array<double>, events int, by_cause array<long>,"
+    " tail_s double, with_tail double, cpu_s double"
 )
 # so many tasks for each core, so that none is idle for long at the end and progress can be told
 _TASKS_A_CORE = 12
@@ -141,6 +141,7 @@ def _run(spark: SparkSession, plan: Plan, replications: int, tell: Tell, slices:
             np.array(row.shares),
             np.array(row.lost),
             row.events,
+            np.array(row.by_cause),
             row.tail_s,
             row.with_tail,
         )
@@ -167,6 +168,7 @@ def _table(found: Sequence[Found], cpu_s: float) -> pd.DataFrame:
             "shares": [one.shares for one in found],
             "lost": [one.lost for one in found],
             "events": [one.events for one in found],
+            "by_cause": [one.by_cause for one in found],
             "tail_s": [one.tail_s for one in found],
             "with_tail": [one.with_tail for one in found],
             "cpu_s": cpu_s / len(found),

@@ -83,6 +83,7 @@ class Found:
             its weight.
         events: how many times any did, losses within an hour of each other counted once; 0 with what is drawn more
             often, since events have no weight.
+        by_cause: the same, of each ``script.Cause`` alone.
         tail_s: how many seconds of acknowledged writes they lost, where that was not everything.
         with_tail: how many partitions of ``lost`` that was.
     """
@@ -92,6 +93,7 @@ class Found:
     shares: Floats
     lost: Floats
     events: int
+    by_cause: Ints
     tail_s: float
     with_tail: float
 
@@ -210,25 +212,26 @@ class _Replication:
             shares.append(total[setting] / (plan.counts_s * self.layout.partitions))
         return [Found(self.number, setting, one, *self._lost(setting)) for setting, one in enumerate(shares)]
 
-    def _lost(self, setting: int) -> tuple[Floats, int, float, float]:
-        by_cause, tail_s, with_tail = np.zeros(CAUSES), 0.0, 0.0
-        times: list[float] = []
+    def _lost(self, setting: int) -> tuple[Floats, int, Ints, float, float]:
+        lost, tail_s, with_tail = np.zeros(CAUSES), 0.0, 0.0
+        times: list[tuple[float, int]] = []
         for part in self.losses if self.history.number else ():
             for index in np.flatnonzero(part.setting == setting):
-                at, seconds = float(part.at_s[index]), float(part.seconds[index])
+                at, seconds, cause = float(part.at_s[index]), float(part.seconds[index]), int(part.cause[index])
                 partitions = self._partitions(int(part.script[index]))
                 # what was played and then found to reach into something else does not count
                 if not len(partitions):
                     continue
                 weight = self._weight(partitions, at)
-                by_cause[part.cause[index]] += weight
+                lost[cause] += weight
                 if np.isfinite(seconds):
                     tail_s += weight * seconds
                     with_tail += weight
-                times.append(at)
-        if self.plan.biased is not None or not times:
-            return by_cause, 0, tail_s, with_tail
-        return by_cause, 1 + int((np.diff(np.sort(times)) > EVENT_S).sum()), tail_s, with_tail
+                times.append((at, cause))
+        if self.plan.biased is not None:
+            times = []
+        by_cause = [_events([at for at, of in times if of == cause]) for cause in range(CAUSES)]
+        return lost, _events([at for at, _ in times]), np.array(by_cause), tail_s, with_tail
 
     def _weight(self, partitions: Ints, at_s: float) -> float:
         plan = self.plan
@@ -237,6 +240,11 @@ class _Replication:
         replicas = self.layout.replicas[partitions]
         arrivals = self.history.arrivals
         return float(rare.weights(plan.faults, plan.stretch, plan.biased, arrivals, self.cluster, replicas, at_s).sum())
+
+
+def _events(times: Sequence[float]) -> int:
+    """How many there are at these moments, those that are close to each other counted once."""
+    return 1 + int((np.diff(np.sort(times)) > EVENT_S).sum()) if times else 0
 
 
 def play(plan: Plan, numbers: Sequence[int]) -> list[Found]:

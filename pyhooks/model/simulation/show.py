@@ -6,8 +6,9 @@ The JSON is one object. Keys are stable: later versions may add some.
   ``placements`` maps racks of replicas, the leader's first, to how many partitions have them.
 - ``faults``: the options as they were given or by default, with the source of each default.
 - ``settings``: a list of ``{min_replicas, min_racks, elr, lower_s, refused, by_status, alone, lowered, lost, by_cause,
-  events, tail_s, refused_less, lost_less}``; each figure is ``{value, low, high}``, an interval of 95 %, where ``low``
-  and ``high`` are null if nothing varied. ``refused`` and the like are fractions of partition-time, ``lost`` and the
+  events, tail_s, refused_less, lost_less}``; each figure is ``{value, low, high, number}``, an interval of 95 %, where
+  ``low`` and ``high`` are null if nothing varied, or if ``number`` is below 20: of the events that ``lost`` and the
+  like are told from, null of others. ``refused`` and the like are fractions of partition-time, ``lost`` and the
   like partitions in a year of the cluster, ``events`` in the same. With ``--rare`` only ``lost`` and ``by_cause`` and
   ``lost_less`` are told, the others are null.
 - ``took_s``: on the wall, and ``cpu_s``: CPU time of the simulation itself, without Spark's own.
@@ -126,7 +127,7 @@ def _figure(one: Figure | None) -> dict[str, float | None] | None:
     if one is None:
         return None
     low, high = (one.interval.low, one.interval.high) if one.interval else (None, None)
-    return {"value": one.value, "low": low, "high": high}
+    return {"value": one.value, "low": low, "high": high, "number": one.number}
 
 
 def name(setting: Setting) -> str:
@@ -188,11 +189,19 @@ def _row(table: Table, words: str, figures: Sequence[Figure | None], text: Any) 
         if one is None:
             cells.append("")
             continue
-        cell = text(one.value)
+        cell = text(one.value) + _told_from(one)
         if one.interval is not None:
             cell += f"\n{text(one.interval.low)} to {text(one.interval.high)}"
+        elif one.too_few:
+            cell += "\ntoo few for an interval"
         cells.append(cell)
     table.add_row(words, *(Text(cell) for cell in cells))
+
+
+def _told_from(one: Figure) -> str:
+    if one.number is None:
+        return ""
+    return f" ({one.number:.0f} event{'' if one.number == 1 else 's'})" if one.number else " (none seen)"
 
 
 def _number(value: float) -> str:
