@@ -207,41 +207,6 @@ def test_what_overlaps_at_a_broker_is_one_interval_with_all_that_happens() -> No
 # Rare losses.
 
 
-@pytest.mark.slow
-def test_drawn_more_often_and_weighing_less_it_is_the_same() -> None:
-    """Where plain simulation sees losses, both agree."""
-    given = {"disk_loss": "1x20h", "rack_loss": "0.2x20h", "copy": "4h", "rack_outage": "2x5h", "session": "9s"}
-    one = made("a:2,b:2,c:2", ["1,1", "2,1", "2,2"], partitions=12, given=given)
-    rare = rarely(one)
-    assert rare.biased is not None
-    assert rare.biased.rack_disks > rare.biased.disk > 1
-    both_agree(one, rare, plain=400, weighed=3000)
-
-
-def both_agree(one: Plan, rare: Plan, *, plain: int, weighed: int) -> None:
-    """Plain replications of a year, and weighed ones, in batches as large as suits."""
-    of_plain = [found for first in range(0, plain, 50) for found in play(one, range(first, first + 50))]
-    of_rare = [found for first in range(0, weighed, 100) for found in play(rare, range(first, first + 100))]
-    years = [one.counts_s / YEAR_S, rare.counts_s / YEAR_S]
-    for setting in range(len(one.settings)):
-        seen, heavy = (
-            np.array([each.lost.sum() / length for each in found if each.setting == setting])
-            for found, length in zip((of_plain, of_rare), years, strict=True)
-        )
-        error = math.hypot(seen.std() / math.sqrt(len(seen)), heavy.std() / math.sqrt(len(heavy)))
-        assert abs(seen.mean() - heavy.mean()) <= 4 * error, (setting, seen.mean(), heavy.mean(), error)
-        assert error <= 0.5 * seen.mean()
-
-
-def test_two_disks_drawn_more_often_are_lost_as_often() -> None:
-    """As above, where less work is enough."""
-    one = made("a:1,b:1", ["1,1"], rf=2, partitions=1, given={"disk_loss": "2x1ms", "copy": "60h"}, years=10.0)
-    rare = rarely(one)
-    assert rare.biased is not None
-    assert rare.biased.disk > 1
-    both_agree(one, rare, plain=30, weighed=800)
-
-
 def test_rare_losses_are_told_better_for_the_same_work() -> None:
     """Both disks of a, b: by the closed form once in 740,000 years. The work is that of as many disks that are lost."""
     d, window = 0.0157, 24 / (YEAR_S / 3600)

@@ -131,7 +131,9 @@ def test_the_command_for_rare_losses() -> None:
     words = ["--racks", "a:1,b:1,c:1", "--partitions", "3", "--years", "0.2", "--rare"]
     told = json.loads(runs(*words, "--json"))
     assert told["plan"]["rare"] is True
-    assert told["plan"]["drawn_more_often"]["rack_disks"] > 100
+    drawn = told["plan"]["drawn_more_often"]
+    assert drawn["rack_disks"] > 100
+    assert drawn["burst"] > 10
     assert told["settings"][0]["refused"] is None
     assert told["settings"][0]["lost"]["value"] >= 0
     assert "each loss weighs less in return" in runs(*words)

@@ -243,11 +243,20 @@ def rarely(made: Any) -> Any:
     from dataclasses import replace
 
     from pyhooks.model.simulation import rare
+    from pyhooks.model.simulation.bursts import Law
     from pyhooks.model.simulation.replication import layout
 
     short = _with_length(made, made.stretch.warm_s * _RARE_COUNTS / YEAR_S)
-    racks = max(len(set(pattern)) for pattern in layout(made)[1].patterns)
-    return replace(short, biased=rare.balanced(short.faults, short.stretch, replicas=short.factor, racks=racks))
+    cluster, placed = layout(made)
+    law = Law.of(made.faults, cluster.sizes)
+    biased = rare.balanced(
+        short.faults,
+        short.stretch,
+        replicas=short.factor,
+        racks=max(len(set(pattern)) for pattern in placed.patterns),
+        bursts_per_s=law.per_s * float(law.meets(rare.in_racks(cluster, placed.replicas)).mean()),
+    )
+    return replace(short, biased=biased)
 
 
 def _with_length(made: Any, years: float) -> Any:

@@ -101,15 +101,31 @@ class Biased:
         disk: losses of disks.
         rack: outages of racks.
         rack_disks: racks that are destroyed.
+        burst: bursts of failures of brokers.
     """
 
     broker: float = 1.0
     disk: float = 1.0
     rack: float = 1.0
     rack_disks: float = 1.0
+    burst: float = 1.0
 
 
+# what comes to single brokers, or racks
 KINDS = ("broker", "disk", "rack", "rack_disks")
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Failures that came together.
+
+    Attributes:
+        at_s: when it began; its failures may come somewhat later.
+        brokers: that it took.
+    """
+
+    at_s: float
+    brokers: Ints
 
 
 @dataclass(frozen=True)
@@ -129,6 +145,7 @@ class History:
         event_s: when.
         event_code: see ``Code``.
         arrivals: by the names in ``KINDS``.
+        bursts: all.
     """
 
     broker: Ints
@@ -141,6 +158,7 @@ class History:
     event_s: Floats
     event_code: Ints
     arrivals: dict[str, Arrivals]
+    bursts: list[Burst]
 
     @property
     def number(self) -> int:
@@ -218,21 +236,27 @@ def draw(cluster: Cluster, faults: Faults, stretch: Stretch, random: Draw, biase
         arrivals[kind] = Arrivals(which, at)
         codes = powered(len(which), Code.CUT) if kind == "rack" else fixed(len(which), Code.RACK_DISKS)
         found.add_racks(cluster, which, at, until, codes)
-    _add_bursts(found, cluster, faults, stretch, random)
+    bursts = _add_bursts(found, cluster, faults, stretch, random, times.burst)
     who, at, until = drawn(faults.lag, cluster.brokers)
-    return _joined(found, (who, at, until), arrivals)
+    return _joined(found, (who, at, until), arrivals, bursts)
 
 
-def _add_bursts(found: _Outages, cluster: Cluster, faults: Faults, stretch: Stretch, random: Draw) -> None:
-    law = Law.of(faults, cluster.sizes)
-    for _ in range(random.poisson(law.per_s * stretch.total_s)):
+def _add_bursts(
+    found: _Outages, cluster: Cluster, faults: Faults, stretch: Stretch, random: Draw, factor: float
+) -> list[Burst]:
+    law, bursts = Law.of(faults, cluster.sizes), []
+    for _ in range(random.poisson(law.per_s * factor * stretch.total_s)):
         begins, who = random.uniform(-stretch.warm_s, stretch.counts_s), law.draw(random)
         at = begins + random.uniform(0, faults.bursts.spread_s, len(who))
         codes = np.where(random.random(len(who)) < faults.power, Code.POWER, Code.CRASH).astype(np.int64)
         found.add(who, at, at + random.exponential(faults.broker.mean_s, len(who)), codes)
+        bursts.append(Burst(begins, who))
+    return bursts
 
 
-def _joined(found: _Outages, lag: tuple[Ints, Floats, Floats], arrivals: dict[str, Arrivals]) -> History:
+def _joined(
+    found: _Outages, lag: tuple[Ints, Floats, Floats], arrivals: dict[str, Arrivals], bursts: list[Burst]
+) -> History:
     """Outages of a broker that overlap become one interval, with an event for each of them and one at its end."""
     broker, from_s, to_s, code, name, owner = found.all()
     first, ends = _joint(broker, from_s, to_s)
@@ -264,6 +288,7 @@ def _joined(found: _Outages, lag: tuple[Ints, Floats, Floats], arrivals: dict[st
         event_s=event_s[order],
         event_code=event_code[order],
         arrivals=arrivals,
+        bursts=bursts,
     )
 
 

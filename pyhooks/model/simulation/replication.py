@@ -238,8 +238,8 @@ class _Replication:
         if plan.biased is None:
             return float(len(partitions))
         replicas = self.layout.replicas[partitions]
-        arrivals = self.history.arrivals
-        return float(rare.weights(plan.faults, plan.stretch, plan.biased, arrivals, self.cluster, replicas, at_s).sum())
+        weights = rare.weights(plan.faults, plan.stretch, plan.biased, self.history, self.cluster, replicas, at_s)
+        return float(weights.sum())
 
 
 def _events(times: Sequence[float]) -> int:

@@ -8,9 +8,9 @@ The JSON is one object. Keys are stable: later versions may add some.
 - ``settings``: a list of ``{min_replicas, min_racks, elr, lower_s, refused, by_status, alone, lowered, lost, by_cause,
   events, tail_s, refused_less, lost_less}``; each figure is ``{value, low, high, number}``, an interval of 95 %, where
   ``low`` and ``high`` are null if nothing varied, or if ``number`` is below 20: of the events that ``lost`` and the
-  like are told from, null of others. ``refused`` and the like are fractions of partition-time, ``lost`` and the
-  like partitions in a year of the cluster, ``events`` in the same. With ``--rare`` only ``lost`` and ``by_cause`` and
-  ``lost_less`` are told, the others are null.
+  like are told from, with ``--rare`` their effective sample size, null of others. ``refused`` and the like are
+  fractions of partition-time, ``lost`` and the like partitions in a year of the cluster, ``events`` in the same. With
+  ``--rare`` only ``lost`` and ``by_cause`` and ``lost_less`` are told, the others are null.
 - ``took_s``: on the wall, and ``cpu_s``: CPU time of the simulation itself, without Spark's own.
 """
 
@@ -20,7 +20,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -31,10 +31,9 @@ from rich.text import Text
 from pyhooks.model.chances import YEAR_S
 from pyhooks.model.show import chance, of_a_year
 from pyhooks.model.simulation.faults import DEFAULTS
-from pyhooks.model.simulation.history import KINDS
 from pyhooks.model.simulation.replication import Plan, layout
 from pyhooks.model.simulation.script import Cause, Setting, Status
-from pyhooks.model.simulation.summary import REFUSED, Figure, Judged
+from pyhooks.model.simulation.summary import LEAST, REFUSED, Figure, Judged
 
 CAUSES = {
     Cause.BROKERS: "disks one by one",
@@ -50,6 +49,10 @@ STATUSES = {
     Status.REPLICAS: "too few replicas",
     Status.RACKS: "too few racks",
 }
+FEW_EFFECTIVE = (
+    f"below an effective sample size of {LEAST} there is no interval, and what is told may be far too low; more --years"
+    " give more"
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def simulated_json(
             "replications": took.replications,
             "seed": plan.seed,
             "rare": plan.biased is not None,
-            "drawn_more_often": None if plan.biased is None else {kind: getattr(plan.biased, kind) for kind in KINDS},
+            "drawn_more_often": None if plan.biased is None else asdict(plan.biased),
         },
         "faults": [
             {
@@ -158,17 +161,18 @@ def print_simulated(console: Console, judged: Sequence[Judged], plan: Plan, took
     if plan.biased is None:
         _shares(table, judged)
     else:
-        _row(table, "partitions that lose records, in a year", [one.lost for one in judged], _number)
+        _row(table, "partitions that lose records, in a year", [one.lost for one in judged], _number, rare=True)
     for cause, words in CAUSES.items():
         if any(one.by_cause[cause].value for one in judged):
-            _row(table, f"  {words}", [one.by_cause[cause] for one in judged], _number)
+            _row(table, f"  {words}", [one.by_cause[cause] for one in judged], _number, rare=plan.biased is not None)
     if plan.biased is None:
         _row(table, "times that any do, in a year", [one.events for one in judged], _number)
     console.print(table)
     console.print("below each: its interval of 95 % · shares of time: how long in a year of a partition", style="dim")
     if plan.biased is not None:
-        drawn = ", ".join(f"{kind} {getattr(plan.biased, kind):.3g}" for kind in KINDS)
+        drawn = ", ".join(f"{kind} {times:.3g}" for kind, times in asdict(plan.biased).items())
         console.print(f"drawn more often than they happen, by: {drawn}; each loss weighs less in return", style="dim")
+        console.print(FEW_EFFECTIVE, style="dim")
 
 
 def _shares(table: Table, judged: Sequence[Judged]) -> None:
@@ -183,13 +187,13 @@ def _shares(table: Table, judged: Sequence[Judged]) -> None:
     _row(table, "partitions that lose records, in a year", [one.lost for one in judged], _number)
 
 
-def _row(table: Table, words: str, figures: Sequence[Figure | None], text: Any) -> None:
+def _row(table: Table, words: str, figures: Sequence[Figure | None], text: Any, *, rare: bool = False) -> None:
     cells = []
     for one in figures:
         if one is None:
             cells.append("")
             continue
-        cell = text(one.value) + _told_from(one)
+        cell = text(one.value) + _told_from(one, rare=rare)
         if one.interval is not None:
             cell += f"\n{text(one.interval.low)} to {text(one.interval.high)}"
         elif one.too_few:
@@ -198,9 +202,11 @@ def _row(table: Table, words: str, figures: Sequence[Figure | None], text: Any) 
     table.add_row(words, *(Text(cell) for cell in cells))
 
 
-def _told_from(one: Figure) -> str:
+def _told_from(one: Figure, *, rare: bool) -> str:
     if one.number is None:
         return ""
+    if rare:
+        return f" (effective sample size {one.number:.3g})" if one.number else " (none drawn, so nothing is told)"
     return f" ({one.number:.0f} event{'' if one.number == 1 else 's'})" if one.number else " (none seen)"
 
 

@@ -5,7 +5,8 @@ differences by a bootstrap over replications (``pyhooks.stats.mean_interval``), 
 (Garwood). A bootstrap knows nothing of losses that were not seen: with 2 events it covers 7 times of 10, with
 ``LEAST`` or more, in ``LEAST_REPLICATIONS`` or more, 9 times of 10 (``tests/test_model_figures.py``). So partitions
 that lost records have none with fewer; that of the events, which holds for any number of them, none too, tells how
-often they may happen.
+often they may happen. Where losses weigh differently (``rare``), it is their effective sample size that must be
+``LEAST``, and where none was drawn nothing is told.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyhooks.model.chances import YEAR_S
+from pyhooks.model.simulation.rare import effective
 from pyhooks.model.simulation.replication import Found, Plan
 from pyhooks.model.simulation.script import ALONE, LOWERED, Cause, Floats, Setting, Status
 from pyhooks.stats import Interval, mean_interval
@@ -38,8 +40,8 @@ class Figure:
         value: the mean.
         interval: of 95 %; None if it was the same in all replications, if there is one only, or if ``number`` is too
             small to tell.
-        number: of events that it is told from; of differences, in how many replications there are any; None of what
-            has no events.
+        number: of events that it is told from; of differences, in how many replications there are any; with what is
+            drawn more often than it happens, the effective sample size; None of what has no events.
     """
 
     value: float
@@ -94,6 +96,10 @@ def summarise(found: Sequence[Found], plan: Plan) -> list[Judged]:
     years = plan.counts_s / YEAR_S
     ordered = sorted(found, key=lambda one: (one.setting, one.replication))
     by_setting = [[one for one in ordered if one.setting == setting] for setting in range(len(plan.settings))]
+
+    def weigh(values: Floats, number: int) -> float:
+        return number if plan.biased is None else effective(values)
+
     judged: list[Judged] = []
     first: tuple[Floats, Floats] | None = None
     for setting, ones in zip(plan.settings, by_setting, strict=True):
@@ -112,12 +118,12 @@ def summarise(found: Sequence[Found], plan: Plan) -> list[Judged]:
                 by_status={one: figure(shares[:, one]) for one in REFUSED},
                 alone=figure(shares[:, ALONE]),
                 lowered=figure(shares[:, LOWERED]),
-                lost=figure(total, events),
-                by_cause={one: figure(lost[:, one], int(by_cause[one])) for one in Cause},
+                lost=figure(total, weigh(total, events)),
+                by_cause={one: figure(lost[:, one], weigh(lost[:, one], int(by_cause[one]))) for one in Cause},
                 events=None if plan.biased else _events(events, years * len(ones)),
                 tail_s=tails / with_tail if with_tail else None,
                 refused_less=figure(first[0] - refused),
-                lost_less=figure(less, int(np.count_nonzero(less))),
+                lost_less=figure(less, weigh(less, int(np.count_nonzero(less)))),
             )
         )
     return judged
