@@ -104,14 +104,33 @@ def judged_by(run: str, told: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("wall_s", "others", "measures", "state"),
-    [(58.0, 0.0, 3, CONFIRMED), (301.0, 0.0, 3, REFUTED), (301.0, 0.5, 3, UNDECIDED), (58.0, 0.0, 2, UNDECIDED)],
+    ("wall_s", "others", "measures", "states"),
+    [
+        ((90.0, 58.0, 79.0), 0.0, 3, (CONFIRMED, CONFIRMED, CONFIRMED)),
+        # on two cores, or two workers, it is as slow as on one
+        ((90.0, 89.0, 79.0), 0.0, 3, (CONFIRMED, REFUTED, CONFIRMED)),
+        ((90.0, 58.0, 89.0), 0.0, 3, (CONFIRMED, CONFIRMED, REFUTED)),
+        ((450.0, 301.0, 400.0), 0.0, 3, (REFUTED, CONFIRMED, CONFIRMED)),
+        # others were at work: what can but worsen a figure is no matter to the time, and decides nothing about scaling
+        ((90.0, 58.0, 79.0), 0.5, 3, (CONFIRMED, UNDECIDED, UNDECIDED)),
+        ((450.0, 301.0, 400.0), 0.5, 3, (UNDECIDED, UNDECIDED, UNDECIDED)),
+        # nothing to compare with
+        ((90.0, 58.0, 79.0), 0.0, 2, (UNDECIDED, UNDECIDED, UNDECIDED)),
+    ],
 )
-def test_the_claim_of_the_model_s_speed_goes_by_its_bar(
-    wall_s: float, others: float, measures: int, state: str
+def test_the_claims_of_the_model_s_speed_go_by_its_bars(
+    monkeypatch: pytest.MonkeyPatch,
+    wall_s: tuple[float, float, float],
+    others: float,
+    measures: int,
+    states: tuple[str, str, str],
 ) -> None:
-    told = speed.told([speed.Measure(on, 1000, wall_s, 9.0, 0.1, others) for on in speed.MASTERS[-measures:]])
-    assert judged_by("model-speed", told) == {"model-is-fast": state}
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    every = [
+        speed.Measure(on, 1000, took, 9.0, 0.1, "1f", others) for on, took in zip(speed.MASTERS, wall_s, strict=True)
+    ]
+    names = ("model-is-fast", "model-scales-with-cores", "model-scales-with-workers")
+    assert judged_by("model-speed", speed.told(every[-measures:])) == dict(zip(names, states, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from model_plans import made
@@ -14,6 +15,7 @@ from pyhooks.cli import app
 from pyhooks.errors import RackgateError
 from pyhooks.model.simulation import faults as fl
 from pyhooks.model.simulation import speed
+from pyhooks.model.simulation.replication import play
 from pyhooks.model.simulation.script import Setting
 
 RUNNER = CliRunner()
@@ -21,21 +23,48 @@ TOOK = {"took_s": 0.0, "cpu_s": 0.0}
 
 
 def test_a_speed_is_told_if_the_figures_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = {"local[1]": 0.25, "local[2]": 0.25, "standalone": 0.25}
+    digests = {"local[1]": "1f", "local[2]": "1f", "standalone": "1f"}
 
     def made_up(on: str, years: int) -> speed.Measure:
-        return speed.Measure(on, years, 60.0, 100.0, refused[on])
+        return speed.Measure(on, years, 60.0, 100.0, 0.25, digests[on])
 
     monkeypatch.setattr(speed, "measure", made_up)
     done = RUNNER.invoke(app, ["model", "speed", "--years", "9", "--json"], catch_exceptions=False)
     told = json.loads(done.stdout)
-    assert [one["on"] for one in told["measures"]] == list(refused)
+    assert [one["on"] for one in told["measures"]] == list(digests)
     assert told["job"]["given"] == {"--broker-failure": "4x1h", "--rack-outage": "2x3.5h"}
     assert "9 cluster-years on standalone, about 1 min to the end" in done.stderr
     assert told["bars"] == []
-    refused["standalone"] = 0.5
-    with pytest.raises(RackgateError, match="different figures"):
+    # of which a figure that is the same says nothing
+    digests["standalone"] = "2e"
+    with pytest.raises(RackgateError, match=r"different figures: .*standalone 2e"):
         RUNNER.invoke(app, ["model", "speed"], catch_exceptions=False)
+
+
+def test_the_digest_is_of_all_that_was_found() -> None:
+    one = made("a:1,b:1", ["1,1", "2,1"], rf=2, partitions=2, given={"disk_loss": "40x1ms", "copy": "24h"})
+    found = play(one, range(3))
+    whole = speed.digest(found)
+    assert speed.digest(list(reversed(found))) == whole == speed.digest(play(one, range(3)))
+    last = found[-1]
+    for other in (
+        replace(last, shares=last.shares + 1e-9),
+        replace(last, lost=last.lost + 1e-9),
+        replace(last, events=last.events + 1),
+        replace(last, by_cause=last.by_cause + 1),
+        replace(last, tail_s=last.tail_s + 1e-9),
+        replace(last, with_tail=last.with_tail + 1e-9),
+    ):
+        assert speed.digest([*found[:-1], other]) != whole
+    assert speed.digest(found[:-1]) != whole
+
+
+def test_the_speed_in_the_document_is_that_of_the_artifact() -> None:
+    artifact = json.loads((paths.REPO / "kip" / "evidence" / "model-speed.json").read_text(encoding="utf-8"))
+    text = (paths.REPO / "kip" / "model.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .+ \| (\d+) s \| (\d+) s \|$", text, re.MULTILINE)
+    measures = artifact["result"]["measures"]
+    assert rows == [(f"{one['wall_s']:.0f}", f"{one['cpu_s']:.0f}") for one in measures]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +91,7 @@ def test_more_cores_and_workers_must_be_faster_than_one_core(
     took = {"local[1]": (100.0, 0.0), "local[2]": (60.0, 0.0), "standalone": (80.0, 0.0)} | changes
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
     monkeypatch.setattr(
-        speed, "measure", lambda on, years: speed.Measure(on, years, took[on][0], 100.0, 0.25, took[on][1])
+        speed, "measure", lambda on, years: speed.Measure(on, years, took[on][0], 100.0, 0.25, "1f", took[on][1])
     )
     done = RUNNER.invoke(app, ["model", "speed", "--json"])
     assert done.exit_code == status
@@ -83,7 +112,7 @@ def test_more_cores_and_workers_must_be_faster_than_one_core(
 def test_the_bar_of_the_speed_is_met_missed_or_unknown(
     monkeypatch: pytest.MonkeyPatch, wall_s: float, others_cpus: float, status: int, word: str
 ) -> None:
-    made_up = speed.Measure("local[2]", speed.YEARS, wall_s, 100.0, 0.25, others_cpus)
+    made_up = speed.Measure("local[2]", speed.YEARS, wall_s, 100.0, 0.25, "1f", others_cpus)
     monkeypatch.setattr(speed, "measure", lambda *_: made_up)
     done = RUNNER.invoke(app, ["model", "speed", "--on", "local[2]"])
     assert done.exit_code == status

@@ -7,6 +7,7 @@ other things too, it is what can be compared.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import subprocess
@@ -14,10 +15,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,6 +28,9 @@ from pyhooks.errors import RackgateError
 from pyhooks.model.chances import YEAR_S
 from pyhooks.process import DIES_WITH_PARENT
 from pyhooks.wait import wait_for
+
+if TYPE_CHECKING:
+    from pyhooks.model.simulation.replication import Found
 
 RACKS, PARTITIONS = "a:34,b:33,c:33", 10_000
 # at least four failures of each broker and two outages of each rack in a year; the rest as by default
@@ -61,7 +65,8 @@ class Measure:
         years: of the cluster.
         wall_s: from asking Spark for it to the last figure, Spark's start included.
         cpu_s: CPU time of the simulation itself.
-        refused: a figure of the result, which is the same everywhere.
+        refused: a figure of the result, for people.
+        digest: of all that replications gave, to the last bit, which is the same everywhere.
         others_cpus: CPUs that others had in use meanwhile.
     """
 
@@ -70,6 +75,7 @@ class Measure:
     wall_s: float
     cpu_s: float
     refused: float
+    digest: str
     others_cpus: float = 0.0
 
 
@@ -93,7 +99,21 @@ def measure(on: str, years: int) -> Measure:
         with usage.others() as others:
             done = simulate(job, round(years * YEAR_S / job.counts_s), master=master, tell=lambda _done, _of: None)
             refused = summarise(done.found, job)[0].refused.value
-        return Measure(on, years, others.seconds, done.cpu_s, refused, others.cpus)
+        return Measure(on, years, others.seconds, done.cpu_s, refused, digest(done.found), others.cpus)
+
+
+def digest(found: Sequence[Found]) -> str:
+    """SHA-256 of all outcomes of all replications under all settings, in whatever order they came."""
+    import numpy as np
+
+    sha = hashlib.sha256()
+    for one in sorted(found, key=lambda each: (each.replication, each.setting)):
+        # all of them, also those that are yet to be added
+        for field in fields(one):
+            value = np.asarray(getattr(one, field.name))
+            sha.update(f"{field.name} {value.dtype.kind} {value.shape} ".encode())
+            sha.update(value.astype(np.float64).tobytes())
+    return sha.hexdigest()
 
 
 def bars_of(measures: Sequence[Measure]) -> list[Bar]:
@@ -220,8 +240,9 @@ def measured(on: Sequence[str], years: int, write: Callable[[str], None]) -> lis
         write(f"{years} cluster-years on {one}{left}")
         found.append(measure(one, years))
         write(f"  {found[-1].wall_s:.0f} s, {found[-1].cpu_s:.0f} s of CPU in the simulation")
-    if len({one.refused for one in found}) > 1:
-        raise RackgateError(f"the same job gave different figures: {', '.join(str(one.refused) for one in found)}")
+    if len({one.digest for one in found}) > 1:
+        told = ", ".join(f"{one.on} {one.digest[:12]} (refused {one.refused})" for one in found)
+        raise RackgateError(f"the same job gave different figures: {told}")
     return found
 
 
