@@ -55,4 +55,7 @@ def test_the_table_is_what_the_simulation_comes_to(where: str) -> None:
             one = next(judged)
             unit = UNIT_S[refused.split()[1]] / YEAR_S
             assert as_told(refused, one["refused"], unit), (where, r, refused, one["refused"])
-            assert as_told(lost, one["lost"], 1.0), (where, r, lost, one["lost"])
+            partitions, _, events = lost.partition("; ")
+            assert as_told(partitions, one["lost"], 1.0), (where, r, lost, one["lost"])
+            assert int(events.split()[0]) == one["lost"]["number"]
+            assert ("(" in partitions) == (one["lost"]["low"] is not None)
