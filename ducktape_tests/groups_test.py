@@ -19,6 +19,7 @@ from pyhooks.checker.groups import BOUND_S
 from pyhooks.cluster import topics
 from pyhooks.jvm.member import PROTOCOLS
 from pyhooks.wait import wait_for
+from pyhooks.workload.committed import note_committed
 
 LOST = "b"
 # all in more than one rack without rack b, so that there is always something to read
@@ -45,9 +46,10 @@ class GroupsTest(Drill):
         setup: ``__consumer_offsets`` with one replica, or with three in racks a, a, b; topics to read that stay
             writable; R=2 for the cluster; groups of two members of each protocol.
         drive: kill rack b; a member joins each group, and one leaves; heal; another one joins. The same with R=1.
-        validate: what M, R and placement of that topic demand of commits, joins and leaves; reading goes on; known
-            errors alone; with R=2 all is as with R=1 where the racks are enough; no broker logs each commit that waits;
-            all checkers. Kept: how long commits and rebalances took.
+        validate: what M, R and placement of that topic demand of commits, joins and leaves; no commit is lost, and each
+            new owner goes on where the last one committed; reading goes on; known errors alone; with R=2 all is as with
+            R=1 where the racks are enough; no broker logs each commit that waits; all checkers. Kept: how long commits
+            and rebalances took.
         """
         topics.create(self.kafka.admin, [offsets_topic(PLACES[replicas])])
         self.kafka.wait_log(OFFSETS, PLACES[replicas])
@@ -59,6 +61,7 @@ class GroupsTest(Drill):
             for racks in REQUIRED:
                 require_racks(self.kafka, racks)
                 self._outage(racks, PLACES[replicas])
+            note_committed(self.kafka.admin, [name for pair in pairs for name in pair], self.history)
         # with a single replica the partition of the coordinators never has too few racks
         short = [FLOOD] if replicas > 1 else []
         self.drain(logs=bool(short))

@@ -61,10 +61,12 @@ def commits(run: str, from_s: float, to_s: float, why: str | None = None, took_s
 
 
 def fetches(run: str, from_s: float, to_s: float, place: str) -> list[Event]:
+    """A record a second, and at first all that was there before."""
     return [
-        member(moment, "fetch", run, count=1, next={place: moment + 1}, from_ns=at(moment - 1))
+        member(moment, "fetch", run, count=1 if moment > from_s else moment + 1, next={place: moment + 1},
+               from_ns=at(moment - 1))
         for moment in range(round(from_s), round(to_s))
-    ]
+    ]  # fmt: skip
 
 
 def acked(place: str, end_s: int = END) -> list[Event]:

@@ -16,7 +16,7 @@ from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
 from pyhooks.jvm.consumer import Partition
 from pyhooks.jvm.failure import JavaError
-from pyhooks.jvm.member import Heard
+from pyhooks.jvm.member import Heard, Polled
 from pyhooks.workload import member
 from pyhooks.workload.follow import Following
 from pyhooks.workload.member import Member, Seat, seats
@@ -30,7 +30,7 @@ Done = Callable[[JavaError | None], None]
 class Scripted:
     """A GroupMember whose polls are steps of a script; the last one stops the member."""
 
-    steps: Sequence[Callable[[Scripted], Mapping[Partition, tuple[int, int]]]] = ()
+    steps: Sequence[Callable[[Scripted], Mapping[Partition, Polled]]] = ()
     close_fails: JavaError | None = None
 
     def __init__(self, *_: object) -> None:
@@ -42,7 +42,7 @@ class Scripted:
     def subscribe(self, _topics: Sequence[str], heard: Heard) -> None:
         self.heard = heard
 
-    def poll(self, _timeout_s: float) -> Mapping[Partition, tuple[int, int]]:
+    def poll(self, _timeout_s: float) -> Mapping[Partition, Polled]:
         step = self.steps[self.at]
         self.at += 1
         if self.at == len(self.steps):
@@ -77,8 +77,8 @@ def driven(
     return made[-1], list(history.events())
 
 
-def assigned(*partitions: Partition, got: Mapping[Partition, tuple[int, int]] | None = None) -> Callable[[Any], Any]:
-    def step(one: Any) -> Mapping[Partition, tuple[int, int]]:
+def assigned(*partitions: Partition, got: Mapping[Partition, Polled] | None = None) -> Callable[[Any], Any]:
+    def step(one: Any) -> Mapping[Partition, Polled]:
         one.heard.assigned(frozenset(partitions))
         return got or {}
 
@@ -86,7 +86,7 @@ def assigned(*partitions: Partition, got: Mapping[Partition, tuple[int, int]] | 
 
 
 def ends(error: JavaError | None) -> Callable[[Any], Any]:
-    def step(one: Any) -> Mapping[Partition, tuple[int, int]]:
+    def step(one: Any) -> Mapping[Partition, Polled]:
         one.done[-1](error)
         return {}
 
@@ -94,25 +94,25 @@ def ends(error: JavaError | None) -> Callable[[Any], Any]:
 
 
 def revoked(*partitions: Partition) -> Callable[[Any], Any]:
-    def step(one: Any) -> Mapping[Partition, tuple[int, int]]:
+    def step(one: Any) -> Mapping[Partition, Polled]:
         one.heard.revoked(frozenset(partitions))
         return {}
 
     return step
 
 
-def nothing(_: Any) -> Mapping[Partition, tuple[int, int]]:
+def nothing(_: Any) -> Mapping[Partition, Polled]:
     return {}
 
 
 def test_a_member_tells_all_that_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = [assigned(D0, D1, got={D0: (2, 7)}), ends(None), revoked(D1), nothing]
+    steps = [assigned(D0, D1, got={D0: Polled(2, 5, 7)}), ends(None), revoked(D1), nothing]
     java, events = driven(tmp_path, monkeypatch, steps)
     assert [one.op for one in events if one.op != "commit"] == ["join", "assigned", "fetch", "revoked", "leave"]
     assert [one.data["now"] for one in events if "now" in one.data] == [["d-0", "d-1"], ["d-0"]]
     assert {one.data["run"] for one in events} == {"r1"}
     (fetch,) = [one for one in events if one.op == "fetch"]
-    assert (fetch.data["count"], fetch.data["next"]) == (2, {"d-0": 7})
+    assert (fetch.data["count"], fetch.data["first"], fetch.data["next"]) == (2, {"d-0": 5}, {"d-0": 7})
     assert java.offsets[0] == {D0: 7}
     (group,) = groups(events)
     assert next(one.outcome for one in group.members[0].commits) == "ok"
@@ -124,13 +124,13 @@ def test_a_commit_that_failed_is_as_certain_as_what_it_failed_with(
     name: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = JavaError(name, "why", retriable=True)
-    _, events = driven(tmp_path, monkeypatch, [assigned(D0, got={D0: (1, 1)}), ends(error), nothing])
+    _, events = driven(tmp_path, monkeypatch, [assigned(D0, got={D0: Polled(1, 0, 1)}), ends(error), nothing])
     first = next(one for one in events if one.op == "commit")
     assert (first.outcome, first.data["exception"], first.data["retriable"]) == (outcome, name, True)
 
 
 def test_a_commit_without_an_answer_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java, events = driven(tmp_path, monkeypatch, [assigned(D0, got={D0: (1, 1)}), nothing, nothing])
+    java, events = driven(tmp_path, monkeypatch, [assigned(D0, got={D0: Polled(1, 0, 1)}), nothing, nothing])
     assert len(java.offsets) == 1  # the next one waits for it
     assert [(one.outcome, one.data["exception"]) for one in events if one.op == "commit"] == [
         ("unknown", "not-reported")
@@ -138,14 +138,20 @@ def test_a_commit_without_an_answer_is_unknown(tmp_path: Path, monkeypatch: pyte
 
 
 def test_what_is_not_its_own_any_more_is_not_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = [assigned(D0, D1, got={D0: (1, 1), D1: (1, 4)}), ends(None), revoked(D1), ends(None), nothing]
+    steps = [
+        assigned(D0, D1, got={D0: Polled(1, 0, 1), D1: Polled(1, 3, 4)}),
+        ends(None),
+        revoked(D1),
+        ends(None),
+        nothing,
+    ]
     java, _ = driven(tmp_path, monkeypatch, steps)
     assert java.offsets[0] == {D0: 1, D1: 4}
     assert java.offsets[-1] == {D0: 1}
 
 
 def test_a_poll_that_fails_is_told_and_the_member_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: Any) -> Mapping[Partition, tuple[int, int]]:
+    def fails(_: Any) -> Mapping[Partition, Polled]:
         raise JavaError(TIMEOUT, "why", retriable=True)
 
     _, events = driven(tmp_path, monkeypatch, [fails, assigned(D0), nothing])

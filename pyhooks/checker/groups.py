@@ -1,11 +1,11 @@
 """Do consumer groups commit, rebalance and fetch exactly as the partition of their coordinator allows?
 
-Reads the events of ``pyhooks.workload.member``, faults, and looks and settings of ``__consumer_offsets``. A coordinator
-appends to its partition with acks=1, so that neither replicas nor racks are asked; but it answers when the record is
-below the high watermark, which stands still while the ISR has too few of either. So a commit or a change of a group's
-members is not answered then, other than by its own timeout (``offsets.commit.timeout.ms``), and no refusal is ever
-seen. What is expected is computed from M, R, placement and ISR of the group's partition; a replication factor below
-either caps it.
+Reads the events of ``pyhooks.workload.member``, faults, looks and settings of ``__consumer_offsets``, and what groups
+had committed in the end (``pyhooks.checker.committed``). A coordinator appends to its partition with acks=1, so that
+neither replicas nor racks are asked; but it answers when the record is below the high watermark, which stands still
+while the ISR has too few of either. So a commit or a change of a group's members is not answered then, other than by
+its own timeout (``offsets.commit.timeout.ms``), and no refusal is ever seen. What is expected is computed from M, R,
+placement and ISR of the group's partition; a replication factor below either caps it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Settings
+from pyhooks.checker.committed import check_commits, left
 from pyhooks.checker.progress import Window, windows
 from pyhooks.checker.records import Place
 from pyhooks.checker.settling import NEVER_NS, NS, SETTLE_S
@@ -87,12 +88,14 @@ class Commit:
         ended_ns: monotonic.
         outcome: ok, fail or unknown.
         exception: what it failed with, or None.
+        offsets: of each partition.
     """
 
     begun_ns: int
     ended_ns: int
     outcome: Outcome
     exception: str | None
+    offsets: Mapping[str, int]
 
     @property
     def latency_s(self) -> float:
@@ -112,6 +115,7 @@ class Member:
         has: when it was told, and what it has from then on.
         commits: all that ended.
         fetches: when it told, since when it counted, and the offsets that come next.
+        firsts: when it told, and between which offsets the first one of each partition is that came since it told last.
         failures: what its polls failed with, and when.
     """
 
@@ -122,6 +126,7 @@ class Member:
     has: list[tuple[int, frozenset[str]]] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     fetches: list[tuple[int, int, Mapping[str, int]]] = field(default_factory=list)
+    firsts: list[tuple[int, Mapping[str, tuple[int, int]]]] = field(default_factory=list)
     failures: list[tuple[int, str]] = field(default_factory=list)
 
     def lives(self, at_ns: int) -> bool:
@@ -198,8 +203,11 @@ def _tell(member: Member, event: Event) -> None:
         member.has.append((event.mono_ns, frozenset(map(str, event.data["now"]))))
     elif event.op == "commit":
         begun_ns, why = int(event.data["begun_ns"]), event.data.get("exception")
-        member.commits.append(Commit(begun_ns, event.mono_ns, event.outcome, why))
+        member.commits.append(Commit(begun_ns, event.mono_ns, event.outcome, why, event.data["offsets"]))
     elif event.op == "fetch":
+        count, told = int(event.data["count"]), event.data.get("first", {})
+        bounds = {place: (after - count, after - 1) for place, after in event.data["next"].items()}
+        member.firsts.append((event.mono_ns, bounds | {place: (offset, offset) for place, offset in told.items()}))
         member.fetches.append((event.mono_ns, int(event.data["from_ns"]), event.data["next"]))
     elif event.op == "poll":
         member.failures.append((event.mono_ns, str(event.data["exception"])))
@@ -230,7 +238,8 @@ def check_groups(events: Sequence[Event], *, settle_s: float = SETTLE_S, bound_s
     Where it is not enough: a commit that was begun and succeeded in the stretch is wrong, and so is a rebalance.
     Everywhere a commit that fails with anything but what a silent coordinator or a rebalance makes a client say is
     wrong, and a failed poll, too. A member that has a partition must go on reading it: wrong is a pause of more than
-    ``FETCH_S`` though records that it had not read were acknowledged before.
+    ``FETCH_S`` though records that it had not read were acknowledged before. No commit is lost and no record skipped,
+    as ``pyhooks.checker.committed`` says.
 
     Unknown without a member, without looks and settings of ``__consumer_offsets``, if no commit of a group could be
     judged, if a change is over at no moment that is known, or the history ends before the bound does.
@@ -244,11 +253,13 @@ def check_groups(events: Sequence[Event], *, settle_s: float = SETTLE_S, bound_s
     missing: list[str] = []
     notes: list[str] = []
     found, of = groups(events), stretches(events, settle_s)
-    acked = _acked(events)
+    acked = acknowledged(events)
     if not found:
         missing.append("no member of a group in the history")
     if not of:
         missing.append(f"nobody looked at {TOPIC}")
+    for group in found:
+        check_commits(group, acked, left(events, group.name), wrong, missing)
     for group in found if of else ():
         place = (TOPIC, partition_of(group.name, len(of)))
         known = of.get(place, [])
@@ -387,7 +398,7 @@ def _pauses(got: Sequence[tuple[int, int]], from_ns: int, to_ns: int | None) -> 
         since_ns, offset = at, after
 
 
-def _acked(events: Sequence[Event]) -> dict[str, list[tuple[int, int]]]:
+def acknowledged(events: Sequence[Event]) -> dict[str, list[tuple[int, int]]]:
     """When which offset of a partition was acknowledged."""
     found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for event in events:

@@ -46,6 +46,21 @@ class Heard:
     lost: Told
 
 
+@dataclass(frozen=True)
+class Polled:
+    """What a poll gave of a partition.
+
+    Attributes:
+        count: how many records.
+        first: the offset of the first one.
+        next: the offset behind the last one.
+    """
+
+    count: int
+    first: int
+    next: int
+
+
 class GroupMember(Client):
     """org.apache.kafka.clients.consumer.KafkaConsumer as one thread uses it; what it hears is told during its polls.
 
@@ -94,19 +109,19 @@ class GroupMember(Client):
         with java_errors():
             self._java.subscribe(jpype.java.util.ArrayList(list(topics)), _listener_class()(heard))
 
-    def poll(self, timeout_s: float) -> dict[Partition, tuple[int, int]]:
-        """Of each partition how many records came, and the offset that comes next.
+    def poll(self, timeout_s: float) -> dict[Partition, Polled]:
+        """The next records, by partition.
 
         Raises:
             JavaError: such as an authorization that is refused.
         """
-        found: dict[Partition, tuple[int, int]] = {}
+        found: dict[Partition, Polled] = {}
         with java_errors():
             records = self._java.poll(jpype.JClass("java.time.Duration").ofMillis(round(timeout_s * 1000)))
             for where in records.partitions():
                 own = records.records(where)
                 count = int(own.size())
-                found[_partition(where)] = (count, int(own.get(count - 1).offset()) + 1)
+                found[_partition(where)] = Polled(count, int(own.get(0).offset()), int(own.get(count - 1).offset()) + 1)
         return found
 
     def commit(self, offsets: Mapping[Partition, int], done: Callable[[JavaError | None], None]) -> None:

@@ -5,8 +5,8 @@ Events of process ``member``, ``data`` always with ``{run, group, protocol}``; a
 * ``join``, ``info``: it has asked to become a member.
 * ``assigned``, ``revoked`` and ``lost``, ``info``: ``{partitions, now}``, what the event is about and all that it has
   from now on, as ``topic-number``.
-* ``fetch``, ``info``, at most every ``FETCH_S``: ``{count, next, from_ns}``, how many records came since ``from_ns``,
-  and for each partition that they were of the offset that comes next.
+* ``fetch``, ``info``, at most every ``FETCH_S``: ``{count, next, from_ns, first}``, how many records came since
+  ``from_ns``, and for each partition that they were of the offset that comes next, and that of the first one of them.
 * ``commit``, when one has ended: ``{begun_ns, latency_ms, offsets}`` and, if it failed, ``{exception, message,
   retriable}``. ``ok``: committed; ``fail``: surely not, the coordinator refused a member of a generation that is over;
   ``unknown``: neither is certain. One is begun ``COMMIT_S`` after the last one has ended, if anything was read since
@@ -30,7 +30,7 @@ from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History, Outcome
 from pyhooks.jvm.consumer import Partition
 from pyhooks.jvm.failure import JavaError
-from pyhooks.jvm.member import PROTOCOLS, GroupMember, Heard
+from pyhooks.jvm.member import PROTOCOLS, GroupMember, Heard, Polled
 from pyhooks.workload import program
 from pyhooks.workload.certainty import ERRORS
 
@@ -91,7 +91,8 @@ class Member:
         self._has: frozenset[Partition] = frozenset()
         self._next: dict[Partition, int] = {}
         self._count, self._since_ns = 0, time.monotonic_ns()
-        self._news: set[Partition] = set()
+        # of each partition that anything came of since it was told last: the first offset
+        self._news: dict[Partition, int] = {}
         self._open: tuple[int, dict[Partition, int]] | None = None
         self._due_s = 0.0
 
@@ -150,19 +151,21 @@ class Member:
 
     # -- records and commits ----------------------------------------------------------------------------------------
 
-    def _took(self, polled: dict[Partition, tuple[int, int]]) -> None:
-        for place, (count, after) in polled.items():
-            self._count += count
-            self._next[place] = after
-            self._news.add(place)
+    def _took(self, polled: dict[Partition, Polled]) -> None:
+        for place, one in polled.items():
+            self._count += one.count
+            self._next[place] = one.next
+            self._news.setdefault(place, one.first)
         if time.monotonic_ns() - self._since_ns >= FETCH_S * 1e9:
             self._tell_fetched()
 
     def _tell_fetched(self) -> None:
         if self._news:
-            after = {f"{one.topic}-{one.number}": self._next[one] for one in sorted(self._news) if one in self._next}
-            self._note("fetch", count=self._count, next=after, from_ns=self._since_ns)
-        self._news, self._count, self._since_ns = set(), 0, time.monotonic_ns()
+            own = [one for one in sorted(self._news) if one in self._next]
+            after = {f"{one.topic}-{one.number}": self._next[one] for one in own}
+            first = {f"{one.topic}-{one.number}": self._news[one] for one in own}
+            self._note("fetch", count=self._count, next=after, from_ns=self._since_ns, first=first)
+        self._news, self._count, self._since_ns = {}, 0, time.monotonic_ns()
 
     def _commit(self) -> None:
         offsets = {place: offset for place, offset in self._next.items() if place in self._has}

@@ -1,0 +1,101 @@
+"""What groups have committed: what the checker refuses, calls unknown and accepts, on written histories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from histories import event
+from test_checkers_groups import OVERTAKEN, RETRIABLE, at, has, member
+
+from pyhooks.checker.committed import check_commits, left
+from pyhooks.checker.groups import acknowledged, check_groups, groups
+from pyhooks.history import Event, Outcome
+
+D = "d-0"
+
+
+def commit(run: str, from_s: float, to_s: float, offset: int, why: str | None = None) -> Event:
+    outcome: Outcome = "ok" if why is None else "fail" if why == OVERTAKEN else "unknown"
+    more: dict[str, Any] = {} if why is None else {"exception": why, "message": "", "retriable": True}
+    return member(to_s, "commit", run, outcome, begun_ns=at(from_s), latency_ms=1.0, offsets={D: offset}, **more)
+
+
+def fetch(run: str, moment_s: float, first: int, after: int, *, exact: bool = True) -> Event:
+    more: dict[str, Any] = {"first": {D: first}} if exact else {}
+    return member(moment_s, "fetch", run, count=after - first, next={D: after}, from_ns=at(moment_s - 0.5), **more)
+
+
+def acked(*offsets: int) -> list[Event]:
+    return [
+        event(at(1.5), "producer", "produce", "ok", topic="d", partition=0, offset=one, key=f"k{one}")
+        for one in offsets
+    ]
+
+
+def told(moment_s: float, **offsets: int) -> Event:
+    return event(at(moment_s), "test", "committed", "ok", group="g", offsets={"d-0": offsets["d"]} if offsets else {})
+
+
+# the first owner reads from the begin, commits 10 and 20 and gives the partition up
+FIRST = [
+    member(1, "join", "r1"), has(2, "r1", D), fetch("r1", 3, 0, 10), commit("r1", 3, 3.5, 10), fetch("r1", 5, 10, 20),
+    commit("r1", 5, 5.5, 20),
+]  # fmt: skip
+GIVEN_UP = [*FIRST, has(8, "r1", op="revoked"), member(7, "join", "r2"), has(10, "r2", D)]
+
+
+@pytest.mark.parametrize(
+    ("events", "valid", "says"),
+    [
+        (FIRST, "true", ""),
+        ([*FIRST, fetch("r1", 6.5, 5, 6), commit("r1", 7, 7.5, 5)], "false", "committed 5 after 20 was acknowledged"),
+        # the second was begun before the first was acknowledged
+        ([*FIRST, commit("r1", 5.2, 7, 15)], "true", ""),
+        # it may not have come to it
+        ([*FIRST, commit("r1", 6, 6.5, 30, RETRIABLE), commit("r1", 7, 7.5, 25)], "true", ""),
+        ([*FIRST, commit("r1", 6, 6.5, 5, RETRIABLE), commit("r1", 7, 7.5, 6, OVERTAKEN)], "true", ""),
+        ([*GIVEN_UP, commit("r2", 11, 11.5, 12)], "false", "r2 committed 12 after 20 was acknowledged"),
+        ([*GIVEN_UP, fetch("r2", 11, 20, 25), commit("r2", 11, 11.5, 25)], "true", ""),
+        ([*GIVEN_UP, fetch("r2", 11, 19, 25)], "false", "r2 began at 19, though 20 was committed before"),
+        # many records of several partitions: it may have been the 20th
+        ([*GIVEN_UP, fetch("r2", 11, 10, 25, exact=False)], "true", ""),
+        ([*GIVEN_UP, fetch("r2", 11, 10, 20, exact=False)], "false", "r2 began at 19"),
+        # acknowledged only when the new owner had been told already
+        ([*GIVEN_UP, commit("r1", 6, 10.5, 30), fetch("r2", 11, 20, 25)], "true", ""),
+        ([*GIVEN_UP, commit("r1", 6, 10.5, 30), fetch("r2", 11, 30, 35)], "true", ""),
+        # nobody knows whether it was committed
+        ([*GIVEN_UP, commit("r1", 6, 7, 30, RETRIABLE), fetch("r2", 11, 30, 35)], "true", ""),
+        ([*GIVEN_UP, commit("r1", 6, 7, 30, RETRIABLE), fetch("r2", 11, 20, 35)], "true", ""),
+        ([*GIVEN_UP, commit("r1", 6, 7, 30, OVERTAKEN), fetch("r2", 11, 30, 35), *acked(29)], "false", "began at 30"),
+        ([*GIVEN_UP, fetch("r2", 11, 22, 25), *acked(19, 21, 22)], "false", "began at 22, though no more than 20"),
+        # what it commits itself is no reason to have begun there
+        ([*GIVEN_UP, fetch("r2", 12, 22, 25), *acked(21), commit("r2", 11, 11.5, 25)], "false", "began at 22"),
+        ([*GIVEN_UP, fetch("r2", 11, 22, 25), *acked(19, 22)], "unknown", "nothing tells whether there is a record"),
+        # the same member begins anew after it was without the partition
+        ([*FIRST, has(8, "r1", op="revoked"), has(9, "r1", D), fetch("r1", 11, 20, 25)], "true", ""),
+        ([*FIRST, has(8, "r1", op="revoked"), has(9, "r1", D), fetch("r1", 11, 15, 25)], "false", "r1 began at 15"),
+        # it has kept the partition, and goes on where it was
+        ([*FIRST, has(8, "r1", D), fetch("r1", 11, 30, 35)], "true", ""),
+        ([member(1, "join", "r1"), has(2, "r1", D), fetch("r1", 3, 4, 9), *acked(0, 3)], "false", "r1 began at 4"),
+        ([*FIRST, told(40, d=20)], "true", ""),
+        ([*FIRST, told(40, d=10)], "false", "the coordinator has 10 in the end, 20 was acknowledged"),
+        ([*FIRST, told(40)], "false", "the coordinator has nothing in the end"),
+        ([*FIRST, told(40, d=25)], "false", "the coordinator has 25 in the end, which nobody committed"),
+        ([*FIRST, commit("r1", 6, 7, 30, RETRIABLE), told(40, d=30)], "true", ""),
+    ],
+)  # fmt: skip
+def test_what_is_committed_stays(events: Sequence[Event], valid: str, says: str) -> None:
+    events = sorted(events, key=lambda one: one.mono_ns)
+    wrong: list[str] = []
+    missing: list[str] = []
+    (group,) = groups(events)
+    check_commits(group, acknowledged(events), left(events, "g"), wrong, missing)
+    found = "false" if wrong else "unknown" if missing else "true"
+    assert (found, says in "; ".join([*wrong, *missing])) == (valid, True), (wrong, missing)
+
+
+def test_without_a_look_at_the_coordinators_it_is_judged_all_the_same() -> None:
+    found = check_groups([*FIRST, commit("r1", 7, 7.5, 5)])
+    assert found.valid == "false"

@@ -1,0 +1,47 @@
+"""What groups have committed comes into a history as their coordinators tell it."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+
+from pyhooks.errors import RackgateError
+from pyhooks.history import History
+from pyhooks.workload.committed import note_committed
+
+
+class Answering:
+    """An admin client that has one answer for every group."""
+
+    def __init__(self, answer: list[TopicPartition] | Exception) -> None:
+        self.answer = answer
+
+    def list_consumer_group_offsets(self, asked: Any, **_: Any) -> dict[str, Future[Any]]:
+        (one,) = asked
+        told: Future[Any] = Future()
+        if isinstance(self.answer, Exception):
+            told.set_exception(self.answer)
+        else:
+            told.set_result(ConsumerGroupTopicPartitions(one.group_id, self.answer))
+        return {one.group_id: told}
+
+
+def test_all_partitions_of_each_group_are_told(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.jsonl")
+    client: Any = Answering([TopicPartition("d", 0, 7), TopicPartition("d-1", 2, 0)])
+    note_committed(client, ["g", "h"], history)
+    assert [one.data for one in history.events()] == [
+        {"group": group, "offsets": {"d-0": 7, "d-1-2": 0}} for group in ("g", "h")
+    ]
+
+
+def test_a_coordinator_that_does_not_tell_is_no_answer(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.jsonl")
+    client: Any = Answering(KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)))
+    with pytest.raises(RackgateError, match="group g"):
+        note_committed(client, ["g"], history)
+    assert not list(history.events())
