@@ -15,11 +15,12 @@ from ducktape_tests.internal import OFFSETS, SINGLE_PARTITIONS, offsets_topic, r
 from ducktape_tests.services.clients import Program
 from pyhooks.checker import alike
 from pyhooks.checker.groupfigures import figures
-from pyhooks.checker.groups import BOUND_S
+from pyhooks.checker.groups import BOUND_S, groups
 from pyhooks.cluster import topics
 from pyhooks.jvm.member import PROTOCOLS
 from pyhooks.wait import wait_for
 from pyhooks.workload.committed import note_committed
+from pyhooks.workload.member import PROCESS
 
 LOST = "b"
 # all in more than one rack without rack b, so that there is always something to read
@@ -76,16 +77,23 @@ class GroupsTest(Drill):
             self._commit(here, names, STEADY_S)
             with self.fault("kill", rack=LOST):
                 left = frozenset(one for one in placed if self.racks[one] != LOST)
+                enough = len({self.racks[one] for one in left}) >= min(racks, len(placed))
                 topics.wait_isr(self.kafka.admin, OFFSETS, left)
                 self._tried(here, names, OUTAGE_S)
                 here.append(stack.enter_context(self._member(names)))
                 self._lasts(OUTAGE_S, here[2:], names)
+                if enough:
+                    self._balanced(here, names)
                 first.close()
                 del here[1]
                 self._lasts(OUTAGE_S)
+                if enough:
+                    self._balanced(here, names)
             self._commit(here, names, STEADY_S, BOUND_S)
+            self._balanced(here, names)
             here.append(stack.enter_context(self._member(names)))
             self._commit(here, names, STEADY_S, BOUND_S)
+            self._balanced(here, names)
 
     @contextmanager
     def _member(self, names: Sequence[str]) -> Iterator[Program]:
@@ -122,6 +130,17 @@ class GroupsTest(Drill):
 
         what = f"{len(waits)} members to {'commit' if ok else 'try to commit'} after {seconds:g} s"
         wait_for(ended, what=what, timeout_s=seconds + more_s, interval_s=0.5)
+
+    def _balanced(self, members: Sequence[Program], names: Sequence[str]) -> None:
+        """Waits until the last change of each group is over, so that the next one does not overtake it."""
+
+        def balanced() -> bool:
+            for one in members:
+                one.fetch()
+            found = groups([event for event in self.history.events() if event.process == PROCESS])
+            return all(one.balanced(time.monotonic_ns()) for one in found if one.name in names)
+
+        wait_for(balanced, what="a partition for each member of each group", timeout_s=BOUND_S, interval_s=1.0)
 
     def _lasts(self, seconds: float, members: Sequence[Program] = (), names: Sequence[str] = ()) -> None:
         """Waits until members have asked to join, and then so many seconds of what there is to be seen."""

@@ -142,6 +142,13 @@ JOINED = [
         ([*R2, member(120, "join", "r3")], "unknown", "known for 19.5 s only"),
         ([*R1, member(50, "join", "r3"), left("r3", 52)], "false", "leave of r3: not over"),
         ([*R1, member(50, "join", "r3"), left("r3", 52), has(60, "r1", "d-0", "d-2")], "true", ""),
+        # it had nothing for 40 s, which proves nothing, and is not known to have been over
+        ([*R1, member(50, "join", "r3"), left("r3", 75), has(80, "r1", "d-0", "d-2")], "unknown", "25.0 s later"),
+        # nor is one that was overtaken at once, if no other join is known to have been over since the outage
+        ([*R2, member(100, "join", "r4"), left("r4", 101), has(102, "r1", "d-0", "d-2")], "unknown", "join of r4"),
+        ([*R2, *JOINED, member(100, "join", "r4"), left("r4", 101), has(102, "r1", "d-0")], "true", ""),
+        # in the outage nothing could be over
+        ([*R2, member(35, "join", "r4"), left("r4", 38), *JOINED], "true", ""),
         # one has nothing, and then a partition has no owner, or two
         ([*R1, member(90, "join", "r3"), has(91, "r1", "d-0", "d-2")], "false", "join of r3"),
         ([*R1, member(90, "join", "r3"), has(91, "r1", "d-0"), has(92, "r3", "d-0")], "false", "join of r3"),

@@ -29,6 +29,8 @@ CLIENTS = "org.apache.kafka.clients.consumer"
 # Members ask for their coordinator again, and join again if a rebalance came to nothing while nobody answered: a
 # rebalance that waits for all of them takes as long as their heartbeats and requests take to fail.
 BOUND_S = 45.0
+# A change that the next one overtakes within this time tells nothing; one that had longer was to be seen to be over.
+OVERTAKEN_S = 20.0
 # Who is kept from reading by an outage reads nothing until its end; the rest is for a machine that is busy: one with a
 # load of 30 on two cores answered nobody for 24 s.
 FETCH_S = 30.0
@@ -242,7 +244,9 @@ def check_groups(events: Sequence[Event], *, settle_s: float = SETTLE_S, bound_s
     as ``pyhooks.checker.committed`` says.
 
     Unknown without a member, without looks and settings of ``__consumer_offsets``, if no commit of a group could be
-    judged, if a change is over at no moment that is known, or the history ends before the bound does.
+    judged, if a change is over at no moment that is known, or the history ends before the bound does. So it is if the
+    next change overtakes one within the bound, unless that was within ``OVERTAKEN_S``, and all leave then, or another
+    join or leave, as it was one, was over in the same stretch.
 
     Args:
         events: a whole history.
@@ -363,12 +367,32 @@ def _rebalanced(
     if over_ns is not None and over_ns - since_ns <= bound_ns:
         return
     if next_ns is not None and next_ns - since_ns <= bound_ns:
-        return  # overtaken by the next one
+        # of one that was overtaken before it had to be over any other one tells as much
+        kind = what.partition(": ")[2].partition(" ")[0] if next_ns > since_ns else ""
+        soon = next_ns - since_ns <= OVERTAKEN_S * NS
+        if not (soon and (_dissolves(group, at_ns) or _another_over(group, at_ns, kind, inside))):
+            missing.append(f"{what}: not over when the next change came, {max(0, next_ns - since_ns) / NS:.1f} s later")
+        return
     late = f"{what}: not over within {bound_ns / NS:g} s after {_state(inside)}"
     if inside.to_ns - since_ns > bound_ns:
         wrong.append(late)
     else:
         missing.append(f"{late}, and that was known for {(inside.to_ns - since_ns) / NS:.1f} s only")
+
+
+def _dissolves(group: Group, at_ns: int) -> bool:
+    """Whether all leave at about that time, one after the other, and nobody joins any more."""
+    until_ns = at_ns + OVERTAKEN_S * NS
+    return all(one.join_ns <= at_ns and one.leave_ns is not None and one.leave_ns <= until_ns for one in group.members)
+
+
+def _another_over(group: Group, at_ns: int, kind: str, window: Window) -> bool:
+    """Whether another change, of a kind if one is told, was over in a stretch, or on the way from a change to it."""
+    over = [
+        group.balanced_ns(other_ns) for other_ns, other in group.changes if other_ns != at_ns and other.startswith(kind)
+    ]
+    from_ns = min(at_ns, window.from_ns)
+    return any(moment is not None and from_ns <= moment <= window.to_ns for moment in over)
 
 
 def _fetched(name: str, member: Member, acked: Mapping[str, Sequence[tuple[int, int]]], wrong: list[str]) -> None:
