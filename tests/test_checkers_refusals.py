@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from histories import REFUSED, TOO_FEW, Simulated, changed, is_
+from histories import REFUSED, TOO_FEW, Simulated, changed, event, is_
 
 from pyhooks.checker.refusals import check_refusals
 from pyhooks.history import Event
@@ -56,3 +56,11 @@ def test_a_refusal_names_what_is_missing(need: tuple[int, int], exception: str, 
 def test_a_settled_stretch_without_refusals_is_unknown() -> None:
     events = [one for one in refused(2, 2) if one.outcome != "fail"]
     assert check_refusals(events).valid == "unknown"
+
+
+@pytest.mark.parametrize(("riding", "reasons"), [(["2.8"], ()), (["2.8", "3.9"], ("3.9: no refusal could be judged",))])
+def test_each_client_that_rides_an_outage_out_must_be_refused(riding: list[str], reasons: tuple[str, ...]) -> None:
+    rode = event(1, "test", "ride", "info", clients=riding)
+    found = check_refusals([rode, *renamed(refused(2, 2, "2.8"), TOO_FEW)])
+    assert found.because == reasons
+    assert found.valid == ("unknown" if reasons else "true")

@@ -1,7 +1,8 @@
 """Is each refusal called by its name: too few replicas, or enough of them in too few racks?
 
-Reads ``intend`` and ``produce`` events, looks, settings and faults. Older clients know one name for both: they are
-told that replicas are missing, since they try again after that.
+Reads ``intend`` and ``produce`` events, looks, settings and faults, and the clients of a ``ride``
+(``pyhooks.checker.rides``). Older clients know one name for both: they are told that replicas are missing, since they
+try again after that.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pyhooks.checker import cluster
+from pyhooks.checker import cluster, rides
 from pyhooks.checker.cluster import Settings
 from pyhooks.checker.progress import windows
 from pyhooks.checker.records import Attempt, Records
@@ -28,7 +29,8 @@ def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
     """In every settled stretch with too few replicas or racks, refusals for that name the one that is missing.
 
     Where replicas are missing, be racks missing or not, that is told; else that racks are. A client that does not know
-    the second is told the first. Unknown if no refusal could be judged, or if nothing tells which client it was.
+    the second is told the first. Unknown if no refusal could be judged, or none of a client that was to ride an outage
+    out, or if nothing tells which client it was.
 
     Args:
         events: a whole history.
@@ -44,6 +46,7 @@ def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
     wrong: list[str] = []
     missing: list[str] = []
     seen: Counter[str] = Counter()
+    judged: set[str | None] = set()
     for place, own in sorted(attempts_of(records).items()):
         for window in windows(place, looks.get(place, ()), settings, faults, round(settle_s * NS)):
             wanted = settings.possible(place[0], window.from_ns, window.to_ns)
@@ -54,8 +57,13 @@ def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
                 if window.judges(attempt) and attempt.exception in TOO_FEW:
                     problem = _misnamed(attempt, clients, replicas=next(iter(short)))
                     seen[attempt.exception] += 1
+                    judged.add(clients.get(attempt.run or ""))
                     if problem:
                         (missing if attempt.run not in clients else wrong).append(f"{place[0]}-{place[1]}: {problem}")
+    riding = {
+        str(name) for one in events if (one.process, one.op) == ("test", rides.OP) for name in one.data["clients"]
+    }
+    missing += [f"{client}: no refusal could be judged" for client in sorted(riding - judged)]
     if not seen:
         missing.append("no refusal for want of replicas or racks could be judged")
     notes = [f"{count} refusals with {name.rpartition('.')[2]}" for name, count in sorted(seen.items())]
