@@ -31,6 +31,8 @@ class DefaultsTest(Drill):
             with self.fault("kill", rack=LOST):
                 topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
                 self.phase("one rack left", "plain", NOT_ENOUGH_RACKS)
+                # so that too few have been in sync for a while when it is sent
+                self.go_on()
                 self.probe("plain", "--defaults", "--delivery-timeout-ms", str(DELIVERY_TIMEOUT_MS), attempts=1)
                 self.go_on()
             topics.wait_settled(self.kafka.admin, self.specs)

@@ -9,9 +9,7 @@ import pytest
 
 from pyhooks.checker import verdict
 from pyhooks.checker.faults import STEPS, check_faults
-from pyhooks.checker.judging import judge
 from pyhooks.checker.phases import OK, check_phases
-from pyhooks.checker.seen import check_defaults
 from pyhooks.checker.succession import AWAY, BACK, DESTROYED, WRITTEN, check_succession
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event, Outcome
@@ -125,32 +123,6 @@ def test_succession(events: list[Event], valid: str, says: str) -> None:
     found = check_succession(events, holder=3, destroyed=(1, 2))
     assert found.valid == valid
     assert says in "; ".join(found.because)
-
-
-def defaults(exception: str | None, latency_ms: float, **timeout: int) -> Event:
-    outcome: Outcome = "unknown" if exception else "ok"
-    return event(
-        1, "probe", "produce", outcome, topic="t", seq=1, key="d1", defaults=True, exception=exception,
-        latency_ms=latency_ms, **timeout,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("events", "valid"),
-    [
-        ([defaults(TIMEOUT, 8001.0, delivery_timeout_ms=8000)], "true"),
-        ([defaults(TIMEOUT, 8001.0, delivery_timeout_ms=8000), defaults(None, 5.0)], "true"),
-        ([defaults(TIMEOUT, 100.0, delivery_timeout_ms=8000)], "false"),
-        ([defaults(REFUSED, 8001.0, delivery_timeout_ms=8000)], "false"),
-        ([defaults(TIMEOUT, 8001.0)], "unknown"),
-        ([defaults(None, 5.0, delivery_timeout_ms=8000)], "unknown"),
-        ([attempt(1, "ok")], "unknown"),
-    ],
-)
-def test_defaults(events: list[Event], valid: str) -> None:
-    assert check_defaults(events).valid == valid
-    asked = "defaults" in {one.checker for one in judge(events)[0]}
-    assert asked is any(one.data.get("defaults") for one in events)
 
 
 def test_the_worst_verdict_wins() -> None:

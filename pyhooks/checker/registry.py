@@ -84,6 +84,7 @@ OF_TESTS: Mapping[str, Checker] = {
         check_defaults,
         "with a producer's default settings a refusal is a timeout",
         lambda event: bool(event.data.get("defaults")),
+        settles=True,
     ),
     "visibility": Checker(
         check_visibility,
