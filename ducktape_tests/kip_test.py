@@ -10,6 +10,7 @@ from ducktape.mark.resource import cluster
 from ducktape_tests import internal
 from ducktape_tests.drill import FLOOD, NEEDS, NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, Drill, Load, spec
 from pyhooks.build.distribution import Distribution
+from pyhooks.checker import idle
 from pyhooks.checker.phases import OK
 from pyhooks.cluster import tools, topics
 from pyhooks.workload.settings import change
@@ -60,28 +61,38 @@ class KipTest(Drill):
 
     @cluster(num_nodes=9)
     def test_lowered_during_the_outage(self) -> None:
-        """Lowered to 1 it lets the single rack acknowledge, without a restart, on an idle topic too.
+        """Lowered to 1 it lets the single rack acknowledge, without a restart, and shows what waits in an idle topic.
 
-        setup: topics on replicas in racks a, a, b with M=2, R=2: one driven, one with nothing in its log.
-        drive: kill rack b; produce; lower the value to 1 on both; produce; heal; produce.
-        validate: refused before, acknowledged after, by the same processes; all checkers.
+        setup: topics on replicas in racks a, a, b with M=2, R=2: one driven, one with nothing in its log; a reader of
+            the second.
+        drive: kill rack b; produce, to the second at last with acks=1, and nothing more; lower the value to 1 on both;
+            wait; produce; heal; produce.
+        validate: refused before, acknowledged after, by the same processes; with acks=1 taken, hidden, and shown within
+            a second after all brokers tell the lower value, by what leaders are asked each half second; all checkers.
         """
-        with self.driven([spec("plain", AAB, 2, 2), spec("idle", AAB, 2, 2)], [Load("plain")]):
+        words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", "idle"]
+        with (
+            self.driven([spec("plain", AAB, 2, 2), spec("idle", AAB, 2, 2)], [Load("plain")]),
+            self.clients.running("visible", [words], self.history),
+        ):
             before = self._processes()
             with self.fault("kill", rack=LOST):
                 topics.wait_isr(self.kafka.admin, "idle", frozenset({1, 2}))
                 for name in ("plain", "idle"):
                     self.phase(f"one rack left of {name}", name, NOT_ENOUGH_RACKS)
                 self.go_on()
+                self.probe("idle", "--acks", "1")
+                self.go_on()
+                self.history.note("test", idle.OP, "info", topic="idle")
                 for name in ("plain", "idle"):
                     change(self.kafka.admin, name, self.history, min_racks=1)
                 self.go_on()
                 self.phase("lowered", "plain")
-                self.phase("lowered, with an empty log until now", "idle")
+                self.phase("lowered, idle until now", "idle")
                 assert self._processes() == before, "a node was started again"
             topics.wait_settled(self.kafka.admin, self.specs)
             self.phase("rack back", "idle")
-        self.judge((*NEEDS, FLOOD))
+        self.judge((*NEEDS, FLOOD, "visibility", "idle"))
 
     @cluster(num_nodes=9)
     def test_rack_restored_and_value_restored(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from pyhooks.checker import alike, rides, slowdown, truth, wide
+from pyhooks.checker import alike, idle, rides, slowdown, truth, wide
 from pyhooks.checker.copied import OP as COPY
 from pyhooks.checker.copied import check_copied
 from pyhooks.checker.delivery import check_delivery
@@ -92,6 +92,7 @@ OF_TESTS: Mapping[str, Checker] = {
         _op("visible"),
         settles=True,
     ),
+    "idle": Checker(idle.check_idle, "what waits in an idle topic is shown when R is lowered", _op(idle.OP)),
     "copied": Checker(
         check_copied, "each record is copied once, with its group's offsets in the same transaction", _op(COPY)
     ),
