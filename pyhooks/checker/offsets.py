@@ -1,14 +1,20 @@
 """Does every offset hold one record, whoever looks, and are records in the order in which they were sent?
 
-Reads ``produce``, ``intend`` and all complete ``read`` events, of both isolations and of several passes.
+Reads ``produce``, ``intend`` and all complete ``read`` events, of both isolations and of several passes; and, where the
+disks were read (``pyhooks.cluster.disks``), what lies on them, looks and faults.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 
+from pyhooks.checker import cluster
+from pyhooks.checker.promise import disks_of
 from pyhooks.checker.records import UNCOMMITTED, Place, Read, Records
+from pyhooks.checker.settling import LAG_NS
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
 from pyhooks.workload.records import parts_of
@@ -19,8 +25,10 @@ def check_offsets(events: Sequence[Event]) -> Verdict:
 
     Wrong are: two records acknowledged at one offset, one record acknowledged or noted twice, an acknowledged offset
     that holds another record or none, two reads that differ in an offset, and a record of an idempotent or
-    transactional producer that is behind a later one in the log. Unknown without an acknowledged offset, or without a
-    complete final read of the partitions that have one. What was acknowledged with acks=1 may be truncated, and its
+    transactional producer that is behind a later one in the log. So are logs of brokers that were in sync at the last
+    look, after the last fault, and that differ at an offset which both have and which lies before the end of the final
+    read: what is behind it may not be committed. Unknown without an acknowledged offset, or without a complete final
+    read of the partitions that have one. What was acknowledged with acks=1 may be truncated, and its
     offset be given again, when another leads: it is a matter of ``pyhooks.checker.visibility``.
     """
     records = Records(events)
@@ -56,6 +64,7 @@ def check_offsets(events: Sequence[Event]) -> Verdict:
         if read.isolation == UNCOMMITTED:
             wrong += _order(read, records)
     wrong += _disagreements(records.reads)
+    wrong += _copies(events, records)
     return Verdict.of("offsets", wrong=wrong, missing=missing)
 
 
@@ -97,3 +106,30 @@ def _disagreements(reads: Sequence[Read]) -> list[str]:
             if place.setdefault(offset, key) != key:
                 wrong.append(f"{read.topic}-{read.partition}: offset {offset} was read as {place[offset]} and as {key}")
     return wrong
+
+
+def _copies(events: Sequence[Event], records: Records) -> Iterator[str]:
+    """Where the logs of a partition differ, of brokers that were all in sync when nothing happened any more."""
+    disks = disks_of(events)
+    if disks is None:
+        return
+    faults = cluster.faults(events)
+    over_ns = max((math.inf if one.healed_ns is None else one.healed_ns for one in faults), default=-math.inf)
+    for place, seen in sorted(cluster.looks(events).items()):
+        last = seen[-1]
+        if last.since_ns <= over_ns + LAG_NS:
+            continue
+        reads, _ = records.final(place[0], UNCOMMITTED)
+        read = reads.get(place[1])
+        until = math.inf if read is None or read.gaps else read.end
+        own = {broker: disks.logs[broker, place] for broker in last.isr if (broker, place) in disks.logs}
+        logs = [(broker, log) for broker, log in own.items() if broker in disks.whole and not log.gaps]
+        for (one, first), (two, second) in combinations(logs, 2):
+            shared = range(max(first.low, second.low), int(min(first.end, second.end, until)))
+            differ = [at for at in shared if first.keys.get(at) != second.keys.get(at)]
+            if differ:
+                held = f"{first.keys.get(differ[0])} and {second.keys.get(differ[0])}"
+                yield (
+                    f"{place[0]}-{place[1]}: brokers {one} and {two} were in sync and differ at {len(differ)} offsets,"
+                    f" at {differ[0]} they have {held}"
+                )
