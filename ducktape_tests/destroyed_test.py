@@ -12,8 +12,9 @@ from typing import Any
 from ducktape.mark.resource import cluster
 
 from ducktape_tests import internal
-from ducktape_tests.destruction import Round, draw, goes_on_s, seeds
+from ducktape_tests.destruction import Round, catching_up_seed, draw, goes_on_s, seeds
 from ducktape_tests.drill import GO_ON_S, NEEDS, NIMBLE, STEADY_S, Drill, Load, must_hold, spec
+from pyhooks.checker import recovery
 from pyhooks.checker.delivery import Losses, losses
 from pyhooks.checker.records import Records
 from pyhooks.checker.verdict import Verdict
@@ -25,6 +26,12 @@ ROUNDS = 3
 # of each producer
 RATE_PER_S = 40.0
 WHOLE_S = 120.0
+# Of a producer with acks=1, which goes on while too few racks are in sync: some MB within the time that a rack is away,
+# and how fast it may catch up with them, so that it is still at it when another one is destroyed.
+BACKLOG_PER_S, BACKLOG_BYTES = 10.0, 16384
+CATCHES_UP_PER_S = 256 * 1024
+# no broker has the second id
+NOBODY = "0:0"
 # Two of three replicas in rack a, which is two replicas and one rack.
 AAB = (1, 2, 3)
 HOLDER, LOST = "b", "a"
@@ -94,14 +101,17 @@ class DestroyedTest(_Destroyed):
             are drawn by that of the run, and printed; ``round_seeds`` of the globals, a list, repeats such rounds.
         drive: in a round, as its seed draws it: a rack of its topic is cut off or paused for a while that no ISR
             or every ISR notices; meanwhile, or when it is in sync again, or without that, another rack of it or the
-            same one is destroyed; of two that are away either comes back first.
+            same one is destroyed; of two that are away either comes back first. In one more round, of its own kind of
+            seeds, a producer with acks=1 goes on while a rack is away, and the other one is destroyed when that one is
+            back and has not caught up yet.
         validate: no acknowledged record of any topic is lost, whatever later rounds have destroyed; all checkers.
         """
         racks = {
             site.name: [node.node_id for node in self.kafka.brokers(site.name)] for site in self.kafka.topology.racks
         }
         told = self.test_context.globals
-        chosen = told.get("round_seeds") or seeds(self.seed, int(told.get("rounds", ROUNDS)), racks)
+        drawn_by_run = [*seeds(self.seed, int(told.get("rounds", ROUNDS)), racks), catching_up_seed(self.seed)]
+        chosen = told.get("round_seeds") or drawn_by_run
         drawn = [draw(int(one), racks) for one in chosen]
         assert drawn, "there must be a round"
         assert len({one.topic for one in drawn}) == len(drawn), f"a seed is there twice: {chosen}"
@@ -110,7 +120,10 @@ class DestroyedTest(_Destroyed):
                 self.logger.info("seed %d of a round: %s; again: --set round_seeds=[%d]", one.seed, one.text, one.seed)
                 plain = Load(one.topic, rate_per_s=RATE_PER_S, more=NIMBLE)
                 idempotent = Load(one.topic, "idempotent", rate_per_s=RATE_PER_S, more=NIMBLE)
-                with self.loaded([plain, idempotent]):
+                # what the leader alone acknowledges may be lost, and waits for nobody
+                size = ("--acks", "1", "--record-bytes", str(BACKLOG_BYTES))
+                backlog = [Load(one.topic, rate_per_s=BACKLOG_PER_S, more=(*NIMBLE, *size))] if one.catching_up else []
+                with self.loaded([plain, idempotent, *backlog]):
                     self.history.note("test", "round", "info", seed=one.seed, text=one.text)
                     self._round(one)
         self.drain()
@@ -119,19 +132,42 @@ class DestroyedTest(_Destroyed):
         must_hold(self.verdicts((*NEEDS, "faults", "recovery")))
 
     def _round(self, one: Round) -> None:
+        if one.catching_up:
+            # which holds for nobody yet
+            internal.slow_followers(self.kafka, CATCHES_UP_PER_S)
         with ExitStack() as away, ExitStack() as destroyed:
             if one.leaves:
                 away.enter_context(self.fault(one.how, rack=one.leaves))
                 self.go_on(one.away_s)
-                if not one.overlaps:
+                if one.catching_up:
+                    self._comes_back(one, away)
+                elif not one.overlaps:
                     away.close()
                     self.recovered(self.specs)
             destroyed.enter_context(self.fault("wipe", rack=one.wiped))
+            if one.catching_up:
+                topics.alter(self.kafka.admin, one.topic, {internal.SLOWED: NOBODY})
             self.go_on(one.down_s)
             for back in (away, destroyed) if one.first_back else (destroyed, away):
                 back.close()
         # the next round may destroy what would still be missing of this one elsewhere
         self.recovered(self.specs)
+
+    def _comes_back(self, one: Round, away: ExitStack) -> None:
+        """Heals the rack that left, slowly enough that the next fault does not find it in sync again.
+
+        Raises:
+            AssertionError: it has caught up already.
+        """
+        own = {broker for broker in one.replicas if self.racks[broker] == one.leaves}
+        topics.wait_isr(self.kafka.admin, one.topic, frozenset(one.replicas) - own)
+        topics.alter(self.kafka.admin, one.topic, {internal.SLOWED: ",".join(f"0:{broker}" for broker in sorted(own))})
+        away.close()
+        isr = wait_for(
+            lambda: topics.look(self.kafka.admin, [one.topic]), what=f"a look at {one.topic}", timeout_s=GO_ON_S
+        )[one.topic].isr
+        self.history.note("test", recovery.EARLY, "info", topic=one.topic, isr=sorted(isr))
+        assert not own & set(isr), f"rack {one.leaves} is in sync again, before {one.wiped} is destroyed"
 
 
 class OneRackTest(_Destroyed):

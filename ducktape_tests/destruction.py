@@ -19,6 +19,8 @@ ENDS = ("kill", *KEEPS_ITS_DISK)
 MOST_AWAY_S = 25.0
 MOST_DOWN_S = 15.0
 OVERLAPPING, AFTERWARDS = 0.55, 0.75
+# Of one that is to catch up for a while, so that every ISR has shrunk and some MB are there to catch up with.
+LEAST_BEHIND_S = 18.0
 # between two acknowledgements of a producer that goes on
 GAP_S = 1.0
 NS = 1_000_000_000
@@ -41,6 +43,7 @@ class Round:
         away_s: how long it is away before the other one is destroyed, or before it comes back.
         overlaps: it is still away when the other one is destroyed.
         first_back: of two that are away, whether the one that left first comes back first.
+        catching_up: the other one is destroyed as soon as this one is back, before it is in sync again.
     """
 
     seed: int
@@ -53,6 +56,7 @@ class Round:
     away_s: float = 0.0
     overlaps: bool = False
     first_back: bool = False
+    catching_up: bool = False
 
     @property
     def topic(self) -> str:
@@ -67,6 +71,8 @@ class Round:
         if not self.leaves:
             return f"{placed}: {destroyed}"
         left = f"{self.leaves} leaves ({self.how}) for {self.away_s:.1f} s"
+        if self.catching_up:
+            return f"{placed}: {left} and comes back, and while it catches up {destroyed}"
         if not self.overlaps:
             return f"{placed}: {left} and comes back, then {destroyed}"
         return (
@@ -94,6 +100,15 @@ def seeds(seed: int, count: int, racks: Mapping[str, Sequence[int]]) -> list[int
     return found
 
 
+def catching_up_seed(seed: int) -> int:
+    """That of the round of a run in which a rack catches up; rounds of such seeds are of no other kind.
+
+    Args:
+        seed: of the run.
+    """
+    return SEEDS + random.Random(f"catching up {seed}").randrange(SEEDS)  # noqa: S311 - no secret
+
+
 def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> Round:
     """A round, decided by its own seed alone.
 
@@ -107,11 +122,18 @@ def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> Round:
     if len(racks) < 2:
         raise RackgateError("a rack can't be destroyed without loss where there is no other one")
     choice = random.Random(f"round {seed}")  # noqa: S311 - no secret
-    replicas = _placed(choice, racks)
-    own = sorted({rack for rack, brokers in racks.items() if set(brokers) & set(replicas)})
+    while True:
+        replicas = _placed(choice, racks)
+        own = sorted({rack for rack, brokers in racks.items() if set(brokers) & set(replicas)})
+        # with a third rack what waits for who catches up would be in two racks already
+        if seed < SEEDS or len(own) == 2:
+            break
     wiped, leaves = choice.sample(own, 2)
     down_s, away_s = choice.uniform(0, MOST_DOWN_S), choice.uniform(0, MOST_AWAY_S)
     min_replicas, first_back = choice.choice((1, 2)), choice.random() < 0.5
+    if seed >= SEEDS:
+        how, away_s = choice.choice(KEEPS_ITS_DISK), choice.uniform(LEAST_BEHIND_S, MOST_AWAY_S)
+        return Round(seed, replicas, min_replicas, wiped, down_s, leaves, how, away_s, catching_up=True)
     what = choice.random()
     if what < OVERLAPPING:
         how = choice.choice(KEEPS_ITS_DISK)

@@ -293,6 +293,27 @@ def test_recovery_within_its_bounds() -> None:
     assert late.valid == "unknown", "nobody looked between the heal and the first look"
 
 
+@pytest.mark.parametrize(("early", "valid"), [(True, "true"), (False, "unknown")])
+def test_of_a_fault_and_one_that_is_said_to_come_early_the_last_heal_counts(early: bool, valid: str) -> None:
+    made = Simulated()
+    made.rest(4)
+    made.send(3)
+    made.lose("b")
+    for step in ("held", "heal", "healed"):
+        made.step("kill-rack", "b", step, "info" if step == "heal" else "ok")
+    if early:
+        made.note("test", "early", "info")
+    made.step("wipe-rack", "a", "inject")
+    made.step("wipe-rack", "a", "proved", "ok")
+    made.rest(2)
+    made.step("wipe-rack", "a", "heal")
+    made.step("wipe-rack", "a", "healed", "ok")
+    made.away.clear()
+    made.rest(4)
+    made.send(3)
+    assert check_recovery(made.events).valid == valid
+
+
 def back_late(lag_s: float, *, back_s: float, until_s: float, stale_s: tuple[float, ...] = ()) -> list[Event]:
     """Rack b leaves the ISR just before its heal and comes back some time after it, and looks tell that late."""
     made = Simulated()

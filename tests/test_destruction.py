@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from ducktape_tests.destruction import ENDS, KEEPS_ITS_DISK, MOST_AWAY_S, MOST_DOWN_S, Round, draw, goes_on_s, seeds
+from ducktape_tests.destruction import (
+    ENDS,
+    KEEPS_ITS_DISK,
+    LEAST_BEHIND_S,
+    MOST_AWAY_S,
+    MOST_DOWN_S,
+    Round,
+    catching_up_seed,
+    draw,
+    goes_on_s,
+    seeds,
+)
 from pyhooks.errors import RackgateError
 
 RACKS = {"a": (1, 2), "b": (3, 4), "c": (5,)}
@@ -59,6 +70,26 @@ def test_every_kind_of_round_comes() -> None:
     assert {one.wiped for one in MANY} == set(RACKS)
     assert {one.first_back for one in MANY if one.overlaps} == {True, False}
     assert {"".join(RACK_OF[broker] for broker in one.replicas) for one in MANY} >= {"aab", "abb", "abc", "bca", "ab"}
+
+
+def test_a_round_in_which_a_rack_catches_up_has_a_seed_of_its_own_kind() -> None:
+    own = [draw(catching_up_seed(seed), RACKS) for seed in range(200)]
+    assert all(one.catching_up and not one.overlaps for one in own)
+    assert not any(one.catching_up for one in MANY)
+    for one in own:
+        takes_one_rack(one)
+        assert {RACK_OF[broker] for broker in one.replicas} == {one.leaves, one.wiped}
+        assert one.how in KEEPS_ITS_DISK
+        assert LEAST_BEHIND_S <= one.away_s <= MOST_AWAY_S
+        assert "while it catches up" in one.text
+    assert {one.how for one in own} == set(KEEPS_ITS_DISK)
+    assert {one.wiped for one in own} == set(RACKS)
+
+
+def test_the_other_rounds_are_those_that_they_were() -> None:
+    assert seeds(1, 3, RACKS) == [501479, 501343, 46391]
+    said = "b leaves (pause) for 10.1 s, meanwhile a is destroyed for 7.6 s; a is back first"
+    assert draw(501479, RACKS).text == f"round-501479 on 2, 3, 5 with M=1: {said}"
 
 
 def test_a_single_rack_is_refused() -> None:
