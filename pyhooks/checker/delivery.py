@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pyhooks.checker.doubled import WHY, Doubled
 from pyhooks.checker.records import UNCOMMITTED, Attempt, Read, Records
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
@@ -26,7 +27,8 @@ def check_delivery(events: Sequence[Event]) -> Verdict:
     Wrong are: an acknowledged record that is lost, one that was read in another partition than it was sent to, a surely
     refused one that was read, one that nobody sent, one with another value than it was sent with (its length
     included, where its producer announced that), and one that is there twice, unless its client retries without
-    idempotence: such duplicates are allowed, and told.
+    idempotence: such duplicates are allowed, and told. One that an idempotent client may have made by itself
+    (``pyhooks.checker.doubled``) is unknown.
 
     A record that is in the log though its producer did not note it is no invention if the producer had announced it and
     was killed. Unknown: no acknowledged record at all; a topic with acknowledged records whose partitions were not all
@@ -39,6 +41,7 @@ def check_delivery(events: Sequence[Event]) -> Verdict:
     missing = records.unnoted()
     if not any(attempt.outcome == "ok" and records.shared(attempt) for attempt in records.attempts):
         missing.append("no acknowledged record in the history")
+    doubled = Doubled(events, records)
     wrong: list[str] = []
     notes: list[str] = []
     for topic in sorted({attempt.topic for attempt in records.attempts} | {read.topic for read in records.reads}):
@@ -52,7 +55,7 @@ def check_delivery(events: Sequence[Event]) -> Verdict:
         for read in reads.values():
             _elsewhere(read, attempts, wrong)
         _strangers(topic, count, attempts, records, wrong, missing)
-        _twice(topic, count, attempts, records, wrong, notes)
+        _twice(topic, count, attempts, records, doubled, wrong, missing, notes)
         for read in reads.values():
             _values(read, attempts, wrong)
             _sizes(read, records, wrong, missing)
@@ -166,7 +169,9 @@ def _twice(
     count: Counter[str | None],
     attempts: dict[str, Attempt],
     records: Records,
+    doubled: Doubled,
     wrong: list[str],
+    missing: list[str],
     notes: list[str],
 ) -> None:
     for key, times in sorted((str(key), times) for key, times in count.items() if times > 1):
@@ -174,7 +179,11 @@ def _twice(
         name = attempt.run if attempt else parts[0] if parts else None
         run = records.runs.get((name, topic)) if name else None
         retries = run is not None and not run.first_only and not run.idempotent
-        (notes if retries else wrong).append(f"{topic}: record {key} was read {times} times")
+        said = f"{topic}: record {key} was read {times} times"
+        if not retries and doubled.own(topic, key):
+            missing.append(f"{said}, written {WHY}")
+        else:
+            (notes if retries else wrong).append(said)
 
 
 def _values(read: Read, attempts: dict[str, Attempt], wrong: list[str]) -> None:

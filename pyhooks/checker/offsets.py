@@ -7,11 +7,12 @@ disks were read (``pyhooks.cluster.disks``), what lies on them, looks and faults
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from pyhooks.checker import cluster
+from pyhooks.checker.doubled import WHY, Doubled
 from pyhooks.checker.promise import disks_of
 from pyhooks.checker.records import UNCOMMITTED, Place, Read, Records
 from pyhooks.checker.settling import LAG_NS
@@ -27,11 +28,13 @@ def check_offsets(events: Sequence[Event]) -> Verdict:
     that holds another record or none, two reads that differ in an offset, and a record of an idempotent or
     transactional producer that is behind a later one in the log. So are logs of brokers that were in sync at the last
     look, after the last fault, and that differ at an offset which both have and which lies before the end of the final
-    read: what is behind it may not be committed. Unknown without an acknowledged offset, or without a complete final
-    read of the partitions that have one. What was acknowledged with acks=1 may be truncated, and its
+    read: what is behind it may not be committed. Unknown without an acknowledged offset, without a complete final read
+    of the partitions that have one, or where a record is behind a later one that an idempotent client may have written
+    twice by itself (``pyhooks.checker.doubled``). What was acknowledged with acks=1 may be truncated, and its
     offset be given again, when another leads: it is a matter of ``pyhooks.checker.visibility``.
     """
     records = Records(events)
+    doubled = Doubled(events, records)
     wrong: list[str] = []
     missing = records.unnoted()
     acked: defaultdict[Place, dict[int, str]] = defaultdict(dict)
@@ -62,7 +65,7 @@ def check_offsets(events: Sequence[Event]) -> Verdict:
             wrong += _against_acks(read, acked[topic, number], in_time)
     for read in records.reads:
         if read.isolation == UNCOMMITTED:
-            wrong += _order(read, records)
+            _order(read, records, doubled, wrong, missing)
     wrong += _disagreements(records.reads)
     wrong += _copies(events, records)
     return Verdict.of("offsets", wrong=wrong, missing=missing)
@@ -82,19 +85,23 @@ def _against_acks(read: Read, acked: dict[int, str], in_time: dict[int, str]) ->
     return wrong
 
 
-def _order(read: Read, records: Records) -> list[str]:
-    wrong = []
+def _order(read: Read, records: Records, doubled: Doubled, wrong: list[str], missing: list[str]) -> None:
     highest: dict[str, int] = {}
+    count: Counter[str | None] | None = None
     for offset, key in sorted(read.keys.items()):
         parts = parts_of(key) if key else None
-        if parts is None or not (run := records.runs.get((parts[0], read.topic))) or not run.idempotent:
+        if key is None or parts is None or not (run := records.runs.get((parts[0], read.topic))) or not run.idempotent:
             continue
         name, seq = parts[0], parts[3]
         if seq < highest.get(name, -1):
             place = f"{read.topic}-{read.partition}"
-            wrong.append(f"{place}: record {seq} of run {name} is at offset {offset}, behind record {highest[name]}")
+            said = f"{place}: record {seq} of run {name} is at offset {offset}, behind record {highest[name]}"
+            count = count or Counter(read.keys.values())
+            if count[key] > 1 and doubled.own(read.topic, key):
+                missing.append(f"{said}, written twice {WHY}")
+            else:
+                wrong.append(said)
         highest[name] = max(seq, highest.get(name, -1))
-    return wrong
 
 
 def _disagreements(reads: Sequence[Read]) -> list[str]:

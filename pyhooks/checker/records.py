@@ -72,6 +72,7 @@ class Run:
     Attributes:
         first_only: its client tries each record once, so refusals are sure and nothing is written twice.
         idempotent: its client may write nothing twice and must keep the order.
+        client: patched, confluent or a release, or None if it does not tell.
         acks: of whom an acknowledgement tells that he has the record: ``all`` in sync, or the leader alone (``1``).
         record_bytes: what its values are filled up to, or None if it does not tell.
         intended: of each partition: numbers below it may have been sent.
@@ -83,6 +84,7 @@ class Run:
 
     first_only: bool = True
     idempotent: bool = False
+    client: str | None = None
     acks: str = "all"
     record_bytes: int | None = None
     intended: dict[int, int] = field(default_factory=dict)
@@ -221,6 +223,7 @@ class Records:
             if event.op == "intend":
                 run.intended |= {number: max(value, run.intended.get(number, 0)) for number, value in to.items()}
                 run.record_bytes = _opt(int, event.data.get("record_bytes"))
+                run.client = _opt(str, event.data.get("client"))
                 run.acks = str(event.data.get("acks", "all"))
                 run.first_only, run.idempotent = bool(event.data["first_only"]), bool(event.data["idempotent"])
             else:

@@ -1,0 +1,121 @@
+"""A record that is there twice: wrong, unless an idempotent librdkafka may have written it twice by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from histories import Simulated
+
+from pyhooks.checker.delivery import check_delivery
+from pyhooks.checker.offsets import check_offsets
+from pyhooks.checker.verdict import Verdict
+from pyhooks.history import Event
+
+CLIENT = "confluent"
+
+
+def twice(
+    client: str | None = CLIENT,
+    mode: str = "idempotent",
+    *,
+    at: str = "outage",
+    noted: bool = True,
+    faults: bool = True,
+) -> Sequence[Event]:
+    """Records, one of which is there once more behind the others.
+
+    Args:
+        client: of the producer, as it tells.
+        mode: of the producer.
+        at: when that record was under way: before the outage of rack b, in it, or after it.
+        noted: its producer tells of it; else it was killed.
+        faults: the fault is told of; else looks alone tell of the outage.
+    """
+    made = Simulated(mode=mode)
+    made.rest(4)
+    victims = {"before": made.produce()}
+    made.send(3)
+    made.rest(2)
+    sent = made.now
+    made.lose("b")
+    made.heal("b")
+    # sent in the outage, acknowledged after it
+    victims["outage"] = made.produce()
+    made.events[-1] = replace(made.events[-1], data={**made.events[-1].data, "sent_ns": sent})
+    made.rest(2)
+    victims["after"] = made.produce()
+    made.send(3)
+    made.write(victims[at])
+    if noted:
+        made.end()
+    else:
+        made.note("test", "killed", "info", run=made.run)
+    made.read()
+    made.stop_and_dump()
+    found = [
+        replace(one, data={**one.data, "client": client}) if one.op == "intend" and client is not None else one
+        for one in made.events
+        if noted or one.data.get("key") != victims[at]
+    ]
+    return [one for one in found if faults or one.process != "fault"]
+
+
+@pytest.mark.parametrize("check", [check_delivery, check_offsets])
+@pytest.mark.parametrize(
+    ("events", "valid"),
+    [
+        (twice(), "unknown"),
+        (twice(at="before"), "false"),
+        (twice(at="after"), "false"),
+        # looks alone tell of the outage
+        (twice(faults=False), "unknown"),
+        (twice(noted=False), "unknown"),
+        (twice("patched"), "false"),
+        (twice("3.9"), "false"),
+    ],
+)
+def test_only_what_librdkafka_may_do_is_unknown(
+    check: Callable[..., Verdict], events: Sequence[Event], valid: str
+) -> None:
+    found = check(events)
+    assert found.valid == valid, found
+    assert valid != "unknown" or "librdkafka 4953" in found.because[0]
+
+
+def test_a_record_that_is_out_of_order_and_there_once_is_wrong() -> None:
+    made = Simulated(mode="idempotent")
+    made.rest(4)
+    made.send(2)
+    made.lose("b")
+    made.heal("b")
+    for log in made.logs.values():
+        log.keys.reverse()
+    made.end()
+    made.read()
+    told = [replace(one, data={**one.data, "client": CLIENT}) if one.op == "intend" else one for one in made.events]
+    assert any("behind record" in why for why in check_offsets(told).because)
+    assert check_offsets(told).valid == "false"
+
+
+def test_where_a_client_may_retry_by_itself_it_is_a_note_as_before() -> None:
+    found = [
+        replace(one, data={**one.data, "first_only": False, "idempotent": False}) if one.op == "intend" else one
+        for one in twice()
+    ]
+    assert check_delivery(found).valid == "true"
+    assert "2 times" in check_delivery(found).notes[0]
+
+
+def test_in_a_transaction_nothing_may_be_written_twice() -> None:
+    made = Simulated(mode="transactional")
+    made.rest(4)
+    made.transaction(2, "ok")
+    made.step("kill-rack", "b", "inject")
+    made.transaction(2, "ok")
+    made.write("producer-1/t/0/3")
+    made.end()
+    made.read()
+    told = [replace(one, data={**one.data, "client": CLIENT}) if one.op == "intend" else one for one in made.events]
+    assert check_delivery(told).valid == "false"
