@@ -78,6 +78,9 @@ class Fault:
     def ways(self) -> tuple[Way, ...]:
         return ()
 
+    def told(self) -> Mapping[str, Any]:
+        return {}
+
     def spoils(self, other: object) -> bool:
         return other is self
 

@@ -73,6 +73,9 @@ class Fault:
     def ways(self) -> tuple[()]:
         return ()
 
+    def told(self) -> Mapping[str, Any]:
+        return {}
+
     def spoils(self, other: object) -> bool:
         return self.kind == "cut" and isinstance(other, Fault)
 

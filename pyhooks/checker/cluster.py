@@ -9,7 +9,9 @@ Events:
   numbers. Steps are ``seen`` (some broker says so, since ``asked_ns`` if told), ``begin`` (somebody asks for it now:
   from here on it may hold), ``settled`` (every broker concerned says so; with outcome ``unknown``: not all did, and
   it may or may not hold) and ``refused`` (what was asked for holds nowhere). See ``pyhooks.workload.settings``.
-* process ``fault``: ``rack`` or ``data`` ``{broker}``, and ``data`` ``{step}`` of ``pyhooks.fault``.
+* process ``fault``: ``rack`` or ``data`` ``{broker}``, and ``data`` ``{step}`` of ``pyhooks.fault``; of a rack, if
+  told, ``brokers``, its brokers' ids. A cut from some racks alone tells ``peers``, their names, and ``brokers_alone``:
+  that neither clients nor controllers are at either end of it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from pyhooks.history import Event
 
 LOOK_PROCESS = "isr-watch"
 REPLICAS, RACKS = "min.insync.replicas", "min.insync.racks"
-INJECT, PROVED, HEAL, HEALED = "inject", "proved", "heal", "healed"
+INJECT, PROVED, HELD, HEAL, HEALED = "inject", "proved", "held", "heal", "healed"
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,10 @@ class Fault:
         healed_ns: the heal was proved.
         proved_ns: it was proved to have taken hold.
         doubted: a heal of it was not proved at first, or was begun again.
+        held_ns: it was proved to have lasted until then.
+        brokers: the brokers of the rack, if the history tells them.
+        peers: the racks from which alone it cuts its rack off; empty if it is no cut, or from all others.
+        brokers_alone: such a cut parts brokers alone, so that clients and controllers see all of them.
     """
 
     op: str
@@ -115,10 +121,37 @@ class Fault:
     healed_ns: int | None
     proved_ns: int | None = None
     doubted: bool = False
+    held_ns: int | None = None
+    brokers: frozenset[int] = frozenset()
+    peers: tuple[str, ...] = ()
+    brokers_alone: bool = False
 
     def hits(self, broker: int, racks: Mapping[int, str]) -> bool:
         """Whether the broker is under it."""
-        return broker == self.broker if self.broker is not None else racks.get(broker, "") == self.rack
+        if self.broker is not None or self.brokers:
+            return broker == self.broker or broker in self.brokers
+        return racks.get(broker, "") == self.rack
+
+    def parts(self, one: int, two: int, racks: Mapping[int, str]) -> bool:
+        """Whether it is a cut between brokers alone, and parts these two."""
+        ends = ((one, two), (two, one))
+        return self.brokers_alone and any(
+            self.hits(near, racks) and racks.get(far, "") in self.peers for near, far in ends
+        )
+
+    def clouds(self, look: Look) -> bool:
+        """Whether a look at a state may tell what was, and not what is, while it is in force.
+
+        So it is if something under it leads or is in sync. What a cut parts are brokers alone: then controllers see all
+        of them, and what they know is so, but for a leader with members of the ISR that can't reach it any more.
+        """
+        if self.brokers_alone:
+            return any(self.parts(look.leader, member, look.racks) for member in look.isr)
+        return any(self.hits(broker, look.racks) for broker in {look.leader, *look.isr})
+
+    def keeps(self, broker: int, look: Look) -> bool:
+        """Whether it keeps a replica out of the ISR, or may do so."""
+        return self.hits(broker, look.racks) or self.parts(look.leader, broker, look.racks)
 
 
 def looks(events: Iterable[Event]) -> dict[Place, list[Look]]:
@@ -162,7 +195,10 @@ def faults(events: Iterable[Event]) -> list[Fault]:
         step = event.data.get("step")
         if step == INJECT:
             open_at[name] = len(found)
-            found.append(Fault(*name, event.mono_ns, None, None))
+            brokers = frozenset(map(int, event.data.get("brokers", ())))
+            peers = tuple(map(str, event.data.get("peers", ())))
+            alone = bool(peers) and bool(event.data.get("brokers_alone"))
+            found.append(Fault(*name, event.mono_ns, None, None, brokers=brokers, peers=peers, brokers_alone=alone))
         elif name not in open_at:
             # of one that is over, or that was never injected
             continue
@@ -172,6 +208,8 @@ def faults(events: Iterable[Event]) -> list[Fault]:
             found[open_at[name]] = replace(one, heal_ns=one.heal_ns or event.mono_ns, doubted=one.doubted or again)
         elif step == PROVED and event.outcome == "ok":
             found[open_at[name]] = replace(found[open_at[name]], proved_ns=event.mono_ns)
+        elif step == HELD and event.outcome == "ok":
+            found[open_at[name]] = replace(found[open_at[name]], held_ns=event.mono_ns)
         elif step == HEALED and event.outcome == "ok":
             found[open_at[name]] = replace(found[open_at[name]], healed_ns=event.mono_ns)
             del open_at[name]

@@ -61,7 +61,8 @@ def windows(
     """The settled stretches of a partition: between the first and the last look at a state, less what settling takes.
 
     Time under a fault counts only when nothing under the fault leads or is in sync any more: until then the looks tell
-    what was, not what is. So it does after the heal until that is proved, and where settings change.
+    what was, not what is. So it does after the heal until that is proved, and where settings change. Of a cut between
+    some racks alone more counts, see ``Fault.clouds``.
     """
     found = [*settling.stretches(seen, faults)]
     for number, stretch in enumerate(found):
@@ -262,11 +263,9 @@ def _stays(
         return False
     if len(settings.possible(topic, before.from_ns, window.to_ns)) != 1:
         return False
-    members = {window.look.leader, *window.look.isr}
     return not any(
-        fault.hits(member, window.look.racks) and fault.inject_ns < window.to_ns and _over(fault) > before.from_ns
+        fault.clouds(window.look) and fault.inject_ns < window.to_ns and _over(fault) > before.from_ns
         for fault in faults
-        for member in members
     )
 
 
@@ -286,7 +285,7 @@ def _held_up(look: Look, faults: Sequence[Fault]) -> list[tuple[int, int]]:
         (fault.heal_ns, fault.inject_ns + round(LAG_MAX_S * NS))
         for fault in faults
         if fault.heal_ns is not None
-        and any(fault.hits(broker, look.racks) for broker in look.replicas if broker not in look.isr)
+        and any(fault.keeps(broker, look) for broker in look.replicas if broker not in look.isr)
     ]
 
 
@@ -302,7 +301,7 @@ def _unproved(name: str, seen: Sequence[Look], faults: Sequence[Fault], attempts
     for fault in faults:
         if fault.heal_ns is None or (fault.healed_ns is not None and not fault.doubted):
             continue
-        under = [one for one in seen if any(fault.hits(broker, one.racks) for broker in {one.leader, *one.isr})]
+        under = [one for one in seen if fault.clouds(one)]
         to_ns = fault.healed_ns if fault.healed_ns is not None else under[-1].at_ns if under else 0
         if after := [one for one in attempts if fault.heal_ns < one.sent_ns <= to_ns]:
             yield (

@@ -264,14 +264,14 @@ def ahead_of(
 
 
 def under_faults(look: Look, faults: Sequence[Fault], settle_ns: int, to_ns: int) -> list[tuple[int, int]]:
-    """When looks at a state tell what was, and not what is: something under a fault leads or is in sync.
+    """When looks at a state tell what was, and not what is, for the sake of a fault: see ``Fault.clouds``.
 
     So it is from the fault's begin until its heal is proved and has settled, or until ``to_ns`` if it is not.
     """
     return [
         (fault.inject_ns, fault.healed_ns + settle_ns if fault.healed_ns is not None else to_ns)
         for fault in faults
-        if any(fault.hits(broker, look.racks) for broker in {look.leader, *look.isr})
+        if fault.clouds(look)
     ]
 
 

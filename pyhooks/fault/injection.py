@@ -111,6 +111,9 @@ class Fault(Protocol):
     def ways(self) -> tuple[Way, ...]:
         """The ways over which its probes ask."""
 
+    def told(self) -> Mapping[str, Any]:
+        """What each of its steps tells of it in the history, beside what those of all faults do; plain JSON."""
+
     def spoils(self, other: Fault) -> bool:
         """Whether the probes of another fault could not tell any more what they tell, under this one."""
 
@@ -167,8 +170,11 @@ class Injection:
 
     def _note(self, step: str, outcome: Literal["info", "ok", "fail", "unknown"] = "info", **more: Any) -> None:
         target = self.fault.target
-        broker = {"broker": target.nodes[0].node_id} if target.kind == "broker" else {}
-        told = {"target": str(target), **broker, "step": step, **more}
+        if target.kind == "broker":
+            hit: dict[str, Any] = {"broker": target.nodes[0].node_id}
+        else:
+            hit = {"brokers": [node.node_id for node in target.brokers]}
+        told = {"target": str(target), **hit, **self.fault.told(), "step": step, **more}
         self.history.note(PROCESS, self.op, outcome, rack=target.site, **told)
 
     def _prove(self, step: str, *, during: bool) -> None:

@@ -42,6 +42,10 @@ class _OfProcesses:
         """From the clients to each node."""
         return tuple((None, node) for node in self.target.nodes)
 
+    def told(self) -> Mapping[str, Any]:
+        """Nothing more."""
+        return {}
+
     def spoils(self, other: Fault) -> bool:  # noqa: ARG002 - the network is as it was
         """No."""
         return False
@@ -147,6 +151,15 @@ class Cut:
     def ways(self) -> tuple[Way, ...]:
         """As the probes go."""
         return tuple(way for _, way in self._asked())
+
+    def told(self) -> Mapping[str, Any]:
+        """From which sites alone it is cut off, and whether there are brokers alone at both ends of what is cut."""
+        if not self.peers:
+            return {}
+        ends = (self.target.site, *self.peers)
+        nodes = [node for name in ends for node in self.cluster.topology.site(name).nodes]
+        alone = self.cluster.topology.client_site.name not in ends and not any(node.is_controller for node in nodes)
+        return {"peers": list(self.peers), "brokers_alone": alone}
 
     def spoils(self, other: Fault) -> bool:
         """Whether one of its ways is cut."""

@@ -95,6 +95,10 @@ class Slow:
         """As the probes go."""
         return tuple((source, node) for node in self.target.nodes for source in self._sources())
 
+    def told(self) -> Mapping[str, Any]:
+        """Nothing more."""
+        return {}
+
     def spoils(self, other: Fault) -> bool:
         """Whether it loses or varies too much on one of its ways, or slows one as the other does not reckon with.
 

@@ -170,7 +170,8 @@ def _there(broker: int, piece: _Piece, faults: Sequence[Fault]) -> bool | None:
             continue
         if over_ns is not None and over_ns <= piece.from_ns:
             continue
-        proved = fault.proved_ns is not None and fault.proved_ns <= piece.from_ns
+        # cut off from some alone, it is there for others
+        proved = not fault.peers and fault.proved_ns is not None and fault.proved_ns <= piece.from_ns
         if not proved or not fault.op.startswith(_AWAY):
             return None
         return False if fault.heal_ns is None or piece.to_ns <= fault.heal_ns else None

@@ -1,0 +1,39 @@
+"""What faults tell of themselves in a history: whom they hit, and from whom a cut parts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_fault import AZ3, CLUSTER, Fault, run
+
+from pyhooks.fault import kinds
+from pyhooks.fault.injection import Target
+from pyhooks.history import History
+
+
+@pytest.mark.parametrize(
+    ("cluster", "settings", "told"),
+    [
+        (CLUSTER, {"peers": ["a"]}, {"peers": ["a"], "brokers_alone": True}),
+        (CLUSTER, {"peers": ["a", "outside"]}, {"peers": ["a", "outside"], "brokers_alone": False}),
+        (AZ3, {"peers": ["a"]}, {"peers": ["a"], "brokers_alone": False}),
+        (CLUSTER, {}, {}),
+    ],
+)
+def test_a_cut_tells_from_whom_it_parts(cluster: Any, settings: dict[str, Any], told: dict[str, Any]) -> None:
+    assert kinds.build(cluster, "cut", Target.rack(cluster, "b"), settings).told() == told
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [(Target.rack(CLUSTER, "b"), {"brokers": [3, 4]}), (Target.broker(CLUSTER, "3"), {"broker": 3})],
+)
+def test_each_step_tells_who_is_hit(target: Target, told: dict[str, Any], tmp_path: Path) -> None:
+    history = History(tmp_path / "h.jsonl")
+    run(Fault([True, False, False, True, True], target=target), history)
+    events = list(history.events())
+    assert len(events) == 6
+    for one in events:
+        assert {name: one.data[name] for name in ("brokers", "broker") if name in one.data} == told
