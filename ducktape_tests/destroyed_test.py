@@ -13,7 +13,7 @@ from ducktape.mark.resource import cluster
 
 from ducktape_tests import internal
 from ducktape_tests.destruction import Round, catching_up_seed, draw, goes_on_s, seeds
-from ducktape_tests.drill import GO_ON_S, NEEDS, NIMBLE, STEADY_S, Drill, Load, must_hold, spec
+from ducktape_tests.drill import GO_ON_S, NEEDS, NIMBLE, SPREAD, STEADY_S, Drill, Load, must_hold, spec
 from pyhooks.checker import recovery
 from pyhooks.checker.delivery import Losses, losses
 from pyhooks.checker.records import Records
@@ -129,7 +129,7 @@ class DestroyedTest(_Destroyed):
         self.drain()
         found = self.counted(rounds={str(one.seed): one.text for one in drawn})
         assert found.keys() == {one.topic for one in drawn}, "a topic had no acknowledged record"
-        must_hold(self.verdicts((*NEEDS, "faults", "recovery")))
+        must_hold(self.verdicts((*NEEDS, SPREAD, "faults", "recovery")))
 
     def _round(self, one: Round) -> None:
         if one.catching_up:

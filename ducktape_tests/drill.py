@@ -42,6 +42,8 @@ ATTEMPTS = 5
 NEEDS = ("delivery", "offsets", "promise", "progress")
 # where a rack is missed, beside NEEDS
 FLOOD = "flood"
+# where anybody is killed, paused, cut off or destroyed while somebody produces
+SPREAD = "spread"
 LOOK_S = 0.5
 # longer than a change is granted to have its effect, so that a stretch of it can be judged
 STEADY_S = 5.0

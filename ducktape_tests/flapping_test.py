@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import FLOOD, Drill, Load, spec
+from ducktape_tests.drill import FLOOD, SPREAD, Drill, Load, spec
 from ducktape_tests.matrix import expected
 from pyhooks.cluster import topics
 from pyhooks.cluster.topics import TopicSpec
@@ -122,7 +122,7 @@ class FlappingTest(Drill):
             topics.wait_settled(self.kafka.admin, specs)
             self._phases("after", whole)
         self.figures(outages=outages)
-        self.judge((*CHECKED, *needs))
+        self.judge((*CHECKED, SPREAD, *needs))
 
     @cluster(num_nodes=9)
     def test_followers_parted_from_their_leader(self) -> None:

@@ -8,7 +8,7 @@ import shlex
 from ducktape.mark.resource import cluster
 
 from ducktape_tests import internal
-from ducktape_tests.drill import FLOOD, NEEDS, NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, Drill, Load, spec
+from ducktape_tests.drill import FLOOD, NEEDS, NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, SPREAD, Drill, Load, spec
 from pyhooks.build.distribution import Distribution
 from pyhooks.checker import idle
 from pyhooks.checker.phases import OK
@@ -57,7 +57,7 @@ class KipTest(Drill):
                 self.go_on()
             topics.wait_settled(self.kafka.admin, self.specs)
             self.phase("rack back", "plain")
-        self.judge((*NEEDS, FLOOD))
+        self.judge((*NEEDS, SPREAD, FLOOD))
 
     @cluster(num_nodes=9)
     def test_lowered_during_the_outage(self) -> None:
@@ -92,7 +92,7 @@ class KipTest(Drill):
                 assert self._processes() == before, "a node was started again"
             topics.wait_settled(self.kafka.admin, self.specs)
             self.phase("rack back", "idle")
-        self.judge((*NEEDS, FLOOD, "visibility", "idle"))
+        self.judge((*NEEDS, SPREAD, FLOOD, "visibility", "idle"))
 
     @cluster(num_nodes=9)
     def test_rack_restored_and_value_restored(self) -> None:
@@ -114,7 +114,7 @@ class KipTest(Drill):
                 topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
                 self.phase("away once more", "plain", NOT_ENOUGH_RACKS)
                 self.go_on()
-        self.judge((*NEEDS, FLOOD))
+        self.judge((*NEEDS, SPREAD, FLOOD))
 
     @cluster(num_nodes=9)
     def test_both_thresholds_are_independent(self) -> None:
@@ -141,7 +141,7 @@ class KipTest(Drill):
             topics.wait_settled(self.kafka.admin, specs)
             for name in wanted:
                 self.phase(f"{name} with all", name)
-        self.judge((*NEEDS, "refusals", FLOOD))
+        self.judge((*NEEDS, SPREAD, "refusals", FLOOD))
 
     def _processes(self) -> dict[str, int]:
         """Kafka's processes outside the rack that is to be lost: all brokers and controllers one could restart."""

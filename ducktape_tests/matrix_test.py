@@ -9,7 +9,7 @@ from typing import Any
 from ducktape.mark.resource import cluster
 
 from ducktape_tests import matrix
-from ducktape_tests.drill import NIMBLE, Drill, Load, spec
+from ducktape_tests.drill import NIMBLE, SPREAD, Drill, Load, spec
 from ducktape_tests.matrix import CONTROLLER, LEADER, Run, Topic
 from pyhooks.cluster import quorum, topics
 from pyhooks.cluster.topology import Node
@@ -20,7 +20,7 @@ RATE_PER_S = 3.0
 # A rack is away until sessions of 9 s end, after an election of a controller if it had the active one.
 ISR_S = 90.0
 LEADER_S = 60.0
-CHECKED = ("delivery", "offsets", "promise", "progress", "phases", "faults", "recovery", "refusals")
+CHECKED = ("delivery", "offsets", "promise", SPREAD, "progress", "phases", "faults", "recovery", "refusals")
 
 
 class _Matrix(Drill):

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, PATIENT_MS, Drill, Load, spec
+from ducktape_tests.drill import NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, PATIENT_MS, SPREAD, Drill, Load, spec
 from pyhooks import gate
 from pyhooks.checker.phases import OK
 from pyhooks.cluster import moving, topics
@@ -97,7 +97,7 @@ class MovesTest(Drill):
             self._move(AAB)
             topics.elect_preferred(self.kafka.admin)
             self._phase("back in rack b", AAB, AAB)
-        self.judge(("delivery", "offsets", "promise", "progress", "refusals"))
+        self.judge(("delivery", "offsets", "promise", SPREAD, "progress", "refusals"))
         self._check_warnings([AAB, *MOVES, (1, 2, 5), AAB])
 
     def _move(self, brokers: Sequence[int]) -> None:
@@ -147,7 +147,7 @@ class MovesTest(Drill):
                 self.go_on()
             topics.wait_settled(self.kafka.admin, specs)
             self._phase("rack back", AAB, AAB)
-        self.judge(("delivery", "offsets", "promise", "progress", "refusals"))
+        self.judge(("delivery", "offsets", "promise", SPREAD, "progress", "refusals"))
 
     def _lead(self, order: Sequence[int]) -> None:
         """Has the first of the replicas lead all topics, whether the others live or not."""

@@ -1,9 +1,9 @@
 """A cluster with the gate that does what steps drawn at random tell it; what it truly did is kept beside its history.
 
-It is always right: the gate is asked for each record, what is acknowledged is in the log of each member of the ISR, and
-only who has all of that may lead. Everything around is not: faults overlap, strike some time after their beginnings and
-before their proofs, proofs fail, ISRs shrink late, clients lose answers, replicas move, settings change, old records
-expire, and who looks or reads sees a part only.
+It is always right, if nothing else is planted: the gate is asked for each record, what is acknowledged is in the log
+of each member of the ISR, and only who has all of that may lead. Everything around is not: faults overlap, strike
+some time after their beginnings and before their proofs, proofs fail, ISRs shrink late, clients lose answers,
+replicas move, settings change, old records expire, and who looks or reads sees a part only.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Cluster:
         mode: of the producer.
         lag_ns: by how much the metadata of brokers that are asked lag behind.
         every: how many of them do: each, every second one, and so on.
+        gated: whether the gate is asked once more for records that wait when an ISR shrinks.
     """
 
     def __init__(
@@ -45,8 +46,11 @@ class Cluster:
         mode: str,
         lag_ns: int = 0,
         every: int = 2,
+        *,
+        gated: bool = True,
     ) -> None:
         self.racks, self.need, self.mode, self.run = dict(racks), need, mode, "producer-1"
+        self.gated = gated
         self.lag_ns, self.every, self.known, self.looks = lag_ns, every, list[tuple[int, dict[str, Any]]](), 0
         self.now, self.events = S, list[Event]()
         self.parts = [Part(list(own), {one: [] for one in own}, sorted(own), own[0]) for own in placements]
@@ -172,7 +176,9 @@ class Cluster:
         number = self.parts.index(part)
         for sent in self.sent:
             if sent.part == number and sent.fate is None and not sent.done_ns:
-                ok = led == part.leader and sent.offset is not None and self.answer_of(part).passes
+                told = self.answer_of(part)
+                ok = led == part.leader and sent.offset is not None and (told.passes or not self.gated)
+                sent.ungated = ok and not told.enough_racks
                 sent.fate = "ok" if ok else "unknown"
                 sent.exception = None if ok else AFTER_APPEND if led == part.leader else TIMEOUT
                 sent.racks = self.racks_needed(part)

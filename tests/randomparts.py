@@ -32,7 +32,10 @@ class Part:
 
 @dataclass
 class Sent:
-    """A record on its way, and after its answer; ``fate`` is what the broker says as soon as it can."""
+    """A record on its way, and after its answer; ``fate`` is what the broker says as soon as it can.
+
+    ``ungated`` is one that was acknowledged when its ISR shrank to too few, as no correct cluster does.
+    """
 
     key: str
     part: int
@@ -43,6 +46,7 @@ class Sent:
     exception: str | None = None
     racks: int = 0
     done_ns: int = 0
+    ungated: bool = False
 
 
 @dataclass

@@ -73,6 +73,8 @@ def act(made: Cluster, step: Step) -> None:
         _cycle(made, one, two)
     elif name == "overlap":
         _overlap(made, one, two)
+    elif name == "late":
+        _late(made, one, two)
     elif name == "advance" and open_now:
         for _ in range(1 + two):
             made.advance(open_now[one % len(open_now)], bad=two == 7)
@@ -148,6 +150,21 @@ def _cycle(made: Cluster, one: int, two: int) -> None:
     made.rest(12 * (two % 2))
 
 
+def _late(made: Cluster, one: int, two: int) -> None:
+    """A rack goes, which the ISRs tell 3 s later; records wait for that, and perhaps another rack goes meanwhile."""
+    known, racks = len(made.outages), sorted(set(made.racks.values()))
+    _send(made, one, 1, slow=False)
+    for at in range(1 + (two > 5)):
+        made.begin(OPS[two % 3], racks[(one + at) % len(racks)], None, fails=False)
+    for outage in made.outages[known:]:
+        made.advance(outage)
+        made.advance(outage)
+    for quarters in (2, 3, 12, 4):
+        made.rest(quarters)
+        for number in range(len(made.parts)):
+            made.send(number)
+
+
 def _overlap(made: Cluster, one: int, two: int) -> None:
     """Two racks go; when one of them is back, the other one stays away for longer than a recovery may take."""
     known, racks = len(made.outages), sorted(set(made.racks.values()))
@@ -220,6 +237,7 @@ def runs(
     first: str = "",
     lag_ns: int = 0,
     every: int = 2,
+    gated: bool = True,
 ) -> Run:
     """A run of a correct cluster.
 
@@ -233,11 +251,13 @@ def runs(
         lag_ns: by how much looks lag behind.
         every: how many of them do: each, every second one, and so on.
         racks_min: the least that min.insync.racks is at first.
+        gated: see ``Cluster``; a cluster is not correct without it.
     """
     names, placements = draw(st.sampled_from(LAYOUTS))
     racks = dict(enumerate(names, start=1))
     need = draw(st.tuples(st.integers(1, 3), st.integers(racks_min, 3)))
-    made = Cluster(racks, [list(own) for own in placements], need, draw(st.sampled_from(modes)), lag_ns, every)
+    made = Cluster(racks, [list(own) for own in placements], need, draw(st.sampled_from(modes)), lag_ns, every,
+                   gated=gated)  # fmt: skip
     actions = [name for name in ACTIONS if not calm or name not in CALM]
     number = st.integers(0, 7)
     steps = st.tuples(st.sampled_from(actions), number, number)

@@ -20,6 +20,7 @@ from pyhooks.checker.progress import check_progress
 from pyhooks.checker.promise import check_promise
 from pyhooks.checker.recovery import check_recovery
 from pyhooks.checker.refusals import check_refusals
+from pyhooks.checker.spread import CLOCK_NS, check_spread
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
@@ -35,7 +36,7 @@ def recovery(events: Sequence[Event]) -> Verdict:
 
 CHECKS: tuple[Callable[[Sequence[Event]], Verdict], ...] = (
     check_faults, check_delivery, check_offsets, check_transactions, check_promise, check_progress, check_refusals,
-    recovery,
+    check_spread, recovery,
 )  # fmt: skip
 
 
@@ -170,6 +171,43 @@ def test_a_record_in_too_few_racks_is_found_where_all_was_seen(run: Run, data: s
         assert any(sent.key in reason and f"lies in {len(left)} rack(s)" in reason for reason in found.because)
     else:
         assert found.valid != "false", found
+
+
+# -- records that one rack alone acknowledges in an outage ------------------------------------------------------------
+
+
+def alone(run: Run, sent: Sent) -> bool:
+    """Whether proofs before and after a record tell that too few racks could have it; no replica is moved here."""
+    made = run.cluster
+    away: set[int] = set()
+    for one in made.outages:
+        ends_ns = one.heal_ns if one.heal_ns is not None else 0
+        if one.proved_ns is not None and one.proved_ns + CLOCK_NS < sent.sent_ns and sent.done_ns + STEP_NS < ends_ns:
+            away |= one.brokers
+    left = {made.racks[one] for one in made.parts[sent.part].replicas if one not in away}
+    # who is cut off may lead
+    best = max(len(left), *(1 for _ in away), 1)
+    return best < sent.racks
+
+
+@example(150)
+@given(runs(["plain", "idempotent"], calm=True, blurred=False, racks_min=2, first="late", gated=False))
+def test_a_gate_that_is_missing_where_an_isr_shrinks_is_found(run: Run) -> None:
+    found = check_spread(run.events)
+    against = [one for one in run.acked if one.ungated and alone(run, one)]
+    for one in against:
+        assert any(f"record {one.key} was" in reason for reason in found.because), (one, found)
+    assert (found.valid == "false") is bool(against), found
+
+
+@example(40)
+@given(runs(calm=True, blurred=False, racks_min=2, first="late"))
+def test_records_that_wait_for_an_isr_to_shrink_are_no_false_alarm(run: Run) -> None:
+    for check in CHECKS:
+        found = check(run.events)
+        assert found.valid != "false", found
+    if run.seen_all and any(one.fate is not None and alone(run, one) for one in run.cluster.sent if one.done_ns > 0):
+        assert check_spread(run.events).valid == "true"
 
 
 # -- records that are lost, refused, moved, cut short or exchanged ---------------------------------------------------

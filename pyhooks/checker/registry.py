@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pyhooks.checker import alike, idle, rides, slowdown, truth, wide
+from pyhooks.checker.cluster import PROVED
 from pyhooks.checker.copied import OP as COPY
 from pyhooks.checker.copied import check_copied
 from pyhooks.checker.delivery import check_delivery
@@ -23,6 +24,7 @@ from pyhooks.checker.recovery import check_recovery
 from pyhooks.checker.refusals import check_refusals
 from pyhooks.checker.rides import check_rides
 from pyhooks.checker.seen import check_defaults
+from pyhooks.checker.spread import check_spread, takes
 from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.unstuck import check_unstuck
 from pyhooks.checker.verdict import Verdict
@@ -59,6 +61,11 @@ def _fault(event: Event) -> bool:
     return event.process == "fault"
 
 
+def _outage(event: Event) -> bool:
+    proved = (event.process, event.data.get("step"), event.outcome) == ("fault", PROVED, "ok")
+    return proved and takes(event.op, event.data.get("peers"))
+
+
 # Of any history of a cluster under load.
 GENERAL: Mapping[str, Checker] = {
     "faults": Checker(check_faults, "every fault took hold, lasted and was healed", _fault),
@@ -69,6 +76,7 @@ GENERAL: Mapping[str, Checker] = {
     "promise": Checker(
         check_promise, "acknowledged records lie in enough racks", _op("disk", "disk-end"), settles=True
     ),
+    "spread": Checker(check_spread, "what is acknowledged in an outage can be in enough racks", _outage, settles=True),
     "progress": Checker(check_progress, "acknowledged exactly while enough are in sync", _op("settings"), settles=True),
     "refusals": Checker(
         check_refusals,

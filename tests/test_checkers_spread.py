@@ -1,0 +1,250 @@
+"""Acknowledgements in an outage, which too few racks could have, whatever ISRs and looks tell; on written histories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from histories import S, Simulated, changed, event, is_, key, outage, without
+
+from pyhooks.checker.cluster import RACKS, REPLICAS
+from pyhooks.checker.judging import judge
+from pyhooks.checker.progress import check_progress
+from pyhooks.checker.promise import check_promise
+from pyhooks.checker.spread import check_spread
+from pyhooks.history import Event
+
+
+def late(racks: dict[int, str] | None = None, *, op: str = "kill-rack", ends: str = "ok", **more: Any) -> Simulated:
+    """Rack b is away for long; the ISR shrinks 9 s later, and 18 records wait for that, which then end in a way.
+
+    Args:
+        racks: of the replicas.
+        op: of the fault.
+        ends: ``ok``: they and 19 more are acknowledged, in 1.8 s; ``fail``: none is.
+        more: what each step of the fault tells.
+    """
+    made = Simulated(dict(racks or {1: "a", 2: "a", 3: "b"}), need_replicas=1)
+    for _ in range(12):
+        made.produce()
+        made.look()
+        made.now += S // 2
+
+    def step(name: str, outcome: Any) -> None:
+        made.note("fault", op, outcome, "b", step=name, **more)
+
+    for name, outcome in (("before", "ok"), ("inject", "info"), ("proved", "ok")):
+        step(name, outcome)
+    made.now += S // 2
+    waiting = []
+    for _ in range(18):
+        waiting.append(_ask(made))
+        made.now += S // 2
+        made.look()
+    made.away = {broker for broker, rack in made.racks.items() if rack == "b"}
+    made.look()
+    for told in waiting:
+        _end(made, told, ends)
+    for at in range(19):
+        _end(made, _ask(made), ends)
+        if at % 5 == 0:
+            made.look()
+        made.now += S // 11
+    for _ in range(16):
+        made.produce()
+        made.look()
+        made.now += S // 2
+    step("held", "ok")
+    step("heal", "info")
+    made.away.clear()
+    longest = max((one.keys for one in made.logs.values()), key=lambda keys: len(keys))
+    for log in made.logs.values():
+        log.keys = list(longest)
+    made.rest(1)
+    step("healed", "ok")
+    made.rest(5)
+    for _ in range(6):
+        made.produce()
+        made.look()
+        made.now += S // 2
+    return made
+
+
+def _ask(made: Simulated) -> dict[str, Any]:
+    """A record is sent that is in the log of the leader's rack."""
+    if made.seq >= made.announced:
+        made.announce(made.seq + 10)
+    told = {"run": made.run, "topic": "t", "key": key(made.seq), "seq": made.seq, "partition": 0,
+            "sent_ns": made.now, "mode": "plain"}  # fmt: skip
+    made.seq += 1
+    made.now += 1_000_000
+    return told
+
+
+def _end(made: Simulated, told: dict[str, Any], ends: str) -> None:
+    latency = {"latency_ms": (made.now - told["sent_ns"]) / 1e6}
+    if ends == "ok":
+        for broker in made.isr:
+            made.logs[broker].keys.append(told["key"])
+        offset = len(made.logs[made.isr[0]].keys) - 1
+        made.note("producer", "produce", "ok", **told, **latency, offset=offset)
+    else:
+        made.note("producer", "produce", "unknown", **told, **latency, exception="Timeout", retriable=True)
+
+
+@pytest.mark.parametrize("op", ["kill-rack", "pause-rack", "wipe-rack", "cut-rack"])
+def test_what_one_rack_acknowledges_when_the_isr_shrinks_is_wrong(op: str) -> None:
+    """A gate that is missing where records wait, and one that closes late: the others grant both to a change."""
+    events = late(op=op).finish()
+    assert check_progress(events).valid == check_promise(events).valid == "true"
+    found = check_spread(events)
+    assert found.valid == "false"
+    assert len(found.because) == 37
+    assert "could have it; 2 are required" in found.because[0]
+    assert {one.checker for one in judge(events)[0] if one.valid == "false"} == {"spread"}
+
+
+def test_what_waits_and_is_not_acknowledged_is_right() -> None:
+    found = check_spread(late(ends="fail").finish())
+    assert (found.valid, found.because) == ("true", ())
+    assert found.notes == ("0 acknowledgements and 53 other ends of attempts in 1 outages are judged, 53 of them where"
+                           " too few racks were left",)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("racks", "valid"),
+    [
+        ({1: "a", 2: "c", 3: "b"}, "true"),
+        ({1: "a", 2: "a", 3: "a", 4: "b"}, "false"),
+        # one is all that there is of it, and all without a rack are in one
+        ({1: "a"}, "true"),
+        ({1: "", 2: "a", 3: "b"}, "true"),
+        ({1: "", 2: "", 3: "b"}, "false"),
+    ],
+)
+def test_what_counts_are_the_racks_that_are_left(racks: dict[int, str], valid: str) -> None:
+    assert check_spread(late(racks).finish()).valid == valid
+
+
+def test_on_a_side_of_a_cut_that_has_racks_enough_it_may_be_acknowledged() -> None:
+    """A broker is cut off: it may lead, and clients may be with it."""
+    made = late(op="cut-broker", broker=3).finish()
+    assert check_spread(made).valid == "false"
+    assert check_spread(late({1: "a", 2: "c", 3: "b"}, op="cut-broker", broker=3).finish()).valid == "true"
+    # two racks are cut off together with a third one that has the leader, as far as anybody knows
+    assert check_spread(late({1: "a", 3: "b", 4: "b"}, op="cut-rack", brokers=[1, 3, 4]).finish()).valid == "true"
+    assert check_spread(late({1: "a", 3: "b", 4: "b"}, op="kill-rack", brokers=[3, 4]).finish()).valid == "false"
+
+
+def test_a_cut_from_some_racks_alone_is_left_out() -> None:
+    found = check_spread(late(op="cut-rack", peers=["a"], brokers=[3]).finish())
+    assert (found.valid, found.because) == ("unknown", ("no fault was proved that takes brokers away",))
+    assert "spread" not in {one.checker for one in judge(late(op="cut-rack", peers=["a"]).finish())[0]}
+    assert "spread" not in {one.checker for one in judge(late(op="slow-rack").finish())[0]}
+
+
+def lowered(events: Sequence[Event], at_s: float, racks: int) -> list[Event]:
+    """As if R had been asked for at some time after the fault was proved, and settled half a second later."""
+    proved = next(one.mono_ns for one in events if one.data.get("step") == "proved")
+    told: dict[str, Any] = {"topic": "t", REPLICAS: 1}
+    words = [
+        event(round(proved + (at_s + more) * S), "settings", "settings", **(told | {RACKS: value}), step=step)
+        for step, more, value in (("seen", -0.01, 2), ("begin", 0.0, racks), ("settled", 0.5, racks))
+    ]
+    return sorted([*events, *words], key=lambda one: one.mono_ns)
+
+
+def test_the_least_that_may_have_been_required_counts() -> None:
+    events = late().finish()
+    assert check_spread(lowered(events, 1.0, 1)).valid == "true"
+    assert check_spread(lowered(events, 1.0, 3)).valid == "false"
+    # those that were acknowledged before it was asked for
+    found = check_spread(lowered(events, 10.5, 1))
+    assert found.valid == "false"
+    assert 18 <= len(found.because) < 37
+
+
+def test_all_who_may_have_been_replicas_count() -> None:
+    """A reassignment brings one in another rack, while records wait, and takes another one away."""
+    events = late({1: "a", 2: "a", 3: "b"}).finish()
+    begun = next(at for at, one in enumerate(events) if one.data.get("step") == "proved")
+    looks = [at for at, one in enumerate(events) if one.op == "look" and at > begun]
+
+    def moved(until: int, replicas: list[int]) -> list[Event]:
+        found = list(events)
+        for at in looks[:until]:
+            state = {**events[at].data["partitions"]["t-0"], "replicas": replicas}
+            racks = {**events[at].data["racks"], "5": "c"}
+            found[at] = replace(events[at], data={**events[at].data, "racks": racks, "partitions": {"t-0": state}})
+        return found
+
+    assert check_spread(moved(len(looks), [1, 2, 3, 5])).valid == "true"
+    assert check_spread(moved(len(looks), [1, 2])).valid == "false"
+    # one replica of a single one is all that is required, as long as it may be
+    assert len(check_spread(moved(6, [1])).because) < 37
+
+
+def test_a_broker_that_changed_racks_may_have_been_in_either() -> None:
+    events = late().finish()
+    proved = next(one.mono_ns for one in events if one.data.get("step") == "proved")
+    first = next(at for at, one in enumerate(events) if one.op == "look" and one.mono_ns > proved + 4 * S)
+    racks = {**events[first].data["racks"], "2": "c"}
+    events[first] = replace(events[first], data={**events[first].data, "racks": racks})
+    assert 19 <= len(check_spread(events).because) < 37
+
+
+def test_what_is_not_known_is_unknown() -> None:
+    events = late().finish()
+    whole = check_spread(events)
+
+    def reasons(left: Sequence[Event]) -> str:
+        found = check_spread(left)
+        assert found.valid == "unknown", found
+        return "; ".join(found.because)
+
+    assert "nothing tells that the fault lasted" in reasons(without(events, is_("kill-rack", step="held")))
+    assert "nothing tells that the fault lasted" in reasons(
+        changed(events, is_("kill-rack", step="held"), outcome="unknown")
+    )
+    assert "no fault was proved" in reasons(changed(events, is_("kill-rack", step="proved"), outcome="unknown"))
+    assert "nothing tells what it required" in reasons([one for one in events if one.op != "settings"])
+    assert "nobody looked at its placement" in reasons([one for one in events if one.op != "look"])
+    held = next(one.mono_ns for one in events if one.data.get("step") == "held")
+    assert "nobody looked before and after" in reasons(
+        [one for one in events if one.op != "look" or not held - 26 * S < one.mono_ns < held - 2 * S]
+    )
+    assert check_spread(without(events, is_("kill-rack", step="heal"))) == whole
+    quiet = Simulated()
+    quiet.rest(4)
+    quiet.produce()
+    quiet.lose("b")
+    quiet.heal("b")
+    assert "no attempt began and ended in 1 outages" in reasons(quiet.finish())
+
+
+def test_what_began_before_the_proof_or_ended_after_it_is_none_of_it() -> None:
+    made = outage()
+    events = made.finish()
+    proved = next(one.mono_ns for one in events if one.data.get("step") == "proved")
+    held = next(one.mono_ns for one in events if one.data.get("step") == "held")
+    refused = [one for one in events if one.op == "produce" and proved < one.mono_ns < held]
+    (first, *_) = refused
+
+    def told(sent_ns: int | None, done_ns: int) -> str:
+        data = {**first.data, "offset": 5} | ({} if sent_ns is None else {"sent_ns": sent_ns})
+        data = {name: value for name, value in data.items() if name != "sent_ns" or sent_ns is not None}
+        own = replace(first, mono_ns=done_ns, outcome="ok", data=data)
+        return check_spread([own if one is first else one for one in events]).valid
+
+    inside = (proved + S // 2, held - S // 2)
+    assert told(*inside) == "false"
+    assert told(proved - 1, inside[1]) == "true"
+    assert told(inside[0], held + 1) == "true"
+    assert told(None, inside[1]) == "true"
+
+
+def test_an_acknowledgement_of_the_leader_alone_is_none_of_it() -> None:
+    events = [replace(one, data={**one.data, "acks": "1"}) if one.op == "intend" else one for one in late().finish()]
+    assert check_spread(events).because == ("no attempt began and ended in 1 outages",)
