@@ -17,11 +17,13 @@ from typing import Any, ClassVar
 from ducktape.tests.test import Test
 from ducktape.tests.test_context import TestContext
 
+from ducktape_tests.internal import require_racks
 from ducktape_tests.results import LEFT_OUT
 from ducktape_tests.services.clients import Clients, Program
 from ducktape_tests.services.kafka import RackKafka
 from pyhooks.build.distribution import Distribution
 from pyhooks.checker import verdict
+from pyhooks.checker.cluster import Requirement
 from pyhooks.checker.judging import judge
 from pyhooks.checker.phases import OK
 from pyhooks.checker.verdict import Verdict
@@ -35,6 +37,7 @@ from pyhooks.history import Event, History
 from pyhooks.wait import wait_for
 from pyhooks.workload.certainty import ERRORS
 from pyhooks.workload.reader import ISOLATIONS, read_all
+from pyhooks.workload.settings import change_default, note_made
 
 NOT_ENOUGH_RACKS = f"{ERRORS}.NotEnoughRacksException"
 NOT_ENOUGH_REPLICAS = f"{ERRORS}.NotEnoughReplicasException"
@@ -128,6 +131,9 @@ class Drill(Test):
         self.looking: Program | None = None
         self.patient: frozenset[str] = frozenset()
         self.specs: list[TopicSpec] = []
+        self.also: tuple[str, ...] = ()
+        self.default_racks = int(wanted.broker_properties.get(topics.MIN_INSYNC_RACKS, 1))
+        self.default_replicas = int(wanted.broker_properties.get(topics.MIN_INSYNC_REPLICAS, 1))
         self.silent: frozenset[str] = frozenset()
         self.left_out: list[str] = []
 
@@ -159,20 +165,42 @@ class Drill(Test):
             topics.create(self.kafka.admin, new)
         for one in new:
             self.kafka.wait_log(one.name, one.replicas)
+            note_made(self.history, one.name, self._asked(one))
         self.specs += new
+        before, self.also = (self.looking, self.also), tuple(also)
         bootstrap = self.kafka.topology.bootstrap
         names = [*(one.name for one in specs), *also]
         racks = ",".join(f"{broker}={rack}" for broker, rack in self.racks.items())
         looks = ["--bootstrap", bootstrap, "--topics", ",".join(names), "--racks", racks, "--interval", str(LOOK_S)]
         # a process of its own, since this one is busy with what producers tell
-        before = self.looking
         with self.clients.running("looks", [looks], self.history) as (self.looking,):
             what = "a first look at the topics"
             wait_for(lambda: bool(self._looks()), what=what, timeout_s=START_S)
             with self.loaded(loads):
                 yield
                 topics.wait_settled(self.kafka.admin, specs)
-        self.looking = before
+        self.looking, self.also = before
+
+    def _asked(self, one: TopicSpec) -> Requirement:
+        """What a topic that is made now is to require: brokers are not asked, since they are what is tested."""
+        return Requirement(
+            int(one.config.get(topics.MIN_INSYNC_REPLICAS, self.default_replicas)),
+            int(one.config.get(topics.MIN_INSYNC_RACKS, self.default_racks)),
+        )
+
+    def require_racks(self, racks: int) -> None:
+        """Makes ``min.insync.racks`` of the cluster, and waits until topics that have none of their own go by it.
+
+        Raises:
+            RackgateError: the cluster refused, or does not tell it in time.
+        """
+        own = [one.name for one in self.specs if topics.MIN_INSYNC_RACKS not in one.config]
+
+        def request() -> None:
+            require_racks(self.kafka, racks)
+
+        change_default(self.kafka.admin, [*own, *self.also], self.history, request, min_racks=racks)
+        self.default_racks = racks
 
     @contextmanager
     def loaded(self, loads: Sequence[Load]) -> Iterator[None]:

@@ -11,7 +11,7 @@ from ducktape.mark import matrix
 from ducktape.mark.resource import cluster
 
 from ducktape_tests.drill import FLOOD, NEEDS, PATIENT_MS, Drill, Load, must_hold, spec
-from ducktape_tests.internal import OFFSETS, SINGLE_PARTITIONS, offsets_topic, require_racks
+from ducktape_tests.internal import OFFSETS, SINGLE_PARTITIONS, offsets_topic
 from ducktape_tests.services.clients import Program
 from pyhooks.checker import alike
 from pyhooks.checker.groupfigures import figures
@@ -60,7 +60,7 @@ class GroupsTest(Drill):
             pairs = [[_group(protocol, racks) for racks in REQUIRED] for protocol in PROTOCOLS]
             self.history.note("test", alike.OP, "info", pairs=pairs)
             for racks in REQUIRED:
-                require_racks(self.kafka, racks)
+                self.require_racks(racks)
                 self._outage(racks, PLACES[replicas])
             note_committed(self.kafka.admin, [name for pair in pairs for name in pair], self.history)
         # with a single replica the partition of the coordinators never has too few racks

@@ -32,7 +32,7 @@ def transactions_topic(replicas: Sequence[int], m: int) -> TopicSpec:
 
 
 def require_racks(kafka: RackKafka, racks: int) -> None:
-    """Makes ``min.insync.racks`` of the cluster, which holds for all topics that have none of their own.
+    """Makes ``min.insync.racks`` of the cluster; ``Drill.require_racks`` does, and tells the history.
 
     Raises:
         RackgateError: the cluster refused.

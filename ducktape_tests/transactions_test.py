@@ -14,7 +14,6 @@ from ducktape_tests.internal import (
     SINGLE_PARTITIONS,
     TRANSACTIONS,
     offsets_topic,
-    require_racks,
     transactions_topic,
 )
 from ducktape_tests.services.clients import Program
@@ -76,7 +75,7 @@ class TransactionsTest(Drill):
         drive: as above.
         validate: as above.
         """
-        require_racks(self.kafka, 2)
+        self.require_racks(2)
         self._outage(AAB)
 
     def _outage(self, transactions: Sequence[int]) -> None:

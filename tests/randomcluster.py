@@ -36,6 +36,7 @@ class Cluster:
         lag_ns: by how much the metadata of brokers that are asked lag behind.
         every: how many of them do: each, every second one, and so on.
         gated: whether the gate is asked once more for records that wait when an ISR shrinks.
+        made: whether the history tells with which settings the topic was made, so that nobody changes them untold.
     """
 
     def __init__(
@@ -48,9 +49,10 @@ class Cluster:
         every: int = 2,
         *,
         gated: bool = True,
+        made: bool = False,
     ) -> None:
         self.racks, self.need, self.mode, self.run = dict(racks), need, mode, "producer-1"
-        self.gated = gated
+        self.gated, self.told, self.lied_ns = gated, made, list[int]()
         self.lag_ns, self.every, self.known, self.looks = lag_ns, every, list[tuple[int, dict[str, Any]]](), 0
         self.now, self.events = S, list[Event]()
         self.parts = [Part(list(own), {one: [] for one in own}, sorted(own), own[0]) for own in placements]
@@ -62,7 +64,7 @@ class Cluster:
         self.needs, self.need_ns = [need], list[int]()
         self.aborted = set[str]()
         self.ended_ns: int | None = None
-        self.settings("seen", need)
+        self.settings("made" if made else "seen", need)
         self.rest(4)
 
     # -- time, and who looks ----------------------------------------------------------------------------------------
@@ -109,9 +111,20 @@ class Cluster:
             self.settings("begin", value)
             self.asked = value
         elif not told:
+            if self.asked is None and self.told and value != self.need:
+                self.settings("begin", value)
+                self.asked = value
             self._apply(value if self.asked is None else self.asked)
+            self.told = self.told or self.asked is not None
             self.settings("seen" if self.asked is None else "settled", self.need)
             self.asked = None
+
+    def lie(self, racks: int) -> None:
+        """Brokers go by another R than was asked for, and tell it, as no correct cluster does."""
+        if self.told and self.asked is None and racks != self.need[1]:
+            self.lied_ns.append(self.now)
+            self._apply((self.need[0], racks))
+            self.settings("seen", self.need)
 
     def _apply(self, value: tuple[int, int]) -> None:
         if value != self.need:

@@ -75,6 +75,11 @@ def act(made: Cluster, step: Step) -> None:
         _overlap(made, one, two)
     elif name == "late":
         _late(made, one, two)
+    elif name == "lie":
+        # what has settled before may be told for a while
+        made.rest(14)
+        made.lie(1 + one % 3)
+        _send(made, two, 1, slow=False)
     elif name == "advance" and open_now:
         for _ in range(1 + two):
             made.advance(open_now[one % len(open_now)], bad=two == 7)
@@ -238,6 +243,7 @@ def runs(
     lag_ns: int = 0,
     every: int = 2,
     gated: bool = True,
+    made_told: bool = False,
 ) -> Run:
     """A run of a correct cluster.
 
@@ -252,12 +258,13 @@ def runs(
         every: how many of them do: each, every second one, and so on.
         racks_min: the least that min.insync.racks is at first.
         gated: see ``Cluster``; a cluster is not correct without it.
+        made_told: whether the history always tells with which settings the topic was made, and not now and then.
     """
     names, placements = draw(st.sampled_from(LAYOUTS))
     racks = dict(enumerate(names, start=1))
     need = draw(st.tuples(st.integers(1, 3), st.integers(racks_min, 3)))
     made = Cluster(racks, [list(own) for own in placements], need, draw(st.sampled_from(modes)), lag_ns, every,
-                   gated=gated)  # fmt: skip
+                   gated=gated, made=made_told or draw(st.booleans()))  # fmt: skip
     actions = [name for name in ACTIONS if not calm or name not in CALM]
     number = st.integers(0, 7)
     steps = st.tuples(st.sampled_from(actions), number, number)

@@ -210,6 +210,20 @@ def test_records_that_wait_for_an_isr_to_shrink_are_no_false_alarm(run: Run) -> 
         assert check_spread(run.events).valid == "true"
 
 
+# -- what brokers tell of settings that nobody asked for -------------------------------------------------------------
+
+
+@example(60)
+@given(runs(["plain", "idempotent"], racks_min=2, first="lie", blurred=False, made_told=True))
+def test_another_number_of_racks_than_was_asked_for_is_found(run: Run) -> None:
+    assume(run.cluster.lied_ns and run.acked)
+    lie = f"t: a broker tells M={run.cluster.needs[0][0]} and R={run.cluster.needs[1][1]}"
+    for check in (check_progress, check_promise):
+        found = check(run.events)
+        assert found.valid == "false", found
+        assert any(reason.startswith(lie) for reason in found.because), found
+
+
 # -- records that are lost, refused, moved, cut short or exchanged ---------------------------------------------------
 
 UNCOMMITTED = is_("read", isolation="read_uncommitted")

@@ -19,7 +19,7 @@ from pyhooks.cluster import labs
 from pyhooks.cluster.lab import Lab
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
-from pyhooks.workload.settings import change
+from pyhooks.workload.settings import change, change_default, note_made
 
 
 def failed(code: int) -> Future[Any]:
@@ -248,3 +248,45 @@ def test_the_command_works_in_a_lab_and_writes_into_its_history(
     assert "say what to change" in str(CliRunner().invoke(app, words[:-2]).exception)
     lab.bare = True
     assert "it has no topics" in str(CliRunner().invoke(app, words).exception)
+
+
+def test_what_a_topic_was_made_with_holds_from_the_beginning(tmp_path: Path) -> None:
+    history = History(tmp_path / "h")
+    note_made(history, "t", Requirement(2, 2))
+    assert told(history) == [("made", "ok", 2, 2)]
+    settings = Settings(list(history.events()))
+    assert settings.possible("t", 0, 1 << 62) == {Requirement(2, 2)}
+    assert settings.requests("t") == ()
+    assert settings.unsettled_ns("t") is None
+
+
+def test_a_change_of_the_cluster_settles_for_each_topic_that_goes_by_it(tmp_path: Path) -> None:
+    client: Any = Client({2: 3})
+    history = History(tmp_path / "h")
+    change_default(client, ["t"], history, lambda: client.wanted.update({RACKS: "2"}), min_racks=2)
+    assert told(history) == [("seen", "ok", 1, 1), ("begin", "ok", 1, 2), ("settled", "ok", 1, 2)]
+    # nobody goes by it yet
+    change_default(client, [], history, lambda: None, min_racks=1)
+    assert len(told(history)) == 3
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_change_of_the_cluster_that_does_not_come_may_hold_or_not(tmp_path: Path, fails: bool) -> None:
+    client: Any = Client({3: 9999})
+    history = History(tmp_path / "h")
+
+    def request() -> None:
+        if fails:
+            raise RackgateError("no")
+        client.wanted[RACKS] = "2"
+
+    with pytest.raises(RackgateError, match="no" if fails else "every broker of topic t to tell"):
+        change_default(client, ["t"], history, request, min_racks=2, timeout_s=0.2)
+    assert told(history)[-1] == ("settled", "unknown", 1, 2)
+
+
+def test_what_brokers_do_not_agree_on_is_not_changed(tmp_path: Path) -> None:
+    client: Any = Client({})
+    client.known[2] = {REPLICAS: "1", RACKS: "3"}
+    with pytest.raises(RackgateError, match="is not known"):
+        change_default(client, ["t"], History(tmp_path / "h"), lambda: None, min_racks=2)

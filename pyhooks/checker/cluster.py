@@ -6,9 +6,10 @@ Events:
   text) to rack, and ``partitions`` ``topic-number`` to ``{leader, isr, replicas}``. A look that got no answer is
   ``unknown``. The event is of the moment of the answer; ``asked_ns``, if told, is that of the question.
 * op ``settings``: ``data`` ``{topic, step}`` and the topic's ``min.insync.replicas`` and ``min.insync.racks`` as
-  numbers. Steps are ``seen`` (some broker says so, since ``asked_ns`` if told), ``begin`` (somebody asks for it now:
-  from here on it may hold), ``settled`` (every broker concerned says so; with outcome ``unknown``: not all did, and
-  it may or may not hold) and ``refused`` (what was asked for holds nowhere). See ``pyhooks.workload.settings``.
+  numbers. Steps are ``made`` (the topic was made with that), ``seen`` (some broker says so, since ``asked_ns`` if
+  told), ``begin`` (somebody asks for it now: from here on it may hold), ``settled`` (every broker concerned says so;
+  with outcome ``unknown``: not all did, and it may or may not hold) and ``refused`` (what was asked for holds nowhere).
+  See ``pyhooks.workload.settings``.
 * process ``fault``: ``rack`` or ``data`` ``{broker}``, and ``data`` ``{step}`` of ``pyhooks.fault``; of a rack, if
   told, ``brokers``, its brokers' ids. A cut from some racks alone tells ``peers``, their names, and ``brokers_alone``:
   that neither clients nor controllers are at either end of it.
@@ -132,6 +133,10 @@ class Fault:
             return broker == self.broker or broker in self.brokers
         return racks.get(broker, "") == self.rack
 
+    def over(self, at_ns: int, later_ns: int) -> bool:
+        """Whether its heal was proved so long before a moment, or more."""
+        return self.healed_ns is not None and self.healed_ns + later_ns < at_ns
+
     def parts(self, one: int, two: int, racks: Mapping[int, str]) -> bool:
         """Whether it is a cut between brokers alone, and parts these two."""
         ends = ((one, two), (two, one))
@@ -224,8 +229,8 @@ class Word:
 
     Attributes:
         at_ns: monotonic.
-        step: ``seen``, ``begin``, ``settled``, ``refused``, or ``open`` for a change that did not settle as far as
-            anybody knows.
+        step: ``made``, ``seen``, ``begin``, ``settled``, ``refused``, or ``open`` for a change that did not settle as
+            far as anybody knows.
         value: the settings.
         since_ns: of ``seen``, when the question was put.
     """
@@ -265,7 +270,8 @@ class Settings:
                 step = "open" if event.outcome == "unknown" else str(event.data["step"])
                 since_ns = int(event.data.get("asked_ns", event.mono_ns))
                 said[str(event.data["topic"])].append(Word(event.mono_ns, step, value, since_ns))
-        # a word and all that may hold from it on, until the next one
+        # A word and all that may hold from it on, until the next one. Once it is told what was asked for, that holds:
+        # what brokers say otherwise holds nowhere by right, see strays().
         self._told = {topic: _meanings(sorted(words, key=lambda one: one.at_ns)) for topic, words in said.items()}
 
     @property
@@ -294,6 +300,39 @@ class Settings:
                 since_ns = request.begun.at_ns
         return since_ns
 
+    def strays(self, topic: str, faults: Sequence[Fault], settle_ns: int) -> list[str]:
+        """What brokers told that nobody had asked for, in words; what they require is not theirs to say.
+
+        What held before is no stray for ``settle_ns`` after a change has ended, and as long after a fault that was in
+        force then: a broker that missed the change may answer before it learns of it.
+
+        Args:
+            topic: which.
+            faults: all of them.
+            settle_ns: how long a change may take to reach all brokers.
+        """
+        told = self._told.get(topic, [])
+        found: list[str] = []
+        former: set[Requirement] = set()
+        changed_ns: int | None = None
+        for word, holds in told:
+            if word.step == "seen" and word.value not in holds:
+                late = changed_ns is not None and (
+                    word.since_ns <= changed_ns + settle_ns
+                    or any(one.inject_ns < changed_ns and not one.over(changed_ns, 0)
+                           and not one.over(word.since_ns, settle_ns) for one in faults)
+                )  # fmt: skip
+                if word.value not in former or not late:
+                    asked = " or ".join(f"M={one.replicas} and R={one.racks}" for one in sorted(holds, key=str))
+                    found.append(f"{topic}: a broker tells M={word.value.replicas} and R={word.value.racks}, {asked}"
+                                 f" was asked for")  # fmt: skip
+            elif word.step not in ("seen", "begin"):
+                changed_ns = word.at_ns
+            former |= holds
+        if len(found) > 1:
+            found[1:] = [f"{topic}: and {len(found) - 1} times more"]
+        return found
+
     def requests(self, topic: str) -> tuple[Request, ...]:
         """All changes that somebody asked for, in the order of time."""
         found: list[Request] = []
@@ -301,7 +340,7 @@ class Settings:
             waiting = [at for at, one in enumerate(found) if one.ended is None and one.begun.value == word.value]
             if word.step == "begin" or (word.step == "open" and not waiting):
                 found.append(Request(word, word if word.step == "open" else None))
-            elif word.step != "seen":
+            elif word.step not in ("seen", "made"):
                 # what has settled has done so for all who asked for it
                 for at in waiting if word.step == "settled" else waiting[-1:]:
                     found[at] = replace(found[at], ended=word)
@@ -323,11 +362,12 @@ class Settings:
         found = set(told[0][1]) if from_ns < told[0][0].at_ns else set()
         for index, (word, current) in enumerate(told):
             # from here to the next word
-            after = told[index + 1][0] if index + 1 < len(told) else None
+            after, then = told[index + 1] if index + 1 < len(told) else (None, frozenset())
             if word.at_ns <= to_ns and (after is None or after.at_ns >= from_ns):
                 found |= current
-                # What was seen may have changed at any time before it was seen otherwise.
-                found |= {after.value} if after is not None and word.step != "begin" else set()
+                # What was seen may have changed at any time before it was seen otherwise, if it was asked for.
+                stray = after is None or (after.step == "seen" and after.value not in then)
+                found |= {after.value} if after is not None and word.step != "begin" and not stray else set()
         return frozenset(found)
 
 
@@ -339,11 +379,13 @@ class _Meaning:
         holds: the settings that may hold.
         asked: those of the last request, until it has ended.
         opened: whether somebody tells that it did not settle.
+        known: whether it is told what was asked for, so that what brokers say otherwise is a stray.
     """
 
     holds: frozenset[Requirement] = frozenset()
     asked: Requirement | None = None
     opened: bool = False
+    known: bool = False
 
 
 def _meanings(words: Sequence[Word]) -> list[tuple[Word, frozenset[Requirement]]]:
@@ -374,7 +416,9 @@ def _after(before: _Meaning, words: Sequence[Word], index: int) -> _Meaning:
     """What words come to with one more."""
     word, holds, asked = words[index], before.holds, before.asked
     if word.step == "begin":
-        return _Meaning(holds | {word.value}, word.value)
+        return _Meaning(holds | {word.value}, word.value, known=before.known)
+    if word.step == "made":
+        return _Meaning(frozenset({word.value}), known=True)
     if word.step == "open":
         return replace(before, holds=holds | {word.value}, opened=True)
     if word.step == "settled":
@@ -383,11 +427,14 @@ def _after(before: _Meaning, words: Sequence[Word], index: int) -> _Meaning:
             frozenset({word.value} if asked is None else {word.value, asked}),
             None if asked == word.value else asked,
             before.opened,
+            known=True,
         )
     if word.step != "seen" or (asked is None and _outdated(words, index)):
         return before
+    if before.known and word.value not in holds:
+        return before
     if asked is None or (word.value == asked and not before.opened and not _settles(words[index:], asked)):
-        return _Meaning(frozenset({word.value}), None, before.opened)
+        return _Meaning(frozenset({word.value}), None, before.opened, before.known)
     # One broker has said it; whether all go by it is told by 'settled', if by anything.
     return replace(before, holds=holds | {word.value})
 

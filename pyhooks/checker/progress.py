@@ -136,6 +136,9 @@ def check_progress(
     it is where the state changes too often for a stretch to settle, but what is expected stays the same: after
     ``settle_s`` nothing else may happen.
 
+    What was asked for is required: where the history tells that, a broker that tells otherwise is wrong, see
+    ``Settings.strays``.
+
     In between, while a change settles, attempts count for nothing, and are told as a note. So are those that go by a
     change up to ``LAG_S`` before looks show it; if no look shows what they may have gone by, they are unknown. What the
     settling took is measured (see ``pyhooks.checker.settling``) and is a note, too. A change that attempts contradict
@@ -168,6 +171,7 @@ def check_progress(
         missing.append("no attempt in the history")
     for place, own in sorted(attempts.items()):
         name = f"{place[0]}-{place[1]}"
+        wrong += [one for one in settings.strays(place[0], faults, settle_ns) if one not in wrong]
         if place[0] not in settings.topics:
             missing.append(f"{place[0]}: nothing tells what it required")
             continue

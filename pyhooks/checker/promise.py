@@ -84,7 +84,8 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
 
     Racks are those of the brokers when the record was acknowledged, as looks around that tell: a broker that starts in
     another rack takes away what it had of the rack that it was in, which is the doing of who moves it. R is what the
-    topic required when the record was acknowledged. Where that changed meanwhile, the record must satisfy
+    topic required when the record was acknowledged: what was asked for, where the history tells that, and a broker that
+    tells otherwise is wrong (see ``Settings.strays``). Where that changed meanwhile, the record must satisfy
     the lowest value, and whether it satisfies the highest decides between true and unknown. RF is the lower of those at
     the acknowledgement and at the stop; where replicas were moved in between, a record in too few racks is unknown, and
     one that no replica has is wrong. The same holds of a record that was sent before the first look. The last look
@@ -114,11 +115,15 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
     acked = [attempt for attempt in acked if attempt.done_ns < disks.at_ns]
     if not acked:
         missing.append("no acknowledged record before the disks were read")
-    wipes = [fault for fault in cluster.faults(events) if fault.op.startswith("wipe")]
+    faults = cluster.faults(events)
+    wipes = [fault for fault in faults if fault.op.startswith("wipe")]
     looks = cluster.looks(events)
     moves = {place: _moves(seen) for place, seen in looks.items()}
-    judge = _Judge(disks, looks, moves, Settings(events), wipes, round(settle_s * NS))
+    settings, settle_ns = Settings(events), round(settle_s * NS)
+    judge = _Judge(disks, looks, moves, settings, wipes, settle_ns)
     wrong: list[str] = []
+    for topic in sorted({attempt.topic for attempt in acked}):
+        wrong += settings.strays(topic, faults, settle_ns)
     for attempt in acked:
         problem, sure = judge.problem(attempt)
         if problem:

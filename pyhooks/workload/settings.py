@@ -1,18 +1,18 @@
 """Changes what a topic requires of its ISR while a workload runs, so that a history tells when which value may hold.
 
-Events of op ``settings`` (see ``pyhooks.checker.cluster``): what is ``seen`` before, ``begin`` just before the
-request, and ``settled`` once every broker that leads or replicates the topic tells the new value, or ``refused``. A
-broker that is fenced is not waited for: before it leads again it has applied the change, which comes earlier in the
-metadata log than its election. An Admin client asks whichever broker is least busy; here each broker is asked by its
-id. A broker tells what its metadata has, and applies it to its logs in the same step a moment later
-(DynamicConfigPublisher in core/src/main/scala/kafka/server/metadata of Kafka 4.3); so even after ``settled`` a change
-is granted its time, see ``pyhooks.checker.settling``.
+Events of op ``settings`` (see ``pyhooks.checker.cluster``): what a topic was ``made`` with, what is ``seen`` before,
+``begin`` just before the request, and ``settled`` once every broker that leads or replicates the topic tells the new
+value, or ``refused``. A broker that is fenced is not waited for: before it leads again it has applied the change,
+which comes earlier in the metadata log than its election. An Admin client asks whichever broker is least busy; here
+each broker is asked by its id. A broker tells what its metadata has, and applies it to its logs in the same step a
+moment later (DynamicConfigPublisher in core/src/main/scala/kafka/server/metadata of Kafka 4.3); so even after
+``settled`` a change is granted its time, see ``pyhooks.checker.settling``.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -199,6 +199,70 @@ def change(
     brokers = tuple(sorted(told.answers))
     end = _note(history, topic, "settled", value, brokers=list(brokers), fenced=list(told.fenced))
     return Changed(topic, before, value, brokers, told.fenced, (end - begin) / 1e9)
+
+
+def note_made(history: History, topic: str, value: Requirement) -> None:
+    """Notes with which settings a topic was made."""
+    _note(history, topic, "made", value)
+
+
+def change_default(
+    client: AdminClient,
+    names: Sequence[str],
+    history: History,
+    request: Callable[[], None],
+    *,
+    min_racks: int,
+    timeout_s: float = SETTLED_S,
+) -> None:
+    """Changes R of the cluster, and waits until all brokers concerned tell so of topics that have none of their own.
+
+    The history has for each of them what ``change`` notes, but for a refusal: that is as what goes wrong otherwise.
+
+    Args:
+        client: an admin client, see ``pyhooks.cluster.topics.admin``.
+        names: topics for which the cluster's R holds.
+        history: where the events go.
+        request: makes the change.
+        min_racks: to what.
+        timeout_s: bound for the brokers to tell the new value, of each topic, in seconds.
+
+    Raises:
+        RackgateError: brokers do not agree on what holds now, or not every one tells the new value in time.
+    """
+    waits: dict[str, Requirement] = {}
+    try:
+        for topic in names:
+            first = ask(client, topic)
+            values = set(first.answers.values())
+            if len(values) != 1:
+                raise RackgateError(f"topic {topic}: what its brokers go by is not known: {sorted(map(words, values))}")
+            (before,) = values
+            _note(history, topic, "seen", before, asked_ns=first.asked_ns)
+            waits[topic] = replace(before, racks=min_racks)
+            _note(history, topic, "begin", waits[topic])
+        request()
+        for topic, value in list(waits.items()):
+            wait_for(
+                lambda topic=topic, value=value: _all_tell(client, topic, value),  # type: ignore[misc]
+                what=f"every broker of topic {topic} to tell {words(value)}",
+                timeout_s=timeout_s,
+                interval_s=POLL_S,
+            )
+            del waits[topic]
+            _note(history, topic, "settled", value)
+    except BaseException as error:
+        for topic, value in waits.items():
+            _note(history, topic, "settled", value, "unknown", error=f"{type(error).__name__}: {error}")
+        raise
+
+
+def _all_tell(client: AdminClient, topic: str, value: Requirement) -> bool:
+    try:
+        return ask(client, topic).all_tell(value)
+    except RackgateError:
+        # nobody can tell just now
+        return False
 
 
 def _note(

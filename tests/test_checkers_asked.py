@@ -1,0 +1,136 @@
+"""What a topic requires is what was asked for: brokers that tell otherwise are wrong, and decide nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from histories import S, Simulated, event
+
+from pyhooks.checker import cluster
+from pyhooks.checker.cluster import RACKS, REPLICAS, Requirement, Settings
+from pyhooks.checker.progress import check_progress
+from pyhooks.checker.promise import check_promise
+from pyhooks.checker.spread import check_spread
+from pyhooks.history import Event
+
+SETTLE_NS = 2 * S
+
+
+def said(at_s: float, step: str, racks: int, outcome: Any = "ok", asked_s: float | None = None) -> Event:
+    told: dict[str, Any] = {REPLICAS: 1, RACKS: racks, "topic": "t", "step": step}
+    told |= {} if asked_s is None else {"asked_ns": round(asked_s * S)}
+    return event(round(at_s * S), "x", "settings", outcome, **told)
+
+
+def step(at_s: float, name: str, op: str = "cut-rack") -> Event:
+    return event(round(at_s * S), "fault", op, "info" if name in ("inject", "heal") else "ok", "b", step=name)
+
+
+def strays(*events: Event) -> list[str]:
+    return Settings(events).strays("t", cluster.faults(events), SETTLE_NS)
+
+
+def lowered_by_brokers(made: Simulated, *, told: bool) -> list[Event]:
+    """R=2; brokers tell R=1 though nobody asked for it, and one rack acknowledges for 10 s in an outage."""
+    if told:
+        made.events[0] = event(
+            made.events[0].mono_ns, "settings", "settings", **{**made.events[0].data, "step": "made"}
+        )
+
+    def go(seconds: int) -> None:
+        for _ in range(2 * seconds):
+            made.produce()
+            made.look()
+            made.now += S // 2
+
+    go(8)
+    made.need_racks, made.need_replicas = 1, 2
+    for _ in range(3):
+        made.settings("seen")
+        go(3)
+    made.lose("b")
+    go(10)
+    made.settings("seen")
+    made.heal("b")
+    go(6)
+    made.settings("seen")
+    return made.finish()
+
+
+def test_brokers_that_tell_another_number_of_racks_are_wrong() -> None:
+    events = lowered_by_brokers(Simulated(), told=True)
+    for check in (check_promise, check_progress):
+        found = check(events)
+        assert found.valid == "false"
+        assert "t: a broker tells M=2 and R=1, M=2 and R=2 was asked for" in found.because
+        assert "t: and 4 times more" in found.because
+    # and what they acknowledge by it, too
+    assert any("too few, and record" in reason for reason in check_progress(events).because)
+    assert check_spread(events).valid == "false"
+
+
+def test_where_nothing_tells_what_was_asked_for_brokers_are_all_that_there_is() -> None:
+    events = lowered_by_brokers(Simulated(), told=False)
+    assert [check(events).valid for check in (check_promise, check_progress, check_spread)] == ["true"] * 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (said(10, "made", 2), said(15, "seen", 2)),
+        (said(10, "made", 2), said(15, "begin", 1), said(16, "seen", 2), said(17, "seen", 1), said(18, "settled", 1),
+         said(25, "seen", 1)),
+        # until it has reached all
+        (said(10, "made", 2), said(15, "begin", 1), said(18, "settled", 1), said(20.5, "seen", 2, asked_s=19.5)),
+        (said(10, "made", 2), said(15, "begin", 1), said(18, "refused", 1), said(30, "seen", 2)),
+        # nobody knows whether it has
+        (said(10, "made", 2), said(15, "begin", 1), said(18, "settled", 1, "unknown"), said(30, "seen", 2),
+         said(31, "seen", 1)),
+        (said(10, "made", 2), said(15, "begin", 1), said(30, "seen", 1), said(40, "seen", 1)),
+        # somebody changes what nobody was told to have asked for
+        (said(10, "seen", 2), said(15, "seen", 1)),
+        (said(10, "seen", 2), said(15, "begin", 1), said(18, "refused", 1), said(30, "seen", 3)),
+    ],
+)  # fmt: skip
+def test_what_was_asked_for_is_no_stray(words: tuple[Event, ...]) -> None:
+    assert strays(*words) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (said(10, "made", 2), said(10.1, "seen", 1)),
+        (said(10, "made", 2), said(15, "begin", 1), said(16, "seen", 3)),
+        (said(10, "made", 2), said(15, "begin", 1), said(18, "settled", 1), said(18.1, "seen", 3)),
+        (said(10, "made", 2), said(15, "begin", 1), said(18, "settled", 1), said(22, "seen", 2, asked_s=21)),
+        (said(10, "made", 2), said(15, "begin", 1), said(18, "refused", 1), said(30, "seen", 1)),
+        (said(10, "seen", 2), said(15, "begin", 1), said(18, "settled", 1), said(30, "seen", 2)),
+        (said(10, "made", 2), said(15, "begin", 1), said(18, "settled", 1, "unknown"), said(30, "seen", 3)),
+    ],
+)
+def test_what_was_not_is_one(words: tuple[Event, ...]) -> None:
+    (found,) = strays(*words)
+    assert found.startswith("t: a broker tells M=1 and R=")
+    assert words[-1].data[RACKS] not in {one.racks for one in Settings(words).possible("t", 40 * S, 40 * S)}
+
+
+def test_a_broker_that_missed_a_change_may_tell_what_was_before() -> None:
+    words = [said(10, "made", 2), said(30, "begin", 1), said(31, "settled", 1)]
+    away = [step(20, "inject"), step(21, "proved"), step(39, "held"), step(40, "heal"), step(44, "healed")]
+
+    def late(at_s: float, racks: int = 2, fault: list[Event] = away) -> list[str]:
+        return strays(*sorted([*words, *fault, said(at_s, "seen", racks)], key=lambda one: one.mono_ns))
+
+    assert late(41) == late(45) == []
+    assert late(47)
+    assert late(41, 3)
+    # one that began after it, or was over before it, is no excuse
+    assert late(55, fault=[step(50, "inject"), step(51, "proved")])
+    assert late(35, fault=[step(20, "inject"), step(21, "proved"), step(24, "heal"), step(29, "healed")])
+
+
+def test_a_stray_is_in_no_stretch() -> None:
+    told = Settings([said(10, "made", 2), said(15, "seen", 1), said(20, "seen", 2)])
+    assert told.possible("t", 0, 1 << 62) == {Requirement(1, 2)}
+    assert told.edges("t") == (10 * S, 20 * S)
