@@ -29,6 +29,9 @@ BEHIND_S = 2.0
 COMES_S = 10.0
 # A poll a second, and half a second for one that is late: a longer silence leaves a second of the outage out.
 SILENT_S = 2.5
+# An answer is of some moment of the time that it took. So this is added to how late a gauge may be, and one that took
+# longer is none.
+QUICK_S = 0.5
 METER = "RackCheckFailureRate.Count"
 RACK_GAUGES = tuple(name for name in (*GAUGES, *COUNTS.values()) if "Rack" in name)
 REFUSED = frozenset({f"{ERRORS}.NotEnoughRacksException", f"{ERRORS}.NotEnoughRacksAfterAppendException"})
@@ -50,6 +53,11 @@ class Sample:
     from_ns: int
     to_ns: int
     values: Mapping[tuple[str | None, int | None, str], float]
+
+    @property
+    def quick(self) -> bool:
+        """Whether it took no longer than gauges are judged by."""
+        return self.to_ns - self.from_ns <= QUICK_S * NS
 
 
 def samples(events: Sequence[Event]) -> dict[int, list[Sample]]:
@@ -75,7 +83,11 @@ def _values(event: Event) -> Iterator[tuple[tuple[str | None, int | None, str], 
 
 
 def check_metrics(events: Sequence[Event]) -> Verdict:
-    """Each gauge of each broker that answers shows a value that was true at most two seconds before.
+    """Each gauge of each broker that answers shows a value that was true at most two seconds before it was asked.
+
+    An answer that took longer than ``QUICK_S`` counts as none, since nobody knows when in that time gauges were read:
+    so a gauge that passes was late by no more than ``BEHIND_S`` and ``QUICK_S`` together. How late each was at most is
+    told, reckoned to the moment of the answer.
 
     Wrong is another value, and a gauge that a broker that is not fenced ought to have since ``COMES_S`` and does not
     show. Unknown: a metadata log that is not there, or not whole; a broker that is neither fenced nor under a fault and
@@ -87,7 +99,8 @@ def check_metrics(events: Sequence[Event]) -> Verdict:
     """
     truth = Truth(events)
     faults = [one for one in cluster.faults(events) if one.heal_ns is not None]
-    polled = samples(events)
+    every = samples(events)
+    polled = _quick(every)
     missing = list(truth.missing)
     if not faults:
         missing.append("no fault in the history that was healed")
@@ -102,7 +115,8 @@ def check_metrics(events: Sequence[Event]) -> Verdict:
     for fault in faults:
         missing += _silences(truth, fault, faults, polled)
     missing += [f"{name} showed nothing but 0 in all faults" for name in RACK_GAUGES if not shown[name]]
-    notes = [f"{len(judged)} polls judged"]
+    slow = [one for own in every.values() for one in own if not one.quick]
+    notes = [f"{len(judged)} polls judged, {len(slow)} answers took longer than {QUICK_S:g} s"]
     notes += [f"{name} was up to {late:.2f} s late" for name, late in sorted(latest.items()) if late]
     if len(wrong) > SHOWN_MAX:
         wrong = [*wrong[:SHOWN_MAX], f"and {len(wrong) - SHOWN_MAX} more"]
@@ -117,12 +131,16 @@ def figures(events: Sequence[Event]) -> dict[str, Any]:
 
     Returns:
         ``polls``: how many of a broker could be compared with the truth; ``late_s``: for each gauge for how long, in
-        seconds, what it showed had not been true any more, at most. What was not true within ``BEHIND_S`` is none of
-        it: the checker tells of that.
+        seconds, what it showed had not been true any more when the answer was there, at most. What was not true within
+        ``BEHIND_S`` before the question is none of it: the checker tells of that.
     """
     truth = Truth(events)
-    judged, _, latest = _compare(truth, samples(events))
+    judged, _, latest = _compare(truth, _quick(samples(events)))
     return {"polls": len(judged), "late_s": {name: round(late, 3) for name, late in sorted(latest.items())}}
+
+
+def _quick(polled: Mapping[int, Sequence[Sample]]) -> dict[int, list[Sample]]:
+    return {broker: [one for one in own if one.quick] for broker, own in polled.items()}
 
 
 def _compare(truth: Truth, polled: Mapping[int, Sequence[Sample]]) -> tuple[list[Sample], list[str], dict[str, float]]:
@@ -168,7 +186,7 @@ def _untrue(truth: Truth, sample: Sample, key: Key, latest: dict[str, float]) ->
         told = ", ".join(sorted(map(str, true)))
         yield f"{about} is {value:g} at {at_s:.1f} s, true within {BEHIND_S:g} s was {told}"
     else:
-        late_s = truth.behind_ns(key, value, sample.from_ns, to_ns) / NS
+        late_s = truth.behind_ns(key, value, to_ns) / NS
         latest[name] = max(late_s, latest.get(name, 0.0))
 
 

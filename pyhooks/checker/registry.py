@@ -119,7 +119,9 @@ OF_TESTS: Mapping[str, Checker] = {
     ),
     "known": Checker(check_known_errors, "clients meet errors that they know", _op("known-errors")),
     "rides": Checker(check_rides, "clients ride an outage out by their own retries", _op(rides.OP)),
-    "metrics": Checker(check_metrics, "gauges of the gate are true, at most 2 s late", _op(truth.END)),
+    "metrics": Checker(
+        check_metrics, "gauges of the gate are true, at most 2 s before they are asked for", _op(truth.END)
+    ),
     "meter": Checker(check_meter, "the meter counts what clients were refused", _op(truth.END)),
     "flood": Checker(
         check_flood,

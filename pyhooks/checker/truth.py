@@ -8,7 +8,7 @@ enough is neither under nor at its minimum of racks, however few there are (``Pa
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -217,22 +217,20 @@ class Truth:
         line = self._registered.get(broker)
         return line is not None and set(line.within(from_ns, to_ns)) == {1}
 
-    def behind_ns(self, key: Key, value: float, from_ns: int, to_ns: int) -> int:
-        """By how much a value is late that was shown at some moment of a stretch of time; 0 if it was true then.
+    def behind_ns(self, key: Key, value: float, to_ns: int) -> int:
+        """By how much a value was late at most that was read at an unknown moment before another one, or at that.
 
         Args:
             key: the gauge.
             value: what it showed.
-            from_ns: the stretch's beginning.
-            to_ns: its end.
+            to_ns: the other moment, such as that of the answer.
+
+        Returns:
+            For how long it was not true any more at the end; 0 if it was true then, or never was.
         """
         line = self._lines[key]
-        if value in line.within(from_ns, to_ns):
-            return 0
-        # what held at the beginning holds since then; what held before that ended then
-        at = bisect_left(line.moments, from_ns)
-        while at > 0:
-            at -= 1
+        last = bisect_right(line.moments, to_ns) - 1
+        for at in range(last, -1, -1):
             if line.values[at] == value:
-                return from_ns - line.moments[at + 1]
-        return from_ns - line.moments[0]
+                return 0 if at == last else to_ns - line.moments[at + 1]
+        return 0
