@@ -13,7 +13,7 @@ from ducktape.mark.resource import cluster
 
 from ducktape_tests import internal
 from ducktape_tests.destruction import Round, catching_up_seed, draw, goes_on_s, seeds
-from ducktape_tests.drill import GO_ON_S, NEEDS, NIMBLE, SPREAD, STEADY_S, Drill, Load, must_hold, spec
+from ducktape_tests.drill import CRASHES, GO_ON_S, NEEDS, NIMBLE, SPREAD, STEADY_S, Drill, Load, must_hold, spec
 from pyhooks.checker import recovery
 from pyhooks.checker.delivery import Losses, losses
 from pyhooks.checker.records import Records
@@ -292,10 +292,11 @@ def must_find_loss(found: Sequence[Verdict], counted: Mapping[str, Losses]) -> f
     """The keys that a control has lost, as the checker of deliveries must have found.
 
     Raises:
-        AssertionError: a fault is not proved, or the checker found no loss, or another one than was counted.
+        AssertionError: a fault is not proved, a node has crashed, or the checker found no loss, or another one than was
+            counted.
     """
     verdicts = {one.checker: one for one in found}
-    must_hold([verdicts["faults"]])
+    must_hold([verdicts["faults"], verdicts[CRASHES]])
     delivery = verdicts["delivery"]
     lost = {(topic, key) for topic, one in counted.items() for key in one.lost}
     assert delivery.valid == "false", f"control found no loss: {delivery}"

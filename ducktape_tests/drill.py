@@ -18,12 +18,14 @@ from ducktape.tests.test import Test
 from ducktape.tests.test_context import TestContext
 
 from ducktape_tests.internal import require_racks
-from ducktape_tests.results import LEFT_OUT
+from ducktape_tests.results import LEFT_OUT, VERDICTS
+from ducktape_tests.services import lives
 from ducktape_tests.services.clients import Clients, Program
 from ducktape_tests.services.kafka import RackKafka
 from pyhooks.build.distribution import Distribution
 from pyhooks.checker import verdict
 from pyhooks.checker.cluster import Requirement
+from pyhooks.checker.crashes import check_crashes
 from pyhooks.checker.judging import judge
 from pyhooks.checker.phases import OK
 from pyhooks.checker.verdict import Verdict
@@ -43,6 +45,8 @@ NOT_ENOUGH_RACKS = f"{ERRORS}.NotEnoughRacksException"
 NOT_ENOUGH_REPLICAS = f"{ERRORS}.NotEnoughReplicasException"
 ATTEMPTS = 5
 NEEDS = ("delivery", "offsets", "promise", "progress")
+# what every test needs, whatever it is about
+CRASHES = "crashes"
 # where a rack is missed, beside NEEDS
 FLOOD = "flood"
 # where anybody is killed, paused, cut off or destroyed while somebody produces
@@ -136,13 +140,27 @@ class Drill(Test):
         self.default_replicas = int(wanted.broker_properties.get(topics.MIN_INSYNC_REPLICAS, 1))
         self.silent: frozenset[str] = frozenset()
         self.left_out: list[str] = []
+        # a cluster that did not come up has not been tested
+        self.came_up = False
 
     def setUp(self) -> None:
         """Starts the cluster."""
         self.results = Path(TestContext.results_dir(self.test_context, self.test_context.test_index))
-        self.history = History(self.results / "history.jsonl")
+        self.history = self.kafka.notes = History(self.results / "history.jsonl")
         self.kafka.start()
+        self.came_up = True
         self.clients.start()
+
+    def tearDown(self) -> None:
+        """Of a test that failed before any verdict, finds out whether a node had crashed; then that is its verdict."""
+        if not self.came_up or (self.results / VERDICTS).exists():
+            return
+        nodes = self.kafka.topology.nodes
+        lives.note_states(self.kafka, nodes, self.history)
+        lives.note_faults(self.kafka, nodes, self.history)
+        found = check_crashes(list(self.history.events()))
+        if found.valid == "false":
+            self.keep([found])
 
     # -- load and looks ---------------------------------------------------------------------------------------------
 
@@ -342,22 +360,29 @@ class Drill(Test):
         """
         names = [one.name for one in self.specs]
         read_all(self.kafka.topology.bootstrap, names, self.history, isolations=ISOLATIONS)
-        for node in self.kafka.topology.nodes:
-            self.kafka.kill_kafka(node)
+        self.end_all()
         copies = [self.kafka.copy_disk(node, self.results / "disks" / node.name) for node in self.kafka.brokers()]
         read_disks(copies, self.history, topics=names)
         if logs:
             self.kafka.server_logs(self.kafka.topology.nodes, self.history)
 
+    def end_all(self) -> None:
+        """Looks whether all nodes run, kills them, and reads what their logs tell of faults of Kafka's own."""
+        nodes = self.kafka.topology.nodes
+        lives.note_states(self.kafka, nodes, self.history)
+        for node in nodes:
+            self.kafka.kill_kafka(node)
+        lives.note_faults(self.kafka, nodes, self.history)
+
     def verdicts(self, needs: Sequence[str] = NEEDS) -> list[Verdict]:
         """What all checkers that apply find in the history, kept beside it in ``verdicts.json``.
 
         Args:
-            needs: checkers that must have something to say, beside all others that do.
+            needs: checkers that must have something to say, with ``CRASHES``, beside all others that do.
         """
         found, _ = judge(list(self.history.events()))
         self.keep(found)
-        absent = set(needs) - {one.checker for one in found}
+        absent = {CRASHES, *needs} - {one.checker for one in found}
         assert not absent, f"nothing to judge for {sorted(absent)}"
         return found
 
@@ -365,13 +390,13 @@ class Drill(Test):
         """Writes verdicts to the log, and to ``verdicts.json`` beside the history."""
         for one in found:
             self.logger.info("verdict of %s: %s %s", one.checker, one.valid, "; ".join([*one.because, *one.notes]))
-        (self.results / "verdicts.json").write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
+        (self.results / VERDICTS).write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
 
     def judge(self, needs: Sequence[str] = NEEDS) -> None:
         """The drain; then all that applies must be true.
 
         Args:
-            needs: checkers that must have something to say, beside all others that do.
+            needs: as of ``verdicts``.
         """
         self.drain(logs=FLOOD in needs)
         must_hold(self.verdicts(needs))

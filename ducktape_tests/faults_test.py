@@ -6,8 +6,8 @@ from typing import Any
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import Drill, must_hold
-from pyhooks.checker.faults import check_faults
+from ducktape_tests.drill import CRASHES, Drill, must_hold
+from pyhooks.checker.judging import judge
 
 RACK, BROKER = "b", 3
 RACK_FAULTS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -34,7 +34,7 @@ class FaultsTest(Drill):
         drive: kill, pause, cut off, slow and destroy a rack with a voter in it, and cut off, slow and destroy a broker;
             heal each before the next.
         validate: each is proved to have taken hold, to have lasted and to be healed; the quorum has three voters, of
-            which the destroyed one alone has another directory.
+            which the destroyed one alone has another directory; no node has crashed.
         """
         others = self.kafka.brokers("a")
         before = self.kafka.voters(others)
@@ -55,6 +55,7 @@ class FaultsTest(Drill):
         assert set(before) == set(after) == {node.node_id for node in self.kafka.topology.controllers}
         assert {voter for voter in after if after[voter] != before[voter]} == lost
         # of a cluster without topics there is nothing else to say
-        found = [check_faults(tuple(self.history.events()))]
+        self.end_all()
+        found, _ = judge(list(self.history.events()), ("faults", CRASHES))
         self.keep(found)
         must_hold(found)

@@ -19,7 +19,7 @@ from typing import Any
 from ducktape.mark.resource import cluster
 from ducktape.tests.test_context import TestContext
 
-from ducktape_tests.drill import START_S, STEADY_S, Drill, Load, must_hold
+from ducktape_tests.drill import CRASHES, START_S, STEADY_S, Drill, Load, must_hold
 from ducktape_tests.services.clients import Program
 from pyhooks import process
 from pyhooks.build.distribution import Distribution
@@ -82,7 +82,7 @@ class LoadTest(Drill):
     def setUp(self) -> None:
         """Starts no cluster: each arm has one of its own."""
         self.results = Path(TestContext.results_dir(self.test_context, self.test_context.test_index))
-        self.history = History(self.results / "history.jsonl")
+        self.history = self.kafka.notes = History(self.results / "history.jsonl")
         note_known(self.history, [CLIENT])
         self.clients.start()
 
@@ -95,8 +95,8 @@ class LoadTest(Drill):
         drive: produce to some of both, and follow the others; an outage of rack b, several times; read what was
             produced to. Of the 20 topics of many partitions two are driven and five are probed, at one partition each;
             13 are idle, and are not read.
-        validate: stops, delivery, offsets, known; times to refuse and to recover, and the processors that each node
-            used, are written down.
+        validate: stops, delivery, offsets, known, crashes; times to refuse and to recover, and the processors that each
+            node used, are written down.
         """
         for arm in self.rng.sample(wide.ARMS, len(wide.ARMS)):
             self._begin(arm)
@@ -105,8 +105,7 @@ class LoadTest(Drill):
                 for cycle in range(self.cycles):
                     self._cycle(arm, cycle, others)
             self._read()
-            for node in self.kafka.topology.nodes:
-                self.kafka.kill_kafka(node)
+            self.end_all()
         events = list(self.history.events())
         self.figures(partitions=self.partitions, cycles=self.cycles, **wide.figures(events))
         self._judge(events, "stops")
@@ -118,7 +117,7 @@ class LoadTest(Drill):
         setup: the patched Kafka, with partitions as above.
         drive: produce to all topics, of those that are probed to one partition, and follow the others; in an outage of
             rack b rounds of three blocks in an order that the seed draws: R=2, R=1, and R=1 once more; read all topics.
-        validate: slowdown, delivery, offsets, known.
+        validate: slowdown, delivery, offsets, known, crashes.
         """
         self._begin(OVERLAY)
         self.waiting = self.gated[PROBED:]
@@ -132,6 +131,7 @@ class LoadTest(Drill):
                         self._block(arm, number)
             many.wait_members(self.kafka.admin, self.wide, None, SETTLED_S)
         self._read()
+        self.end_all()
         events = list(self.history.events())
         self.figures(partitions=self.partitions, rounds=self.rounds, **slowdown.figures(events))
         self._judge(events, "slowdown")
@@ -143,7 +143,7 @@ class LoadTest(Drill):
 
     def _judge(self, events: Sequence[Event], name: str) -> None:
         """What each test is about must hold, and what any history with these clients can be judged by."""
-        found, _ = judge(events, ("faults", "delivery", "offsets", "known", name))
+        found, _ = judge(events, ("faults", CRASHES, "delivery", "offsets", "known", name))
         self.keep(found)
         must_hold(found)
 
@@ -162,6 +162,7 @@ class LoadTest(Drill):
         # what a client knows of the cluster before is of no use
         self.kafka.forget_admin()
         self.kafka.start()
+        self.came_up = True
         many.create(self.kafka.admin, self.wide, SETTLED_S)
         self.kafka.wait_logs(self.wide, SETTLED_S)
 

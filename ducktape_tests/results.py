@@ -23,6 +23,9 @@ Outcome = Literal["pass", "fail", "unknown", "not run"]
 OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "unknown", "not run")
 SCHEMA = 3
 RUN, RESULTS, ENDED = "run.json", "results.json", "ended.json"
+VERDICTS = "verdicts.json"
+# What a control needs as any other test does: else nothing that it finds tells what it seems to.
+STRICT = ("faults", "crashes")
 # what of a test can't be done on the cluster that it ran on
 LEFT_OUT = "left-out.json"
 # of a lab that left no report
@@ -193,7 +196,7 @@ def _as_wanted(checker: str, valid: str, finds: Sequence[str]) -> bool:
     if checker in finds:
         return valid == "false"
     # a control shows that loss is found, whether or not it lasted long enough for each of the others to say something
-    return valid == "true" or (valid == "unknown" and bool(finds) and checker != "faults")
+    return valid == "true" or (valid == "unknown" and bool(finds) and checker not in STRICT)
 
 
 def _with_parameters(test_id: str, parameters: Mapping[str, Any] | None) -> str:
@@ -206,8 +209,8 @@ def _result(
 ) -> Result:
     folder = session / str(row["relative_results_dir"])
     verdicts: list[dict[str, Any]] = []
-    if (folder / "verdicts.json").is_file():
-        verdicts = read_json(folder / "verdicts.json")
+    if (folder / VERDICTS).is_file():
+        verdicts = read_json(folder / VERDICTS)
     status = str(row["test_status"]).lower()
     others = [one for one in verdicts if not _as_wanted(str(one["checker"]), str(one["valid"]), test.finds)]
     said = {str(one["checker"]) for one in verdicts}

@@ -12,7 +12,7 @@ from ducktape.mark.resource import cluster
 from ducktape_tests import internal
 from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, spec
 from pyhooks.build.distribution import Distribution
-from pyhooks.cluster import moving, topics
+from pyhooks.cluster import moving, nodelife, topics
 from pyhooks.cluster.metadata import Asker
 from pyhooks.cluster.topology import Node
 from pyhooks.errors import RackgateError
@@ -183,6 +183,7 @@ class RollingTest(Drill):
         self._alone("R=2", NOT_ENOUGH_RACKS)
         refused = self._count(node, NOT_LET_IN)
         self._start(node, "stock")
+        nodelife.excuse(self.history, [THIRD], nodelife.NOT_LET_IN)
         wait_for(lambda: self._count(node, NOT_LET_IN) > refused, what=f"{node.name} to be refused", timeout_s=START_S)
         self._alone("R=2, and broker 3 starts without the overlay", NOT_ENOUGH_RACKS)
         self.kafka.kill_kafka(node)

@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 
+from ducktape_tests.services import lives
 from ducktape_tests.services.hosts import Hosts
 from ducktape_tests.services.ways import HostWays, dropping
 from pyhooks import process
+from pyhooks.checker.crashes import check_crashes
 from pyhooks.cluster import topology, voting
 from pyhooks.cluster.topology import Node, Quality
 from pyhooks.cluster.voting import Member, Quorum
 from pyhooks.cluster.ways import Ways
 from pyhooks.errors import RackgateError
+from pyhooks.history import History
 from pyhooks.wait import wait_for
 
 AZ3 = topology.load(topology.find("az3"))
@@ -111,6 +114,60 @@ def test_processes(hosts: Hosts) -> None:
     assert hosts.process_state(BROKER) == "down"
     with pytest.raises(RackgateError, match=f"{BROKER.name} ended while starting"):
         hosts.all_run([BROKER])
+
+
+def test_what_becomes_of_processes_is_written_down(hosts: Hosts, tmp_path: Path) -> None:
+    hosts.notes = history = History(tmp_path / "history.jsonl")
+    hosts.start_kafka(BROKER)
+    hosts.start_kafka(BROKER)
+    hosts.stop_kafka(BROKER)
+    hosts.start_kafka(BROKER)
+    hosts.kill_kafka(BROKER)
+    hosts.kill_kafka(BROKER)
+    told = [(one.op, one.data.get("ran")) for one in history.events()]
+    assert told == [("start", None), ("stop", True), ("start", None), ("kill", True), ("kill", False)]
+    lives.note_states(hosts, [BROKER], history)
+    lives.note_faults(hosts, [BROKER], history)
+    found = check_crashes(list(history.events()))
+    # the java that is made up logs nothing
+    assert (found.valid, found.because) == (
+        "unknown",
+        (f"the log of node {BROKER.node_id} can't be read: there is no line of Kafka in it",),
+    )
+
+
+def test_a_process_that_crashes_is_found_whoever_starts_it_again(hosts: Hosts, tmp_path: Path) -> None:
+    hosts.notes = history = History(tmp_path / "history.jsonl")
+    for start_again in (False, True):
+        hosts.start_kafka(BROKER)
+        pid = hosts.kafka_pid(BROKER)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: hosts.kafka_pid(BROKER) is None, what="its end", timeout_s=5)
+        if start_again:
+            hosts.start_kafka(BROKER)
+            hosts.kill_kafka(BROKER)
+        lives.note_states(hosts, [BROKER], history)
+    found = check_crashes(list(history.events()))
+    assert [one for one in found.because if "log of" not in one] == [
+        f"node {BROKER.node_id} has ended by itself",
+        f"node {BROKER.node_id} had ended by itself before it was started again",
+    ]
+
+
+def test_a_log_and_a_host_that_cannot_be_asked_are_written_down(hosts: Hosts, tmp_path: Path) -> None:
+    history = History(tmp_path / "history.jsonl")
+    lives.note_faults(hosts, [OTHER], history)
+    unknown = Node("no-such-host", 9, "broker", "a", "10.0.0.9")
+    hosts.accounts = {**hosts.accounts, unknown.name: None}
+    lives.note_states(hosts, [unknown], history)
+    lives.note_faults(hosts, [unknown], history)
+    assert [(one.op, one.outcome) for one in history.events()] == [
+        ("faults-logged", "unknown"),
+        ("state", "unknown"),
+        ("faults-logged", "unknown"),
+    ]
+    assert all(one.data["error"] for one in history.events())
 
 
 def test_a_process_that_ends_in_good_order(hosts: Hosts) -> None:

@@ -46,7 +46,8 @@ def test_an_exception_without_its_trace_is_none() -> None:
 
 def test_it_is_as_the_brokers_log() -> None:
     """The pattern that brokers are given is the one that is read here."""
-    assert "[%d{yyyy-MM-dd HH:mm:ss,SSS}] %p %m (%c)%n" in kafka.LOG4J.read_text()
+    level = "%replace{%replace{%p %markerSimpleName}{^ERROR FATAL}{FATAL}}{ .*}{}"
+    assert f"[%d{{yyyy-MM-dd HH:mm:ss,SSS}}] {level} %m (%c)%n" in kafka.LOG4J.read_text()
 
 
 def test_the_zone_of_the_host_counts() -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ducktape_tests.services.clock import compare
 from pyhooks import process
-from pyhooks.cluster import echo, kafka, metadatalog, quorum, serverlog, tools, topics, voting
+from pyhooks.cluster import echo, kafka, metadatalog, nodelife, quorum, serverlog, tools, topics, voting
 from pyhooks.cluster.disks import DATA, Disk
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.lab import BOOT_TIMEOUT_S
@@ -72,6 +72,7 @@ class Hosts:
         directory_ids: controller id to directory id, of a new cluster.
         home: folder on each host for all of Kafka's files.
         jmx_port: the port at which each Kafka process tells its metrics to whoever asks, or None.
+        notes: where it is written that Kafka was started or ended on a node (``pyhooks.cluster.nodelife``), or None.
     """
 
     topology: Topology
@@ -84,6 +85,7 @@ class Hosts:
     directory_ids: Mapping[int, str]
     home: str = HOME
     jmx_port: int | None = None
+    notes: History | None = None
 
     @property
     def log(self) -> str:
@@ -166,14 +168,24 @@ class Hosts:
             self.accounts[node.name].signal(pid, number, allow_fail=True)
         return True
 
+    def _note(self, op: str, node: Node, **more: Any) -> None:
+        if self.notes is not None:
+            self.notes.note(nodelife.PROCESS, op, "info", node=node.node_id, **more)
+
+    def _end(self, node: Node, number: signal.Signals, op: str) -> bool:
+        """Sends a signal that ends Kafka; tells whether there was a process, which is written down."""
+        ran = self._signal(node, number)
+        self._note(op, node, ran=ran)
+        return ran
+
     def kill_kafka(self, node: Node) -> None:
         """Ends the node's Kafka process at once and waits until it is gone; does nothing if it does not run."""
-        if self._signal(node, signal.SIGKILL):
+        if self._end(node, signal.SIGKILL, nodelife.KILL):
             wait_for(lambda: self.kafka_pid(node) is None, what=f"{node.name} to end", timeout_s=20)
 
     def stop_kafka(self, node: Node) -> None:
         """Ends the node's Kafka process in good order and waits until it is gone; does nothing if it does not run."""
-        if self._signal(node, signal.SIGTERM):
+        if self._end(node, signal.SIGTERM, nodelife.STOP):
             wait_for(
                 lambda: self.kafka_pid(node) is None, what=f"{node.name} to end in good order", timeout_s=STOP_TIMEOUT_S
             )
@@ -210,6 +222,7 @@ class Hosts:
                 *(() if self.jmx_port is None else jmx_options(node.ip, self.jmx_port)),
             ],
         )
+        self._note(nodelife.START, node)
         script = f"echo $$ > {self.home}/pid && {before} && exec {shlex.join(command)}"
         self.run_on(node, f"setsid sh -c {shlex.quote(script)} >> {self.log} 2>&1 < /dev/null &")
         wait_for(lambda: self.kafka_pid(node) is not None, what=f"a process on {node.name}", timeout_s=20)

@@ -10,6 +10,7 @@ from pyhooks.checker import alike, idle, rides, slowdown, truth, wide
 from pyhooks.checker.cluster import PROVED
 from pyhooks.checker.copied import OP as COPY
 from pyhooks.checker.copied import check_copied
+from pyhooks.checker.crashes import check_crashes
 from pyhooks.checker.delivery import check_delivery
 from pyhooks.checker.faults import check_faults
 from pyhooks.checker.flood import check_flood
@@ -29,7 +30,7 @@ from pyhooks.checker.transactions import check_transactions
 from pyhooks.checker.unstuck import check_unstuck
 from pyhooks.checker.verdict import Verdict
 from pyhooks.checker.visibility import check_visibility
-from pyhooks.cluster import serverlog
+from pyhooks.cluster import nodelife, serverlog
 from pyhooks.history import Event
 from pyhooks.workload.certainty import TOO_FEW
 
@@ -128,6 +129,11 @@ OF_TESTS: Mapping[str, Checker] = {
         "brokers' logs tell of a rack shortage once, and not of each refusal",
         lambda event: event.process == serverlog.PROCESS,
         settles=True,
+    ),
+    "crashes": Checker(
+        check_crashes,
+        "no node ended by itself or met a fault of Kafka's own",
+        lambda event: event.process == nodelife.PROCESS,
     ),
     "slowdown": Checker(
         slowdown.check_slowdown, "refusals slow other topics no more than taking the records does", _op(slowdown.BLOCK)
