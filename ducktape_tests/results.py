@@ -26,6 +26,8 @@ RUN, RESULTS, ENDED = "run.json", "results.json", "ended.json"
 VERDICTS = "verdicts.json"
 # What a control needs as any other test does: else nothing that it finds tells what it seems to.
 STRICT = ("faults", "crashes")
+# how ducktape tells of a test that found by itself that something is not as it must be
+ASSERTED = "AssertionError("
 # what of a test can't be done on the cluster that it ran on
 LEFT_OUT = "left-out.json"
 # of a lab that left no report
@@ -211,7 +213,7 @@ def _result(
     verdicts: list[dict[str, Any]] = []
     if (folder / VERDICTS).is_file():
         verdicts = read_json(folder / VERDICTS)
-    status = str(row["test_status"]).lower()
+    status, summary = str(row["test_status"]).lower(), _first_line(str(row["summary"]))
     others = [one for one in verdicts if not _as_wanted(str(one["checker"]), str(one["valid"]), test.finds)]
     said = {str(one["checker"]) for one in verdicts}
     reasons = [
@@ -226,12 +228,13 @@ def _result(
         outcome = "pass"
     elif status == "pass" and not verdicts:
         reasons.append("ducktape says pass, and no checker has said anything")
-    elif sure or (status == "fail" and not reasons):
+    elif sure or (status == "fail" and not reasons and (verdicts or summary.startswith(ASSERTED))):
+        # an error without any verdict says that something could not be tried, and not what is wrong
         outcome = "fail"
     elif status not in ("pass", "fail"):
         reasons.append(f"ducktape says {status}")
     if status == "fail" and not others:
-        reasons.insert(0, _first_line(str(row["summary"])))
+        reasons.insert(0, summary)
     return Result(
         id=test_id,
         topology=test.topology,

@@ -103,6 +103,18 @@ def test_whatever_else_is_no_pass(left: Left, status: str, valid: str | None, ou
 
 
 @pytest.mark.parametrize(
+    ("valid", "outcome"), [(None, "unknown"), ("true", "fail"), ("unknown", "unknown"), ("false", "fail")]
+)
+def test_an_error_without_verdicts_is_unknown(left: Left, valid: str | None, outcome: str) -> None:
+    left.expects()
+    left.reports("FAIL", valid, summary="RackgateError('waited 60 s in vain for: leaders')\nTraceback")
+    (found,) = left.judged()
+    assert found.outcome == outcome
+    assert valid in ("false", "unknown") or found.reasons[0].startswith("RackgateError('waited 60 s in vain")
+    assert results.exit_status([found]) == 1
+
+
+@pytest.mark.parametrize(
     ("finds", "status", "valid", "outcome", "says"),
     [
         (("delivery",), "PASS", "false", "pass", ""),

@@ -74,13 +74,20 @@ def test_leaders_are_awaited() -> None:
 class Elector(Admin):
     """Tells one result of an election after the other: an error of the whole, or one of each partition."""
 
-    def __init__(self, *results: int | Mapping[str, int | None], one: Any = confluent_kafka.KafkaError) -> None:
-        super().__init__({})
+    def __init__(
+        self,
+        *results: int | Mapping[str, int | None],
+        one: Any = confluent_kafka.KafkaError,
+        told: Sequence[Mapping[str, Seen] | None] = ({},),
+    ) -> None:
+        super().__init__(*told)
         self.results = list(results)
         self.one = one
+        self.asked: list[list[str] | None] = []
 
-    def elect_leaders(self, kind: Any) -> Future[Any]:
+    def elect_leaders(self, kind: Any, partitions: Any = None) -> Future[Any]:
         assert kind == confluent_kafka.ElectionType.PREFERRED
+        self.asked.append(partitions and [f"{one.topic}-{one.partition}" for one in partitions])
         future: Future[Any] = Future()
         now = self.results.pop(0)
         if isinstance(now, int):
@@ -117,3 +124,39 @@ def test_a_first_replica_that_cannot_lead_is_told() -> None:
     asked = Elector(codes.CLUSTER_AUTHORIZATION_FAILED)
     with pytest.raises(RackgateError, match=r"elect preferred leaders: the cluster refused: .*uthorization"):
         topics.elect_preferred(asked)
+
+
+SPECS = [topics.TopicSpec("t", (1, 2, 3), {}), topics.TopicSpec("u", (5, 1), {})]
+WHOLE: Mapping[str, Seen] = {"t": (1, [1, 2, 3]), "u": (5, [1, 5])}
+
+
+def test_nobody_is_elected_where_the_first_ones_lead() -> None:
+    asked: Any = Elector(told=[{"t": (1, [1]), "u": (5, [1, 5])}, None, WHOLE])
+    topics.wait_settled(asked, SPECS, 10)
+    assert (asked.asked, len(asked.told)) == ([], 1)
+
+
+def test_the_first_ones_are_elected_when_all_are_in_sync() -> None:
+    codes = confluent_kafka.KafkaError
+    told: list[Mapping[str, Seen] | None] = [
+        # not yet in sync, then led by others, of which the last answer may be out of date
+        {"t": (2, [2, 3]), "u": (5, [1, 5])},
+        {"t": (2, [1, 2, 3]), "u": (1, [1, 5])},
+        None,
+        {"t": (2, [1, 2, 3]), "u": (5, [1, 5])},
+        {"t": (2, [1, 2, 3]), "u": (5, [1, 5])},
+        WHOLE,
+    ]
+    results: list[Any] = [codes._TIMED_OUT, {"t": codes.PREFERRED_LEADER_NOT_AVAILABLE}, {"t": None}]
+    asked: Any = Elector(*results, told=told)
+    topics.wait_settled(asked, SPECS, 10)
+    # of theirs alone: the cluster may have others
+    assert asked.asked == [["t-0", "u-0"], ["t-0"], ["t-0"]]
+    assert asked.results == []
+
+
+def test_an_election_that_is_refused_is_told() -> None:
+    codes = confluent_kafka.KafkaError
+    asked: Any = Elector(codes.CLUSTER_AUTHORIZATION_FAILED, told=[{"t": (2, [1, 2, 3]), "u": (5, [1, 5])}])
+    with pytest.raises(RackgateError, match="elect preferred leaders: the cluster refused"):
+        topics.wait_settled(asked, SPECS, 10)
