@@ -28,10 +28,13 @@ from pyhooks.checker.cluster import Requirement
 from pyhooks.checker.crashes import check_crashes
 from pyhooks.checker.judging import judge
 from pyhooks.checker.phases import OK
+from pyhooks.checker.settling import LAG_S
 from pyhooks.checker.verdict import Verdict
 from pyhooks.cluster import topics, topology
+from pyhooks.cluster.agreed import wait_agreed
 from pyhooks.cluster.disks import read_disks
 from pyhooks.cluster.topics import TopicSpec
+from pyhooks.cluster.topology import Node
 from pyhooks.errors import RackgateError
 from pyhooks.fault import kinds
 from pyhooks.fault.injection import Target, applied
@@ -280,8 +283,7 @@ class Drill(Test):
         At a topic or at several, separated by commas.
         """
         # with brokers that do not answer it would spend its patience on them
-        asked = [node for node in self.kafka.brokers() if node.name not in self.silent]
-        bootstrap = ",".join(node.address for node in asked if self.kafka.kafka_pid(node) is not None)
+        bootstrap = ",".join(node.address for node in self._answering())
         words = [
             "--mode",
             "probe",
@@ -296,6 +298,11 @@ class Drill(Test):
             *more,
         ]
         self.clients.produce(self.history, *words)
+
+    def _answering(self) -> list[Node]:
+        """The brokers that run, and are under no fault that keeps them silent."""
+        asked = [node for node in self.kafka.brokers() if node.name not in self.silent]
+        return [node for node in asked if self.kafka.kafka_pid(node) is not None]
 
     def phase(self, name: str, topic: str, expect: str = OK) -> None:
         """Single attempts that are all to end in one way; refused ones leave nothing in the leader's log."""
@@ -313,7 +320,13 @@ class Drill(Test):
 
     def _edges(self, edge: str, many: Mapping[str, tuple[str, str]]) -> None:
         refused = [topic for topic, (_, expect) in many.items() if expect != OK]
-        leaders = topics.leaders(self.kafka.admin, refused) if refused else {}
+        leaders: dict[str, int] = {}
+        if refused and edge == "begin":
+            # one that has not yet heard of the ISR that others tell goes on taking records
+            brokers = {node.node_id: node.address for node in self._answering()}
+            leaders = wait_agreed(brokers, refused, steady_s=LAG_S)
+        elif refused:
+            leaders = topics.leaders(self.kafka.admin, refused)
         nodes = {node.node_id: node for node in self.kafka.brokers()}
         for topic, (name, expect) in many.items():
             told: dict[str, Any] = {"name": name, "topic": topic, "edge": edge, "expect": expect}

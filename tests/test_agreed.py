@@ -1,0 +1,81 @@
+"""Waiting until a leader itself tells what others tell of its partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from pyhooks.cluster import agreed
+from pyhooks.cluster.metadata import Metadata, Partition
+from pyhooks.errors import RackgateError
+
+BROKERS = {1: "one:1", 3: "three:3", 5: "five:5"}
+ALL = {1: "a", 3: "b", 5: "c"}
+
+
+def told(racks: Mapping[int, str] = ALL, **partitions: tuple[int, Sequence[int]]) -> Metadata:
+    return Metadata(
+        racks, -1, {(name, 0): Partition(one, tuple(isr), (1, 3, 5)) for name, (one, isr) in partitions.items()}
+    )
+
+
+WHOLE, LEFT = told(t=(1, [1, 3])), told({1: "a", 5: "c"}, t=(1, [1]))
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Metadata | None]]:
+    """By address: one answer after the other, the last one for good; None is none."""
+    made: dict[str, list[Metadata | None]] = {}
+
+    class Asker:
+        def __init__(self, address: str, **_: Any) -> None:
+            self.own = made[address]
+
+        def ask(self, topics: Sequence[str], timeout_s: float) -> Metadata:
+            assert topics
+            assert timeout_s > 0
+            now = self.own.pop(0) if len(self.own) > 1 else self.own[0]
+            if now is None:
+                raise RackgateError("silent")
+            return now
+
+    monkeypatch.setattr(agreed, "Asker", Asker)
+    return made
+
+
+def test_a_leader_that_is_behind_is_awaited(answers: dict[str, list[Metadata | None]]) -> None:
+    answers |= {"one:1": [WHOLE, None, WHOLE, LEFT], "three:3": [None], "five:5": [LEFT]}
+    assert agreed.wait_agreed(BROKERS, ["t"], steady_s=0) == {"t": 1}
+    assert answers["one:1"] == [LEFT]
+
+
+def test_others_that_are_behind_are_awaited_but_not_fenced_ones(answers: dict[str, list[Metadata | None]]) -> None:
+    answers |= {"one:1": [LEFT], "three:3": [WHOLE], "five:5": [WHOLE, told(t=(5, [1, 5])), LEFT]}
+    assert agreed.wait_agreed(BROKERS, ["t"], steady_s=0) == {"t": 1}
+    assert answers["five:5"] == [LEFT]
+
+
+def test_they_must_tell_the_same_for_a_while(answers: dict[str, list[Metadata | None]]) -> None:
+    # all told the ISR before, and then one after the other the next one
+    first: list[Metadata | None] = [WHOLE, WHOLE]
+    answers |= {"one:1": [*first, WHOLE, LEFT], "three:3": [*first, None], "five:5": [*first, LEFT]}
+    assert agreed.wait_agreed(BROKERS, ["t"], steady_s=0.5) == {"t": 1}
+    assert answers["one:1"] == [LEFT]
+
+
+def test_each_topic_has_its_own_leader(answers: dict[str, list[Metadata | None]]) -> None:
+    both = told(t=(1, [1, 3]), u=(5, [5, 3]))
+    late = told(t=(1, [1, 3]), u=(5, [5]))
+    # the order in which an ISR is told is none
+    answers |= {"one:1": [both], "three:3": [told(t=(1, [3, 1]), u=(5, [3, 5]))], "five:5": [late, both]}
+    assert agreed.wait_agreed(BROKERS, ["t", "u"], steady_s=0) == {"t": 1, "u": 5}
+
+
+@pytest.mark.parametrize("leader", [WHOLE, None, told(), told(t=(-1, [1]))])
+def test_in_vain(answers: dict[str, list[Metadata | None]], leader: Metadata | None) -> None:
+    answers |= {"one:1": [leader], "three:3": [None], "five:5": [LEFT]}
+    with pytest.raises(RackgateError, match=r"in vain for: the leaders of t to tell for 1 s the same ISR") as raised:
+        agreed.wait_agreed(BROKERS, ["t"], steady_s=1, timeout_s=0.3)
+    assert "5: {'t': (1, (1,))}" in raised.value.detail
