@@ -174,9 +174,10 @@ class Hosts:
 
     def _end(self, node: Node, number: signal.Signals, op: str) -> bool:
         """Sends a signal that ends Kafka; tells whether there was a process, which is written down."""
-        ran = self._signal(node, number)
+        ran = self.kafka_pid(node) is not None
+        # before it is done: who is interrupted in between must not take it for a crash
         self._note(op, node, ran=ran)
-        return ran
+        return ran and self._signal(node, number)
 
     def kill_kafka(self, node: Node) -> None:
         """Ends the node's Kafka process at once and waits until it is gone; does nothing if it does not run."""
@@ -222,10 +223,10 @@ class Hosts:
                 *(() if self.jmx_port is None else jmx_options(node.ip, self.jmx_port)),
             ],
         )
-        self._note(nodelife.START, node)
         script = f"echo $$ > {self.home}/pid && {before} && exec {shlex.join(command)}"
         self.run_on(node, f"setsid sh -c {shlex.quote(script)} >> {self.log} 2>&1 < /dev/null &")
         wait_for(lambda: self.kafka_pid(node) is not None, what=f"a process on {node.name}", timeout_s=20)
+        self._note(nodelife.START, node)
 
     def _shared(self, node: Node) -> list[str]:
         """Java's option for the archive of the classes that it would load, where the host has it."""
