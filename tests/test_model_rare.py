@@ -97,11 +97,11 @@ def test_the_effective_sample_size_is_how_many_weigh_the_same() -> None:
 def test_drawn_more_often_and_weighing_less_it_is_the_same() -> None:
     """Where plain simulation sees losses, both agree."""
     given = {"disk_loss": "1x20h", "rack_loss": "0.2x20h", "copy": "4h", "rack_outage": "2x5h", "session": "9s"}
-    one = made("a:2,b:2,c:2", ["1,1", "2,1", "2,2"], partitions=12, given=given)
+    one = made("a:2,b:2", ["1,1", "2,1"], rf=2, partitions=12, given=given)
     rare = rarely(one)
     assert rare.biased is not None
     assert rare.biased.rack_disks > rare.biased.disk > 1
-    both_agree(one, rare, plain=400, weighed=3000)
+    both_agree(one, rare, plain=1000, weighed=3000)
 
 
 def both_agree(one: Plan, rare: Plan, *, plain: int, weighed: int) -> None:
