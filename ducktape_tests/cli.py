@@ -22,7 +22,7 @@ from rich.table import Table
 
 from ducktape_tests import plan, results
 from ducktape_tests.display import Display, table
-from ducktape_tests.session import Place, Session, planned
+from ducktape_tests.session import LEFT, Place, Session, planned
 from pyhooks import __version__, bars, paths, process
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import labs
@@ -106,13 +106,13 @@ def run_command(
         console.print(f"{len(chosen)} tests, {jobs} at a time, about {expected:.0f} min; seed {drawn}", markup=False)
         begun = time.monotonic()
         display = Display(console, chosen, jobs)
+        session = Session(place, chosen, jobs, display)
         try:
             with display.shown():
-                Session(place, chosen, jobs, display).run()
+                session.run()
         except KeyboardInterrupt:
-            console.print(
-                "interrupted; nothing runs any more. 'rackgate system page' shows what there is", markup=False
-            )
+            what = f"{', '.join(session.left)}: {LEFT}" if session.left else "nothing runs any more"
+            console.print(f"interrupted; {what}. 'rackgate system page' shows what there is", markup=False)
             raise
         results.write_json(run_dir / results.RUN, {**run, "took_s": round(time.monotonic() - begun, 1)})
         document = _page(run_dir, console)

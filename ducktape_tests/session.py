@@ -23,6 +23,7 @@ from ducktape_tests import results
 from ducktape_tests.plan import Listed, next_up
 from pyhooks import paths, process
 from pyhooks.cluster.lab import LAB_VARIABLE, RUN_DIR_VARIABLE
+from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
 
 LAB_CLUSTER = "ducktape_tests.cluster.LabCluster"
@@ -30,6 +31,9 @@ HOSTS_CLUSTER = "ducktape.cluster.json.JsonCluster"
 DRIVER = "ducktape_tests.driver"
 TICK_S = 0.25
 GONE_S = 30.0
+# Of a test on hosts that is to end in good order: it heals its fault, and ends Kafka and clients, by ssh.
+ENDS_S = 120.0
+LEFT = "it did not end in good order, so what it began may still run on the hosts; the next test there ends that first"
 # What a test may take: so many times what was planned, and so many minutes more.
 PATIENCE, GRACE_MIN = 3.0, 5.0
 
@@ -53,6 +57,11 @@ class Place:
     def folder(self, test: Listed) -> Path:
         """Of a test."""
         return self.run_dir / "tests" / test.folder
+
+    @property
+    def on_hosts(self) -> bool:
+        """Whether what a test begins would outlive its own process here."""
+        return self.cluster_file is not None
 
     def words(self, test: Listed) -> list[str]:
         """The words that run a test."""
@@ -110,15 +119,19 @@ class Session:
         tests: what.
         jobs: how many at a time.
         audience: who hears of it.
+
+    Attributes:
+        left: tests that may have left something running on hosts.
     """
 
     def __init__(self, place: Place, tests: Sequence[Listed], jobs: int, audience: Audience) -> None:
         self._place, self._jobs, self._audience = place, jobs, audience
         self._waiting = list(tests)
         self._running: list[_Begun] = []
+        self.left: list[str] = []
 
     def run(self) -> None:
-        """Runs all; however it ends, nothing of it is left behind.
+        """Runs all; however it ends, nothing of it is left behind, but for ``left``.
 
         Raises:
             RackgateError: a lab that was killed is not gone in time.
@@ -140,7 +153,8 @@ class Session:
         env["PYTHONPATH"] = os.pathsep.join([str(paths.REPO), *([env["PYTHONPATH"]] if env.get("PYTHONPATH") else [])])
         with (folder / "session.log").open("wb") as log:
             child = subprocess.Popen(
-                [*process.DIES_WITH_PARENT, *self._place.words(test)],
+                # who runs us in the background has us ignore what is to end a test on hosts, and it would, too
+                [*process.DIES_WITH_PARENT, "env", "--default-signal=INT", *self._place.words(test)],
                 cwd=paths.REPO,
                 env=env,
                 stdin=subprocess.DEVNULL,
@@ -167,8 +181,18 @@ class Session:
         self._audience.tick({one.test: time.monotonic() - one.since for one in self._running})
 
     def _end(self, one: _Begun, why: str) -> None:
-        """Notes how a test ended; if it has not, it is ended at once."""
+        """Notes how a test ended; if it has not, it is ended: on hosts in good order, if it can, else at once."""
+        hurry: KeyboardInterrupt | None = None
         if why:
+            ended = not self._place.on_hosts
+            try:
+                ended = ended or _ends(one.child)
+            except KeyboardInterrupt as error:
+                # a person who does not want to wait
+                hurry = error
+            if not ended:
+                self.left.append(one.test.id)
+                why = f"{why}; {LEFT}"
             with suppress(ProcessLookupError):
                 os.killpg(one.child.pid, signal.SIGKILL)
         status = one.child.wait()
@@ -182,6 +206,19 @@ class Session:
         told = {"status": status, "seconds": round(time.monotonic() - one.since, 1), "why": why}
         results.write_json(self._place.folder(one.test) / results.ENDED, told)
         self._audience.ended(one.test, results.judge_one(self._place.run_dir, planned(one.test)))
+        if hurry is not None:
+            raise hurry
+
+
+def _ends(child: subprocess.Popen[bytes]) -> bool:
+    """Asks a test to end in good order, as Ctrl-C does; tells whether it did in time."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGINT)
+    try:
+        wait_for(lambda: child.poll() is not None and not _in_session(child.pid), what="its end", timeout_s=ENDS_S)
+    except RackgateError:
+        return False
+    return True
 
 
 def _in_session(leader: int) -> list[int]:

@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ducktape_tests.services import lives
+from ducktape_tests.services import leftovers, lives
 from ducktape_tests.services.hosts import Hosts
 from ducktape_tests.services.ways import HostWays, dropping
 from pyhooks import process
@@ -168,6 +169,51 @@ def test_a_log_and_a_host_that_cannot_be_asked_are_written_down(hosts: Hosts, tm
         ("faults-logged", "unknown"),
     ]
     assert all(one.data["error"] for one in history.events())
+
+
+@contextmanager
+def left_running(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with these words in its command line, and a group of its own, as Kafka and clients have."""
+    one = subprocess.Popen(["sh", "-c", "sleep 300; : $*", "sh", *words], start_new_session=True)
+    try:
+        # the kernel tells them a moment after the program has begun
+        wait_for(Path(f"/proc/{one.pid}/cmdline").read_bytes, what="its words", timeout_s=10)
+        yield one
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(one.pid, signal.SIGKILL)
+        one.wait()
+
+
+def test_what_an_earlier_run_has_left_is_killed_by_its_id(hosts: Hosts) -> None:
+    own = Path(hosts.home.replace("/home", f"/{BROKER.name}"))
+    kafka, other = ["kafka.Kafka", f"{own}/server.properties"], ["kafka.Kafka", "/elsewhere/server.properties"]
+    assert not leftovers.end_kafka(hosts, BROKER)
+    for words, ours in ((kafka, True), (other, False), (["vi", kafka[1]], False)):
+        with left_running(*words) as one:
+            (own / "pid").write_text(f"{one.pid}\n", encoding="ascii")
+            # one that is paused goes, too
+            os.kill(one.pid, signal.SIGSTOP if ours else signal.SIGCONT)
+            assert leftovers.end_kafka(hosts, BROKER) is ours
+            assert (one.poll() is not None) is ours
+    for text in ("", "x; false\n", "999999999\n"):
+        (own / "pid").write_text(text, encoding="ascii")
+        assert not leftovers.end_kafka(hosts, BROKER)
+
+
+def test_clients_of_earlier_runs_are_killed_by_their_ids_and_their_folders_removed(tmp_path: Path) -> None:
+    folders = [tmp_path / f"rackgate-clients-{number}" for number in range(2)]
+    bystander = tmp_path / "else"
+    for folder in (*folders, bystander):
+        folder.mkdir()
+    with left_running("--history", f"{folders[0]}/run.jsonl") as left, left_running("somebody else's") as stranger:
+        ids = f"{left.pid}\n{stranger.pid}\n999999999\nx\n"
+        (folders[0] / leftovers.PIDS).write_text(ids, encoding="ascii")
+        command = leftovers.end_clients(str(tmp_path / "rackgate-clients-"))
+        for _ in range(2):
+            subprocess.run(["sh", "-c", command], check=True)
+        assert (left.poll(), stranger.poll()) == (-signal.SIGKILL, None)
+    assert [bystander] == list(tmp_path.iterdir())
 
 
 def test_a_process_that_ends_in_good_order(hosts: Hosts) -> None:

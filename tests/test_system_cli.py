@@ -27,6 +27,7 @@ class Made:
 
     places: list[tuple[Place, int]]
     stops = False
+    left: Sequence[str] = ()
     left_out: Sequence[str] = ()
 
     def __init__(self, place: Place, tests: Sequence[Listed], jobs: int, audience: Display) -> None:
@@ -124,10 +125,20 @@ def test_an_interrupted_run_can_be_shown(tmp_path: Path) -> None:
     Made.stops = True
     done = called("run", "system", "--run-dir", str(tmp_path))
     assert done.exit_code != 0
-    assert "nothing runs any more" in done.stdout
+    assert "interrupted; nothing runs any more" in done.stdout
     shown = called("page", str(tmp_path), "--json")
     assert shown.exit_code == 1
     assert [one["outcome"] for one in json.loads(shown.stdout)["results"]] == ["unknown", "not run"]
+
+
+def test_what_may_still_run_on_hosts_after_an_interrupt_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Made, "left", ["x_test.py::A.test_one"])
+    Made.stops = True
+    done = called("run", "system", "--run-dir", str(tmp_path))
+    assert "interrupted; x_test.py::A.test_one: it did not end in good order" in done.stdout
+    assert "nothing runs any more" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,80 @@ def test_after_an_interrupt_nothing_is_left(tmp_path: Path) -> None:
     assert not (tmp_path / "tests" / "c").exists()
 
 
+# as a test on hosts: what it began there goes on, unless it ends it
+ENDS_ON_HOSTS = "trap 'touch {0}; exit 1' INT; touch {1}; while :; do sleep 0.1; done"
+
+
+@dataclass(frozen=True)
+class OnHosts(Made):
+    """Whatever runs would not end with its first process."""
+
+    @property
+    def on_hosts(self) -> bool:
+        return True
+
+
+def on_hosts(run_dir: Path, script: str) -> OnHosts:
+    return OnHosts(Path(sys.executable), None, run_dir, {}, {"a": script})
+
+
+class Stops(Heard):
+    """Ctrl-C as soon as a file is there."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file = file
+
+    def tick(self, running: Mapping[Listed, float]) -> None:
+        assert running
+        if self.file.exists():
+            raise KeyboardInterrupt
+
+
+def test_on_hosts_a_test_may_end_in_good_order(tmp_path: Path) -> None:
+    ended, begun = tmp_path / "ended", tmp_path / "begun"
+    # whoever runs in the background has this signal ignored
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        made = Session(on_hosts(tmp_path, ENDS_ON_HOSTS.format(ended, begun)), [listed("a")], 1, Stops(begun))
+        with pytest.raises(KeyboardInterrupt):
+            made.run()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended.exists()
+    assert made.left == []
+    told = results.read_json(tmp_path / "tests" / "a" / "ended.json")
+    assert (told["status"], told["why"]) == (1, "it was interrupted")
+
+
+def test_on_hosts_one_that_does_not_end_is_killed_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "ENDS_S", 0.5)
+    monkeypatch.setattr(session, "limit_s", lambda _: 0.5)
+    script = "trap '' INT; while :; do sleep 0.1; done"
+    made = Session(on_hosts(tmp_path, script), [listed("a")], 1, Heard())
+    made.run()
+    assert made.left == ["a"]
+    told = results.read_json(tmp_path / "tests" / "a" / "ended.json")
+    assert told["status"] == -signal.SIGKILL
+    assert "given up" in told["why"]
+    assert session.LEFT in told["why"]
+
+
+def test_on_hosts_a_second_interrupt_kills_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def impatient(child: subprocess.Popen[bytes]) -> bool:
+        assert child.poll() is None
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "_ends", impatient)
+    pid = tmp_path / "pid"
+    made = Session(on_hosts(tmp_path, STAYS.format(pid)), [listed("a")], 1, Stops(pid))
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    assert made.left == ["a"]
+    assert not runs(pid)
+    assert session.LEFT in results.read_json(tmp_path / "tests" / "a" / "ended.json")["why"]
+
+
 def test_what_runs_is_killed_with_the_runner(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     # the lab's own processes die with the first one in the same way; see tests/test_lab.py
@@ -136,6 +210,7 @@ def test_the_words_of_a_lab_and_of_hosts(tmp_path: Path) -> None:
     assert words[-3:] == ["--cluster", "ducktape_tests.cluster.LabCluster", "ducktape_tests/x_test.py::A.test_m"]
     hosts = Place(Path("python"), Path("hosts.json"), tmp_path, {}).words(test)
     assert hosts[:2] == ["python", "-m"]
+    assert (place.on_hosts, Place(Path("python"), Path("hosts.json"), tmp_path, {}).on_hosts) == (False, True)
     assert hosts[-5:-1] == ["--cluster", "ducktape.cluster.json.JsonCluster", "--cluster-file", "hosts.json"]
     assert session.limit_s(test) == 660
 

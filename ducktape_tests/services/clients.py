@@ -16,6 +16,7 @@ from ducktape.services.service import Service
 
 from ducktape_tests.cluster import LabAccount
 from ducktape_tests.services.clock import Clock, compare
+from ducktape_tests.services.leftovers import PIDS, end_clients
 from pyhooks import paths
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
@@ -27,6 +28,8 @@ GRACE_S = 90.0
 # A plan that is asked for has its own bounds, far below.
 PLAN_S = 600
 PIECE_BYTES = 8_000_000
+# of scratch folders
+NAME = "rackgate-clients-"
 
 
 class Process:
@@ -41,7 +44,9 @@ class Process:
 
     def __init__(self, clients: Clients, words: Sequence[str], log: str, before: str) -> None:
         self._clients, self._log = clients, log
-        command = f"{before}; setsid nohup {shlex.join(words)} > {log} 2>&1 < /dev/null & echo $!"
+        # the next run goes by its id if this one is killed
+        known = f"echo $! >> {clients.scratch}/{PIDS}; echo $!"
+        command = f"{before}; setsid nohup {shlex.join(words)} > {log} 2>&1 < /dev/null & {known}"
         self.pid = int(clients.account.ssh_output(command).decode().strip())
 
     @property
@@ -130,7 +135,7 @@ class Clients(Service):
     def __init__(self, context: Any, python: str = sys.executable) -> None:
         super().__init__(context, num_nodes=1)
         self.python = python
-        self._name = f"rackgate-clients-{uuid.uuid4().hex[:8]}"
+        self._name = f"{NAME}{uuid.uuid4().hex[:8]}"
         self._begun: list[Process] = []
         self._standing: Process | None = None
         self._plans = 0
@@ -141,9 +146,13 @@ class Clients(Service):
         return self.nodes[0].account
 
     @property
+    def _home(self) -> str:
+        return str(paths.LAB_HOME) if isinstance(self.account, LabAccount) else "/tmp"  # noqa: S108
+
+    @property
     def scratch(self) -> str:
         """Folder on the node for what programs write; it goes with the lab, and else when the test ends."""
-        return f"{paths.LAB_HOME if isinstance(self.account, LabAccount) else '/tmp'}/{self._name}"  # noqa: S108
+        return f"{self._home}/{self._name}"
 
     @cached_property
     def clock(self) -> Clock:
@@ -152,7 +161,9 @@ class Clients(Service):
         return compare(lambda: int(self.account.ssh_output(shlex.join(words))))
 
     def start_node(self, node: Any, **_: Any) -> None:
-        """Makes the scratch folder."""
+        """Makes the scratch folder; what a run that was killed has left on a host is ended and removed before."""
+        if not isinstance(node.account, LabAccount):
+            node.account.ssh(end_clients(f"{self._home}/{NAME}"))
         node.account.ssh(f"mkdir -p {self.scratch}")
 
     def stop_node(self, node: Any, **_: Any) -> None:  # noqa: ARG002 - there is one

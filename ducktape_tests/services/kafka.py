@@ -11,6 +11,7 @@ from typing import Any
 from ducktape.services.service import Service
 
 from ducktape_tests.cluster import LabAccount
+from ducktape_tests.services import leftovers
 from ducktape_tests.services.hosts import HOME, Hosts
 from ducktape_tests.services.ways import HostWays, of_lab
 from pyhooks.build.distribution import Distribution
@@ -87,7 +88,8 @@ class RackKafka(Hosts, Service):
         self.kill_kafka(self._node(node))
 
     def clean_node(self, node: Any, **_: Any) -> None:
-        """Removes data and logs, and what a run that was killed has left between hosts."""
+        """Removes data and logs, and what a run that was killed has left on hosts, Kafka first, and between them."""
+        leftovers.end_kafka(self, self._node(node))
         node.account.ssh(f"rm -rf {self.home} && mkdir -p {self.home}")
         if isinstance(self.ways, HostWays):
             self.ways.forget(self._node(node))
