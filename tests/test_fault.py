@@ -25,6 +25,8 @@ from pyhooks.history import History
 class Unchanged:
     """Links that are as they were made."""
 
+    by_site = True
+
     def quality(self, link: Link, without: str) -> Quality:
         assert without in ("", link.left, link.right)
         return link.quality

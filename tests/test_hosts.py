@@ -6,7 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from typing import Any
 import pytest
 
 from ducktape_tests.services import leftovers, lives
-from ducktape_tests.services.hosts import Hosts
+from ducktape_tests.services.hosts import SESSIONS, Hosts
 from ducktape_tests.services.ways import HostWays, dropping
 from pyhooks import process
 from pyhooks.checker.crashes import check_crashes
@@ -59,6 +62,7 @@ class Account:
     """A host as ducktape would give it; what is below ``home`` on the host is in a folder of its own."""
 
     def __init__(self, home: Path, name: str) -> None:
+        self.name = name
         self._home, self._own = str(home / "home"), home / name
         self._own.mkdir()
         self._env = os.environ | {"HOST": str(self._own), "ALL": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}"}
@@ -230,6 +234,26 @@ def test_a_process_that_does_not_end_in_good_order(hosts: Hosts, monkeypatch: py
     hosts.pause_kafka(BROKER)
     with pytest.raises(RackgateError, match="to end in good order"):
         hosts.stop_kafka(BROKER)
+
+
+def test_a_host_is_not_asked_more_at_a_time_than_its_daemon_takes(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now: list[str] = []
+    most: Counter[str] = Counter()
+
+    def slow(account: Account, *_: object, **__: object) -> bytes:
+        now.append(account.name)
+        most[account.name] = max(most[account.name], now.count(account.name))
+        time.sleep(0.02)
+        now.remove(account.name)
+        return b"\n0"
+
+    monkeypatch.setattr(Account, "ssh_output", slow)
+    with ThreadPoolExecutor(4 * SESSIONS) as pool:
+        list(pool.map(lambda at: hosts.run_on((BROKER, OTHER)[at % 2], "true"), range(8 * SESSIONS)))
+    assert most == {BROKER.name: SESSIONS, OTHER.name: SESSIONS}
+    monkeypatch.undo()
 
 
 def test_a_host_that_cannot_be_asked_leaves_it_unknown(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:

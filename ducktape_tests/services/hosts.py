@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from threading import BoundedSemaphore
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -37,15 +38,8 @@ HOME = "/mnt/kafka"
 TOOL_TIMEOUT_S = 60.0
 # a broker hands over what it leads, and writes down what it has
 STOP_TIMEOUT_S = 90.0
-
-
-@contextmanager
-def _asked(node: Node) -> Iterator[None]:
-    """Makes what ssh raises an answer of ours, so that a proof that needed it is unknown."""
-    try:
-        yield
-    except Exception as error:  # paramiko's and ducktape's own have no common class
-        raise RackgateError(f"{node.name}: its host can't be asked: {type(error).__name__}: {error}") from error
+# Commands at a time on a host, over its one connection: sshd refuses more than 10 (MaxSessions).
+SESSIONS = 8
 
 
 def jmx_options(ip: str, port: int) -> list[str]:
@@ -114,7 +108,7 @@ class Hosts:
         """
         tell = f"( {command} ) 2>$e; s=$?; [ $s -eq 0 ] || tail -c 4000 $e; rm -f $e; printf '\\n%d' $s"
         script = f"e=$(mktemp) && {{ {tell}; }}"
-        with _asked(node):
+        with self._asked(node):
             told = self.accounts[node.name].ssh_output(script, combine_stderr=False, timeout_sec=timeout_s)
         text, _, status = told.decode(errors="replace").rpartition("\n")
         if status != "0":
@@ -122,8 +116,22 @@ class Hosts:
             raise RackgateError(f"{node.name}: {command.split()[0]} ended with status {status}{first}", detail=text)
         return str(text)
 
+    @cached_property
+    def _slots(self) -> dict[str, BoundedSemaphore]:
+        """By the name of a node: how many more commands may run there at a time."""
+        return {}
+
+    @contextmanager
+    def _asked(self, node: Node) -> Iterator[None]:
+        """Waits for a turn, and makes what ssh raises an answer of ours, so that a proof that needed it is unknown."""
+        with self._slots.setdefault(node.name, BoundedSemaphore(SESSIONS)):
+            try:
+                yield
+            except Exception as error:  # paramiko's and ducktape's own have no common class
+                raise RackgateError(f"{node.name}: its host can't be asked: {type(error).__name__}: {error}") from error
+
     def _status(self, node: Node, command: str) -> int:
-        with _asked(node):
+        with self._asked(node):
             status: int = self.accounts[node.name].ssh(command, allow_fail=True)
         return status
 
@@ -164,7 +172,7 @@ class Hosts:
         pid = self.kafka_pid(node)
         if pid is None:
             return False
-        with _asked(node):
+        with self._asked(node):
             self.accounts[node.name].signal(pid, number, allow_fail=True)
         return True
 
@@ -324,7 +332,7 @@ class Hosts:
         self.run_on(node, f"tar -C {self.home} {without} -cf {packed} {DATA}")
         into.mkdir(parents=True)
         local = into / "disk.tar"
-        with _asked(node):
+        with self._asked(node):
             self.accounts[node.name].copy_from(packed, str(local))
         self.run_on(node, f"rm {packed}")
         # not by tarfile, which in early releases of Python 3.11 (Debian 12's) can't be kept from paths elsewhere

@@ -55,9 +55,11 @@ class HostWays:
         topology: of the cluster, with the addresses of the hosts.
         run: runs a shell command on the host of a node, by ssh, and raises a ``RackgateError`` if it fails.
         slows: whether links can be made slow.
+        by_site: rules are by address, and one that sends from another address would not be cut off.
     """
 
     slows = False
+    by_site = False
 
     def __init__(self, topology: Topology, run: Callable[[Node, str], str]) -> None:
         self.topology = topology

@@ -17,6 +17,10 @@ class Ways(Protocol):
     def slows(self) -> bool:
         """Whether it can be made slow."""
 
+    @property
+    def by_site(self) -> bool:
+        """Whether a site is cut off as a whole, so that one of its nodes tells of all; else each has its own rules."""
+
     def cut(self, site: str, peers: Sequence[str] = ()) -> None:
         """Drops everything between ``site`` and others (all, or ``peers``), both ways."""
 
@@ -52,9 +56,11 @@ class LabWays:
         topology: of the lab.
         machine: what runs commands on a node.
         slows: whether links can be made slow; each call says so if this machine can't do what is asked.
+        by_site: a site is cut off at its router.
     """
 
     slows = True
+    by_site = True
 
     def __init__(self, topology: Topology, machine: Callable[[Node], NamespaceMachine]) -> None:
         self.topology = topology

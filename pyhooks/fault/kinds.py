@@ -123,14 +123,18 @@ class Cut:
             raise RackgateError(f"{self.target}: there is no other site from which it could be cut off")
 
     def probes(self) -> dict[str, Question]:
-        """Do echoes pass from each other site and back, from the clients, and between the target's own nodes?"""
+        """Do echoes pass from each other site and back, from the clients, and between the target's own nodes?
+
+        One node of a site asks and answers for all of them, unless sites are not cut off as a whole.
+        """
         return {name: partial(self.cluster.answers, way[1], way[0]) for name, way in self._asked()}
 
     def _asked(self) -> Iterator[tuple[str, Way]]:
         topology, members, alone = self.cluster.topology, self.target.nodes, self.target.kind == "broker"
         # of a broker's own rack every other node, which a cut further out would not part from it
         mates = [node for node in topology.site(self.target.site).nodes if alone and node not in members]
-        far = [node for site in topology.sites for node in site.nodes[:1] if site.name != self.target.site]
+        count = 1 if self.cluster.ways.by_site else None
+        far = [node for site in topology.sites for node in site.nodes[:count] if site.name != self.target.site]
         for node in members:
             if topology.client_site.name != self.target.site or alone:
                 yield f"{self._way(topology.client_site.name)}clients to {node.name}", (None, node)
