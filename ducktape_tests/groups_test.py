@@ -75,6 +75,7 @@ class GroupsTest(Drill):
         with ExitStack() as stack, ExitStack() as first:
             here = [stack.enter_context(self._member(names)), first.enter_context(self._member(names))]
             self._commit(here, names, STEADY_S)
+            self._balanced(here, names)
             with self.fault("kill", rack=LOST):
                 left = frozenset(one for one in placed if self.racks[one] != LOST)
                 enough = len({self.racks[one] for one in left}) >= min(racks, len(placed))

@@ -86,6 +86,12 @@ def two() -> list[Event]:
     return [member(1, "join", "r1"), member(1, "join", "r2"), has(3, "r1", "d-0", "d-2"), has(3, "r2", "d-1")]
 
 
+def pair() -> list[Event]:
+    """The same, one of whom joins a moment later, and the outage begins before both have a part."""
+    late = INJECT + 0.5
+    return [member(1, "join", "r1"), member(1.1, "join", "r2"), has(late, "r1", "d-0", "d-2"), has(late, "r2", "d-1")]
+
+
 def waited() -> list[Event]:
     """Commits that succeed before the outage and after it, and are not answered in it."""
     found = []
@@ -147,6 +153,8 @@ JOINED = [
         # nor is one that was overtaken at once, if no other join is known to have been over since the outage
         ([*R2, member(100, "join", "r4"), left("r4", 101), has(102, "r1", "d-0", "d-2")], "unknown", "join of r4"),
         ([*R2, *JOINED, member(100, "join", "r4"), left("r4", 101), has(102, "r1", "d-0")], "true", ""),
+        # nor one of two that joined as good as at once, unless it had its part when the other was over
+        ([*cluster(), *pair(), *waited()], "true", ""),
         # in the outage nothing could be over
         ([*R2, member(35, "join", "r4"), left("r4", 38), *JOINED], "true", ""),
         # one has nothing, and then a partition has no owner, or two

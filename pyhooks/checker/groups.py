@@ -245,8 +245,9 @@ def check_groups(events: Sequence[Event], *, settle_s: float = SETTLE_S, bound_s
 
     Unknown without a member, without looks and settings of ``__consumer_offsets``, if no commit of a group could be
     judged, if a change is over at no moment that is known, or the history ends before the bound does. So it is if the
-    next change overtakes one within the bound, unless that was within ``OVERTAKEN_S``, and all leave then, or another
-    join or leave, as it was one, was over in the same stretch.
+    next change overtakes one within the bound, unless that was within ``OVERTAKEN_S``, and all leave then, or who
+    joined had its part when the next one was over, or another join or leave, as it was one, was over in the same
+    stretch.
 
     Args:
         events: a whole history.
@@ -370,7 +371,10 @@ def _rebalanced(
         # of one that was overtaken before it had to be over any other one tells as much
         kind = what.partition(": ")[2].partition(" ")[0] if next_ns > since_ns else ""
         soon = next_ns - since_ns <= OVERTAKEN_S * NS
-        if not (soon and (_dissolves(group, at_ns) or _another_over(group, at_ns, kind, inside))):
+        excused = (
+            _dissolves(group, at_ns) or _over_with(group, at_ns, next_ns) or _another_over(group, at_ns, kind, inside)
+        )
+        if not (soon and excused):
             missing.append(f"{what}: not over when the next change came, {max(0, next_ns - since_ns) / NS:.1f} s later")
         return
     late = f"{what}: not over within {bound_ns / NS:g} s after {_state(inside)}"
@@ -384,6 +388,12 @@ def _dissolves(group: Group, at_ns: int) -> bool:
     """Whether all leave at about that time, one after the other, and nobody joins any more."""
     until_ns = at_ns + OVERTAKEN_S * NS
     return all(one.join_ns <= at_ns and one.leave_ns is not None and one.leave_ns <= until_ns for one in group.members)
+
+
+def _over_with(group: Group, at_ns: int, next_ns: int) -> bool:
+    """Whether who joined at a moment had its part when the next change was over: then both were."""
+    over_ns = group.balanced_ns(next_ns)
+    return over_ns is not None and any(one.join_ns == at_ns and one.lives(over_ns) for one in group.members)
 
 
 def _another_over(group: Group, at_ns: int, kind: str, window: Window) -> bool:
