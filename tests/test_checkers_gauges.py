@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -123,7 +124,7 @@ def test_how_late_each_gauge_was_is_a_figure() -> None:
     assert told["late_s"]["IsrRackCount"] == 1.01
     assert set(COLUMNS) <= set(told["late_s"])
     judged = f"{told['polls']} polls judged, 0 answers took longer than 0.5 s"
-    assert judged in check_metrics(whole(late_ns=3 * S // 2)).notes
+    assert any(note.startswith(judged) for note in check_metrics(whole(late_ns=3 * S // 2)).notes)
     assert set(figures(whole(late_ns=0))["late_s"].values()) == {0.0}
     # what was wrong is no figure, and where nothing is known there are none
     assert max(figures(whole(late_ns=4 * S))["late_s"].values()) <= BEHIND_S + QUICK_S
@@ -136,18 +137,20 @@ def test_a_gauge_that_is_later_than_two_seconds_is_wrong() -> None:
     assert any("UnderMinRackIsr of t-0 is 0" in reason for reason in found.because)
 
 
-@pytest.mark.parametrize(("took_ms", "valid"), [(499.0, "false"), (501.0, "unknown"), (1900.0, "unknown")])
-def test_an_answer_that_took_long_is_none(took_ms: float, valid: str) -> None:
-    """What it shows may be of any moment that it took: the bound would be as much longer."""
+@pytest.mark.parametrize(("took_ms", "valid"), [(499.0, "true"), (501.0, "true"), (4500.0, "unknown")])
+def test_an_answer_that_took_long_tells_something_only_where_nothing_changed(took_ms: float, valid: str) -> None:
+    """What it shows may be of any moment that it took: elsewhere the bound would be as much longer."""
 
     def slow(one: Event) -> Event:
         late = one.op == "metric" and one.data["broker"] == 1 and one.mono_ns > LOST_NS
         return replace(one, data={**one.data, "took_ms": took_ms}) if late else one
 
-    assert check_metrics([slow(one) for one in whole(late_ns=4 * S)]).valid == valid
+    assert check_metrics([slow(one) for one in whole(late_ns=4 * S)]).valid == "false"
     told = check_metrics([slow(one) for one in whole()])
-    assert told.valid == ("true" if took_ms < 500 else "unknown"), told.because
-    assert any("broker 1 did not answer for" in reason for reason in told.because) is (took_ms > 500)
+    assert told.valid == valid, told.because
+    assert any("broker 1 did not answer for" in reason for reason in told.because) is (valid == "unknown")
+    (untold,) = [int(found[1]) for note in told.notes if (found := re.search(r"of which (\d+) tell nothing", note))]
+    assert (untold > 0) is (took_ms > 500)
     # counts do not get old
     assert check_meter([slow(one) for one in whole()]).valid == "true"
     assert max(figures([slow(one) for one in whole()])["late_s"].values()) <= BEHIND_S + QUICK_S

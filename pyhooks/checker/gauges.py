@@ -29,8 +29,8 @@ BEHIND_S = 2.0
 COMES_S = 10.0
 # A poll a second, and half a second for one that is late: a longer silence leaves a second of the outage out.
 SILENT_S = 2.5
-# An answer is of some moment of the time that it took. So this is added to how late a gauge may be, and one that took
-# longer is none.
+# An answer is of some moment of the time that it took. So this is added to how late a gauge may be; one that took
+# longer tells something only where nothing changed at all.
 QUICK_S = 0.5
 METER = "RackCheckFailureRate.Count"
 RACK_GAUGES = tuple(name for name in (*GAUGES, *COUNTS.values()) if "Rack" in name)
@@ -85,8 +85,9 @@ def _values(event: Event) -> Iterator[tuple[tuple[str | None, int | None, str], 
 def check_metrics(events: Sequence[Event]) -> Verdict:
     """Each gauge of each broker that answers shows a value that was true at most two seconds before it was asked.
 
-    An answer that took longer than ``QUICK_S`` counts as none, since nobody knows when in that time gauges were read:
-    so a gauge that passes was late by no more than ``BEHIND_S`` and ``QUICK_S`` together. How late each was at most is
+    An answer that took longer than ``QUICK_S`` counts as none unless one value of each gauge was true from ``BEHIND_S``
+    before the question to the answer, since nobody knows when in that time gauges were read: so a gauge that passes was
+    late by no more than ``BEHIND_S`` and ``QUICK_S`` together. How late each was at most is
     told, reckoned to the moment of the answer.
 
     Wrong is another value, and a gauge that a broker that is not fenced ought to have since ``COMES_S`` and does not
@@ -100,7 +101,7 @@ def check_metrics(events: Sequence[Event]) -> Verdict:
     truth = Truth(events)
     faults = [one for one in cluster.faults(events) if one.heal_ns is not None]
     every = samples(events)
-    polled = _quick(every)
+    polled = _telling(truth, every)
     missing = list(truth.missing)
     if not faults:
         missing.append("no fault in the history that was healed")
@@ -115,8 +116,10 @@ def check_metrics(events: Sequence[Event]) -> Verdict:
     for fault in faults:
         missing += _silences(truth, fault, faults, polled)
     missing += [f"{name} showed nothing but 0 in all faults" for name in RACK_GAUGES if not shown[name]]
-    slow = [one for own in every.values() for one in own if not one.quick]
-    notes = [f"{len(judged)} polls judged, {len(slow)} answers took longer than {QUICK_S:g} s"]
+    slow = sum(not one.quick for own in every.values() for one in own)
+    untold = sum(map(len, every.values())) - sum(map(len, polled.values()))
+    told = f"{len(judged)} polls judged, {slow} answers took longer than {QUICK_S:g} s"
+    notes = [f"{told}, of which {untold} tell nothing, as gauges changed then"]
     notes += [f"{name} was up to {late:.2f} s late" for name, late in sorted(latest.items()) if late]
     if len(wrong) > SHOWN_MAX:
         wrong = [*wrong[:SHOWN_MAX], f"and {len(wrong) - SHOWN_MAX} more"]
@@ -135,12 +138,18 @@ def figures(events: Sequence[Event]) -> dict[str, Any]:
         ``BEHIND_S`` before the question is none of it: the checker tells of that.
     """
     truth = Truth(events)
-    judged, _, latest = _compare(truth, _quick(samples(events)))
+    judged, _, latest = _compare(truth, _telling(truth, samples(events)))
     return {"polls": len(judged), "late_s": {name: round(late, 3) for name, late in sorted(latest.items())}}
 
 
-def _quick(polled: Mapping[int, Sequence[Sample]]) -> dict[int, list[Sample]]:
-    return {broker: [one for one in own if one.quick] for broker, own in polled.items()}
+def _telling(truth: Truth, polled: Mapping[int, Sequence[Sample]]) -> dict[int, list[Sample]]:
+    """Those that were quick, or of a time in which nothing changed: then it does not matter when gauges were read."""
+
+    def unchanged(one: Sample) -> bool:
+        window = round(one.from_ns - BEHIND_S * NS), one.to_ns + truth.error_ns
+        return all(len(truth.within(key, *window)) == 1 for key in truth.keys if key[0] == one.broker)
+
+    return {broker: [one for one in own if one.quick or unchanged(one)] for broker, own in polled.items()}
 
 
 def _compare(truth: Truth, polled: Mapping[int, Sequence[Sample]]) -> tuple[list[Sample], list[str], dict[str, float]]:
