@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyhooks.errors import RackgateError
 
 # The kernel kills the child when we die, kill -9 included; it holds across exec.
 DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
+
+
+@contextmanager
+def exits_on_sigterm() -> Iterator[None]:
+    """Has a SIGTERM exit with 143, like an interruption, so that what is to be taken away is; in the main thread."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def stat_fields(entry: Path) -> list[str]:

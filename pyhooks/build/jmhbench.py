@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ from pyhooks.build.jmhstats import Fork
 from pyhooks.build.recipe import Recipe
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
-from pyhooks.process import DIES_WITH_PARENT, run
+from pyhooks.process import DIES_WITH_PARENT, exits_on_sigterm, run
 
 SOURCES = maven.JMH / "java"
 # Serial: its work is on threads of its own and not in the one whose time is taken. Compiled in the foreground and by
@@ -195,16 +194,15 @@ def folders(space: Workspace) -> Iterator[tuple[Path, Path]]:
             shutil.rmtree(old, ignore_errors=True)
             os.close(lock)
     scratch, lock = _scratch(_SHM if os.access(_SHM, os.W_OK) else work)
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield work, scratch
-    finally:
-        # who is told twice takes it away all the same
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        shutil.rmtree(scratch, ignore_errors=True)
-        shutil.rmtree(work, ignore_errors=True)
-        os.close(lock)
-        signal.signal(signal.SIGTERM, before)
+    with exits_on_sigterm():
+        try:
+            yield work, scratch
+        finally:
+            # who is told twice takes it away all the same
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            shutil.rmtree(scratch, ignore_errors=True)
+            shutil.rmtree(work, ignore_errors=True)
+            os.close(lock)
 
 
 def _scratch(where: Path) -> tuple[Path, int]:

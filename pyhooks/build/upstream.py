@@ -13,8 +13,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
-import sys
 import threading
 import time
 import zipfile
@@ -38,6 +36,7 @@ from pyhooks.build.upstream_suite import Suite
 from pyhooks.build.verdict import Verdict
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
+from pyhooks.process import exits_on_sigterm
 
 REPEATS = 5
 _FORMAT = 2
@@ -101,10 +100,10 @@ def upstream(
             touched = upstream_suite.touched(plan, distribution.manifest["changed_files"])
             suite = upstream_suite.everything(plan, space.store, touched, suite)
         folder = base / suite.name
-        ours_key = distribution.manifest["patch_hash"][:16]
-        finished = folder / f"finished-{ours_key}"
+        bench = Bench(plan, space, distribution, base, report)
+        finished = folder / f"finished-{bench.series}"
         stock = space.root / "upstream" / f"stock-{suite.name}-{_key(plan)[:16]}.jsonl"
-        state = State(folder, stock, folder / f"patched-{ours_key}.jsonl")
+        state = State(folder, stock, folder / f"patched-{bench.series}.jsonl")
         if fresh or (finished.exists() and not every):
             for old in (folder, *(report / arm for arm in ARMS)):
                 shutil.rmtree(old, ignore_errors=True)
@@ -112,7 +111,6 @@ def upstream(
         state.load()
         if state.done:
             screen.print(f"going on: {len(state.done)} results are there already", highlight=False)
-        bench = Bench(plan, space, distribution, base, report)
         screen.print("compiling the test sources of the series", highlight=False)
         changed = compile_changed(plan, space, distribution, patches, bench.patched)
         ours = series_tests(changed, bench)
@@ -169,11 +167,8 @@ def _alone(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RackgateError(f"Kafka's tests are running already, in {folder}; wait for them") from None
-        before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-        try:
+        with exits_on_sigterm():
             yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
     finally:
         os.close(descriptor)
 

@@ -77,9 +77,14 @@ class Bench:
     ended: threading.Event = field(default_factory=threading.Event)
 
     @property
+    def series(self) -> str:
+        """What the series' own tests are kept by."""
+        return str(self.distribution.manifest["patch_hash"])[:16]
+
+    @property
     def patched(self) -> Path:
         """The folder for the series' own test classes, which may change while the overlay does not."""
-        return self.folder / f"patched-{self.distribution.manifest['patch_hash'][:16]}"
+        return self.folder / f"patched-{self.series}"
 
     def classes(self, arm: str, module: Module) -> Path:
         """The folder with the module's test classes as the arm runs them; published ones are unpacked here."""
