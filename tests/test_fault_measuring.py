@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import random
 import statistics
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from pyhooks.cluster import echo
 from pyhooks.cluster.echo import Rtt
-from pyhooks.cluster.topology import Quality
+from pyhooks.cluster.topology import Node, Quality, find, load
 from pyhooks.errors import RackgateError
 from pyhooks.fault import measuring
+from pyhooks.fault.injection import Target, site_of
+from pyhooks.fault.slow import Slow
 
 
 class Path:
@@ -83,3 +91,35 @@ def test_a_busy_machine_does_not_look_like_a_fault() -> None:
 def test_what_nobody_could_tell_is_refused(base: Quality, added: Quality, says: str) -> None:
     with pytest.raises(RackgateError, match=f"^rack b: the way from x to y .*{says}"):
         measuring.check("rack b", "x to y", base, added)
+
+
+class Wires:
+    """A cluster that counts how many measure over the wires into a rack at a time."""
+
+    def __init__(self) -> None:
+        self.topology = load(find("az3-outside"))
+        self.ways = SimpleNamespace(quality=lambda _link, _without: Quality(2))
+        self._lock, self._now, self.most = Lock(), Counter[str](), Counter[str]()
+
+    def rtt(self, target: Node, source: Node | None, count: int, apart_ms: float) -> Rtt:
+        del apart_ms
+        wire = site_of(cast(Any, self), source)
+        with self._lock:
+            self._now[wire] += 1
+            self.most[wire] = max(self.most[wire], self._now[wire])
+        # long enough for whoever does not wait
+        time.sleep(0.02)
+        with self._lock:
+            self._now[wire] -= 1
+        return Rtt(wire, target.name, count, count, 62.0, 90.0, 90.0, 17.0)
+
+
+@pytest.mark.parametrize(("jitter_ms", "alone"), [(30.0, True), (0.0, False)])
+def test_echoes_of_several_ways_over_a_wire_that_varies_do_not_meet(jitter_ms: float, alone: bool) -> None:
+    wires = Wires()
+    asked = Slow(cast(Any, wires), Target("rack", "b", "b", wires.topology.site("b").nodes), Quality(60, jitter_ms))
+    probes = asked.probes().values()
+    with ThreadPoolExecutor(len(probes)) as pool:
+        assert all(pool.map(lambda ask: ask(), probes))
+    assert set(wires.most) == {"a", "c", "outside"}
+    assert (set(wires.most.values()) == {1}) is alone
