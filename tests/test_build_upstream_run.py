@@ -91,6 +91,35 @@ def test_a_sigterm_ends_a_run_like_an_interruption(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_an_interruption_ends_what_begins_just_then_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = bench(tmp_path)
+    work = made.folder / upstream_run.WORK / "batch"
+    work.mkdir(parents=True)
+    begun, ended = threading.Event(), []
+
+    def fake(_bench: object, _arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
+        (name,) = wanted
+        if name == "x.Interrupted":
+            assert begun.wait(20)
+            raise KeyboardInterrupt
+        if name == "x.Late":
+            begun.set()
+            assert made.ended.wait(20)
+            # long after the first look for what is to be ended
+            threading.Event().wait(1)
+            ended.append(subprocess.run(["sleep", "60"], cwd=work, check=False).returncode)
+        tell(result(name, a=PASSED))  # type: ignore[operator]
+
+    monkeypatch.setattr(upstream, "run_classes", fake)
+    state = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    state.load()
+    core = recipe.load().module("core")
+    units = [Unit(STOCK, core, (f"x.{name}",)) for name in ("First", "Late", "Interrupted", "Never")]
+    with pytest.raises(KeyboardInterrupt):
+        upstream._run_units(made, state, units, Console(quiet=True), Usual(tmp_path / "timings.json"), jobs=2)
+    assert ended == [-signal.SIGKILL]
+
+
 def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, list[str]]] = []
 

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from bench import outages, run
 from pyhooks import cli, ending
+from pyhooks.cluster import inside, making
 from pyhooks.errors import RackgateError
 
 SPARK = "An exception was thrown from the Python worker:\nTraceback\n  File ...\nValueError: no such column\nmore"
@@ -48,7 +49,13 @@ def in_the_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Non
     cli.main()
 
 
-EVERYWHERE = pytest.mark.parametrize("command", [in_a_run, in_outages, in_the_command])
+def in_a_lab(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    monkeypatch.setattr(making, "make", fails(error))
+    words = ["--topology", "t.toml", "--run-dir", "out", "--classpath", "c", "--agent", "a", "--archive", "a"]
+    sys.exit(inside.main(["--name", "t", *words, "--", "true"]))
+
+
+EVERYWHERE = pytest.mark.parametrize("command", [in_a_run, in_outages, in_the_command, in_a_lab])
 
 
 @EVERYWHERE

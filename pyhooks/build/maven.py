@@ -86,6 +86,8 @@ def maven(
 ) -> None:
     """Runs Maven on ``pom``, offline first; only if something is not in the local repository yet, online.
 
+    It works in the folder of ``pom``, by which whoever ends the processes in there finds it, too.
+
     Args:
         pom: the pom file.
         goals: goals, phases and further options.
@@ -99,14 +101,14 @@ def maven(
     """
     if not shutil.which("mvn"):
         raise RackgateError(f"{what}: mvn is not installed; install the package maven")
-    words = ["mvn", "-B", "-ntp", "-Dstyle.color=never", "-f", str(pom), *goals]
+    words = ["mvn", "-B", "-ntp", "-Dstyle.color=never", "-f", pom.name, *goals]
     environment: Mapping[str, str] = {
         **os.environ,
         "JAVA_HOME": str(java_home()),
         "MAVEN_OPTS": f"{_MAVEN_OPTS} {os.environ.get('MAVEN_OPTS', '')}".strip(),
     }
     try:
-        run([*words, "-o"], what=what, env=environment, log=log, timeout_s=timeout_s)
+        run([*words, "-o"], what=what, cwd=pom.parent, env=environment, log=log, timeout_s=timeout_s)
         return
     except RackgateError:
         if not log.exists():
@@ -116,7 +118,7 @@ def maven(
             raise explain(what, text, log) from None
     try:
         # -U: an earlier failure to find something must not count for ever.
-        run([*words, "-U"], what=what, env=environment, log=log, timeout_s=timeout_s)
+        run([*words, "-U"], what=what, cwd=pom.parent, env=environment, log=log, timeout_s=timeout_s)
     except RackgateError:
         raise explain(what, log.read_text(encoding="utf-8", errors="replace"), log) from None
 

@@ -17,7 +17,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,6 +44,7 @@ _BATCH = 20
 _KEPT_STATES = 4
 _START_S = 8.0
 _UNKNOWN_CLASS_S = 4.0
+_ENDING_S = 0.2
 # JVMs of tests at the same time: many wait for most of their time.
 JOBS = 2
 
@@ -326,8 +327,10 @@ def _run_units(
             bench.ended.set()
             pool.shutdown(wait=False, cancel_futures=True)
             if not isinstance(error, Exception):
-                # interrupted: nobody waits for the JVMs
-                end_processes_in(bench.folder / WORK)
+                # interrupted: nobody waits for the JVMs, nor for one that a Maven found just now had yet to begin
+                while running := [future for future in futures if not future.done()]:
+                    end_processes_in(bench.folder / WORK)
+                    wait(running, _ENDING_S)
             raise
 
 

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from rich.console import Console
 
-from pyhooks import process
+from pyhooks import ending, process
 from pyhooks.cluster import making
 from pyhooks.cluster.lab import Lab
 from pyhooks.errors import RackgateError
@@ -40,8 +40,8 @@ class Audience(Protocol):
     def step(self, text: str, seconds: float) -> None:
         """A step is done."""
 
-    def failed(self, error: RackgateError) -> None:
-        """It will not come to be, or has ended."""
+    def failed(self, error: Exception) -> int:
+        """It will not come to be, or has ended; returns the exit status."""
 
 
 class Terminal:
@@ -54,12 +54,9 @@ class Terminal:
         """Says it in a line."""
         self._console.print(f"  {text} [dim]{seconds:.1f} s[/dim]")
 
-    def failed(self, error: RackgateError) -> None:
+    def failed(self, error: Exception) -> int:
         """Says it in a line, with what there is to it."""
-        self._console.print("[red]error:[/red]", end=" ")
-        self._console.print(str(error), markup=False)
-        if error.detail:
-            self._console.print(error.detail, markup=False)
+        return ending.tell(error, self._console)
 
 
 class Pipe:
@@ -71,6 +68,7 @@ class Pipe:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._log = Console(stderr=True, highlight=False, soft_wrap=True)
         self._released = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -89,11 +87,13 @@ class Pipe:
         """Passes it on."""
         self._say(step=text, seconds=seconds)
 
-    def failed(self, error: RackgateError) -> None:
+    def failed(self, error: Exception) -> int:
         """Passes it on while somebody listens; the log has it in any case."""
-        sys.stderr.write(f"error: {error}\n{error.detail}\n")
+        status = ending.tell(error, self._log)
         if not self._released.is_set():
-            self._say(error=str(error), detail=error.detail, status=error.exit_status)
+            said = error if isinstance(error, RackgateError) else RackgateError(ending.unforeseen(error))
+            self._say(error=str(said), detail=said.detail, status=status)
+        return status
 
     def ready(self) -> None:
         """From now on the lab lives by itself."""
@@ -204,12 +204,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = _run_command(args.command, lab)
         if damage := making.broken(holders, frozenset()):
             raise RackgateError(f"lab {args.name}: {damage} before the command did; its results are void")
-    except RackgateError as error:
-        audience.failed(error)
-        return error.exit_status
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return 130
+    except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that something was found wrong
+        return audience.failed(error)
     return status
 
 
