@@ -47,8 +47,8 @@ class Cluster:
     def answers(self, target: Node, source: Node | None = None) -> bool:
         raise AssertionError(target, source)
 
-    def rtt(self, target: Node, source: Node | None = None, count: int = 20, apart_ms: float = 0.0) -> Rtt:
-        raise AssertionError(target, source, count, apart_ms)
+    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
+        raise AssertionError(target, source, count)
 
     def wait_unfenced(self, nodes: object, timeout_s: float = 0) -> None:
         assert nodes
@@ -416,7 +416,7 @@ def test_delay_jitter_and_loss_are_each_proved(monkeypatch: pytest.MonkeyPatch, 
     fault = kinds.build(CLUSTER, "slow", RACK_B, vars(added))
     looks: list[int] = []
 
-    def rtt(_target: Node, _source: Node | None, count: int, _apart_ms: float) -> Rtt:
+    def rtt(_target: Node, _source: Node | None, count: int) -> Rtt:
         looks.append(count)
         return Rtt("x", "y", count, round(count * kept), p50_ms, p50_ms, p50_ms, spread_ms)
 

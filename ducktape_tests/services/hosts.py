@@ -441,19 +441,16 @@ class Hosts:
             raise RackgateError(f"{source.name}: ping {target.ip} ended with status {status}")
         return status == 0
 
-    def rtt(self, target: Node, source: Node | None = None, count: int = 20, apart_ms: float = 0.0) -> Rtt:
+    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
         """The round-trip time to ``target`` from ``source`` (None: from the test's driver).
-
-        The echo requests are sent ``apart_ms`` after each other, or more.
 
         Raises:
             RackgateError: no answer.
         """
         if source is None:
-            return echo.measure("clients", target.name, target.ip, None, count, apart_ms)
+            return echo.measure("clients", target.name, target.ip, None, count)
         # without an answer it ends with 1, and says so in what is read here
-        ping = shlex.join(echo.ping(target.ip, count, echo.SLOWEST_S, apart_ms))
-        text = self.run_on(source, f"{ping} || test $? -eq 1", 120)
+        text = self.run_on(source, f"{shlex.join(echo.ping(target.ip, count, echo.SLOWEST_S))} || test $? -eq 1", 120)
         return echo.parse(source.name, target.name, count, text)
 
 

@@ -67,21 +67,14 @@ def parse(source: str, target: str, sent: int, text: str) -> Rtt:
     return Rtt(source, target, sent, len(times), statistics.median(times), p99, times[-1], third - first)
 
 
-def ping(ip: str, count: int = ASKED, wait_s: int = ANSWER_S, apart_ms: float = 0.0) -> list[str]:
-    """The words that send echo requests; by default as many as tell whether there is an answer.
-
-    Args:
-        ip: where to.
-        count: how many.
-        wait_s: for the last answer, if there was none at all.
-        apart_ms: at least so long after each other.
-    """
-    interval_s = max(INTERVAL_S if count <= MANY else FAST_S, apart_ms / 1000)
+def ping(ip: str, count: int = ASKED, wait_s: int = ANSWER_S) -> list[str]:
+    """The words that send echo requests; by default as many as tell whether there is an answer."""
+    interval_s = INTERVAL_S if count <= MANY else FAST_S
     return ["ping", "-n", "-c", str(count), "-i", str(interval_s), "-W", str(wait_s), ip]
 
 
-def _echo(ip: str, count: int, machine: NamespaceMachine | None, wait_s: int, apart_ms: float = 0.0) -> str:
-    words = ping(ip, count, wait_s, apart_ms)
+def _echo(ip: str, count: int, machine: NamespaceMachine | None, wait_s: int) -> str:
+    words = ping(ip, count, wait_s)
     done = subprocess.run(
         machine.enter(words) if machine else words, capture_output=True, text=True, check=False, timeout=120
     )
@@ -100,12 +93,10 @@ def answers(ip: str, machine: NamespaceMachine | None) -> bool:
     return "bytes from" in _echo(ip, ASKED, machine, ANSWER_S)
 
 
-def measure(
-    source: str, target: str, ip: str, machine: NamespaceMachine | None, count: int, apart_ms: float = 0.0
-) -> Rtt:
-    """Measures the round-trip time to ``ip``, which is called ``target``, by echoes ``apart_ms`` apart or more.
+def measure(source: str, target: str, ip: str, machine: NamespaceMachine | None, count: int) -> Rtt:
+    """Measures the round-trip time to ``ip``, which is called ``target``.
 
     Raises:
         RackgateError: no answer.
     """
-    return parse(source, target, count, _echo(ip, count, machine, SLOWEST_S, apart_ms))
+    return parse(source, target, count, _echo(ip, count, machine, SLOWEST_S))

@@ -372,16 +372,14 @@ class Lab:
         """Ids of the brokers that the cluster's metadata lists, i.e. registered and not fenced."""
         return topics.unfenced(self.admin)
 
-    def rtt(self, target: Node, source: Node | None = None, count: int = 20, apart_ms: float = 0.0) -> Rtt:
+    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
         """The round-trip time to ``target`` from ``source`` (None: from the clients).
-
-        The echo requests are sent ``apart_ms`` after each other, or more.
 
         Raises:
             RackgateError: no answer.
         """
         name = source.name if source else "clients"
-        return echo.measure(name, target.name, target.ip, self.machine_or_client(source), count, apart_ms)
+        return echo.measure(name, target.name, target.ip, self.machine_or_client(source), count)
 
     def wait_quorum(self, timeout_s: float = BOOT_TIMEOUT_S) -> None:
         """Waits until a controller is active, by the controllers' logs (there is no broker to ask yet).

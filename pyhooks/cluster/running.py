@@ -65,8 +65,8 @@ class RunningCluster(Protocol):
     def answers(self, target: Node, source: Node | None = None) -> bool:
         """Whether ``target`` answers echo requests from ``source`` (None: from the clients)."""
 
-    def rtt(self, target: Node, source: Node | None = None, count: int = ..., apart_ms: float = ...) -> Rtt:
-        """The round-trip time to ``target`` from ``source`` (None: from the clients), by echoes so far apart."""
+    def rtt(self, target: Node, source: Node | None = None, count: int = ...) -> Rtt:
+        """The round-trip time to ``target`` from ``source`` (None: from the clients)."""
 
     def wipe(self, node: Node) -> str:
         """Deletes the disk of a node whose Kafka does not run; returns the id that its directory had."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from threading import Lock
+from functools import partial
 from typing import Any
 
-from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.running import RunningCluster
 from pyhooks.cluster.topology import Node, Quality
 from pyhooks.errors import RackgateError
 from pyhooks.fault import measuring
 from pyhooks.fault.injection import Fault, Question, Target, Way, site_of
-from pyhooks.fault.measuring import Measure
 
 LEAST_JITTER_MS = 4.0
 # With less than this thousands of packets would be needed, with more hardly any would come back.
@@ -78,22 +74,11 @@ class Slow:
     def probes(self) -> dict[str, Question]:
         """Is each way to the target as slow as asked, does it vary, and does it lose?"""
         questions: dict[str, Question] = {}
-        wires: defaultdict[str, Lock] = defaultdict(Lock)
         for source, node in self.ways():
             way = f"{source.name if source else 'clients'} to {node.name}"
-            site = site_of(self.cluster, source)
-            # a wire keeps the order of its packets, so echoes of several ways over it at once vary by less than alone
-            wire = wires[site if self.target.kind == "rack" else self.target.name]
-            turn = wire if self.added.jitter_ms else nullcontext()
-            questions |= measuring.questions(way, self._without(site), self.added, self._measure(source, node, turn))
+            base = self._without(site_of(self.cluster, source))
+            questions |= measuring.questions(way, base, self.added, partial(self.cluster.rtt, node, source))
         return questions
-
-    def _measure(self, source: Node | None, node: Node, turn: AbstractContextManager[object]) -> Measure:
-        def measured(count: int, apart_ms: float) -> Rtt:
-            with turn:
-                return self.cluster.rtt(node, source, count, apart_ms)
-
-        return measured
 
     def _without(self, site: str) -> Quality:
         """What the way from a site does without this fault."""
