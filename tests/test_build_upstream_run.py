@@ -169,6 +169,36 @@ def test_batches_run_side_by_side_once_the_first_has_ended(tmp_path: Path, monke
     assert state.done == {(unit.arm, unit.classes[0], 0) for unit in units}
 
 
+def test_beside_what_keeps_cores_busy_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running: set[str] = set()
+    beside: dict[str, set[str]] = {}
+    both = threading.Barrier(2, timeout=20)
+
+    def fake(_bench: object, _arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
+        (name,) = wanted
+        running.add(name)
+        if name in ("x.Second", "x.Third"):
+            both.wait()
+        beside[name] = running - {name}
+        if name in ("x.Second", "x.Third"):
+            both.wait()
+        running.remove(name)
+        tell(result(name, a=PASSED))  # type: ignore[operator]
+
+    monkeypatch.setattr(upstream, "run_classes", fake)
+    state = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    state.load()
+    core = recipe.load().module("core")
+    lone = [Unit(STOCK, core, (f"x.{name}",), lone=True) for name in ("Spins", "Too")]
+    units = [Unit(STOCK, core, ("x.First",)), lone[0], *(Unit(STOCK, core, (f"x.{n}",)) for n in ("Second", "Third"))]
+    upstream._run_units(
+        bench(tmp_path), state, [*units, lone[1]], Console(quiet=True), Usual(tmp_path / "timings.json"), jobs=4
+    )
+    assert beside == {
+        "x.First": set(), "x.Second": {"x.Third"}, "x.Third": {"x.Second"}, "x.Spins": set(), "x.Too": set()
+    }  # fmt: skip
+
+
 def test_what_runs_alone_at_first_is_a_class_that_is_soon_done(tmp_path: Path) -> None:
     core = recipe.load().module("core")
     usual = Usual(tmp_path / "timings.json", {f"{STOCK} x.Long": 900.0, f"{STOCK} x.Short": 1.0})

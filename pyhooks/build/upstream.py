@@ -51,11 +51,12 @@ JOBS = 2
 
 @dataclass(frozen=True)
 class Unit:
-    """One batch: classes of one module on one arm."""
+    """One batch: classes of one module on one arm; ``lone``: nothing else is to run meanwhile."""
 
     arm: str
     module: Module
     classes: tuple[str, ...]
+    lone: bool = False
 
 
 def upstream(
@@ -196,8 +197,9 @@ def plan_units(
         published = suite.classes.get(module.name, ())
         shared = [name for name in published if name not in suite.alone]
         chunks = [tuple(shared[start : start + batch]) for start in range(0, len(shared), batch)]
-        chunks += [(name,) for name in published if name in suite.alone]
         units += [Unit(arm, module, chunk) for chunk in chunks for arm in (STOCK, OVERLAY)]
+        lone = [name for name in published if name in suite.alone]
+        units += [Unit(arm, module, (name,), lone=True) for name in lone for arm in (STOCK, OVERLAY)]
         if ours.get(module.name):
             units.append(Unit(PATCHED, module, ours[module.name]))
     return units
@@ -276,7 +278,7 @@ def _lead(todo: Sequence[Unit], usual: Usual) -> list[Unit]:
 def _run_units(
     bench: Bench, state: State, units: Sequence[Unit], screen: Console, usual: Usual, jobs: int = JOBS
 ) -> None:
-    """Runs what is left of each unit, in order, several at a time.
+    """Runs what is left of each unit, in order, several at a time; at last those that nothing may run beside.
 
     A class that is soon done runs alone at first, since it brings in what Maven does not have yet, and two that do so
     at once would be in each other's way. When one can't be run, those that have begun still end, and no other begins.
@@ -319,7 +321,7 @@ def _run_units(
     if todo:
         work(0)
     with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(work, number) for number in range(1, len(todo))]
+        futures = [pool.submit(work, number) for number in range(1, len(todo)) if not todo[number].lone]
         try:
             for future in as_completed(futures):
                 future.result()
@@ -332,6 +334,9 @@ def _run_units(
                     end_processes_in(bench.folder / WORK)
                     wait(running, _ENDING_S)
             raise
+    for number in range(1, len(todo)):
+        if todo[number].lone:
+            work(number)
 
 
 def _repeat(bench: Bench, state: State, suite: Suite, ours: Mapping[str, tuple[str, ...]], screen: Console) -> None:

@@ -41,7 +41,7 @@ class Suite:
         name: ``list`` or ``all``.
         classes: module name to full class names.
         allowed: ``class.method`` of a published test that may fail on the overlay, to the reason.
-        alone: classes that get a JVM to themselves, because they leave threads behind that keep a core busy.
+        alone: classes that get a JVM, and the machine, to themselves: they leave threads behind that keep cores busy.
     """
 
     name: str
