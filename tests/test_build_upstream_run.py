@@ -95,7 +95,12 @@ def test_an_interruption_ends_what_begins_just_then_too(tmp_path: Path, monkeypa
     made = bench(tmp_path)
     work = made.folder / upstream_run.WORK / "batch"
     work.mkdir(parents=True)
-    begun, ended = threading.Event(), []
+    begun, looked, ended = threading.Event(), threading.Event(), []
+
+    def look(folder: Path) -> int:
+        found = upstream_run.end_processes_in(folder)
+        looked.set()
+        return found
 
     def fake(_bench: object, _arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
         (name,) = wanted
@@ -104,13 +109,13 @@ def test_an_interruption_ends_what_begins_just_then_too(tmp_path: Path, monkeypa
             raise KeyboardInterrupt
         if name == "x.Late":
             begun.set()
-            assert made.ended.wait(20)
-            # long after the first look for what is to be ended
-            threading.Event().wait(1)
+            # after the first look for what is to be ended
+            assert looked.wait(20)
             ended.append(subprocess.run(["sleep", "60"], cwd=work, check=False).returncode)
         tell(result(name, a=PASSED))  # type: ignore[operator]
 
     monkeypatch.setattr(upstream, "run_classes", fake)
+    monkeypatch.setattr(upstream, "end_processes_in", look)
     state = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     core = recipe.load().module("core")

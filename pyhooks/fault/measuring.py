@@ -121,8 +121,7 @@ class _Looks:
         return min(one.p50_ms for one in self._found)
 
     def _least_spread_ms(self) -> float:
-        late_ms = (max(0.0, one.p50_ms - self._full_ms) for one in self._found)
-        return min(one.spread_ms + QUARTILES * late for one, late in zip(self._found, late_ms, strict=True))
+        return min(one.spread_ms + QUARTILES * max(0.0, one.p50_ms - self._full_ms) for one in self._found)
 
     def slow(self) -> bool:
         """Whether the way is slow in every look."""
