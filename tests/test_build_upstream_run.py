@@ -8,6 +8,7 @@ import subprocess
 import threading
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from rich.console import Console
 from upstream_results import NAME, result, write_report
 
 from pyhooks.build import maven, recipe, upstream, upstream_run
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.recipe import TEST_ALL
 from pyhooks.build.upstream import Unit, Usual, plan_units
 from pyhooks.build.upstream_cases import FAILED, OVERLAY, PASSED, PATCHED, STOCK, ClassResult, judge
 from pyhooks.build.upstream_run import Bench, run_classes
@@ -41,6 +44,38 @@ def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     third.load()
     assert (STOCK, "x.Y", 0) in third.done
     assert third.runs.bad() == {NAME: (f"{NAME}.a",)}
+
+
+def test_a_class_that_could_not_be_loaded_is_tried_again_and_one_that_crashed_is_not(tmp_path: Path) -> None:
+    state = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    state.add(STOCK, ClassResult("x.Lacks", 0.0, (), "NoClassDefFoundError: org/apache/kafka/streams/KafkaStreams"))
+    state.add(STOCK, ClassResult("x.Crashes", 0.0, (), "The forked VM terminated"))
+    assert {name for _, name, _ in state.done} == {"x.Lacks", "x.Crashes"}
+    again = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    again.load()
+    assert {name for _, name, _ in again.done} == {"x.Crashes"}
+    again.add(STOCK, result("x.Lacks", a=PASSED))
+    third = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    third.load()
+    assert third.runs.first[STOCK]["x.Lacks"].error == ""
+    assert third.runs.first[STOCK]["x.Crashes"].error == "The forked VM terminated"
+
+
+def test_what_only_some_classes_need_comes_last_and_leaves_the_results_of_others_be(tmp_path: Path) -> None:
+    plan = recipe.load()
+    last = plan.only_for(TEST_ALL)
+    assert "kafka-streams" in {artifact.name for artifact in last}
+    assert not {"connect-runtime", "kafka-clients"} & {a.name for a in last if not a.classifier}
+    assert set(plan.without(TEST_ALL)) == set(plan.artifacts) - set(last)
+    less = replace(plan, artifacts=plan.without(TEST_ALL))
+    assert upstream._key(less) == upstream._key(plan) != upstream._key(replace(plan, artifacts=plan.artifacts[1:]))
+    distribution = Distribution(tmp_path)
+    (tmp_path / "libs").mkdir()
+    space = Workspace(tmp_path)
+    core = plan.module("core")
+    usual = Bench(plan, space, distribution, space.root, space.root).classpath(STOCK, core)
+    longer = Bench(plan, space, distribution, space.root, space.root, last).classpath(STOCK, core)
+    assert longer == [*usual, *map(space.store.path, last)]
 
 
 def test_what_ran_on_stock_serves_the_next_series(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pyhooks.build.compiling import Compiler, Sources, read_jar
 from pyhooks.build.distribution import FOLDERS, HOOKS, MANIFEST, Distribution
 from pyhooks.build.fetch import link, sha256
 from pyhooks.build.progress import Stages
-from pyhooks.build.recipe import Module, Recipe
+from pyhooks.build.recipe import TEST_ALL, Module, Recipe
 from pyhooks.build.workspace import Workspace, build_key, touched_modules
 from pyhooks.errors import RackgateError
 
@@ -91,7 +91,7 @@ def _build(
 ) -> None:
     work = space.clear_work()
     with stages.stage(STAGES[0]):
-        space.store.fetch(plan, plan.artifacts, work)
+        space.store.fetch(plan, plan.without(TEST_ALL), work)
     with stages.stage(STAGES[1]):
         published = Sources("published", space.sources(plan, work), layout.BASELINE)
     with stages.stage(STAGES[2]):
@@ -162,7 +162,7 @@ def _manifest(
         "patch_hash": series.series_hash(patches),
         "patches": [{"name": p.path.name, "subject": p.subject, "sha256": p.sha256} for p in patches],
         "changed_files": list(files),
-        "artifacts": {artifact.id: artifact.sha256 for artifact in plan.artifacts},
+        "artifacts": {artifact.id: artifact.sha256 for artifact in plan.without(TEST_ALL)},
         "overlay": [asdict(jar) for jar in jars],
         "files": {str(path.relative_to(fresh)): sha256(path) for path in sorted(present)},
     }

@@ -94,17 +94,23 @@ def _beside(made: builder.Built, first: int | None) -> Path | None:
 
 
 @patch_app.command("pin")
-def pin_command() -> None:
+def pin_command(
+    role: Annotated[list[str] | None, typer.Option("--role", help="Only this role; may be repeated.")] = None,
+) -> None:
     """Resolves every artifact through Maven and writes the list with SHA-256 into kafka.toml.
 
     To move to another Kafka: change the versions at the top of kafka.toml, run this, look at the difference.
+
+    Examples:
+      rackgate patch pin
+      rackgate patch pin --role testall
     """
     path = paths.PATCH / "kafka.toml"
     before = {artifact.id: artifact.sha256 for artifact in recipe.load(path).artifacts}
     space = Workspace.of(recipe.load(path))
     stages = Stages(1, space.root / "timings-pin.json")
     with space.lock(stages.say), stages.stage("resolve"):
-        artifacts = pin_artifacts(path, space.clear_work())
+        artifacts = pin_artifacts(path, space.clear_work(), role or ())
     stages.remember()
     after = {artifact.id: artifact.sha256 for artifact in artifacts}
     changed = sorted(id_ for id_ in set(before) & set(after) if before[id_] != after[id_])

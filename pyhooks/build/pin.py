@@ -20,28 +20,38 @@ _LISTED = re.compile(
 _JAR_NAME = re.compile(r"(?P<name>.+?)-\d[^/]*\.jar")
 
 
-def pin(path: Path, work: Path) -> tuple[Artifact, ...]:
-    """Resolves all roles of the recipe at ``path`` and rewrites its list of artifacts.
+def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...]:
+    """Resolves the roles of the recipe at ``path`` and rewrites its list of artifacts.
 
     Args:
         path: a ``kafka.toml``.
         work: a folder for temporary files.
+        only: these roles; the others keep what is pinned. All if empty.
 
     Returns:
         The artifacts as now pinned.
 
     Raises:
-        RackgateError: something cannot be resolved, or the file lacks the line that the list goes below.
+        RackgateError: something cannot be resolved, there is no such role, or the file lacks the line that the list
+            goes below.
     """
     recipe = load(path)
+    wanted = dict(_wanted(recipe))
+    for role in only:
+        if role not in wanted:
+            raise RackgateError(f"{path}: nothing is resolved for a role {role!r}; there are {', '.join(wanted)}")
     text = path.read_text(encoding="utf-8")
     marker = MARKER.search(text)
     if not marker:
         raise RackgateError(f"{path}: no line `# --- written by `rackgate patch pin``; the list goes below it")
     roles: dict[str, set[str]] = {}
     hashes: dict[str, str] = {}
-    for role, roots in _wanted(recipe):
-        for coordinates, jar in _resolve(recipe, role, roots, work):
+    kept = set(wanted) - set(only) if only else set()
+    for artifact in recipe.artifacts:
+        if roles_kept := kept & set(artifact.roles):
+            roles[artifact.id], hashes[artifact.id] = roles_kept, artifact.sha256
+    for role in wanted.keys() - kept:
+        for coordinates, jar in _resolve(recipe, role, wanted[role], work):
             if role == "spark" and _name(jar.name) in _pyspark_jars():
                 continue
             roles.setdefault(coordinates, set()).add(role)

@@ -12,7 +12,11 @@ from pyhooks.errors import RackgateError
 from pyhooks.toml import Table
 
 CLIENT_ROLES = frozenset({"client-2.8", "client-3.9", "client-4.4"})
-ROLES = CLIENT_ROLES | {"runtime", "sources", "test", "test-sources", "compile", "generator", "spark", "testrun", "jmh"}
+# What only runs of all of Kafka's tests need; it is much, and brought in by them alone.
+TEST_ALL = "testall"
+ROLES = CLIENT_ROLES | {
+    "compile", "generator", "jmh", "runtime", "sources", "spark", "test", "test-sources", "testrun", TEST_ALL,
+}  # fmt: skip
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COORDINATES = re.compile(r"[^:\s]+:[^:\s]+:[^:\s]+(:[^:\s]+)?")
 
@@ -186,6 +190,14 @@ class Recipe:
     def with_role(self, role: str) -> tuple[Artifact, ...]:
         """The artifacts that serve ``role``."""
         return tuple(artifact for artifact in self.artifacts if role in artifact.roles)
+
+    def only_for(self, role: str) -> tuple[Artifact, ...]:
+        """The artifacts that serve ``role`` and nothing else."""
+        return tuple(artifact for artifact in self.artifacts if artifact.roles == (role,))
+
+    def without(self, role: str) -> tuple[Artifact, ...]:
+        """The artifacts that are there without ``role``."""
+        return tuple(artifact for artifact in self.artifacts if artifact.roles != (role,))
 
     def find(self, name: str, role: str) -> Artifact:
         """The artifact with that artifactId and role.

@@ -28,7 +28,7 @@ from rich.console import Console
 from pyhooks import paths
 from pyhooks.build import maven, recipe, series, upstream_suite
 from pyhooks.build.distribution import Distribution
-from pyhooks.build.recipe import Module
+from pyhooks.build.recipe import TEST_ALL, Module
 from pyhooks.build.upstream_cases import ARMS, OVERLAY, PATCHED, STOCK, ClassResult, Runs, judge, method_of, totals
 from pyhooks.build.upstream_run import WORK, Bench, compile_changed, end_processes_in, run_classes, scratch
 from pyhooks.build.upstream_state import State
@@ -95,14 +95,15 @@ def upstream(
         end_processes_in(base / WORK)
         shutil.rmtree(base / WORK, ignore_errors=True)
         with scratch(base) as work, space.lock(lambda words: screen.print(words, highlight=False)):
-            roles = ("sources", "test-sources", "test", "testrun", "runtime")
+            roles = ("sources", "test-sources", "test", "testrun", "runtime", *([TEST_ALL] if every else []))
             space.store.fetch(plan, [artifact for role in roles for artifact in plan.with_role(role)], work)
         suite = upstream_suite.load(plan)
         if every:
             touched = upstream_suite.touched(plan, distribution.manifest["changed_files"])
             suite = upstream_suite.everything(plan, space.store, touched, suite)
         folder = base / suite.name
-        bench = Bench(plan, space, distribution, base, report)
+        last = plan.only_for(TEST_ALL) if every else ()
+        bench = Bench(plan, space, distribution, base, report, last)
         finished = folder / f"finished-{bench.series}"
         stock = space.root / "upstream" / f"stock-{suite.name}-{_key(plan)[:16]}.jsonl"
         state = State(folder, stock, folder / f"patched-{bench.series}.jsonl")
@@ -133,9 +134,10 @@ def _key(plan: recipe.Recipe, distribution: Distribution | None = None) -> str:
     """What results of the published tests depend on; without a build, those on the published jars.
 
     Of the overlay that are its classes: a series that changes nothing but its own tests need not run the others again.
+    What only some classes need comes last on the class path, and so changes nothing for the others.
     """
     parts = [
-        _FORMAT, [[a.id, a.sha256] for a in plan.artifacts], maven.javac_version(),
+        _FORMAT, [[a.id, a.sha256] for a in plan.without(TEST_ALL)], maven.javac_version(),
         (maven.TEMPLATES / "upstream.xml.j2").read_text(encoding="utf-8"),
     ]  # fmt: skip
     if distribution:

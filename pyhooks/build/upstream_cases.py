@@ -19,6 +19,7 @@ ARMS = (STOCK, OVERLAY, PATCHED)
 _ADDRESS = re.compile(r"@[0-9a-f]{4,}\b")
 _METHOD = re.compile(r"[A-Za-z_$][\w$]*")
 _MESSAGE_CHARACTERS = 300
+UNLOADABLE = "NoClassDefFoundError"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,11 @@ class ClassResult:
     seconds: float
     cases: tuple[Case, ...]
     error: str = ""
+
+    @property
+    def unloadable(self) -> bool:
+        """Whether something that the class needs is not on the class path."""
+        return self.error.startswith(UNLOADABLE)
 
     def count(self, *statuses: str) -> int:
         """How many cases have one of ``statuses``."""

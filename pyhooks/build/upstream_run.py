@@ -17,8 +17,8 @@ from pathlib import Path
 
 from pyhooks.build import jvmtest, maven, series
 from pyhooks.build.distribution import Distribution
-from pyhooks.build.recipe import Module, Recipe
-from pyhooks.build.upstream_cases import PATCHED, STOCK, ClassResult, read_class
+from pyhooks.build.recipe import Artifact, Module, Recipe
+from pyhooks.build.upstream_cases import PATCHED, STOCK, UNLOADABLE, ClassResult, read_class
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 
@@ -36,7 +36,7 @@ _CRASH = re.compile(
 # A class that cannot be loaded stops JUnit before any test; it is named.
 _UNLOADABLE = re.compile(r"className = '([\w.$]+)'[^\n]* resolution failed")
 _CRASH_LINE = re.compile(
-    r"(NoClassDefFoundError: \S+|forked VM terminated[^.]*|There was a timeout[^.]*|failed to discover tests)"
+    rf"({UNLOADABLE}: \S+|forked VM terminated[^.]*|There was a timeout[^.]*|failed to discover tests)"
 )
 
 
@@ -66,6 +66,7 @@ class Bench:
         distribution: the build under test.
         folder: for unpacked and compiled test classes, which are kept.
         reports: gets the JUnit XML, a folder an arm.
+        last: artifacts at the end of the class path, which only some classes need.
         ended: set when no further JVM is to begin, and what those that end now come to tells nothing.
     """
 
@@ -74,6 +75,7 @@ class Bench:
     distribution: Distribution
     folder: Path
     reports: Path
+    last: tuple[Artifact, ...] = ()
     ended: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -106,7 +108,9 @@ class Bench:
         overlay = [] if arm == STOCK else sorted((root / "overlay").glob("*.jar"))
         others = [m for m in self.plan.modules if m.tests and m.name != module.name]
         # The module's own first, since each has a log4j2.yaml and some tests look at what is logged.
-        return [*overlay, *sorted((root / "libs").glob("*.jar")), *map(self._test_jar, [module, *others])]
+        tests = map(self._test_jar, [module, *others])
+        last = map(self.space.store.path, self.last)
+        return [*overlay, *sorted((root / "libs").glob("*.jar")), *tests, *last]
 
     def _test_jar(self, module: Module) -> Path:
         return self.space.store.path(self.plan.find(module.artifact, "test"))

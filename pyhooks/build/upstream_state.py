@@ -50,7 +50,10 @@ class State:
         return len(self._sessions | {self._session})
 
     def load(self) -> None:
-        """Reads what earlier sessions did; a line that was cut off by a kill is left out."""
+        """Reads what earlier sessions did; a line that was cut off by a kill is left out.
+
+        So is a class that could not be loaded: what it lacks may be on the class path since.
+        """
         for path in (self.stock, self.lines, self.patched):
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             whole = text[: text.rfind("\n") + 1]
@@ -78,6 +81,8 @@ class State:
         result = ClassResult.parse(row)
         self._sessions.add(row["session"])
         self._spent_s += row["spent_s"]
+        if result.unloadable and row["session"] != self._session:
+            return
         self.done.add((row["arm"], result.name, row["repeat"]))
         self.runs.add(row["arm"], result)
 

@@ -1,0 +1,63 @@
+"""What ``rackgate patch pin`` writes into the list of artifacts; Maven itself is not asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pyhooks import paths
+from pyhooks.build import pin, recipe
+from pyhooks.build.fetch import sha256
+from pyhooks.build.recipe import Recipe, Roots
+from pyhooks.errors import RackgateError
+
+NEW = "x.y:z:1"
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    path = tmp_path / "kafka.toml"
+    path.write_text((paths.PATCH / "kafka.toml").read_text(encoding="utf-8"), encoding="utf-8")
+    return path
+
+
+def test_a_role_that_is_not_resolved_keeps_what_is_pinned(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / "z-1.jar"
+    jar.write_bytes(b"z")
+    asked: list[str] = []
+
+    def resolve(_plan: Recipe, role: str, _roots: Roots, _work: Path) -> Sequence[tuple[str, Path]]:
+        asked.append(role)
+        return [(NEW, jar)]
+
+    monkeypatch.setattr(pin, "_resolve", resolve)
+    before = {artifact.id: artifact for artifact in recipe.load(copy).artifacts}
+    after = {artifact.id: artifact for artifact in pin.pin(copy, tmp_path, ["client-4.4"])}
+    assert asked == ["client-4.4"]
+    assert after[NEW].roles == ("client-4.4",)
+    assert after[NEW].sha256 == sha256(jar)
+    assert before.keys() - after.keys() == {name for name, a in before.items() if a.roles == ("client-4.4",)} != set()
+    assert all("client-4.4" not in artifact.roles for name, artifact in after.items() if name != NEW)
+    for name in after.keys() - {NEW}:
+        assert after[name].sha256 == before[name].sha256
+        assert set(after[name].roles) == set(before[name].roles) - {"client-4.4"}
+
+
+def test_all_roles_are_resolved_unless_some_are_named(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / "z-1.jar"
+    jar.write_bytes(b"z")
+    monkeypatch.setattr(pin, "_resolve", lambda *_: [(NEW, jar)])
+    (only,) = pin.pin(copy, tmp_path)
+    assert set(only.roles) == recipe.ROLES
+
+
+def test_a_role_that_nothing_is_resolved_for_is_named_before_anything_is(copy: Path, tmp_path: Path) -> None:
+    with pytest.raises(RackgateError, match="nothing is resolved for a role 'tests'"):
+        pin.pin(copy, tmp_path, ["tests"])
+    assert copy.read_text(encoding="utf-8") == (paths.PATCH / "kafka.toml").read_text(encoding="utf-8")
