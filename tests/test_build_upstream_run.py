@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -404,6 +405,32 @@ def test_results_are_taken_while_the_tests_run(tmp_path: Path) -> None:
         pass
     assert list(open_) == ["x.Never"]
     assert (tmp_path / "kept" / "TEST-x.First.xml").exists()
+
+
+def test_an_interruption_loses_no_class_after_which_another_has_begun(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    told: list[ClassResult] = []
+    left: dict[str, Sequence[str]] = dict.fromkeys(("x.First", "x.Second"), ())
+
+    def write(name: str, after: Path) -> Path:
+        file = raw / name
+        file.write_text("", encoding="utf-8")
+        later_ns = after.stat().st_mtime_ns + 1
+        os.utime(file, ns=(later_ns, later_ns))
+        return file
+
+    def interrupted() -> None:
+        with pytest.raises(KeyboardInterrupt), upstream_run._harvest(raw, left, None, told.append):
+            raise KeyboardInterrupt
+
+    first = write_report(raw, "x.First", '<testcase classname="x.First" name="a"/>')
+    nested = write("x.First$Inner-output.txt", write("x.First-output.txt", first))
+    interrupted()
+    assert told == [], "a class nested in it may not have ended yet"
+    write("x.Second-output.txt", nested)
+    interrupted()
+    assert [made.name for made in told] == ["x.First"]
+    assert list(left) == ["x.Second"]
 
 
 def test_a_jvm_that_outlives_maven_is_ended_and_no_other_process(tmp_path: Path) -> None:

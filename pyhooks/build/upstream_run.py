@@ -277,16 +277,18 @@ def _selector(name: str, methods: Sequence[str]) -> str:
 def _harvest(
     raw: Path, left: dict[str, Sequence[str]], keep: Path | None, tell: Callable[[ClassResult], None]
 ) -> Iterator[None]:
-    """While the body runs, and once more after it, takes results out of ``raw`` and the classes out of ``left``."""
+    """While the body runs, and once more after it, takes results out of ``raw`` and the classes out of ``left``.
+
+    If the body is interrupted, the classes that had ended by then are taken.
+    """
     done = threading.Event()
 
     def sweep(last: bool) -> None:
-        ready = {file: file.stat().st_mtime_ns for file in raw.glob("TEST-*.xml")}
-        newest = max(ready.values(), default=0)
+        written = [(file, _class_of(file), file.stat().st_mtime_ns) for file in raw.glob("*.*")]
         for name in list(left):
-            own = [at for file, at in ready.items() if file.stem.removeprefix("TEST-").split("$")[0] == name]
-            # The newest may still be written to, and a nested class of it may follow.
-            if not own or (max(own) == newest and not last):
+            own = [at for file, of, at in written if of == name and file.suffix == ".xml"]
+            # Until another class has written something this one's may still be written to, and one nested in it may follow.
+            if not own or not (last or any(at > max(own) for _, of, at in written if of != name)):
                 continue
             result = read_class(name, raw)
             if keep:
@@ -302,10 +304,19 @@ def _harvest(
     watcher.start()
     try:
         yield
-    finally:
+    except BaseException:
         done.set()
         watcher.join()
+        sweep(last=False)
+        raise
+    done.set()
+    watcher.join()
     sweep(last=True)
+
+
+def _class_of(file: Path) -> str:
+    """The outermost class that a file of Surefire's is of."""
+    return file.stem.removeprefix("TEST-").removesuffix("-output").split("$")[0]
 
 
 def _keep(raw: Path, name: str, target: Path, *, output: bool) -> None:
