@@ -320,15 +320,18 @@ def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
 
 def test_batches_take_turns_between_the_arms() -> None:
     plan = recipe.load()
-    suite = Suite("list", {"core": ("a.A", "a.X", "a.B", "a.C"), "clients": ("c.C",)}, {}, frozenset({"a.X"}))
+    classes = {"core": ("a.A", "a.X", "a.P", "a.B", "a.C"), "clients": ("c.C",)}
+    suite = Suite("list", classes, {}, frozenset({"a.X"}), frozenset({"a.P"}))
     units = plan_units(plan, suite, {"core": ("a.A",)}, batch=2)
     assert [(unit.module.name, unit.arm, unit.classes) for unit in units] == [
         ("clients", STOCK, ("c.C",)), ("clients", OVERLAY, ("c.C",)),
         ("core", STOCK, ("a.A", "a.B")), ("core", OVERLAY, ("a.A", "a.B")),
         ("core", STOCK, ("a.C",)), ("core", OVERLAY, ("a.C",)),
+        ("core", STOCK, ("a.P",)), ("core", OVERLAY, ("a.P",)),
         ("core", STOCK, ("a.X",)), ("core", OVERLAY, ("a.X",)),
         ("core", PATCHED, ("a.A",)),
     ]  # fmt: skip
+    assert {unit.classes for unit in units if unit.lone} == {("a.X",)}
 
 
 def test_a_class_that_crashes_the_jvm_does_not_take_the_others_results(

@@ -186,7 +186,7 @@ def _prune(folder: Path) -> None:
 def plan_units(
     plan: recipe.Recipe, suite: Suite, ours: Mapping[str, tuple[str, ...]], batch: int = _BATCH
 ) -> list[Unit]:
-    """The batches in order: module by module, a handful of classes or one that wants to be alone, each arm in turn.
+    """The batches in order: module by module, a handful of classes or one that wants a JVM to itself, each arm in turn.
 
     Args:
         plan: the recipe.
@@ -197,8 +197,9 @@ def plan_units(
     units: list[Unit] = []
     for module in plan.modules:
         published = suite.classes.get(module.name, ())
-        shared = [name for name in published if name not in suite.alone]
+        shared = [name for name in published if name not in suite.alone | suite.apart]
         chunks = [tuple(shared[start : start + batch]) for start in range(0, len(shared), batch)]
+        chunks += [(name,) for name in published if name in suite.apart - suite.alone]
         units += [Unit(arm, module, chunk) for chunk in chunks for arm in (STOCK, OVERLAY)]
         lone = [name for name in published if name in suite.alone]
         units += [Unit(arm, module, (name,), lone=True) for name in lone for arm in (STOCK, OVERLAY)]

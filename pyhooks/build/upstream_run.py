@@ -287,7 +287,7 @@ def _harvest(
         written = [(file, _class_of(file), file.stat().st_mtime_ns) for file in raw.glob("*.*")]
         for name in list(left):
             own = [at for file, of, at in written if of == name and file.suffix == ".xml"]
-            # Until another class has written something this one's may still be written to, and one nested in it may follow.
+            # Until another class has written something this may still be written to, and a nested class may follow.
             if not own or not (last or any(at > max(own) for _, of, at in written if of != name)):
                 continue
             result = read_class(name, raw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyhooks import paths, toml
@@ -42,12 +42,14 @@ class Suite:
         classes: module name to full class names.
         allowed: ``class.method`` of a published test that may fail on the overlay, to the reason.
         alone: classes that get a JVM, and the machine, to themselves: they leave threads behind that keep cores busy.
+        apart: classes that get a JVM to themselves: they leave behind what fills its memory.
     """
 
     name: str
     classes: Mapping[str, tuple[str, ...]]
     allowed: Mapping[str, str]
     alone: frozenset[str] = frozenset()
+    apart: frozenset[str] = frozenset()
 
 
 def load(plan: Recipe, path: Path | None = None) -> Suite:
@@ -64,7 +66,7 @@ def load(plan: Recipe, path: Path | None = None) -> Suite:
     top = toml.Table(toml.read(path, "it lists the tests to run"), path)
     classes = {one.text("name"): one.texts("classes", empty=True) for one in top.tables("module")}
     allowed = {one.text("test"): one.text("reason").strip() for one in top.tables("allowed", ())}
-    alone = frozenset(top.texts("alone", ()))
+    alone, apart = (frozenset(top.texts(key, ())) for key in ("alone", "apart"))
     top.done()
     for name in classes:
         if not plan.module(name).tests:
@@ -76,7 +78,7 @@ def load(plan: Recipe, path: Path | None = None) -> Suite:
     bare = sorted(test for test in allowed if "." not in test)
     if bare:
         raise RackgateError(f"{path}: {bare[0]!r} needs a class and a method")
-    return Suite("list", classes, allowed, alone)
+    return Suite("list", classes, allowed, alone, apart)
 
 
 def everything(plan: Recipe, store: Store, modules: Sequence[Module], listed: Suite) -> Suite:
@@ -95,7 +97,7 @@ def everything(plan: Recipe, store: Store, modules: Sequence[Module], listed: Su
         known.update(found)
         owned[module.name] = list(found)
     classes = {module.name: test_classes(owned[module.name], known) for module in modules if module.tests}
-    return Suite("all", {name: found for name, found in classes.items() if found}, listed.allowed, listed.alone)
+    return replace(listed, name="all", classes={name: found for name, found in classes.items() if found})
 
 
 def touched(plan: Recipe, files: Sequence[str]) -> tuple[Module, ...]:
