@@ -410,6 +410,14 @@ def test_results_are_taken_while_the_tests_run(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "TEST-x.First.xml").exists()
 
 
+def test_changed_tests_that_are_not_there_to_be_run_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bench, "classes", lambda *_: tmp_path / "elsewhere")
+    with pytest.raises(RackgateError, match="elsewhere: no compiled tests, though the series changes 2"):
+        upstream.series_tests({"core": ("a.ATest", "a.BTest")}, bench(tmp_path))
+
+
 def test_an_interruption_loses_no_class_after_which_another_has_begun(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     told: list[ClassResult] = []

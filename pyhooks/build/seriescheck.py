@@ -29,7 +29,7 @@ from pyhooks.build.verdict import Verdict
 from pyhooks.build.workspace import Workspace, home, overlay_key
 from pyhooks.errors import RackgateError
 
-_FORMAT = 2
+_FORMAT = 3
 _KEPT_ROWS = 200
 # An error of the prefix itself, and not of the machine: a place in a source, or a patch that does not fit.
 _OF_THE_PREFIX = re.compile(r"\.(java|scala):\d+|does not apply|is in src/main or src/test of no|is relocated")
@@ -135,7 +135,7 @@ def check_prefix(
         built = builder.build(first=len(prefix), quiet=True)
         lap("build")
         bench = Bench(plan, space, built.distribution, folder, folder / "reports")
-        changed = compile_changed(plan, space, built.distribution, prefix, folder / "patched")
+        changed = compile_changed(bench, prefix)
         lap("compile tests")
         tests = series_tests(changed, bench)
         wanted = tests if whole else only(plan, tests, prefix[-1].files)

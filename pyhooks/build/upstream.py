@@ -115,7 +115,7 @@ def upstream(
         if state.done:
             screen.print(f"going on: {len(state.done)} results are there already", highlight=False)
         screen.print("compiling the test sources of the series", highlight=False)
-        changed = compile_changed(plan, space, distribution, patches, bench.patched)
+        changed = compile_changed(bench, patches)
         ours = series_tests(changed, bench)
         units = [u for u in plan_units(plan, suite, ours) if not modules or u.module.name in modules]
         _run_units(bench, state, units, screen, Usual(space.root / "timings-upstream.json"), jobs)
@@ -213,12 +213,17 @@ def series_tests(changed: Mapping[str, tuple[str, ...]], bench: Bench) -> dict[s
 
     A source may have test classes that are not named after it. Each goes with what is in the same package, which only
     decides the order of its class path.
+
+    Raises:
+        RackgateError: sources changed, and no class of them is there.
     """
     folder = bench.classes(PATCHED, bench.plan.modules[0])
+    parsed = [upstream_suite.parse_class(path.read_bytes()) for path in folder.rglob("*.class")]
+    if changed and not parsed:
+        raise RackgateError(f"{folder}: no compiled tests, though the series changes {sum(map(len, changed.values()))}")
     known = {}
     for module in (m for m in bench.plan.modules if m.tests):
         known.update(upstream_suite.read_classes(bench.space.store.path(bench.plan.find(module.artifact, "test"))))
-    parsed = [upstream_suite.parse_class(path.read_bytes()) for path in folder.rglob("*.class")]
     known.update({entry.name: entry for entry in parsed})
     return by_module(changed, upstream_suite.test_classes([entry.name for entry in parsed], known))
 

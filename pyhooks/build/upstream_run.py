@@ -121,17 +121,12 @@ class Bench:
         return folder
 
 
-def compile_changed(
-    plan: Recipe, space: Workspace, distribution: Distribution, patches: tuple[series.Patch, ...], target: Path
-) -> dict[str, tuple[str, ...]]:
+def compile_changed(bench: Bench, patches: tuple[series.Patch, ...]) -> dict[str, tuple[str, ...]]:
     """Compiles the test sources that a series changes against its overlay, unless that was done.
 
     Args:
-        plan: the recipe.
-        space: where builds lie.
-        distribution: the overlay of the same patches.
+        bench: of the overlay of the same patches; its folder for the series' classes is filled.
         patches: the series.
-        target: folder for the classes; holds the answer too.
 
     Returns:
         Module name to the classes that the changed sources are named after.
@@ -139,6 +134,7 @@ def compile_changed(
     Raises:
         RackgateError: a test source does not compile; file and line as in Kafka's repository.
     """
+    plan, space, target = bench.plan, bench.space, bench.patched
     listing = target.with_suffix(".json")
     if listing.exists() and target.exists():
         return {name: tuple(classes) for name, classes in json.loads(listing.read_text(encoding="utf-8")).items()}
@@ -155,7 +151,7 @@ def compile_changed(
             maven.render(
                 "jvmtest.xml.j2", work / "compile" / "pom.xml",
                 recipe=plan, name="compile", running=plan.with_role("testrun"), output=output,
-                classpath=[*jvmtest.merged(plan, distribution, work / "merged"), *tests],
+                classpath=[*jvmtest.merged(plan, bench.distribution, work / "merged"), *tests],
                 classes=(), reports=work, sources=work / "sources",
                 scala=any(file.suffix == ".scala" for file in files),
             )  # fmt: skip
