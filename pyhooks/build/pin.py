@@ -44,13 +44,11 @@ def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...
     marker = MARKER.search(text)
     if not marker:
         raise RackgateError(f"{path}: no line `# --- written by `rackgate patch pin``; the list goes below it")
-    roles: dict[str, set[str]] = {}
-    hashes: dict[str, str] = {}
-    kept = set(wanted) - set(only) if only else set()
-    for artifact in recipe.artifacts:
-        if roles_kept := kept & set(artifact.roles):
-            roles[artifact.id], hashes[artifact.id] = roles_kept, artifact.sha256
-    for role in wanted.keys() - kept:
+    todo = dict.fromkeys(only or wanted)
+    kept = {artifact: left for artifact in recipe.artifacts if (left := set(artifact.roles) - todo.keys())}
+    roles = {artifact.id: left for artifact, left in kept.items()}
+    hashes = {artifact.id: artifact.sha256 for artifact in kept}
+    for role in todo:
         for coordinates, jar in _resolve(recipe, role, wanted[role], work):
             if role == "spark" and _name(jar.name) in _pyspark_jars():
                 continue

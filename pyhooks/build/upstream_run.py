@@ -34,7 +34,7 @@ _CRASH = re.compile(
     r"|critical issue during test discovery"
 )
 # A class that cannot be loaded stops JUnit before any test; it is named.
-_UNLOADABLE = re.compile(r"className = '([\w.$]+)'[^\n]* resolution failed")
+_UNRESOLVED = re.compile(r"className = '([\w.$]+)'[^\n]* resolution failed")
 _CRASH_LINE = re.compile(
     rf"({UNLOADABLE}: \S+|forked VM terminated[^.]*|There was a timeout[^.]*|failed to discover tests)"
 )
@@ -261,7 +261,7 @@ def _batch(
                     kept.write_text(text, encoding="utf-8")
                     raise RackgateError(str(error).replace(str(log), str(kept)), detail=error.detail) from None
                 found = _CRASH_LINE.search(text)
-                return _Crash(found[0].strip() if found else str(error), tuple(_UNLOADABLE.findall(text)))
+                return _Crash(found[0].strip() if found else str(error), tuple(_UNRESOLVED.findall(text)))
 
 
 def _selector(name: str, methods: Sequence[str]) -> str:
@@ -280,11 +280,12 @@ def _harvest(
     done = threading.Event()
 
     def sweep(last: bool) -> None:
-        written = [(file, _class_of(file), file.stat().st_mtime_ns) for file in raw.glob("*.*")]
+        reports = [(_class_of(file), file.stat().st_mtime_ns) for file in raw.glob("TEST-*.xml")]
+        written = [*reports, *((_class_of(file), file.stat().st_mtime_ns) for file in raw.glob("*-output.txt"))]
         for name in list(left):
-            own = [at for file, of, at in written if of == name and file.suffix == ".xml"]
+            own = [at for of, at in reports if of == name]
             # Until another class has written something this may still be written to, and a nested class may follow.
-            if not own or not (last or any(at > max(own) for _, of, at in written if of != name)):
+            if not own or not (last or any(at > max(own) for of, at in written if of != name)):
                 continue
             result = read_class(name, raw)
             if keep:
@@ -298,16 +299,14 @@ def _harvest(
 
     watcher = threading.Thread(target=watch, name="test reports", daemon=True)
     watcher.start()
+    whole = False
     try:
         yield
-    except BaseException:
+        whole = True
+    finally:
         done.set()
         watcher.join()
-        sweep(last=False)
-        raise
-    done.set()
-    watcher.join()
-    sweep(last=True)
+        sweep(last=whole)
 
 
 def _class_of(file: Path) -> str:
