@@ -318,6 +318,16 @@ def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
     assert len(asked) == 10
 
 
+def test_single_classes_can_be_asked_for_by_a_part_of_their_name() -> None:
+    core, tools = recipe.load().module("core"), recipe.load().module("tools")
+    units = [Unit(STOCK, core, ("x.A", "x.AB")), Unit(OVERLAY, tools, ("y.C",)), Unit(STOCK, core, ("x.B",), lone=True)]
+    assert upstream.narrowed(units, ()) == units
+    assert upstream.narrowed(units, ["B"]) == [Unit(STOCK, core, ("x.AB",)), units[2]]
+    assert upstream.narrowed(units, ["y.", "x.A"]) == units[:2]
+    with pytest.raises(RackgateError, match=r"has 'z\.Absent' in its name"):
+        upstream.narrowed(units, ["B", "z.Absent"])
+
+
 def test_batches_take_turns_between_the_arms() -> None:
     plan = recipe.load()
     classes = {"core": ("a.A", "a.X", "a.P", "a.B", "a.C"), "clients": ("c.C",)}

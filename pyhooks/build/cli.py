@@ -225,6 +225,10 @@ def upstream_command(
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on where an earlier run stopped.")] = False,
     module: Annotated[list[str] | None, typer.Option("--module", help="Only this module; may be repeated.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Only classes whose full name has this in it; may be repeated."),
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="JVMs of tests at the same time.")] = UPSTREAM_JOBS,
     json_: Json = False,
 ) -> None:
@@ -234,8 +238,9 @@ def upstream_command(
       rackgate patch upstream
       rackgate patch upstream --all --module metadata
       rackgate patch upstream --all --jobs 4
+      rackgate patch upstream --all --only MirrorConnectors --only StreamsGroup
     """
-    verdict = upstream(every=every, fresh=fresh, quiet=json_, modules=module or (), jobs=jobs)
+    verdict = upstream(every=every, fresh=fresh, quiet=json_, modules=module or (), only=only or (), jobs=jobs)
     summary = verdict.summary
     if json_:
         typer.echo(json.dumps(summary, indent=1))

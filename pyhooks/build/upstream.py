@@ -65,6 +65,7 @@ def upstream(
     fresh: bool = False,
     quiet: bool = False,
     modules: Sequence[str] = (),
+    only: Sequence[str] = (),
     jobs: int = JOBS,
 ) -> Verdict:
     """Runs the listed test classes, or all of the touched modules, on every arm, and compares.
@@ -74,10 +75,11 @@ def upstream(
         fresh: throw away what an earlier run did. A finished run of the list is always begun anew.
         quiet: show no progress.
         modules: only these, by name; all if empty.
+        only: only classes that have one of these texts in their full name; all if empty.
         jobs: how many JVMs at the same time.
 
     Raises:
-        RackgateError: no build of the present series, or the tests could not be run.
+        RackgateError: no build of the present series, no class has such a name, or the tests could not be run.
     """
     plan = recipe.load()
     patches = series.load(plan.path.parent)
@@ -117,10 +119,10 @@ def upstream(
         screen.print("compiling the test sources of the series", highlight=False)
         changed = compile_changed(bench, patches)
         ours = series_tests(changed, bench)
-        units = [u for u in plan_units(plan, suite, ours) if not modules or u.module.name in modules]
+        units = narrowed([u for u in plan_units(plan, suite, ours) if not modules or u.module.name in modules], only)
         _run_units(bench, state, units, screen, Usual(space.root / "timings-upstream.json"), jobs)
         _repeat(bench, state, suite, ours, screen)
-        if not modules:
+        if not modules and not only:
             finished.touch()
     _prune(base)
     summary = summarise(state, suite, units, distribution)
@@ -206,6 +208,21 @@ def plan_units(
         if ours.get(module.name):
             units.append(Unit(PATCHED, module, ours[module.name]))
     return units
+
+
+def narrowed(units: Sequence[Unit], only: Sequence[str]) -> list[Unit]:
+    """The same batches with those classes alone that have one of ``only`` in their full name; all if it is empty.
+
+    Raises:
+        RackgateError: one of ``only`` is in no class's name.
+    """
+    names = {name for unit in units for name in unit.classes}
+    strange = [text for text in only if not any(text in name for name in names)]
+    if strange:
+        raise RackgateError(f"no test class of these modules has {strange[0]!r} in its name; --all knows the most")
+    chosen = {name for name in names if not only or any(text in name for text in only)}
+    cut = [replace(unit, classes=tuple(name for name in unit.classes if name in chosen)) for unit in units]
+    return [unit for unit in cut if unit.classes]
 
 
 def series_tests(changed: Mapping[str, tuple[str, ...]], bench: Bench) -> dict[str, tuple[str, ...]]:

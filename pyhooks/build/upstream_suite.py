@@ -89,6 +89,9 @@ def everything(plan: Recipe, store: Store, modules: Sequence[Module], listed: Su
         store: has them.
         modules: to enumerate.
         listed: has the exceptions, see ``load``.
+
+    Raises:
+        RackgateError: no test jar has a class that is listed with a JVM of its own.
     """
     known: dict[str, _Class] = {}
     owned: dict[str, list[str]] = {}
@@ -96,7 +99,11 @@ def everything(plan: Recipe, store: Store, modules: Sequence[Module], listed: Su
         found = read_classes(store.path(plan.find(module.artifact, "test")))
         known.update(found)
         owned[module.name] = list(found)
-    classes = {module.name: test_classes(owned[module.name], known) for module in modules if module.tests}
+    tests = {name: test_classes(found, known) for name, found in owned.items()}
+    strange = sorted((listed.alone | listed.apart).difference(*tests.values()))
+    if strange:
+        raise RackgateError(f"upstream.toml: no test jar has {strange[0]}, which is listed in alone or apart")
+    classes = {module.name: tests[module.name] for module in modules if module.tests}
     return replace(listed, name="all", classes={name: found for name, found in classes.items() if found})
 
 
