@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -103,3 +104,22 @@ def run(
             detail="\n".join(text.splitlines()[-tail_lines:]),
         )
     return done.stdout or ""
+
+
+def end_processes_in(folder: Path) -> int:
+    """Ends processes whose working folder is below ``folder``, also one whose parent has ended before it.
+
+    Returns:
+        How many were ended.
+    """
+    ended = 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if (entry / "cwd").readlink().is_relative_to(folder):
+                os.kill(int(entry.name), signal.SIGKILL)
+                ended += 1
+        except OSError:
+            continue  # it has ended meanwhile, or is another user's
+    return ended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 import signal
 import tempfile
 import time
@@ -39,14 +40,25 @@ def entry(ns: float) -> dict[str, Any]:
 
 
 class Jvms:
-    """Stands for ``process.run``: does with the pipes what ``Turn.java`` does, and writes down whose turn it was."""
+    """Stands for ``process.run``: does with the pipes what ``Turn.java`` does, and writes down whose turn it was.
+
+    And for ``end_processes_in``, which ends those alone that have begun.
+    """
 
     def __init__(self, fails_at: tuple[str, int] = ("", 0)) -> None:
         self.seen: list[str] = []
-        self.running = self.most = 0
+        self.running = self.begun = 0
         self.fails_at = fails_at
+        self.folders: set[Path] = set()
+        self.alive: set[int] = set()
 
-    def run(self, words: Sequence[str], *, log: Path, what: str, timeout_s: float) -> str:
+    def end(self, folder: Path) -> int:
+        self.folders.add(folder)
+        ended = len(self.alive)
+        self.alive.clear()
+        return ended
+
+    def run(self, words: Sequence[str], *, cwd: Path, log: Path, what: str, timeout_s: float) -> str:
         options = dict(word.split("=", 1) for word in words[words.index("-jvmArgs") + 1].split() if "=" in word)
         side = what.split()[1]
         assert timeout_s > 0
@@ -55,12 +67,16 @@ class Jvms:
         time.sleep(0.2 if options["-Drackgate.turn.own"].endswith("-0") else 0)
         own, following = (os.open(options[f"-Drackgate.turn.{name}"], os.O_RDWR) for name in ("own", "next"))
 
+        assert cwd == log.parent
+        self.alive.add(own)
+        self.begun += 1
         self.running += 1
-        self.most = max(self.most, self.running)
 
         def take() -> None:
-            if os.read(own, 1) != b"\x01":
-                raise RackgateError(f"{what} was told to stop")
+            while not select.select([own], [], [], 0.01)[0]:
+                if own not in self.alive:
+                    raise RackgateError(f"{what} was ended")
+            assert os.read(own, 1) == b"\x01"
 
         try:
             take()
@@ -102,6 +118,7 @@ def test_one_that_fails_ends_the_others_and_is_the_one_told(
 ) -> None:
     jvms = Jvms(fails_at=("overlay", iteration))
     monkeypatch.setattr(jmhbench, "run", jvms.run)
+    monkeypatch.setattr(jmhbench, "end_processes_in", jvms.end)
     with pytest.raises(RackgateError, match=r"benchmark overlay Some.benchmark racks=1 failed, see .*failed.log"):
         bench.heat(CELLS, 1, QUICK)
     assert jvms.seen == ["stock", "overlay", "control"] * iteration + ["stock", "overlay"]
@@ -112,14 +129,19 @@ def test_an_interrupt_ends_them_all(bench: Bench, monkeypatch: pytest.MonkeyPatc
     jvms = Jvms()
     monkeypatch.setattr(jmhbench, "run", jvms.run)
 
+    monkeypatch.setattr(jmhbench, "end_processes_in", jvms.end)
+
     def interrupted(_: object) -> None:
-        wait_for(lambda: jvms.most == len(CELLS), what="all JVMs to have begun", timeout_s=10, interval_s=0.01)
+        # before the one that is the last to come up: it is not there yet when the others are ended
+        wait_for(lambda: jvms.running == len(CELLS) - 1, what="two JVMs to have begun", timeout_s=10, interval_s=0.01)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(jmhbench, "as_completed", interrupted)
     with pytest.raises(KeyboardInterrupt):
         bench.heat(CELLS, 1, QUICK)
     assert jvms.running == 0
+    assert jvms.begun == len(CELLS)
+    assert jvms.folders == {bench.work}
 
 
 def test_what_a_killed_run_left_in_memory_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

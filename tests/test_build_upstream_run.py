@@ -27,6 +27,7 @@ from pyhooks.build.upstream_state import State
 from pyhooks.build.upstream_suite import Suite
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
+from pyhooks.process import end_processes_in
 
 
 def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_an_interruption_ends_what_begins_just_then_too(tmp_path: Path, monkeypa
     begun, looked, ended = threading.Event(), threading.Event(), []
 
     def look(folder: Path) -> int:
-        found = upstream_run.end_processes_in(folder)
+        found = end_processes_in(folder)
         looked.set()
         return found
 
@@ -460,7 +461,7 @@ def test_a_jvm_that_outlives_maven_is_ended_and_no_other_process(tmp_path: Path)
         subprocess.Popen(["sleep", "60"], cwd=tmp_path / "work" / "deep") as inside,
         subprocess.Popen(["sleep", "60"], cwd=tmp_path) as outside,
     ):
-        assert upstream_run.end_processes_in(tmp_path / "work") == 1
+        assert end_processes_in(tmp_path / "work") == 1
         assert inside.wait(timeout=10) == -9
         assert outside.poll() is None
         outside.kill()

@@ -9,8 +9,8 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,15 +25,15 @@ from pyhooks.build.jmhstats import Fork
 from pyhooks.build.recipe import Recipe
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
-from pyhooks.process import DIES_WITH_PARENT, exits_on_sigterm, run
+from pyhooks.process import DIES_WITH_PARENT, end_processes_in, exits_on_sigterm, run
 
 SOURCES = maven.JMH / "java"
 # Serial: its work is on threads of its own and not in the one whose time is taken. Compiled in the foreground and by
 # C2 alone, with counters that do not decay: else what is inlined, and with it what is allocated, depends on how busy
 # the machine is, on either side, and on how long a JVM waits for its turn. What a benchmark sets up fits into the young
 # generation: a collection while it does so would leave objects in another order on one side than on the other. All of
-# the heap is touched beforehand: the first pass through the young generation is one of page faults, which are CPU time of
-# the thread, and made an update of the high watermark take 450 ns in place of 80 for up to 28 of 30 iterations.
+# the heap is touched beforehand: the first pass through the young generation is one of page faults, which are CPU time
+# of the thread, and made an update of the high watermark take 450 ns in place of 80 for up to 28 of 30 iterations.
 STEADY = (
     "-Xms2g -Xmx2g -Xmn1600m -XX:+AlwaysPreTouch -XX:MetaspaceSize=256m "
     "-XX:+UseSerialGC -Xbatch -XX:-TieredCompilation -XX:-UseCounterDecay"
@@ -46,7 +46,8 @@ WARM_ITERATION_S = 1.0
 _HEAT_TIMEOUT_S = 900.0
 _SCRATCH = "rackgate-jmh-"
 _SHM = Path("/dev/shm")  # noqa: S108 - for the log that is appended to; a folder of our own in it
-_GO, _STOP = b"\x01", b"\x00"
+_GO = b"\x01"
+_LOOK_S = 0.1
 
 
 class Turns:
@@ -78,11 +79,6 @@ class Turns:
         """What the JVM in this place is told."""
         own, following = self._pipes[place], self._pipes[(place + 1) % len(self._pipes)]
         return f"-Drackgate.turn.own={own} -Drackgate.turn.next={following}"
-
-    def stop(self) -> None:
-        """Tells all to give up: they wait for a turn that never comes."""
-        for descriptor in self._open:
-            os.write(descriptor, _STOP)
 
 
 @dataclass(frozen=True)
@@ -116,20 +112,26 @@ class Bench:
         Raises:
             RackgateError: one did not run, whereupon the others are ended; its log is kept.
         """
+        jobs: dict[Future[Fork], int] = {}
         with Turns(self.scratch, len(cells)) as turns, ThreadPoolExecutor(len(cells)) as pool:
             try:
-                jobs = {
-                    pool.submit(self._fork, cell, number, effort, place, turns.options(place)): place
-                    for place, cell in enumerate(cells)
-                }
+                for place, cell in enumerate(cells):
+                    jobs[pool.submit(self._fork, cell, number, effort, place, turns.options(place))] = place
                 for job in as_completed(jobs):
                     if error := job.exception():
-                        # the first that failed: the others are only told to stop
+                        # the first that failed: the others wait for a turn that never comes
                         raise self._told(error, cells[jobs[job]], self._log(jobs[job]))
                 return tuple(job.result() for job in jobs)
             except BaseException:
-                turns.stop()
+                self._end(jobs)
                 raise
+
+    def _end(self, jobs: Collection[Future[Fork]]) -> None:
+        """Ends all JVMs of a heat; one that has only just begun is found by looking again."""
+        while True:
+            end_processes_in(self.work)
+            if not wait(jobs, timeout=_LOOK_S).not_done:
+                return
 
     def _log(self, place: int) -> Path:
         return self.work / f"jmh-{place}.log"
@@ -157,7 +159,7 @@ class Bench:
         for name, value in cell.parameters:
             words += ["-p", f"{name}={value}"]
         result.unlink(missing_ok=True)
-        run(words, what=f"benchmark {cell.name}", log=self._log(place), timeout_s=_HEAT_TIMEOUT_S)
+        run(words, what=f"benchmark {cell.name}", cwd=self.work, log=self._log(place), timeout_s=_HEAT_TIMEOUT_S)
         return read(result, cell, number)
 
 

@@ -30,13 +30,13 @@ from pyhooks.build import maven, recipe, series, upstream_suite
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.recipe import TEST_ALL, Module
 from pyhooks.build.upstream_cases import ARMS, OVERLAY, PATCHED, STOCK, ClassResult, Runs, judge, method_of, totals
-from pyhooks.build.upstream_run import WORK, Bench, compile_changed, end_processes_in, run_classes, scratch
+from pyhooks.build.upstream_run import WORK, Bench, compile_changed, run_classes, scratch
 from pyhooks.build.upstream_state import State
 from pyhooks.build.upstream_suite import Suite
 from pyhooks.build.verdict import Verdict
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
-from pyhooks.process import exits_on_sigterm
+from pyhooks.process import end_processes_in, exits_on_sigterm
 
 REPEATS = 5
 _FORMAT = 2

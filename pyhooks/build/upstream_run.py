@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
 import tempfile
 import threading
 import zipfile
@@ -21,6 +19,7 @@ from pyhooks.build.recipe import Artifact, Module, Recipe
 from pyhooks.build.upstream_cases import PATCHED, STOCK, UNLOADABLE, ClassResult, read_class
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
+from pyhooks.process import end_processes_in
 
 METHOD_TIMEOUT_S = 900
 _CLASS_TIMEOUT_S = 1800.0
@@ -180,25 +179,6 @@ def scratch(folder: Path) -> Iterator[Path]:
     finally:
         end_processes_in(work)
         shutil.rmtree(work, ignore_errors=True)
-
-
-def end_processes_in(folder: Path) -> int:
-    """Ends processes whose working folder is below ``folder``: the tests' JVM, if Maven was ended before it.
-
-    Returns:
-        How many were ended.
-    """
-    ended = 0
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            if (entry / "cwd").readlink().is_relative_to(folder):
-                os.kill(int(entry.name), signal.SIGKILL)
-                ended += 1
-        except OSError:
-            continue  # it has ended meanwhile, or is another user's
-    return ended
 
 
 def run_classes(bench: Bench, arm: str, module: Module, wanted: Wanted, tell: Callable[[ClassResult], None]) -> None:

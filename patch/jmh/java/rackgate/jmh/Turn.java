@@ -6,7 +6,7 @@ import java.io.RandomAccessFile;
 /**
  * Lets JVMs that are compared run their iterations in turn, one JVM at a time: what makes the machine slow for a while falls
  * on all of them alike. The turn is a byte in a pipe with a name, one pipe a JVM. A JVM reads from its own, which blocks, and
- * writes to that of the next. A byte of 0 says that another one failed.
+ * writes to that of the next.
  *
  * <p>A JVM keeps the turn from its iteration to the set-up of its next one, so that what JMH does in between is not done
  * while another one measures. The first lap has no iteration in it: all of them have to be there before one begins.
@@ -47,9 +47,8 @@ final class Turn {
 
     private static void take() {
         try {
-            int read = OWN.read();
-            if (read != GO)
-                throw new IllegalStateException("another JVM failed");
+            if (OWN.read() != GO)
+                throw new IllegalStateException("no turn");
             held = true;
         } catch (IOException e) {
             throw new IllegalStateException(e);
