@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -29,6 +28,7 @@ from pyhooks.cluster import labs
 from pyhooks.cluster.cli import check_programs
 from pyhooks.cluster.lab import in_lab
 from pyhooks.errors import RackgateError
+from pyhooks.locks import alone
 
 system_app = typer.Typer(no_args_is_help=True, help="The system tests: outages of racks under ducktape.")
 
@@ -240,12 +240,7 @@ def _own(run_dir: Path) -> Iterator[None]:
     known = (results.RUN, LOCK)
     if run_dir.exists() and any(run_dir.iterdir()) and not any((run_dir / name).exists() for name in known):
         raise RackgateError(f"{run_dir}: holds something that is no run of system tests; give it a folder of its own")
-    run_dir.mkdir(parents=True, exist_ok=True)
-    with (run_dir / LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RackgateError(f"{run_dir}: another run has it; choose another --run-dir") from error
+    with alone(run_dir / LOCK, taken=f"{run_dir}: another run has it; choose another --run-dir"):
         for entry in run_dir.iterdir():
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)

@@ -254,13 +254,6 @@ def test_results_are_kept_and_those_that_no_longer_hold_are_not(tmp_path: Path) 
     assert not Book(tmp_path, listed, "series").known(listed[0])
 
 
-def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
-    with mutate._alone(tmp_path), pytest.raises(RackgateError, match="another run"), mutate._alone(tmp_path):
-        pytest.fail("the second run was let in")
-    with mutate._alone(tmp_path):
-        assert (tmp_path / "lock").exists()
-
-
 def test_a_failed_run_without_mutants_is_not_kept(tmp_path: Path) -> None:
     Book(tmp_path, [mutant()], "series").add_bases([Base("q.GateTest", (), "fails", 1.0)])
     assert not Book(tmp_path, [mutant()], "series").bases

@@ -120,14 +120,6 @@ def test_results_depend_on_the_classes_of_the_overlay_and_not_on_the_name_of_its
     assert [row[:2] for row in one] == [["core-rackgate.jar", "kafka/A.class"]]
 
 
-def test_a_sigterm_ends_a_run_like_an_interruption(tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as ended, upstream._alone(tmp_path / "jars"):
-        signal.raise_signal(signal.SIGTERM)
-    assert ended.value.code == 128 + signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
 def test_an_interruption_ends_what_begins_just_then_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = bench(tmp_path)
     work = made.folder / upstream_run.WORK / "batch"

@@ -22,6 +22,7 @@ from pyhooks.build.jmhstats import FEWEST_FORKS, Fork, compare, worst
 from pyhooks.build.pace import Heat, Heats, Pacer, Rule, Yardstick, identity
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
+from pyhooks.locks import alone
 from pyhooks.process import run
 
 _START_S = 5.0  # of a heat: JMH, its JVMs and the benchmarks, and the yardstick; for the first estimate alone
@@ -59,12 +60,12 @@ def measure(
     """
     console = Console(stderr=True, quiet=quiet, highlight=False)
     out = out or paths.OUT / "jmh"
-    out.mkdir(parents=True, exist_ok=True)
     space = Workspace.of(recipe.load())
     key, path = _key(distribution, effort, rule), out / "forks.jsonl"
     cells, _ = plan(only)
-    heats = Heats(rule, _kept(path, key) if more else ())
-    with jmhbench.folders(space) as (work, scratch):
+    taken = f"another run measures into {out}; wait for it or end it"
+    with alone(out / "lock", taken=taken), jmhbench.folders(space) as (work, scratch):
+        heats = Heats(rule, _kept(path, key) if more else ())
         bench = jmhbench.prepare(recipe.load(), space, distribution, console, work=work, scratch=scratch, out=out)
         _replace(path, "".join(_line(key, heat) for heat in heats.tries))
         with path.open("a", encoding="utf-8") as stream, console.status("") as status:

@@ -6,14 +6,12 @@ it (it does not compile, its classes do not fit the others, the JVM ended early,
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +25,7 @@ from pyhooks.build.progress import Stages
 from pyhooks.build.recipe import Recipe
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
+from pyhooks.locks import alone
 
 LIST = "mutants.toml"
 # Raise it when results kept from before no longer say what they would say now.
@@ -177,7 +176,8 @@ def mutate(
     context = _context(plan, patches)
     space = Workspace.of(plan)
     stages = Stages(3, space.root / "timings-mutate.json", quiet=quiet)
-    with _alone(target):
+    taken = f"another run tries mutants in {target}; wait for it or end it"
+    with alone(target / "lock", taken=taken):
         book = Book(target, everything, context, fresh=fresh)
         todo = [mutant for mutant in chosen if not book.known(mutant)]
         _try_all(
@@ -201,18 +201,6 @@ def _try_all(
             shutil.rmtree(work, ignore_errors=True)
         stages.remember()
     book.save()
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keeps a second run out, which would overwrite the results of this one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RackgateError(f"another run tries mutants in {folder}; wait for it or end it") from None
-        yield
 
 
 def _run(todo: Sequence[Mutant], trier: Trier, book: Book, stages: Stages) -> None:

@@ -8,17 +8,14 @@ classes takes what earlier ones found on stock.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 import threading
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +33,7 @@ from pyhooks.build.upstream_suite import Suite
 from pyhooks.build.verdict import Verdict
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
+from pyhooks.locks import alone
 from pyhooks.process import end_processes_in, exits_on_sigterm
 
 REPEATS = 5
@@ -92,7 +90,9 @@ def upstream(
     base = space.root / "upstream" / _key(plan, distribution)[:16]
     for name in modules:
         plan.module(name)
-    with _alone(base):
+    taken = f"Kafka's tests are running already, in {base}; wait for them"
+    # a SIGTERM ends it like an interruption, so that no JVM of tests goes on: they are not our children, but Maven's
+    with alone(base.with_suffix(".lock"), taken=taken), exits_on_sigterm():
         # left by a run that was killed
         end_processes_in(base / WORK)
         shutil.rmtree(base / WORK, ignore_errors=True)
@@ -155,28 +155,6 @@ def _classes_of(folder: Path) -> list[list[str]]:
             names = sorted(name for name in archive.namelist() if name != "META-INF/MANIFEST.MF")
             rows += [[jar.name, name, hashlib.sha256(archive.read(name)).hexdigest()] for name in names]
     return rows
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keeps a second run on the same jars out; the kernel lets go however this process ends.
-
-    A SIGTERM ends it like an interruption, so that no JVM of tests goes on: they are not our children, but Maven's.
-
-    Raises:
-        RackgateError: another one runs.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RackgateError(f"Kafka's tests are running already, in {folder}; wait for them") from None
-        with exits_on_sigterm():
-            yield
-    finally:
-        os.close(descriptor)
 
 
 def _prune(folder: Path) -> None:
