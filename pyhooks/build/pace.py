@@ -2,8 +2,9 @@
 
 On a machine that others share, a core is slower for seconds or minutes. Forks that are held against each other take
 turns on one core, an iteration each, so such a spell falls on all of them alike. What it can do all the same is to
-leave so little of the core that the JVMs are not warm when they are measured. Which forks count is decided by a rule
-that is stated before anything is measured:
+leave so little of the core that the JVMs have done less when they are measured, and to make memory behind the core's
+own cache so slow that nothing else shows. Which forks count is decided by a rule that is stated before anything is
+measured:
 
 - Forks that are held against each other make one *heat*. The yardstick is measured on their core before it and after.
 - A heat counts if both measures are within a share of the fastest measure of the whole run, half by default.
@@ -52,7 +53,7 @@ class Pace:
     """One measure of the yardstick.
 
     The clock on the wall is what is judged, though forks are measured by CPU time: a fork warms up for so many seconds
-    on the wall, and on a core that others use too it is not compiled yet when its measurement begins.
+    on the wall, in which it does less on a core that others use too.
 
     Attributes:
         hash_s: for hashing a small block over and over, in seconds: the core's own speed.
