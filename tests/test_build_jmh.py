@@ -83,7 +83,7 @@ def test_forks_needed_grow_with_the_noise() -> None:
 
 
 def forks(cell: str, cpu: list[float], bytes_: float = 200.0) -> list[Fork]:
-    return [Fork(cell, number, ns, ns * 2, bytes_, 1.0) for number, ns in enumerate(cpu, 1)]
+    return [Fork(cell, number, ns, ns * 2, bytes_, 1.0, (ns,) * 30) for number, ns in enumerate(cpu, 1)]
 
 
 def test_a_comparison_pairs_rounds_and_leaves_unpaired_ones_out() -> None:
@@ -95,6 +95,30 @@ def test_a_comparison_pairs_rounds_and_leaves_unpaired_ones_out() -> None:
     assert bars["ns"]["measured"]["estimate"] == pytest.approx(1)
     assert bars["bytes"]["verdict"] == "not met"
     assert found["verdict"] == "not met"
+
+
+# What was seen: page faults until a JVM had gone through its young generation once.
+LATE = (*[460.0] * 15, 220.0, 440.0, 93.0, *[81.0] * 12)
+WARM = (93.0, *[81.0] * 29)
+
+
+@pytest.mark.parametrize(("late", "verdict"), [(4, "met"), (5, "unknown"), (6, "unknown")])
+def test_a_side_that_was_not_warm_says_nothing_of_time(late: int, verdict: str) -> None:
+    cold = [replace(f, iterations_ns=LATE if f.round_ <= late else WARM) for f in forks("o", [60.1] * 6)]
+    warm = [replace(f, iterations_ns=WARM) for f in forks("s", [60, 60.1, 60, 60.1, 60, 60.1])]
+    for written in (
+        compare(Comparison("x", "s", "o"), [*warm, *cold]),
+        compare(Comparison("x", "o", "s"), [*warm, *cold]),
+    ):
+        assert max(written["warming"].values()) == pytest.approx(late / 6, abs=0.001)
+        assert written["cold"] == (verdict == "unknown")
+        said = {bar["name"]: bar["verdict"] for bar in written["bars"]}
+        assert said == {"bytes": "met", "ns": verdict, "percent": verdict}
+
+
+def test_what_disturbs_the_end_of_a_fork_is_no_warming() -> None:
+    written = [replace(f, iterations_ns=LATE[::-1]) for cell in "so" for f in forks(cell, [60.0] * 6)]
+    assert compare(Comparison("x", "s", "o"), written)["warming"] == {"stock": 0, "other": 0}
 
 
 def test_without_forks_nothing_is_known() -> None:
@@ -141,7 +165,7 @@ def test_a_round_has_every_cell_and_each_side_follows_each_other_as_often() -> N
 
 
 def heat(number: int, cells: tuple[str, ...], cpu_ns: Callable[[str], float], pace_s: float = 0.3) -> Heat:
-    forks = tuple(Fork(cell, number, cpu_ns(cell), 1.0, 0.0, 1.0) for cell in cells)
+    forks = tuple(Fork(cell, number, cpu_ns(cell), 1.0, 0.0, 1.0, (cpu_ns(cell),) * 30) for cell in cells)
     return Heat(number, cells, 0, (), (Pace(pace_s / 2, pace_s / 2, pace_s),) * 2, forks)
 
 

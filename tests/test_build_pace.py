@@ -49,7 +49,7 @@ class Machine:
 
     def run(self, cells: Sequence[str], number: int) -> list[Fork]:
         self.forks += [(number, cell) for cell in cells]
-        return [Fork(cell, number, next(self.results), 1.0, 200.0, 0.5) for cell in cells]
+        return [Fork(cell, number, next(self.results), 1.0, 200.0, 0.5, (1.0,)) for cell in cells]
 
     @contextmanager
     def pin(self, core: int) -> Iterator[None]:

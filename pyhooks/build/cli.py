@@ -343,6 +343,11 @@ def jmh_command(
     if summary["verdict"] == "unknown":
         open_ = [r for r in summary["comparisons"] if r["verdict"] == "unknown" and not r["control"]]
         absent = sum(not result["forks"] for result in open_)
+        if cold := sum(result.get("cold", False) for result in open_):
+            raise RackgateError(
+                f"{cold} of {len(open_)} comparisons that are not settled were measured before their JVMs were warm, "
+                "which more forks do not mend: see iterations_ns in out/jmh/forks.jsonl"
+            )
         words = f"rackgate patch jmh{' --full' if full else ''}"
         if within != Rule().within * 100:
             words += f" --within {within:g}"
@@ -365,6 +370,9 @@ def _line(result: dict[str, Any]) -> str:
         f"{units[bar['name']]} {'' if result['control'] else bar['verdict']}".rstrip()
         for bar in result["bars"]
     ]
+    if any(result["warming"].values()):
+        side = max(result["warming"], key=result["warming"].__getitem__)
+        parts.append(f"{result['warming'][side]:.0%} of a side's forks got faster while they were measured")
     if result["forks_disturbed"]:
         parts.append(f"{result['forks_disturbed']} of {result['forks']} forks disturbed")
     return f"{result['name']}: stock {result['stock_ns']:.1f} ns; " + "; ".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from statistics import NormalDist
 from typing import Any, Literal
@@ -20,6 +20,10 @@ RESAMPLES = 20_000
 _SEED = 1290
 _TRIM = 0.2
 FEWEST_FORKS = 3
+# What disturbs a fork falls on the end of its measurement as often as on the begin; that a JVM does not run yet as it
+# does in the long run shows in nearly all forks of a side, and always at the begin.
+_WARMING = 1.2
+_WARMING_SHARE = 0.75
 
 Floats = NDArray[np.float64]
 
@@ -44,7 +48,14 @@ class Fork:
     wall_ns: float
     bytes_: float
     load: float
-    iterations_ns: tuple[float, ...] = ()
+    iterations_ns: tuple[float, ...]
+
+    @property
+    def was_warming(self) -> bool:
+        """Whether the first third of its iterations took much longer than the last, by their medians."""
+        third = max(1, len(self.iterations_ns) // 3)
+        first, last = np.median(self.iterations_ns[:third]), np.median(self.iterations_ns[-third:])
+        return bool(first > _WARMING * last)
 
     @staticmethod
     def of(plain: Mapping[str, Any]) -> Fork:
@@ -168,7 +179,12 @@ class Comparison:
 
 
 def compare(comparison: Comparison, forks: Sequence[Fork]) -> dict[str, Any]:
-    """One comparison as plain JSON; without enough forks its bars are unknown."""
+    """One comparison as plain JSON; without enough forks its bars are unknown.
+
+    ``warming`` is the share of forks of each side that were still getting faster while they were measured. If it is
+    three quarters of a side, the comparison is ``cold``: that side was not warm, and what is said of time is unknown,
+    however narrow its interval.
+    """
     sides = [{f.round_: f for f in forks if f.cell == cell} for cell in (comparison.stock, comparison.other)]
     rounds = sorted(set(sides[0]) & set(sides[1]))
     result: dict[str, Any] = {**asdict(comparison), "forks": len(rounds)}
@@ -178,7 +194,15 @@ def compare(comparison: Comparison, forks: Sequence[Fork]) -> dict[str, Any]:
     cpu = [f.cpu_ns for f in stock], [f.cpu_ns for f in other]
     bytes_ = [f.bytes_ for f in stock], [f.bytes_ for f in other]
     measured = {"bytes": difference(*bytes_), "ns": difference(*cpu), "percent": difference(*cpu, relative=True)}
-    bars = [judge(name, interval, len(rounds)) for name, interval in measured.items()]
+    result["warming"] = {
+        name: round(sum(f.was_warming for f in side) / len(rounds), 3)
+        for name, side in (("stock", stock), ("other", other))
+    }
+    result["cold"] = max(result["warming"].values()) >= _WARMING_SHARE
+    bars = [
+        replace(bar, verdict="unknown", forks_needed=0) if result["cold"] and bar.name != "bytes" else bar
+        for bar in (judge(name, interval, len(rounds)) for name, interval in measured.items())
+    ]
     result["stock_ns"], result["other_ns"] = (round(float(trimmed_mean(np.asarray(side))), 3) for side in cpu)
     result["stock_bytes"] = round(float(np.median([f.bytes_ for f in stock])), 3)
     # A trimmed mean does not see what befalls fewer than a fifth of the forks, such as a compiler that now and then
