@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import outageplan
+from bench import outageplan, outageresults
 from bench.destruction import row
 from bench.plan import Arm
 from ducktape_tests import plan
@@ -155,13 +155,52 @@ def test_the_claims_of_a_destroyed_rack_go_by_the_benchmark(
         }
         for way, by_arm in lost.items()
     ]
-    found = judged_by("outages", {"destructions": told})
+    found = judged_by("outages", {"destructions": told, "states": outage_states()})
     assert (found["destroyed-rack-in-the-benchmark"], found["killed-and-destroyed-are-two-racks"]) == states
 
 
 def _destroyed(arm: Arm, lost: int | None) -> dict[str, Any]:
     counted = None if lost is None else {"acked": 9, "read": 9 - lost, "lost": lost}
     return row(arm, counted, 1, ("a",), "a", proved=True)
+
+
+def outage_states(
+    *, aab_b: float | None = 0.0, abc_b: float = 0.98, refused_s: float | None = 8.5
+) -> list[dict[str, Any]]:
+    """The states of ``rackgate bench outages``, with what arm B did; A stops in each, and C goes on."""
+    whole = outageplan.load("full")
+    states = outageresults.states(whole, whole.labs[0], [])
+
+    def each(value: float | None) -> dict[str, Any] | None:
+        return None if value is None else outageresults.spread([value] * 3, confidence=0.95)
+
+    for state in states:
+        a, b, c = state["arms"]
+        aab = state["placement"] == "a,a,b"
+        for arm, share in ((a, 0.0), (b, aab_b if aab else abc_b), (c, 0.99)):
+            arm["fault_share"] = each(share)
+            arm["fewest_racks"] = 1 if aab else 2
+        for arm, after_s in ((a, 8.4), (b, refused_s)):
+            arm["first_refusal_probe_s"] = each(after_s)
+            arm["first_ack_after_heal_s"] = each(2.8)
+    return states
+
+
+@pytest.mark.parametrize(
+    ("did", "states"),
+    [
+        ({}, (CONFIRMED, CONFIRMED)),
+        ({"aab_b": 0.5}, (REFUTED, CONFIRMED)),
+        ({"abc_b": 0.5}, (UNDECIDED, CONFIRMED)),
+        ({"refused_s": 16.0}, (CONFIRMED, REFUTED)),
+        # no outage was proved, and no refusal seen
+        ({"aab_b": None, "refused_s": None}, (UNDECIDED, UNDECIDED)),
+    ],
+)
+def test_the_claims_of_outages_go_by_the_benchmark(did: dict[str, Any], states: tuple[str, str]) -> None:
+    told = [{"way": way, "proved": True, "topics": [{"arm": "B"}, {"arm": "C"}]} for way in ("cut", "kill")]
+    found = judged_by("outages", {"destructions": told, "states": outage_states(**did)})
+    assert (found["outages-stop-what-lacks-a-rack"], found["refusals-begin-when-the-controller-knows"]) == states
 
 
 DESTROYED = "destroyed_test.py::DestroyedTest.test_no_acknowledged_record_is_lost"
