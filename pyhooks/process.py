@@ -6,12 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyhooks.errors import RackgateError
 
+_LOOK_S = 0.1
 # The kernel kills the child when we die, kill -9 included; it holds across exec.
 DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 
@@ -123,3 +126,10 @@ def end_processes_in(folder: Path) -> int:
         except OSError:
             continue  # it has ended meanwhile, or is another user's
     return ended
+
+
+def end_until_done(folder: Path, jobs: Collection[Future[Any]]) -> None:
+    """Ends processes below ``folder`` until jobs that wait for them are done; one that began late is found, too."""
+    while running := [job for job in jobs if not job.done()]:
+        end_processes_in(folder)
+        wait(running, _LOOK_S)

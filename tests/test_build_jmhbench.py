@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pyhooks import process
 from pyhooks.build import jmhbench, jmhplan
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.jmhbench import Bench, Turns
@@ -118,7 +119,7 @@ def test_one_that_fails_ends_the_others_and_is_the_one_told(
 ) -> None:
     jvms = Jvms(fails_at=("overlay", iteration))
     monkeypatch.setattr(jmhbench, "run", jvms.run)
-    monkeypatch.setattr(jmhbench, "end_processes_in", jvms.end)
+    monkeypatch.setattr(process, "end_processes_in", jvms.end)
     with pytest.raises(RackgateError, match=r"benchmark overlay Some.benchmark racks=1 failed, see .*failed.log"):
         bench.heat(CELLS, 1, QUICK)
     assert jvms.seen == ["stock", "overlay", "control"] * iteration + ["stock", "overlay"]
@@ -128,8 +129,7 @@ def test_one_that_fails_ends_the_others_and_is_the_one_told(
 def test_an_interrupt_ends_them_all(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     jvms = Jvms()
     monkeypatch.setattr(jmhbench, "run", jvms.run)
-
-    monkeypatch.setattr(jmhbench, "end_processes_in", jvms.end)
+    monkeypatch.setattr(process, "end_processes_in", jvms.end)
 
     def interrupted(_: object) -> None:
         # before the one that is the last to come up: it is not there yet when the others are ended

@@ -8,12 +8,13 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pyhooks import paths
-from pyhooks.build import classfile, mutants, mutate, recipe
+from pyhooks.build import classfile, mutants, mutate, recipe, series
 from pyhooks.build.compiling import pack
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.fetch import Store
@@ -23,6 +24,7 @@ from pyhooks.build.mutate import KILLED, SURVIVED, UNKNOWN, Base, Book, judge, m
 from pyhooks.build.recipe import Artifact, Module, Recipe
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
+from pyhooks.locks import alone
 
 ENTRY = """
 [[mutant]]
@@ -252,6 +254,14 @@ def test_results_are_kept_and_those_that_no_longer_hold_are_not(tmp_path: Path) 
     assert not Book(tmp_path, listed, "series", fresh=True).known(listed[0])
     (tmp_path / "summary.json").write_text("{ cut o")
     assert not Book(tmp_path, listed, "series").known(listed[0])
+
+
+def test_two_runs_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = SimpleNamespace(manifest={"patch_hash": series.series_hash(series.load(recipe.load().path.parent))})
+    monkeypatch.setattr(mutate, "_try_all", lambda *_: pytest.fail("the second run was let in"))
+    with alone(tmp_path / "lock", taken=""), pytest.raises(RackgateError, match="another run"):
+        mutate.mutate(built, quiet=True, out=tmp_path)  # type: ignore[arg-type]
+    assert (tmp_path / "lock").exists()
 
 
 def test_a_failed_run_without_mutants_is_not_kept(tmp_path: Path) -> None:

@@ -11,13 +11,15 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 from upstream_results import NAME, result, write_report
 
-from pyhooks.build import maven, recipe, upstream, upstream_run
+from pyhooks import process
+from pyhooks.build import maven, recipe, series, upstream, upstream_run
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.recipe import TEST_ALL
 from pyhooks.build.upstream import Unit, Usual, plan_units
@@ -120,6 +122,28 @@ def test_results_depend_on_the_classes_of_the_overlay_and_not_on_the_name_of_its
     assert [row[:2] for row in one] == [["core-rackgate.jar", "kafka/A.class"]]
 
 
+def test_a_sigterm_ends_a_run_like_an_interruption_and_a_second_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = series.series_hash(series.load(recipe.load().path.parent))
+    monkeypatch.setattr(Distribution, "load", lambda: SimpleNamespace(manifest={"patch_hash": built}))
+    monkeypatch.setattr(Workspace, "of", lambda _: Workspace(tmp_path))
+    monkeypatch.setattr(upstream, "_key", lambda *_: "jars")
+
+    def first_thing(_: Path) -> int:
+        with pytest.raises(RackgateError, match="running already"):
+            upstream.upstream(quiet=True)
+        signal.raise_signal(signal.SIGTERM)
+        pytest.fail("went on")
+
+    monkeypatch.setattr(upstream, "end_processes_in", first_thing)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        upstream.upstream(quiet=True)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_an_interruption_ends_what_begins_just_then_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = bench(tmp_path)
     work = made.folder / upstream_run.WORK / "batch"
@@ -144,7 +168,7 @@ def test_an_interruption_ends_what_begins_just_then_too(tmp_path: Path, monkeypa
         tell(result(name, a=PASSED))  # type: ignore[operator]
 
     monkeypatch.setattr(upstream, "run_classes", fake)
-    monkeypatch.setattr(upstream, "end_processes_in", look)
+    monkeypatch.setattr(process, "end_processes_in", look)
     state = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     core = recipe.load().module("core")

@@ -343,7 +343,7 @@ def jmh_command(
     if summary["verdict"] == "unknown":
         open_ = [r for r in summary["comparisons"] if r["verdict"] == "unknown" and not r["control"]]
         absent = sum(not result["forks"] for result in open_)
-        if cold := sum(result.get("cold", False) for result in open_):
+        if cold := sum(result["cold"] for result in open_):
             raise RackgateError(
                 f"{cold} of {len(open_)} comparisons that are not settled were measured before their JVMs were warm, "
                 "which more forks do not mend: see iterations_ns in out/jmh/forks.jsonl"

@@ -9,8 +9,8 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from pyhooks.build.jmhstats import Fork
 from pyhooks.build.recipe import Recipe
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
-from pyhooks.process import DIES_WITH_PARENT, end_processes_in, exits_on_sigterm, run
+from pyhooks.process import DIES_WITH_PARENT, end_until_done, exits_on_sigterm, run
 
 SOURCES = maven.JMH / "java"
 # Serial: its work is on threads of its own and not in the one whose time is taken. Compiled in the foreground and by
@@ -47,7 +47,6 @@ _HEAT_TIMEOUT_S = 900.0
 _SCRATCH = "rackgate-jmh-"
 _SHM = Path("/dev/shm")  # noqa: S108 - for the log that is appended to; a folder of our own in it
 _GO = b"\x01"
-_LOOK_S = 0.1
 
 
 class Turns:
@@ -123,15 +122,8 @@ class Bench:
                         raise self._told(error, cells[jobs[job]], self._log(jobs[job]))
                 return tuple(job.result() for job in jobs)
             except BaseException:
-                self._end(jobs)
+                end_until_done(self.work, jobs)
                 raise
-
-    def _end(self, jobs: Collection[Future[Fork]]) -> None:
-        """Ends all JVMs of a heat; one that has only just begun is found by looking again."""
-        while True:
-            end_processes_in(self.work)
-            if not wait(jobs, timeout=_LOOK_S).not_done:
-                return
 
     def _log(self, place: int) -> Path:
         return self.work / f"jmh-{place}.log"

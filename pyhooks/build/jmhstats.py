@@ -187,7 +187,7 @@ def compare(comparison: Comparison, forks: Sequence[Fork]) -> dict[str, Any]:
     """
     sides = [{f.round_: f for f in forks if f.cell == cell} for cell in (comparison.stock, comparison.other)]
     rounds = sorted(set(sides[0]) & set(sides[1]))
-    result: dict[str, Any] = {**asdict(comparison), "forks": len(rounds)}
+    result: dict[str, Any] = {**asdict(comparison), "forks": len(rounds), "cold": False}
     if len(rounds) < FEWEST_FORKS:
         return {**result, "bars": [], "verdict": "unknown"}
     stock, other = ([side[number] for number in rounds] for side in sides)

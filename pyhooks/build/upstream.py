@@ -15,7 +15,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from pyhooks.build.verdict import Verdict
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 from pyhooks.locks import alone
-from pyhooks.process import end_processes_in, exits_on_sigterm
+from pyhooks.process import end_processes_in, end_until_done, exits_on_sigterm
 
 REPEATS = 5
 _FORMAT = 2
@@ -42,7 +42,6 @@ _BATCH = 20
 _KEPT_STATES = 4
 _START_S = 8.0
 _UNKNOWN_CLASS_S = 4.0
-_ENDING_S = 0.2
 # JVMs of tests at the same time: many wait for most of their time.
 JOBS = 2
 
@@ -333,9 +332,7 @@ def _run_units(
             pool.shutdown(wait=False, cancel_futures=True)
             if not isinstance(error, Exception):
                 # interrupted: nobody waits for the JVMs, nor for one that a Maven found just now had yet to begin
-                while running := [future for future in futures if not future.done()]:
-                    end_processes_in(bench.folder / WORK)
-                    wait(running, _ENDING_S)
+                end_until_done(bench.folder / WORK, futures)
             raise
     for number in range(1, len(todo)):
         if todo[number].lone:
