@@ -33,8 +33,8 @@ def entry(ns: float) -> dict[str, Any]:
     return {
         "primaryMetric": {"score": ns},
         "secondaryMetrics": {
-            "cpuNs": {"rawData": [[ns] * 4]},
-            "calls": {"rawData": [[1.0] * 4]},
+            "fastestSliceNs": {"rawData": [[ns * CELLS[0].slice_calls] * 4]},
+            "slices": {"rawData": [[1.0] * 4]},
             "gc.alloc.rate.norm": {"rawData": [[24.0] * 4]},
         },
     }
@@ -191,22 +191,38 @@ def test_pipes_of_an_earlier_heat_are_made_anew(tmp_path: Path) -> None:
             os.close(descriptor)
 
 
-def test_jmhs_result_is_read(tmp_path: Path) -> None:
-    cell = Cell(jmhplan.STOCK, "MetricScanBenchmark.scan", (("racks", "1"),), 10)
-    entry = {
-        "primaryMetric": {"score": 7.5},
-        "secondaryMetrics": {
-            "cpuNs": {"rawData": [[1000.0, 3000.0, 900000.0, 600.0, 4000.0]]},
-            "calls": {"rawData": [[10.0, 20.0, 10.0, 5.0, 20.0]]},
-            "gc.alloc.rate.norm": {"rawData": [[24.0, 24.0, 25.0, 24.0, 24.0]]},
-        },
-    }
+def result(tmp_path: Path, fastest_ns: list[float], slices: list[float]) -> Path:
     path = tmp_path / "result.json"
-    path.write_text(json.dumps([entry]))
-    fork = jmhbench.read(path, cell, 4)
+    second = {
+        "fastestSliceNs": {"rawData": [fastest_ns]},
+        "slices": {"rawData": [slices]},
+        "gc.alloc.rate.norm": {"rawData": [[24.0, 24.0, 25.0, 24.0, 24.0]]},
+    }
+    path.write_text(json.dumps([{"primaryMetric": {"score": 7.5}, "secondaryMetrics": second}]))
+    return path
+
+
+SCAN = Cell(jmhplan.STOCK, "MetricScanBenchmark.scan", (("racks", "1"),), operations=10, slice_calls=20)
+
+
+def test_jmhs_result_is_read(tmp_path: Path) -> None:
+    fastest_ns = [2000.0, 3000.0, 900000.0, 2400.0, 4000.0]
+    fork = jmhbench.read(result(tmp_path, fastest_ns, [9.0, 8.0, 1.0, 9.0, 7.0]), SCAN, 4)
     assert (fork.round_, fork.wall_ns, fork.bytes_) == (4, 7.5, 24.0)
-    assert fork.cpu_ns == pytest.approx(10.8)
-    assert fork.iterations_ns == (10, 15, 9000, 12, 20)
+    assert fork.cpu_ns == 10
+    assert fork.iterations_ns == (10, 15, 4500, 12, 20)
+
+
+def test_an_iteration_without_a_whole_slice_says_nothing(tmp_path: Path) -> None:
+    never = float(2**63 - 1)
+    fork = jmhbench.read(result(tmp_path, [2000.0, never, 3000.0, 2400.0, 4000.0], [9.0, 0.0, 8.0, 9.0, 7.0]), SCAN, 4)
+    assert fork.iterations_ns == (10, 15, 12, 20)
+
+
+def test_a_fork_that_hardly_measured_is_an_error(tmp_path: Path) -> None:
+    few = result(tmp_path, [2000.0, 9e18, 9e18, 2400.0, 4000.0], [9.0, 0.0, 0.0, 9.0, 7.0])
+    with pytest.raises(RackgateError, match="3 of 5 iterations have a whole slice of 20 calls"):
+        jmhbench.read(few, SCAN, 4)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "[{}]"])

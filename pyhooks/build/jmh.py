@@ -180,7 +180,7 @@ def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[
     return {
         "kafka_version": distribution.manifest["kafka_version"],
         "patch_hash": distribution.manifest["patch_hash"],
-        "time": "CPU time of the measuring thread, lowest tenth of a fork's iterations",
+        "time": "CPU time of the measuring thread, fastest of a fork's slices of about 1 ms",
         "intervals": "95 %, by bootstrap across forks, paired by round, of a mean without the highest and lowest fifth",
         "effort": asdict(effort),
         "jvm": jmhbench.STEADY,

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 
 from pyhooks.build import maven
@@ -38,9 +38,7 @@ STEADY = (
     "-Xms2g -Xmx2g -Xmn1600m -XX:+AlwaysPreTouch -XX:MetaspaceSize=256m "
     "-XX:+UseSerialGC -Xbatch -XX:-TieredCompilation -XX:-UseCounterDecay"
 )
-# What disturbs an iteration makes it slower, as a rule; it is enough that a tenth of them was left alone. Of the
-# quantiles this one differed least from fork to fork on a busy machine.
-QUANTILE = 0.1
+_MEASURED = 2 / 3  # of a fork's iterations have to have a whole slice
 # Long enough that the first has all compiled that is to be: what is inlined depends on what was compiled before.
 WARM_ITERATION_S = 1.0
 _HEAT_TIMEOUT_S = 900.0
@@ -142,6 +140,7 @@ class Bench:
         result = self.work / f"result-{place}.json"
         warm = max(1, round(effort.warm_s / WARM_ITERATION_S))
         options = f"{STEADY} -Drackgate.overlay={str(overlay).lower()} {turn}"
+        options += f" -Drackgate.slice.calls={cell.slice_calls}"
         words = ["java", "-Xmx128m", "-Djmh.ignoreLock=true", "-cp", classpath, "org.openjdk.jmh.Main"]
         words += [f"rackgate.jmh.{cell.benchmark}$", "-f", "1", "-foe", "true", "-prof", "gc"]
         words += ["-jvm", str(self.work / "java")]
@@ -156,7 +155,10 @@ class Bench:
 
 
 def read(result: Path, cell: Cell, number: int) -> Fork:
-    """What JMH wrote about one fork; its time is a low quantile of its iterations.
+    """What JMH wrote about one fork; its time is the fastest slice of all.
+
+    What disturbs a slice makes it slower. The other thread of a core can be busy for nearly all of a fork, and then no
+    quantile of its iterations is left alone.
 
     Raises:
         RackgateError: it has not the form of JMH 1.37, or nothing was measured.
@@ -164,15 +166,18 @@ def read(result: Path, cell: Cell, number: int) -> Fork:
     try:
         (entry,) = json.loads(result.read_text(encoding="utf-8"))
         second = entry["secondaryMetrics"]
-        (cpu,), (calls,) = second["cpuNs"]["rawData"], second["calls"]["rawData"]
-        each = [ns / (count * cell.operations) for ns, count in zip(cpu, calls, strict=True)]
+        (fastest,), (slices,) = second["fastestSliceNs"]["rawData"], second["slices"]["rawData"]
+        # a log file that is rolled can take all of an iteration, which then says nothing of an append
+        each = [ns / (cell.slice_calls * cell.operations) for ns, count in zip(fastest, slices, strict=True) if count]
+        if len(each) < _MEASURED * len(slices):
+            raise ValueError(f"{len(each)} of {len(slices)} iterations have a whole slice of {cell.slice_calls} calls")
         (bytes_,) = second["gc.alloc.rate.norm"]["rawData"]
         return Fork(
             cell=cell.name,
             round_=number,
-            cpu_ns=float(np.quantile(each, QUANTILE)),
+            cpu_ns=min(each),
             wall_ns=float(entry["primaryMetric"]["score"]),
-            bytes_=float(np.median(bytes_)),
+            bytes_=statistics.median(bytes_),
             load=os.getloadavg()[0],
             iterations_ns=tuple(each),
         )

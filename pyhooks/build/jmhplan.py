@@ -16,6 +16,7 @@ SCANNED = {
 }
 SCALE = "append to a log file, ISR of 3, stock against itself"
 _OPERATIONS_PER_SCAN = 10_000
+_OPERATIONS_IN_SLICE = 8192
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,14 @@ class Cell:
         benchmark: class and method.
         parameters: of JMH.
         operations: how many operations one call is.
+        slice_calls: calls that are timed together, about a millisecond; see ``Cpu.java``.
     """
 
     side: str
     benchmark: str
     parameters: tuple[tuple[str, str], ...]
     operations: int = 1
+    slice_calls: int = 8192
 
     @property
     def name(self) -> str:
@@ -76,7 +79,8 @@ def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
 
     def group(title: str, benchmark: str, fixed: dict[str, str], gauge: str = "", operations: int = 1) -> None:
         def cell(side: str, racks: int, **more: str) -> Cell:
-            return Cell(side, benchmark, tuple({**fixed, "racks": str(racks), **more}.items()), operations)
+            parameters = tuple({**fixed, "racks": str(racks), **more}.items())
+            return Cell(side, benchmark, parameters, operations, max(1, _OPERATIONS_IN_SLICE // operations))
 
         base = {"gauge": gauge} if gauge else {}
         ours = {"gauge": SCANNED[gauge]} if gauge else {}
@@ -94,7 +98,7 @@ def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
     # How long an append takes that stores something, for scale. Its forks differ by a third: no bar could be settled
     # on it.
     on_file = (("isr", "3"), ("log", "file"), ("racks", "1"))
-    stock, control = (Cell(side, "AppendBenchmark.append", on_file) for side in (STOCK, CONTROL))
+    stock, control = (Cell(side, "AppendBenchmark.append", on_file, 1, 128) for side in (STOCK, CONTROL))
     cells.extend([stock, control])
     comparisons.append(Comparison(SCALE, stock.name, control.name, control=True))
     for isr in ("3", "5", "7"):

@@ -155,7 +155,8 @@ public class MetricScanBenchmark {
     @Benchmark
     @OperationsPerInvocation(PARTITIONS)
     public Object scan(Cpu cpu) {
-        cpu.calls++;
-        return read.value();
+        Object value = read.value();
+        cpu.called();
+        return value;
     }
 }
