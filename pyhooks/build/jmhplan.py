@@ -57,7 +57,7 @@ class Cell:
     benchmark: str
     parameters: tuple[tuple[str, str], ...]
     operations: int = 1
-    slice_calls: int = 8192
+    slice_calls: int = _OPERATIONS_IN_SLICE
 
     @property
     def name(self) -> str:

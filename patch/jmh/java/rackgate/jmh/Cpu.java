@@ -12,8 +12,9 @@ import org.openjdk.jmh.annotations.TearDown;
 
 /**
  * The least CPU time that the measuring thread took for a slice of an iteration, about a millisecond. On a machine that others
- * use too, the clock on the wall tells mostly of them; and when the other thread of the same core is busy, each call takes half
- * as long again, of CPU time too. That comes and goes within an iteration, but few milliseconds are touched by it only in part.
+ * use too, the clock on the wall tells mostly of them; and now and then each call takes half as long again, of CPU time too, as if
+ * the other thread of the same core were busy. That comes and goes within an iteration, but few milliseconds are touched by it
+ * only in part.
  * An iteration runs when it is this JVM's turn, see {@link Turn}.
  */
 @State(Scope.Thread)
@@ -23,19 +24,15 @@ public class Cpu {
     private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
     private static final int CALLS_IN_SLICE = Integer.getInteger("rackgate.slice.calls");
 
-    /** What is left of an iteration after its last whole slice is not among them. */
-    public long slices;
+    /** 0 if an iteration had no whole slice: JMH sets it to that after start(). */
     public long fastestSliceNs;
 
-    // JMH sets what is public to 0 after start()
-    private long fastestNs;
     private int left;
     private long before;
 
     @Setup(Level.Iteration)
     public void start() {
         Turn.await();
-        fastestNs = Long.MAX_VALUE;
         left = CALLS_IN_SLICE;
         before = THREADS.getCurrentThreadCpuTime();
     }
@@ -48,15 +45,10 @@ public class Cpu {
 
     private void endSlice() {
         long now = THREADS.getCurrentThreadCpuTime();
-        fastestNs = Math.min(fastestNs, now - before);
-        slices++;
+        if (fastestSliceNs == 0 || now - before < fastestSliceNs)
+            fastestSliceNs = now - before;
         left = CALLS_IN_SLICE;
         before = now;
-    }
-
-    @TearDown(Level.Iteration)
-    public void stop() {
-        fastestSliceNs = fastestNs;
     }
 
     @TearDown(Level.Trial)
