@@ -34,6 +34,7 @@ class RunByDefault(TyperGroup):
 
 
 bench_app = typer.Typer(
+    name="bench",
     no_args_is_help=True,
     cls=RunByDefault,
     help="Measure what the gate costs and what it buys.",

@@ -30,7 +30,7 @@ from pyhooks.cluster.lab import in_lab
 from pyhooks.errors import RackgateError
 from pyhooks.locks import alone
 
-system_app = typer.Typer(no_args_is_help=True, help="The system tests: outages of racks under ducktape.")
+system_app = typer.Typer(name="system", no_args_is_help=True, help="The system tests: outages of racks under ducktape.")
 
 DEFAULT_OUT = paths.OUT / "system"
 PYTHON = paths.REPO / ".venv-ducktape" / "bin" / "python"

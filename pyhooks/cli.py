@@ -4,28 +4,65 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
+from importlib import import_module
+from typing import Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
-from bench.cli import bench_app
-from ducktape_tests.cli import system_app
 from pyhooks import __version__, ending
-from pyhooks.build.cli import build_command, patch_app
-from pyhooks.check.cli import EPILOG, check_command
-from pyhooks.checker.cli import JUDGE_EPILOG, judge_command
-from pyhooks.cluster.cli import lab_app
-from pyhooks.evidence.cli import EVIDENCE_EPILOG, evidence_command
-from pyhooks.fault.cli import broker_app, rack_app
-from pyhooks.formal.cli import FORMAL_EPILOG, formal_command
-from pyhooks.model.cli import PLAN_EPILOG, model_app, plan_command
-from pyhooks.model.simulation.cli import SIMULATE_EPILOG, simulate_command
-from pyhooks.model.simulation.replaycli import REPLAY_EPILOG, replay_command
-from pyhooks.model.simulation.speed import SPEED_EPILOG, speed_command
-from pyhooks.watch.cli import WATCH_EPILOG, watch_command
-from pyhooks.workload.cli import SET_EPILOG, set_command
+
+# What each word leads to: an app whose group or command has that name, then the apps that other rooms add to it.
+ROOMS = {
+    "build": ("pyhooks.build.cli:build_app",),
+    "check": ("pyhooks.check.cli:check_app",),
+    "watch": ("pyhooks.watch.cli:watch_app",),
+    "judge": ("pyhooks.checker.cli:judge_app",),
+    "plan": ("pyhooks.model.cli:plan_app",),
+    "formal": ("pyhooks.formal.cli:formal_app",),
+    "evidence": ("pyhooks.evidence.cli:evidence_app",),
+    "patch": ("pyhooks.build.cli:patch_app",),
+    "lab": ("pyhooks.cluster.cli:lab_app", "pyhooks.workload.cli:set_app"),
+    "rack": ("pyhooks.fault.cli:rack_app",),
+    "broker": ("pyhooks.fault.cli:broker_app",),
+    "bench": ("bench.cli:bench_app",),
+    "system": ("ducktape_tests.cli:system_app",),
+    "model": (
+        "pyhooks.model.cli:model_app",
+        "pyhooks.model.simulation.cli:simulate_app",
+        "pyhooks.model.simulation.speed:speed_app",
+        "pyhooks.model.simulation.replaycli:replay_app",
+    ),
+}
+
+
+@cache
+def _enter(word: str) -> Any:
+    """The group or command of a word, imported now."""
+    first, *more = (getattr(import_module(module), name) for module, name in (way.split(":") for way in ROOMS[word]))
+    for app in more:
+        first.add_typer(app)
+    alone = typer.Typer()
+    alone.add_typer(first)
+    return typer.main.get_group(alone).commands[word]
+
+
+class Rooms(TyperGroup):
+    """Imports a room when its word is asked for: all of them take a second, ``rackgate lab status`` a sixth of it."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All words, as the help shows them."""
+        return [*ROOMS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The group or command of a word; ``None`` if there is none."""
+        return _enter(cmd_name) if cmd_name in ROOMS else super().get_command(ctx, cmd_name)
+
 
 app = typer.Typer(
+    cls=Rooms,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -33,24 +70,11 @@ app = typer.Typer(
     epilog="Examples: rackgate build · rackgate lab run --topology az3-outside -- bash · rackgate bench run ·"
     " rackgate --debug build (tracebacks)",
 )
-app.command("build")(build_command)
-app.add_typer(patch_app, name="patch")
-app.command("check", epilog=EPILOG)(check_command)
-lab_app.command("set", epilog=SET_EPILOG)(set_command)
-app.add_typer(lab_app, name="lab")
-app.add_typer(rack_app, name="rack")
-app.add_typer(broker_app, name="broker")
-app.add_typer(bench_app, name="bench")
-app.add_typer(system_app, name="system")
-app.command("watch", epilog=WATCH_EPILOG)(watch_command)
-app.command("judge", epilog=JUDGE_EPILOG)(judge_command)
-model_app.command("simulate", epilog=SIMULATE_EPILOG)(simulate_command)
-model_app.command("speed", epilog=SPEED_EPILOG)(speed_command)
-model_app.command("replay", epilog=REPLAY_EPILOG)(replay_command)
-app.add_typer(model_app, name="model")
-app.command("plan", epilog=PLAN_EPILOG)(plan_command)
-app.command("formal", epilog=FORMAL_EPILOG)(formal_command)
-app.command("evidence", epilog=EVIDENCE_EPILOG)(evidence_command)
+
+
+@app.callback()
+def _root() -> None:
+    """Keeps the words apart; else an app with one command of its own is that command."""
 
 
 @app.command("version")

@@ -27,7 +27,9 @@ from pyhooks.build.upstream import upstream
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 
+build_app = typer.Typer()
 patch_app = typer.Typer(
+    name="patch",
     help="The patch series: lay out its tree, write it back, check it, test it, pin what it is built from.",
     no_args_is_help=True,
 )
@@ -39,6 +41,7 @@ def say(text: str = "") -> None:
     Console(soft_wrap=True, markup=False, highlight=False).print(text)
 
 
+@build_app.command("build")
 def build_command(
     patches: Annotated[
         int | None, typer.Option("--patches", min=0, help="Apply only the first N patches, into a folder of their own.")

@@ -34,8 +34,10 @@ EPILOG = (
     " --reassignment-json-file plan.json. Without --bootstrap: the lab that runs. For settings of new topics: rackgate"
     " plan."
 )
+check_app = typer.Typer()
 
 
+@check_app.command("check", epilog=EPILOG)
 def check_command(
     bootstrap: Annotated[
         str,

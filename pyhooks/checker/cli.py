@@ -31,8 +31,10 @@ JUDGE_EPILOG = (
     " is wrong, 2 something is unknown."
     f" Checkers: {', '.join(f'{name} ({one.subject})' for name, one in CHECKERS.items())}."
 )
+judge_app = typer.Typer()
 
 
+@judge_app.command("judge", epilog=JUDGE_EPILOG)
 def judge_command(
     history: Annotated[Path, typer.Argument(help="A history, such as history.jsonl in the folder of a run.")],
     checker: Annotated[

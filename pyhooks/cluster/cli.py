@@ -26,7 +26,7 @@ from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
 
-lab_app = typer.Typer(no_args_is_help=True, help="Private clusters of namespaces on this machine.")
+lab_app = typer.Typer(name="lab", no_args_is_help=True, help="Private clusters of namespaces on this machine.")
 
 # program -> Debian package
 PROGRAMS = {

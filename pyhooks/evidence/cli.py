@@ -25,8 +25,10 @@ EVIDENCE_EPILOG = (
     " claims.toml says, 1 one is not, is undecided, stale or not run, 2 something could not be tried."
 )
 PAGE = running.OUT / "index.html"
+evidence_app = typer.Typer()
 
 
+@evidence_app.command("evidence", epilog=EVIDENCE_EPILOG)
 def evidence_command(
     names: Annotated[
         list[str] | None, typer.Argument(help="Claims or runs of kip/claims.toml; all if left out.", metavar="ID")

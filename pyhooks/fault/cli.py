@@ -94,7 +94,8 @@ def _heal(lab_name: str | None, target_kind: TargetKind, name: str, *, as_json: 
 def _app(target_kind: TargetKind, example: str) -> typer.Typer:
     """The commands for racks or for brokers."""
     what = "a whole rack" if target_kind == "rack" else "one broker"
-    app = typer.Typer(no_args_is_help=True, help=f"Take {what} of a running lab away, with proof, and give it back.")
+    what_for = f"Take {what} of a running lab away, with proof, and give it back."
+    app = typer.Typer(name=target_kind, no_args_is_help=True, help=what_for)
     name_help = "Its name." if target_kind == "rack" else "Its id."
     argument = typer.Argument(metavar=target_kind.upper(), help=name_help)
 

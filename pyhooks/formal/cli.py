@@ -27,8 +27,10 @@ FORMAL_EPILOG = (
     "Examples: rackgate formal · rackgate formal --list · rackgate formal --only Step --jobs 1 ·"
     " rackgate formal --only NoRackAwareElr --pictures /tmp · rackgate formal --json >formal.json"
 )
+formal_app = typer.Typer()
 
 
+@formal_app.command("formal", epilog=FORMAL_EPILOG)
 def formal_command(
     only: Annotated[
         list[str] | None, typer.Option(help="Only the command of this name; can be given more than once.")

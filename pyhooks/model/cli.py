@@ -18,7 +18,10 @@ from pyhooks.model.placement import MAX_REPLICAS, Placement, parse, placement, s
 WIDTH = 120  # columns, where there is no terminal
 MAX_RACKS = 100
 
-model_app = typer.Typer(no_args_is_help=True, help="What RF, M, R and a placement buy, in numbers; needs no cluster.")
+model_app = typer.Typer(
+    name="model", no_args_is_help=True, help="What RF, M, R and a placement buy, in numbers; needs no cluster."
+)
+plan_app = typer.Typer()
 
 EXACT_EPILOG = (
     "Examples: rackgate model exact --placement a,a,b --min-replicas 2 --min-racks 2 · rackgate model exact --placement"
@@ -102,6 +105,7 @@ def exact_command(
         show.print_exact(_console(), weighed, numbers)
 
 
+@plan_app.command("plan", epilog=PLAN_EPILOG)
 def plan_command(
     racks: Annotated[str, typer.Option(help="Brokers of each rack: a:2,b:2,c:1.", metavar="RACKS", show_default=False)],
     rf: Annotated[

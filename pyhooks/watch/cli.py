@@ -55,6 +55,10 @@ def target_of(bootstrap: str | None, history: Path | None) -> Target:
     return Target(lab.topology.name, lab.bootstrap, members, lab_sources(lab), history or lab.history_path)
 
 
+watch_app = typer.Typer()
+
+
+@watch_app.command("watch", epilog=WATCH_EPILOG)
 def watch_command(
     bootstrap: Annotated[str | None, typer.Option(help="Brokers, host:port,… (in a lab: its own).")] = None,
     as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per interval.")] = False,

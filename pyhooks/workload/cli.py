@@ -21,8 +21,10 @@ SET_EPILOG = (
     " 10s --json. Exit status: 0 every broker of the topic tells the new values, 2 they could not be set, or it is not"
     " known where they hold."
 )
+set_app = typer.Typer()
 
 
+@set_app.command("set", epilog=SET_EPILOG)
 def set_command(
     topic: Annotated[str, typer.Argument(help="Which topic.")],
     min_racks: Annotated[int | None, typer.Option("--min-racks", min=1, help="min.insync.racks.")] = None,

@@ -38,6 +38,10 @@ def _option(default: Default, text: str) -> Any:
     return typer.Option(default.option, help=text, metavar="TEXT")
 
 
+simulate_app = typer.Typer()
+
+
+@simulate_app.command("simulate", epilog=SIMULATE_EPILOG)
 def simulate_command(
     racks: Annotated[str, typer.Option(help="Brokers of each rack: a:2,b:2,c:1.", metavar="RACKS", show_default=False)],
     rf: Annotated[int, typer.Option(min=1, max=MAX_REPLICAS, help="Replication factor; Kafka places.")] = 3,

@@ -23,8 +23,10 @@ REPLAY_EPILOG = (
     "Examples: rackgate model replay tests/lab_histories/lowered_during_the_outage.jsonl · rackgate model replay"
     " --json out/system/tests/*/results/*/*/*/*/history.jsonl"
 )
+replay_app = typer.Typer()
 
 
+@replay_app.command("replay", epilog=REPLAY_EPILOG)
 def replay_command(
     histories: Annotated[list[Path], typer.Argument(help="Histories of runs in a lab or elsewhere.", metavar="FILE")],
     as_json: Annotated[bool, typer.Option("--json", help="Each stretch, for programs.")] = False,

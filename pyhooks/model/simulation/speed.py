@@ -54,6 +54,7 @@ SPEED_EPILOG = (
     " workers 1.05 times, their start included. The command ends with 1 if one is missed, and with 2 if that can't be"
     " told, such as where others used the machine, or it has one core."
 )
+speed_app = typer.Typer()
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,7 @@ def measured(on: Sequence[str], years: int, write: Callable[[str], None]) -> lis
     return found
 
 
+@speed_app.command("speed", epilog=SPEED_EPILOG)
 def speed_command(
     years: Annotated[int, typer.Option(min=1, help="Cluster-years.")] = YEARS,
     on: Annotated[
