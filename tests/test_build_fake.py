@@ -356,6 +356,6 @@ def test_the_manifest_is_plain_json(fake: Fake) -> None:
     manifest = json.loads((fake.root / "dist/manifest.json").read_text())
     assert [patch["subject"] for patch in manifest["patches"]] == ["Raise the limit"]
     assert manifest["patch_hash"] == series.series_hash(series.load(fake.toml.parent))
-    started = time.monotonic()
+    started = time.process_time()
     assert not fake.load().damage()
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1

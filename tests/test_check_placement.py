@@ -374,9 +374,10 @@ def test_ten_thousand_partitions_take_seconds() -> None:
         for n in range(1000)
     ]
     seen = cluster(racks, topics)
-    started = time.monotonic()
+    # of the processor's time: by the clock, a busy machine has taken ten times as long
+    started = time.process_time()
     reports = topic_reports(seen, seen.topics)
-    took_s = time.monotonic() - started
+    took_s = time.process_time() - started
     assert sum(len(found.states) for found in reports) == 10_000
     assert took_s < 5, took_s
 
