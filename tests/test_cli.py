@@ -40,8 +40,8 @@ def test_a_word_that_is_not_there_is_told() -> None:
 def test_commands_of_a_lab_start_light(words: list[str]) -> None:
     code = (
         "import sys; from typer.testing import CliRunner; from pyhooks.cli import app;"
-        f" CliRunner().invoke(app, {[*words, '--help']}, catch_exceptions=False);"
-        f" print([name for name in {HEAVY} if name in sys.modules])"
+        f" done = CliRunner().invoke(app, {[*words, '--help']}, catch_exceptions=False);"
+        f" print(done.exit_code, [name for name in {HEAVY} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert done.stdout == "0 []\n"
