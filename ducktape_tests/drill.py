@@ -24,10 +24,11 @@ from ducktape_tests.services.clients import Clients, Program
 from ducktape_tests.services.kafka import RackKafka
 from pyhooks.build.distribution import Distribution
 from pyhooks.checker import verdict
-from pyhooks.checker.cluster import Requirement
+from pyhooks.checker.cluster import Requirement, faults
 from pyhooks.checker.crashes import check_crashes
 from pyhooks.checker.judging import judge
 from pyhooks.checker.phases import OK
+from pyhooks.checker.recovery import ISR_S
 from pyhooks.checker.settling import LAG_S
 from pyhooks.checker.verdict import Verdict
 from pyhooks.cluster import topics, topology
@@ -59,6 +60,8 @@ LOOK_S = 0.5
 STEADY_S = 5.0
 START_S = 90.0
 GO_ON_S = 60.0
+# Longer than a checker grants: what comes too late, and not only what never comes, is the checker's to judge.
+SETTLED_S = 2 * ISR_S
 # Longer than an outage here lasts: no record runs out of its time in it.
 PATIENT_MS = 120_000
 # Faults under which a broker keeps its connections and answers nobody.
@@ -143,6 +146,8 @@ class Drill(Test):
         self.default_replicas = int(wanted.broker_properties.get(topics.MIN_INSYNC_REPLICAS, 1))
         self.silent: frozenset[str] = frozenset()
         self.left_out: list[str] = []
+        # what can be done once alone
+        self.drained = self.ended = False
         # a cluster that did not come up has not been tested
         self.came_up = False
 
@@ -155,15 +160,31 @@ class Drill(Test):
         self.clients.start()
 
     def tearDown(self) -> None:
-        """Of a test that failed before any verdict, finds out whether a node had crashed; then that is its verdict."""
+        """Of a test that failed before any verdict, reads what there is and keeps what checkers find wrong in it.
+
+        What they find true or unknown is not kept: a test that did not come to its end has shown nothing.
+        """
         if not self.came_up or (self.results / VERDICTS).exists():
             return
+        found = self._after_a_failure()
+        wrong = [one for one in found if one.valid == "false"]
+        if wrong:
+            self.keep(wrong)
+
+    def _after_a_failure(self) -> list[Verdict]:
+        events = list(self.history.events())
+        # with a rack still away nobody can tell what is lost
+        if not self.drained and self.specs and all(one.healed_ns is not None for one in faults(events)):
+            try:
+                self.drain()
+                return judge(list(self.history.events()))[0]
+            except RackgateError as error:
+                self.logger.warning("what was acknowledged could not be read after the failure: %s", error)
         nodes = self.kafka.topology.nodes
-        lives.note_states(self.kafka, nodes, self.history)
-        lives.note_faults(self.kafka, nodes, self.history)
-        found = check_crashes(list(self.history.events()))
-        if found.valid == "false":
-            self.keep([found])
+        if not self.ended:
+            lives.note_states(self.kafka, nodes, self.history)
+            lives.note_faults(self.kafka, nodes, self.history)
+        return [check_crashes(list(self.history.events()))]
 
     # -- load and looks ---------------------------------------------------------------------------------------------
 
@@ -199,7 +220,7 @@ class Drill(Test):
             wait_for(lambda: bool(self._looks()), what=what, timeout_s=START_S)
             with self.loaded(loads):
                 yield
-                topics.wait_settled(self.kafka.admin, specs)
+                topics.wait_settled(self.kafka.admin, specs, SETTLED_S)
         self.looking, self.also = before
 
     def _asked(self, one: TopicSpec) -> Requirement:
@@ -371,6 +392,7 @@ class Drill(Test):
         Args:
             logs: read what Kafka has logged, too, for the checker ``flood``.
         """
+        self.drained = True
         names = [one.name for one in self.specs]
         read_all(self.kafka.topology.bootstrap, names, self.history, isolations=ISOLATIONS)
         self.end_all()
@@ -383,6 +405,7 @@ class Drill(Test):
         """Looks whether all nodes run, kills them, and reads what their logs tell of faults of Kafka's own."""
         nodes = self.kafka.topology.nodes
         lives.note_states(self.kafka, nodes, self.history)
+        self.ended = True
         for node in nodes:
             self.kafka.kill_kafka(node)
         lives.note_faults(self.kafka, nodes, self.history)

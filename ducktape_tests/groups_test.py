@@ -32,6 +32,8 @@ STEADY_S = 5.0
 OUTAGE_S = 8.0
 # racks, of the cluster: the outage with the first is compared with the one with the second
 REQUIRED = (2, 1)
+# Longer than the checker grants, so that it judges what comes too late.
+PATIENCE_S = BOUND_S + 60
 
 
 class GroupsTest(Drill):
@@ -90,10 +92,10 @@ class GroupsTest(Drill):
                 self._lasts(OUTAGE_S)
                 if enough:
                     self._balanced(here, names)
-            self._commit(here, names, STEADY_S, BOUND_S)
+            self._commit(here, names, STEADY_S, PATIENCE_S)
             self._balanced(here, names)
             here.append(stack.enter_context(self._member(names)))
-            self._commit(here, names, STEADY_S, BOUND_S)
+            self._commit(here, names, STEADY_S, PATIENCE_S)
             self._balanced(here, names)
 
     @contextmanager
@@ -141,7 +143,7 @@ class GroupsTest(Drill):
             found = groups([event for event in self.history.events() if event.process == PROCESS])
             return all(one.balanced(time.monotonic_ns()) for one in found if one.name in names)
 
-        wait_for(balanced, what="a partition for each member of each group", timeout_s=BOUND_S, interval_s=1.0)
+        wait_for(balanced, what="a partition for each member of each group", timeout_s=PATIENCE_S, interval_s=1.0)
 
     def _lasts(self, seconds: float, members: Sequence[Program] = (), names: Sequence[str] = ()) -> None:
         """Waits until members have asked to join, and then so many seconds of what there is to be seen."""

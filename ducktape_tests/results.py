@@ -233,7 +233,8 @@ def _result(
         outcome = "fail"
     elif status not in ("pass", "fail"):
         reasons.append(f"ducktape says {status}")
-    if status == "fail" and not others:
+    # an assertion's summary is what the verdicts say anyway
+    if status == "fail" and not (others and summary.startswith(ASSERTED)):
         reasons.insert(0, summary)
     return Result(
         id=test_id,

@@ -33,6 +33,8 @@ SHORT_MS = 8_000
 BOTH = "aab,abc"
 # The first stays writable in the outage, so that there is always something to copy; the second does not.
 COPIED, COPIES = "abc", "copies"
+# Longer than checkers grant, so that they judge what comes too late.
+PATIENCE_S = BOUND_S + 60
 
 
 def _loads() -> list[Load]:
@@ -137,7 +139,7 @@ def _commits_again(programs: Sequence[Program]) -> None:
         return not waits
 
     what = f"{len(waits)} programs to commit a transaction that they begin from now on"
-    wait_for(committed, what=what, timeout_s=BOUND_S, interval_s=0.5)
+    wait_for(committed, what=what, timeout_s=PATIENCE_S, interval_s=0.5)
 
 
 def _read_on(follower: Program) -> None:
@@ -156,7 +158,7 @@ def _read_on(follower: Program) -> None:
         return not waits
 
     wait_for(
-        there, what="a reader of what is committed at the end that is there now", timeout_s=BOUND_S, interval_s=0.5
+        there, what="a reader of what is committed at the end that is there now", timeout_s=PATIENCE_S, interval_s=0.5
     )
 
 

@@ -58,6 +58,12 @@ def between(from_s: int, to_s: int) -> list[Event]:
     return [one for one in history() if one.op != "produce" or not from_s * S < one.mono_ns < to_s * S]
 
 
+def and_silence() -> list[Event]:
+    """The history with one more attempt in an outage of the overlay, that gets no answer."""
+    made = [*history(), probe(59 * S + 1, TIMEOUT)]
+    return sorted(made, key=lambda one: one.mono_ns)
+
+
 def test_the_gate_stops_and_stock_does_not() -> None:
     found = check_stops(history())
     assert (found.valid, found.because) == ("true", ())
@@ -79,6 +85,7 @@ def test_the_gate_stops_and_stock_does_not() -> None:
             "racks and 1 of",
         ),
         (changed(history(), is_("produce", key=named(57)), exception=TIMEOUT), "unknown", "2 attempts refused"),
+        (and_silence(), "unknown", "3 attempts refused for want of racks and 0 of replicas, 0 acknowledged, 1 neither"),
         (between(12, 16), "unknown", "stock, gated: in an outage 0 attempts"),
         (between(21, 23), "unknown", "stock, gated: nothing acknowledged"),
         (between(42, 44), "unknown", "stock, gated: nothing acknowledged"),

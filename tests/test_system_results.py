@@ -114,6 +114,14 @@ def test_an_error_without_verdicts_is_unknown(left: Left, valid: str | None, out
     assert results.exit_status([found]) == 1
 
 
+def test_what_a_test_waited_for_in_vain_is_told_beside_what_checkers_found(left: Left) -> None:
+    left.expects()
+    left.reports("FAIL", "false", summary="RackgateError('waited 120 s in vain for: an ISR')\nTraceback")
+    (found,) = left.judged()
+    assert found.outcome == "fail"
+    assert found.reasons == ("RackgateError('waited 120 s in vain for: an ISR')", "delivery is false: it was not")
+
+
 @pytest.mark.parametrize(
     ("finds", "status", "valid", "outcome", "says"),
     [
