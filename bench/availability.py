@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -298,7 +299,9 @@ def _probe(
     refused = [event for event in probe if is_refusal(event)]
     settled = [event for event in probe if window and window.from_ns <= event.mono_ns < window.to_ns]
     before_heal = [event for event in probe if event.outcome == "ok" and event.mono_ns < (fault.heal_ns or 0)]
-    first_ns = next((e.mono_ns for e in refused if fault.inject_ns and e.mono_ns > fault.inject_ns), None)
+    # after the heal it is no answer to the fault
+    over_ns = fault.heal_ns or math.inf
+    first_ns = next((e.mono_ns for e in refused if fault.inject_ns and fault.inject_ns < e.mono_ns < over_ns), None)
     return {
         "attempts": len(probe),
         "acked": sum(event.outcome == "ok" for event in probe),

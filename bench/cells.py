@@ -35,7 +35,10 @@ def planned_s(cell: Cell, blocks: int, *, first: bool, ramp: bool) -> float:
     """
     plan, reached = cell.scenario.latency, cell.reached
     block_s = plan.block_s(len(cell.scenario.latency_arms) - len(cell.refusing))
-    seconds = TOPICS_S + PROBES_S + blocks * (block_s + BLOCK_S) + _warm_ups(cell, first=first) * block_s
+    ramp = ramp and cell.scenario.ramp is not None
+    # a ramp that is the first has the warm-up before it
+    warm_ups = _warm_ups(cell, first=first and not ramp) + (plan.warmup_blocks if first and ramp else 0)
+    seconds = TOPICS_S + PROBES_S + blocks * (block_s + BLOCK_S) + warm_ups * block_s
     seconds += SLOW_S * len(reached.slow) + (DEAD_S + EACH_DEAD_S * len(reached.dead) if reached.dead else 0.0)
     if ramp and cell.scenario.ramp:
         rates = cell.scenario.ramp.rates(cell.setting.record_bytes)
@@ -61,7 +64,10 @@ def rate_of(this: Session, cell: Cell) -> float:
 
 
 def _ramp(this: Session, cell: Cell) -> dict[str, Any]:
-    """Finds what the lab sustains in a cell's setting, on a healthy cluster and a topic of its own."""
+    """Finds what the lab sustains in a cell's setting, on a healthy cluster and a topic of its own.
+
+    Brokers that are still compiling sustain less, and their first rate is too slow a measure for the others.
+    """
     ramp, arm = cell.scenario.ramp, cell.scenario.role("baseline")
     if ramp is None:
         raise RackgateError(f"cell {cell.id}: the plan has no ramp")
@@ -69,6 +75,14 @@ def _ramp(this: Session, cell: Cell) -> dict[str, Any]:
     this.announce([spec.name])
     cluster_topics.create(this.admin, [spec])
     topics.require(this.admin, {arm.id: spec.name}, [arm], this.known)
+    if not this.warm:
+        this.steps.tell(f"{cell.id}: warm-up before the ramp")
+        plan = cell.scenario.latency
+        seconds = plan.warmup_blocks * plan.block_s(len(cell.scenario.latency_arms))
+        slot = pacing.steady_slot(arm.id, spec.name, rate_per_s=plan.warmup_rate_per_s, seconds=seconds)
+        _, path = this.drive(f"ramp-{cell.id}-warmup", (slot,), cell=cell)
+        shutil.rmtree(path)
+        this.warm = True
     steps: list[sustain.Step] = []
     for rate_per_s in ramp.rates(cell.setting.record_bytes):
         this.steps.tell(f"{cell.id}: does the lab sustain {rate_per_s:g} records/s?")

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from bench import outagescli, pace, scenarios, sidebyside
 from bench.judgement import EXIT_STATUS
 from bench.plan import Scenario
-from bench.store import Store, begin
+from bench.store import Store, begin, owned
 from pyhooks import bars, paths, spark
 from pyhooks.build.distribution import Distribution
 from pyhooks.errors import RackgateError
@@ -229,17 +229,20 @@ def _lab(
         about = f"Kafka {made.distribution.manifest['kafka_version']} with the series"
         typer.echo(f"{about}: ready in {made.seconds:.1f} s", err=as_json)
     build = str(Distribution.load().manifest.get("patch_hash", ""))
-    store, goes_on = begin(out.resolve() / "run", plan, started=datetime.now(UTC), build=build, fresh=fresh)
-    blocks = sum(cell.scenario.latency.blocks for cell in plan.cells)
-    left = sum(len(store.missing(cell)) for cell in plan.cells)
-    told = f"goes on: {blocks - left} of {blocks} blocks are kept" if goes_on else f"{blocks} blocks"
-    typer.echo(f"{scenario}: {told}; about {clock(estimate_s(store, plan))} to the report", err=as_json)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if inside:
-        words += ["--session", str(store.next_session())]
-        os.execv(words[0], words)  # noqa: S606 - no shell is wanted
-    _in_labs(store, plan, words)
+    given = {"master": master}
+    with owned(out.resolve()):
+        folder = out.resolve() / "run"
+        store, goes_on = begin(folder, plan, started=datetime.now(UTC), build=build, given=given, fresh=fresh)
+        blocks = sum(cell.scenario.latency.blocks for cell in plan.cells)
+        left = sum(len(store.missing(cell)) for cell in plan.cells)
+        told = f"goes on: {blocks - left} of {blocks} blocks are kept" if goes_on else f"{blocks} blocks"
+        typer.echo(f"{scenario}: {told}; about {clock(estimate_s(store, plan))} to the report", err=as_json)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if inside:
+            words += ["--session", str(store.next_session())]
+            os.execv(words[0], words)  # noqa: S606 - no shell is wanted
+        _in_labs(store, plan, words)
 
 
 def _in_labs(store: Store, plan: Scenario, words: list[str]) -> None:

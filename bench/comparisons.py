@@ -216,18 +216,26 @@ def _row(pair: _Pair, decision: Decision | None, word: stats.Word, control: stat
         "refused": pair.measured.refused(both),
         "p_equivalent": None if decision is None else decision.p_equivalent,
         "p_different": None if decision is None else decision.p_different,
-        **_reach(effect, pair.band, tails, plan.rules),
+        **_reach(effect, pair.band, tails, plan.rules, hidden=reason == "control"),
     }
 
 
-def _reach(effect: Effect | None, band: float, tails: Tails, rules: Rules) -> dict[str, Any]:
-    """What the blocks' noise allowed to find, and how many blocks of it the band asks for."""
+def _reach(effect: Effect | None, band: float, tails: Tails, rules: Rules, *, hidden: bool) -> dict[str, Any]:
+    """What the blocks' noise allowed to find, and how many blocks of it the band asks for.
+
+    Args:
+        effect: of the comparison.
+        band: of it.
+        tails: of its tests.
+        rules: of the run.
+        hidden: its control failed, so that no ratio whatever would have got a word.
+    """
     if effect is None:
         return {"detectable_ratio": None, "provable_band": None, "block_spread": None, "blocks_needed": None}
     error, freedom, power = effect.error, effect.freedom, rules.power
     spread = error * math.sqrt(effect.blocks)
     return {
-        "detectable_ratio": inference.detectable_ratio(error, freedom, tails, power),
+        "detectable_ratio": None if hidden else inference.detectable_ratio(error, freedom, tails, power),
         "provable_band": inference.provable_band(error, freedom, tails, power),
         # Of a block's log-ratio, as a standard deviation.
         "block_spread": spread,

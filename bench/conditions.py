@@ -1,4 +1,4 @@
-"""Under what a run measures: machine, Kafka build, plan, code, versions; it goes on only under the same."""
+"""Under what a run measures: machine, Kafka build, plan, code, settings, versions; it goes on only under the same."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ from bench import machine
 from bench.plan import Scenario
 from pyhooks import paths
 
-# What is driven and how it is counted; texts beside it, and plans, which are compared by themselves, may change.
-CODE = ("bench/**/*.py", "pyhooks/**/*.py", "pyhooks/**/*.java")
+# What is driven and how it is counted, and what brokers are given; texts beside it, and plans, which are compared by
+# themselves, may change.
+CODE = (
+    "bench/**/*.py",
+    "pyhooks/**/*.py",
+    "pyhooks/**/*.java",
+    "pyhooks/cluster/topologies/*.toml",
+    "pyhooks/**/*.properties",
+)
 # So many differences are named, each with so many letters of a value.
 NAMED, LETTERS = 4, 40
 ABSENT = "nothing"
@@ -28,12 +35,18 @@ def code_hash(root: Path = paths.REPO) -> str:
     return found.hexdigest()
 
 
-def now(scenario: Scenario, build: str) -> dict[str, Any]:
+def hidden(text: str | bytes) -> str:
+    """Its SHA-256, for what is compared and must not be read."""
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
+
+
+def now(scenario: Scenario, build: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The conditions of a run that begins now, as plain JSON.
 
     Args:
         scenario: its plan.
         build: of Kafka, such as the hash of a patch series.
+        given: what else the command line gave, such as the Spark master.
     """
     versions = machine.versions(None, {})
     found = {
@@ -41,6 +54,7 @@ def now(scenario: Scenario, build: str) -> dict[str, Any]:
         "build": build,
         "plan": scenario.as_json(),
         "code": code_hash(),
+        "given": dict(given),
         "versions": {name: versions[name] for name in ("python", "spark", "confluent-kafka", "librdkafka", "numpy")},
     }
     return dict(json.loads(json.dumps(found)))

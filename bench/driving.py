@@ -56,7 +56,7 @@ class Session:
         history: of the lab.
         steps: for the terminal.
         sampler: of the machine's use.
-        warm: whether a cell of this lab has been measured already.
+        warm: whether this lab has had its long warm-up.
         lead_s: from asking for a load to its first record.
         known: what topics ask for.
         round_trips: measured between places: ``idle`` and ``under load``.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from bench import cells, executors, results, run, scenarios, security
+from bench.conditions import hidden
 from bench.driving import SURE_LEAD_S, Session
 from bench.executors import Host
 from bench.machine import Sampler
@@ -28,7 +29,7 @@ from bench.progress import Steps, clock
 from bench.security import Security
 from bench.session import spark_session
 from bench.states import Reached
-from bench.store import Store, begin
+from bench.store import Store, begin, owned
 from bench.sweeper import Sweeper, sweeping
 from pyhooks.cluster import topics
 from pyhooks.errors import RackgateError
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 PLACE = "existing cluster"
 ASK_S = 15.0
+# topics that a run could not delete
+LEFT = "topics-left.json"
 # What was observed lies on this host, and so it is looked at here.
 ANALYSIS_MASTER = "local[2]"
 # A load that is sent again by itself would be late, and its records would be there twice.
@@ -185,9 +188,17 @@ def measure(asked: Asked, console: Console) -> dict[str, Any]:
     scenario, left_out = fit(plan, seen, asked)
     for line in left_out:
         console.print(line, markup=False)
+    with owned(asked.out.resolve()):
+        return _owned(asked, console, seen, own, scenario)
+
+
+def _owned(asked: Asked, console: Console, seen: Seen, own: Security, scenario: Scenario) -> dict[str, Any]:
+    """Measures in a folder that no other run has."""
     build = f"cluster {seen.cluster.cluster_id}, load from {asked.master}"
     folder = asked.out.resolve() / "run"
-    store, goes_on = begin(folder, scenario, started=datetime.now(UTC), build=build, fresh=asked.fresh)
+    store, goes_on = begin(
+        folder, scenario, started=datetime.now(UTC), build=build, given=_given(asked), fresh=asked.fresh
+    )
     blocks = sum(cell.scenario.latency.blocks for cell in scenario.cells)
     missing = sum(len(store.missing(cell)) for cell in scenario.cells)
     kept = f"goes on: {blocks - missing} of {blocks} blocks are kept" if goes_on else f"{blocks} blocks"
@@ -198,12 +209,23 @@ def measure(asked: Asked, console: Console) -> dict[str, Any]:
     steps = Steps(planned, console)
     with steps.shown():
         if store.places(scenario):
-            with sweeping(asked.bootstrap, own.librdkafka) as sweeper:
+            with sweeping(asked.bootstrap, own.librdkafka, asked.out.resolve() / LEFT) as sweeper:
                 _measure(asked, scenario, store, seen, own, steps, sweeper, console)
                 sweeper.nothing_runs()
         with spark_session(folder / "spark", master=ANALYSIS_MASTER) as spark:
             told = run.Ask(master=asked.master, command=asked.command, out=asked.out.resolve())
             return run.finish(spark, scenario, store, steps, told)
+
+
+def _given(asked: Asked) -> dict[str, Any]:
+    """What a run on this cluster goes on with only if it is the same; what may be secret by its hash."""
+    file = asked.command_config
+    return {
+        "bootstrap": asked.bootstrap,
+        "command_config": None if file is None else hidden(file.read_bytes()),
+        "conf": {name: hidden(value) for name, value in asked.conf.items()},
+        "environment": None if asked.environment is None else hidden(asked.environment.read_bytes()),
+    }
 
 
 def _measure(

@@ -99,7 +99,7 @@ def over_outages(seen: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], co
     """
     good = [(whole, topic) for whole, topic in seen if whole["proved"]]
     refused = [pair for pair in good if pair[1]["behaviour"] == REFUSED]
-    probes = [topic["probe"]["first_refusal_after_s"] for whole, topic in good if _under_fault(whole, topic)]
+    probes = [topic["probe"]["first_refusal_after_s"] for _, topic in good]
     meters = [topic["meter"] for _, topic in good]
 
     def times(values: Sequence[float | None]) -> dict[str, Any] | None:
@@ -131,12 +131,6 @@ def over_outages(seen: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], co
         "longest_silence_s": times([topic["longest_silence_s"] for _, topic in good]),
         "exceptions": dict(sum((Counter(topic["probe"]["exceptions"]) for _, topic in good), Counter())),
     }
-
-
-def _under_fault(whole: Mapping[str, Any], topic: Mapping[str, Any]) -> bool:
-    """Whether the probe's first refusal came while the rack was away."""
-    after_s = topic["probe"]["first_refusal_after_s"]
-    return after_s is not None and after_s < whole["heal_s"] - whole["inject_s"]
 
 
 def word_of(arm: Mapping[str, Any]) -> str:

@@ -18,7 +18,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from typing import Any
 from bench import conditions
 from bench.plan import Cell, Scenario
 from pyhooks.errors import RackgateError
+from pyhooks.locks import alone
 
 OUTAGE, WARM_UP = "outage", "warmup"
 # Spark passes over files whose names begin like this.
@@ -185,7 +187,23 @@ class Store:
         ]
 
 
-def begin(folder: Path, scenario: Scenario, *, started: datetime, build: str, fresh: bool) -> tuple[Store, bool]:
+@contextmanager
+def owned(out: Path) -> Iterator[None]:
+    """Keeps other runs away from the folder of one within the block.
+
+    Args:
+        out: where the run has its results, and its own folder below.
+
+    Raises:
+        RackgateError: another one is at work there.
+    """
+    with alone(out / ".lock", taken=f"{out}: another run is at work there; wait for it, or choose another --out"):
+        yield
+
+
+def begin(
+    folder: Path, scenario: Scenario, *, started: datetime, build: str, given: Mapping[str, Any], fresh: bool
+) -> tuple[Store, bool]:
     """The store of a run that begins, or of one that was interrupted and goes on.
 
     Args:
@@ -193,6 +211,7 @@ def begin(folder: Path, scenario: Scenario, *, started: datetime, build: str, fr
         scenario: its plan.
         started: now, from which a run that begins has its name.
         build: what is measured, such as the hash of a patch series.
+        given: what else the command line gave that a run goes on with.
         fresh: throws away what an interrupted run has left.
 
     Returns:
@@ -202,7 +221,7 @@ def begin(folder: Path, scenario: Scenario, *, started: datetime, build: str, fr
         RackgateError: an interrupted run under other conditions has finished blocks.
     """
     store = Store(folder)
-    now = conditions.now(scenario, build)
+    now = conditions.now(scenario, build, given)
     found = store.run
     if found and not found.get("done") and not fresh:
         other = conditions.differences(found.get("conditions", {}), now)

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from pyhooks.errors import RackgateError
@@ -57,12 +58,13 @@ class Sweeper:
 
 
 @contextmanager
-def sweeping(bootstrap: str, config: Mapping[str, str]) -> Iterator[Sweeper]:
+def sweeping(bootstrap: str, config: Mapping[str, str], left: Path) -> Iterator[Sweeper]:
     """A sweeper for the block, which has swept when the block is over.
 
     Args:
         bootstrap: brokers.
         config: librdkafka's, beside them; it reaches the process through the pipe alone.
+        left: file that names what could not be deleted; what an earlier run has left there is deleted with this one's.
 
     Raises:
         RackgateError: topics are left; the message names them.
@@ -79,13 +81,23 @@ def sweeping(bootstrap: str, config: Mapping[str, str]) -> Iterator[Sweeper]:
     if child.stdin is None:
         raise AssertionError("it was asked to be a pipe")
     sweeper = Sweeper(child.stdin)
-    sweeper._tell({"bootstrap": bootstrap, "config": dict(config)})
+    sweeper._tell({"bootstrap": bootstrap, "config": dict(config), "left": str(left)})
     try:
+        if before := _left(left, bootstrap):
+            sweeper.knows(before)
         yield sweeper
     finally:
         said = _ended(child)
         if said:
             raise RackgateError(said)
+
+
+def _left(file: Path, bootstrap: str) -> list[str]:
+    """The topics that an earlier run could not delete from these brokers."""
+    if not file.exists():
+        return []
+    found = json.loads(file.read_text(encoding="utf-8"))
+    return [str(name) for name in found["topics"]] if found["bootstrap"] == bootstrap else []
 
 
 def _ended(child: subprocess.Popen[str]) -> str:
@@ -140,6 +152,7 @@ def main() -> None:
 
     first = json.loads(sys.stdin.readline() or "{}")
     names: list[str] = []
+    left = Path(first["left"])
     quiet_s = QUIET_S
     for line in sys.stdin:
         try:
@@ -153,8 +166,11 @@ def main() -> None:
     try:
         sweep(topics.admin(first["bootstrap"], first["config"]), names, quiet_s=quiet_s)
     except RackgateError as error:
-        print(error)  # noqa: T201 - for the run, if it is still there
+        # the run may have been killed, with whoever would have read what is printed
+        left.write_text(json.dumps({"bootstrap": first["bootstrap"], "topics": names}) + "\n", encoding="utf-8")
+        print(f"{error} (they are in {left}, and the same command deletes them)")  # noqa: T201 - for the run
         sys.exit(1)
+    left.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ def _latency_text(
     if row["ratio"] is None:
         return f"{row['blocks']} blocks, {row['min_blocks']} are asked for."
     text = f"Ratio {spread(row['ratio'])} ({confidence:.0%} interval over {row['blocks']} blocks), band {band}. "
-    text += f"A ratio of {row['detectable_ratio']:.3g} would have been told from 1. "
+    if row["reason"] != "control":
+        text += f"A ratio of {row['detectable_ratio']:.3g} would have been told from 1. "
     if row["reason"] == "few records":
         return f"{text}Nothing is decided: a block has too few records for this percentile."
     if row["reason"] == "few blocks":
@@ -73,7 +74,8 @@ def _latency_text(
         return f"{text}Nothing is decided, because the control has no numbers."
     same = f"two equal arms came out at {spread(control['ratio'])}"
     if row["reason"] == "control":
-        return f"{text}Nothing is decided, because the control failed: {same}, {_of_control(control, band)}."
+        failed = f"{same}, {_of_control(control, band)}"
+        return f"{text}Nothing is decided, and no ratio would have been, because the control failed: {failed}."
     if row["reason"] == "pacer":
         return (
             f"{text}Nothing is decided: {row['late_share']:.0%} of the latency is the pacer's own lateness, which all"

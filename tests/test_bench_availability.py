@@ -41,6 +41,14 @@ def test_a_fault_that_did_not_take_hold_or_last_is_not_proved(proved: str, held:
     assert not availability.fault_of(fault_events(proved, held), "b").proved
 
 
+@pytest.mark.parametrize(("at_s", "after_s"), [(14, None), (25, 10.0), (58, None)])
+def test_a_refusal_before_the_fault_or_after_the_heal_is_none_of_it(at_s: float, after_s: float | None) -> None:
+    name = "org.apache.kafka.common.errors.NotEnoughRacksException"
+    refused = event(at_s, "probe", "produce", "fail", exception=name)
+    found = availability._probe([refused], FAULT, None, None, 0)
+    assert (found["refused"], found["first_refusal_after_s"]) == (1, after_s)
+
+
 def test_a_fault_without_proof_is_not_proved() -> None:
     assert not availability.fault_of(fault_events()[:1], "b").proved
 

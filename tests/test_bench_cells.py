@@ -59,6 +59,9 @@ def test_each_cell_has_its_own_words_and_a_failed_control_takes_those_of_its_cel
         ("undecided", "control"),
     ]
     assert found[2]["A'"] == ("slower", "decided")
+    # where the control fails no ratio would have got a word
+    told = [row["detectable_ratio"] for rows in compare(run) for row in rows if (row["arm"], row["at"]) == ("B", "p50")]
+    assert [one is None for one in told] == [False, False, True]
 
 
 def test_where_the_usual_baseline_refuses_a_cell_compares_the_others_with_one_of_its_own() -> None:

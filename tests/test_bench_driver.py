@@ -93,7 +93,9 @@ class FakeSession(Session):
 @pytest.fixture
 def this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSession:
     """A session on a cluster whose gate does what it should."""
-    kept, _ = store.begin(tmp_path / "run", FULL, started=datetime(2026, 1, 1, tzinfo=UTC), build="b", fresh=False)
+    kept, _ = store.begin(
+        tmp_path / "run", FULL, started=datetime(2026, 1, 1, tzinfo=UTC), build="b", given={}, fresh=False
+    )
     for cell in FULL.cells:
         kept.add_rate(sustain.key(cell), {"sustained_per_s": 1000.0})
     session = FakeSession(
@@ -276,13 +278,21 @@ def test_what_a_lab_sustains_is_found_once_and_kept(this: FakeSession, monkeypat
     frame = SimpleNamespace(toPandas=pd.DataFrame)
     this.spark = SimpleNamespace(read=SimpleNamespace(parquet=lambda *_: frame))
     assert cells.rate_of(this, cell) == 250.0
-    tried = [slots[0].rate_per_s for _, slots, _ in this.driven_slots]
-    assert tried == [250, 500, 1000]
+    # brokers that are still compiling sustain less
+    warm_up, *tried = [slots[0] for _, slots, _ in this.driven_slots]
+    plan = cell.scenario.latency
+    assert warm_up.rate_per_s == plan.warmup_rate_per_s
+    assert warm_up.duration_ns == round(plan.warmup_blocks * plan.block_s(4) * 1e9)
+    assert [slot.rate_per_s for slot in tried] == [250, 500, 1000]
     assert cells.rate_of(this, cell) == 250.0
-    assert len(this.driven_slots) == 3
+    assert len(this.driven_slots) == 4
     (found,) = this.store.rates.values()
     assert [step["p50_ms"] for step in found["steps"]] == [2.0, 3.0, 30.0]
     assert not list(this.store.unfinished("none").parent.glob("*"))
+    took |= {2000: 30.0}
+    this.driven_slots.clear()
+    cells.rate_of(this, cell_of("healthy"))
+    assert this.driven_slots[0][0] == "ramp-healthy-250"
 
 
 def test_a_load_has_the_cell_s_client_size_and_linger(this: FakeSession) -> None:

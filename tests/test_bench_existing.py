@@ -254,10 +254,12 @@ def test_topics_that_can_not_be_deleted_are_named(monkeypatch: pytest.MonkeyPatc
         sweeper.sweep(admin, ["ours", "gone"], quiet_s=0, timeout_s=0.1)
 
 
-def test_the_sweeper_hears_of_topics_and_a_line_that_was_cut_off_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sweeper_hears_of_topics_and_a_line_that_was_cut_off_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pipe = io.StringIO()
     teller = sweeper.Sweeper(pipe)
-    teller._tell({"bootstrap": "k:1", "config": {"a": "b"}})
+    teller._tell({"bootstrap": "k:1", "config": {"a": "b"}, "left": str(tmp_path / "left")})
     teller.knows(["t1"])
     teller.knows(["t2", "t3"])
     told: list[Any] = []
@@ -269,9 +271,33 @@ def test_the_sweeper_hears_of_topics_and_a_line_that_was_cut_off_is_none(monkeyp
         assert told.pop() == ((("k:1", {"a": "b"}), ["t1", "t2", "t3"]), {"quiet_s": quiet_s})
 
 
-def test_a_run_without_topics_leaves_nothing_to_sweep() -> None:
-    with sweeper.sweeping("127.0.0.1:1", {"security.protocol": "PLAINTEXT"}):
+def test_a_run_without_topics_leaves_nothing_to_sweep(tmp_path: Path) -> None:
+    with sweeper.sweeping("127.0.0.1:1", {"security.protocol": "PLAINTEXT"}, tmp_path / "left"):
         pass
+    assert not (tmp_path / "left").exists()
+
+
+def test_what_could_not_be_deleted_is_named_in_a_file_and_deleted_by_the_next_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = tmp_path / "left"
+    given = json.dumps({"bootstrap": "k:1", "config": {}, "left": str(left)})
+    monkeypatch.setattr("pyhooks.cluster.topics.admin", lambda *_: None)
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise RackgateError("the cluster does not answer")
+
+    monkeypatch.setattr(sweeper, "sweep", fails)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f'{given}\n{{"topics": ["t1", "t2"]}}\n'))
+    with pytest.raises(SystemExit):
+        sweeper.main()
+    assert f"they are in {left}" in capsys.readouterr().out
+    assert sweeper._left(left, "k:1") == ["t1", "t2"]
+    assert sweeper._left(left, "elsewhere:1") == []
+    monkeypatch.setattr(sweeper, "sweep", lambda *_, **__: None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f'{given}\n{{"topics": ["t1", "t2"]}}\n'))
+    sweeper.main()
+    assert not left.exists()
 
 
 # Commands.

@@ -294,7 +294,7 @@ def test_the_status_of_the_last_lab_is_that_of_the_command_and_its_blocks_stay(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int
 ) -> None:
     plan = scenarios.load("quick")
-    kept, _ = store.begin(tmp_path, plan, started=datetime(2026, 1, 2, tzinfo=UTC), build="b", fresh=False)
+    kept, _ = store.begin(tmp_path, plan, started=datetime(2026, 1, 2, tzinfo=UTC), build="b", given={}, fresh=False)
 
     def within(*_: Any, **__: Any) -> int:
         for cell in plan.cells:

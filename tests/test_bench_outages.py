@@ -203,12 +203,6 @@ def test_outages_after_which_nothing_was_acknowledged_are_counted_and_in_no_mean
     assert outagereport.rows(state)[1][column] == "none in 3"
 
 
-def test_a_refusal_after_the_heal_is_none_under_the_fault() -> None:
-    one = copy.deepcopy(outage("cut", 1))
-    one["numbers"]["topics"][0]["probe"]["first_refusal_after_s"] = 22.5
-    assert outageresults.states(PLAN, LAB, [one])[1]["arms"][0]["first_refusal_probe_s"] is None
-
-
 ARM, WITHOUT = (PLAN.arms[arm].on("a,a,b", (1, 2, 3)) for arm in (1, 2))
 COUNTED = {"acked": 400, "read": 400, "lost": 3}
 

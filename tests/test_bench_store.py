@@ -26,8 +26,15 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FULL = scenarios.load("full")
 
 
-def begun(folder: Path, plan: Scenario = FULL, build: str = "b", *, fresh: bool = False) -> tuple[Store, bool]:
-    return store.begin(folder, plan, started=NOW, build=build, fresh=fresh)
+def begun(
+    folder: Path,
+    plan: Scenario = FULL,
+    build: str = "b",
+    *,
+    given: dict[str, str] | None = None,
+    fresh: bool = False,
+) -> tuple[Store, bool]:
+    return store.begin(folder, plan, started=NOW, build=build, given=given or {"master": "m"}, fresh=fresh)
 
 
 def block(one: Store, cell: str, number: int, session: int = 1) -> None:
@@ -54,6 +61,17 @@ def test_a_block_counts_when_it_is_whole_and_an_interrupted_run_goes_on(tmp_path
     assert sorted(again.kept("healthy", 2)) == [2]
 
 
+def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+    with (
+        store.owned(tmp_path),
+        pytest.raises(RackgateError, match="another run is at work there"),
+        store.owned(tmp_path),
+    ):
+        pass
+    with store.owned(tmp_path):
+        pass
+
+
 def test_the_warm_up_is_no_block(tmp_path: Path) -> None:
     one, _ = begun(tmp_path)
     path = one.unfinished("w")
@@ -70,6 +88,8 @@ def test_another_plan_or_build_throws_no_blocks_away_unless_it_is_told_to(tmp_pa
     block(one, "healthy", 0)
     with pytest.raises(RackgateError, match=r"under other conditions \(build: c, now d\): throw .* with --fresh"):
         begun(tmp_path, build="d")
+    with pytest.raises(RackgateError, match=r"\(given\.master: m, now spark://other\)"):
+        begun(tmp_path, build="c", given={"master": "spark://other"})
     other = dataclasses.replace(FULL, seed=7)
     with pytest.raises(RackgateError, match=r"\(plan\.seed: 1290, now 7\)"):
         begun(tmp_path, other, build="c")
