@@ -35,9 +35,8 @@ def planned_s(cell: Cell, blocks: int, *, first: bool, ramp: bool) -> float:
     """
     plan, reached = cell.scenario.latency, cell.reached
     block_s = plan.block_s(len(cell.scenario.latency_arms) - len(cell.refusing))
-    ramp = ramp and cell.scenario.ramp is not None
-    # a ramp that is the first has the warm-up before it
-    warm_ups = _warm_ups(cell, first=first and not ramp) + (plan.warmup_blocks if first and ramp else 0)
+    # the first ramp has the long warm-up before it, and the cell's own is a short one
+    warm_ups = _warm_ups(cell, first=first) + (plan.warmup_blocks_again if first and ramp else 0)
     seconds = TOPICS_S + PROBES_S + blocks * (block_s + BLOCK_S) + warm_ups * block_s
     seconds += SLOW_S * len(reached.slow) + (DEAD_S + EACH_DEAD_S * len(reached.dead) if reached.dead else 0.0)
     if ramp and cell.scenario.ramp:

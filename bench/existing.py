@@ -31,6 +31,7 @@ from bench.session import spark_session
 from bench.states import Reached
 from bench.store import Store, begin, owned
 from bench.sweeper import Sweeper, sweeping
+from pyhooks.build.fetch import sha256
 from pyhooks.cluster import topics
 from pyhooks.errors import RackgateError
 from pyhooks.gate import UNNAMED
@@ -222,9 +223,9 @@ def _given(asked: Asked) -> dict[str, Any]:
     file = asked.command_config
     return {
         "bootstrap": asked.bootstrap,
-        "command_config": None if file is None else hidden(file.read_bytes()),
+        "command_config": None if file is None else sha256(file),
         "conf": {name: hidden(value) for name, value in asked.conf.items()},
-        "environment": None if asked.environment is None else hidden(asked.environment.read_bytes()),
+        "environment": None if asked.environment is None else sha256(asked.environment),
     }
 
 

@@ -170,7 +170,9 @@ def main() -> None:
         left.write_text(json.dumps({"bootstrap": first["bootstrap"], "topics": names}) + "\n", encoding="utf-8")
         print(f"{error} (they are in {left}, and the same command deletes them)")  # noqa: T201 - for the run
         sys.exit(1)
-    left.unlink(missing_ok=True)
+    # those of other brokers are not deleted by this
+    if _left(left, first["bootstrap"]):
+        left.unlink()
 
 
 if __name__ == "__main__":
