@@ -180,7 +180,7 @@ def _of_silence(subject: str, topic: Mapping[str, Any], outage: Mapping[str, Any
     least as long as an outage is given to settle. Else that is not known.
     """
     told = "Nothing was acknowledged after the heal"
-    if topic["probe"].get("acked_after_heal"):
+    if topic["probe"]["acked_after_heal"]:
         return Reason("unknown", subject, f"{told} but records of the probe.")
     if outage["heal_s"] is None or outage["healed_s"] is None:
         return Reason("unknown", subject, f"{told}, which was not proved.")
@@ -219,9 +219,8 @@ def _leaked(topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Li
 
 
 def _acked_without_rack(topic: Mapping[str, Any]) -> int:
-    """By load and probe; results from before these were counted have all acks under the proved fault."""
-    load = topic.get("acked_without_rack", topic.get("acked_while_away", 0))
-    return int(load + topic["probe"].get("acked_without_rack", 0))
+    """By load (whose counts are missing where nothing of it was recorded) and probe."""
+    return int(topic.get("acked_without_rack", 0) + topic["probe"]["acked_without_rack"])
 
 
 def _settled(topic: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -142,7 +142,7 @@ def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
             text += f"; first ack {topic['first_ack_after_heal_s']:.1f} s after the heal began"
         else:
             text += "; no ack after the heal began"
-        if leaked := topic.get("acked_without_rack", topic["acked_while_away"]):
+        if leaked := topic["acked_without_rack"]:
             one = leaked == 1
             text += f"; yet {leaked:,} record{'' if one else 's'} that waited when the rack left the"
             text += f" ISR {'was' if one else 'were'} acknowledged while it was away"

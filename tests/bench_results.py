@@ -97,7 +97,7 @@ def _outage() -> dict[str, Any]:
                     "attempts": 128, "acked": 86 if refuses else 128, "refused": len(refused_at), "other": 0,
                     "exceptions": {GATE: len(refused_at)} if refuses else {}, "settled_attempts": 37,
                     "settled_acked": 0 if refuses else 37, "settled_refused": 37 if refuses else 0,
-                    "acked_without_rack": 0 if refuses else 37,
+                    "acked_after_heal": 0 if refuses else 44, "acked_without_rack": 0 if refuses else 37,
                     "refused_at_s": refused_at, "first_refusal_after_s": 9.9 if refuses else None,
                     "message": "the ISR is in racks {a}, 1 of 2" if refuses else None,
                 },

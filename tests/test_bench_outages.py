@@ -127,6 +127,8 @@ def topic(arm: str, replicas: tuple[int, ...], placement: str, behaviour: str, *
         "refused_at_s": [14.0, 15.0] if refused else [],
         "settled_acked": 0 if refused else 40,
         "settled_refused": 40 if refused else 0,
+        "acked_after_heal": 0 if refused else 12,
+        "acked_without_rack": 0 if refused else 60,
     }
     racks = {1: "a", 2: "a", 3: "b", 5: "c"}
     isr: list[dict[str, Any]] = [
@@ -136,7 +138,7 @@ def topic(arm: str, replicas: tuple[int, ...], placement: str, behaviour: str, *
     found = {
         "arm": arm, "label": own.label, "topic": own.topic, "replicas": list(replicas), "behaviour": behaviour,
         "window_s": [15.0, 26.0], "acked": 720, "settled_intended": 220, "settled_acked": 0 if refused else 220,
-        "settled_done": 0 if refused else 220, "fewest_racks": 1,
+        "settled_done": 0 if refused else 220, "fewest_racks": 1, "acked_without_rack": 0 if refused else 340,
         "fault_intended": 440, "fault_acked": 180 if refused else 440,
         "fault_share": 0.41 if refused else 1.0, "settled_share": 0.0 if refused else 1.0, "acked_share": 1.0,
         "left_after_s": 9.2, "longest_silence_s": 26.0 if refused else 9.2,
@@ -378,7 +380,7 @@ def test_a_topic_that_does_not_acknowledge_again_is_a_reason(
     numbers = whole["labs"][0]["outages"][0]["numbers"]
     numbers |= {"settle_s": 2.0, **whole_changes}
     topic = numbers["topics"][at]
-    changes = changes | {"probe": topic["probe"] | changes.get("probe", {})}
+    changes = changes | {"probe": topic["probe"] | {"acked_after_heal": 0} | changes.get("probe", {})}
     topic |= {"first_ack_after_heal_s": None, "back_after_s": 4.0, "isr": [*topic["isr"], *isr], **changes}
     (reason,) = judgement.of_outages(whole)
     assert (reason.word, reason.text.startswith("Nothing was acknowledged after the heal")) == (word, True)
