@@ -67,7 +67,7 @@ class Store:
 
     def add_rate(self, key: str, found: Mapping[str, Any]) -> None:
         """Keeps what a lab sustains."""
-        _write(self.folder / "rates.json", self.rates | {key: dict(found)})
+        write_json(self.folder / "rates.json", self.rates | {key: dict(found)})
 
     @property
     def took_s(self) -> float:
@@ -81,7 +81,7 @@ class Store:
 
     def done(self) -> None:
         """Notes that the results are written: the next run begins anew."""
-        _write(self.folder / "run.json", self.run | {"done": True})
+        write_json(self.folder / "run.json", self.run | {"done": True})
 
     # -- blocks ---------------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class Store:
         """Puts the observations of a block aside that does not count, with the reason."""
         folder = self.folder / "thrown" / cell
         number = len(list(folder.glob(f"{block:03d}.*")))
-        _write(path / WHY, {"block": block, "session": session, "why": why})
+        write_json(path / WHY, {"block": block, "session": session, "why": why})
         folder.mkdir(parents=True, exist_ok=True)
         path.rename(folder / f"{block:03d}.{session}.{number}")
 
@@ -133,7 +133,7 @@ class Store:
 
     def add_cell(self, cell: str, session: int, seen: Mapping[str, Any]) -> None:
         """Keeps what a session saw of a cell."""
-        _write(self.folder / "cells" / f"{cell}.{session}.json", seen)
+        write_json(self.folder / "cells" / f"{cell}.{session}.json", seen)
 
     def cell(self, cell: str) -> list[dict[str, Any]]:
         """What sessions saw of a cell, in their order."""
@@ -147,7 +147,7 @@ class Store:
 
     def add_outage(self, found: Mapping[str, Any]) -> None:
         """Keeps what was found in the outage phase."""
-        _write(self.folder / "outage.json", found)
+        write_json(self.folder / "outage.json", found)
 
     # -- labs -----------------------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class Store:
 
     def add_session(self, session: int, seen: Mapping[str, Any]) -> None:
         """Keeps what a lab is."""
-        _write(self.lab(session) / "session.json", seen)
+        write_json(self.lab(session) / "session.json", seen)
 
     @property
     def sessions(self) -> list[dict[str, Any]]:
@@ -227,7 +227,7 @@ def begin(
         other = conditions.differences(found.get("conditions", {}), now)
         if not other:
             shutil.rmtree(folder / "unfinished", ignore_errors=True)
-            _write(folder / "run.json", found | {"went_on": True})
+            write_json(folder / "run.json", found | {"went_on": True})
             return store, True
         if any(store.raw.glob("*/*")):
             raise RackgateError(
@@ -239,7 +239,7 @@ def begin(
         shutil.rmtree(folder)
     run_id = started.strftime("%Y%m%d-%H%M%S")
     begun = {"run_id": run_id, "started": started.isoformat(timespec="seconds"), "conditions": now}
-    _write(folder / "run.json", begun)
+    write_json(folder / "run.json", begun)
     return store, False
 
 
@@ -253,7 +253,7 @@ def _read(path: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def _write(path: Path, value: Mapping[str, Any]) -> None:
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Writes a file all at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     whole = path.with_suffix(".new")

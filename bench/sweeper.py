@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from bench.store import write_json
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
 
@@ -94,10 +95,25 @@ def sweeping(bootstrap: str, config: Mapping[str, str], left: Path) -> Iterator[
 
 def _left(file: Path, bootstrap: str) -> list[str]:
     """The topics that an earlier run could not delete from these brokers."""
+    return _all_left(file).get(bootstrap, [])
+
+
+def _all_left(file: Path) -> dict[str, list[str]]:
+    """By brokers."""
     if not file.exists():
-        return []
-    found = json.loads(file.read_text(encoding="utf-8"))
-    return [str(name) for name in found["topics"]] if found["bootstrap"] == bootstrap else []
+        return {}
+    found: dict[str, list[str]] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def _leave(file: Path, bootstrap: str, names: Sequence[str]) -> None:
+    """Names what these brokers still have, beside what others have; no file where nobody has anything."""
+    found = _all_left(file) | {bootstrap: list(names)}
+    found = {brokers: topics for brokers, topics in found.items() if topics}
+    if found:
+        write_json(file, found)
+    else:
+        file.unlink(missing_ok=True)
 
 
 def _ended(child: subprocess.Popen[str]) -> str:
@@ -167,12 +183,10 @@ def main() -> None:
         sweep(topics.admin(first["bootstrap"], first["config"]), names, quiet_s=quiet_s)
     except RackgateError as error:
         # the run may have been killed, with whoever would have read what is printed
-        left.write_text(json.dumps({"bootstrap": first["bootstrap"], "topics": names}) + "\n", encoding="utf-8")
+        _leave(left, first["bootstrap"], names)
         print(f"{error} (they are in {left}, and the same command deletes them)")  # noqa: T201 - for the run
         sys.exit(1)
-    # those of other brokers are not deleted by this
-    if _left(left, first["bootstrap"]):
-        left.unlink()
+    _leave(left, first["bootstrap"], [])
 
 
 if __name__ == "__main__":

@@ -294,8 +294,16 @@ def test_what_could_not_be_deleted_is_named_in_a_file_and_deleted_by_the_next_ru
     assert f"they are in {left}" in capsys.readouterr().out
     assert sweeper._left(left, "k:1") == ["t1", "t2"]
     assert sweeper._left(left, "elsewhere:1") == []
+    elsewhere = given.replace("k:1", "elsewhere:1")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f'{elsewhere}\n{{"topics": ["t3"]}}\n'))
+    with pytest.raises(SystemExit):
+        sweeper.main()
     monkeypatch.setattr(sweeper, "sweep", lambda *_, **__: None)
     monkeypatch.setattr(sys, "stdin", io.StringIO(f'{given}\n{{"topics": ["t1", "t2"]}}\n'))
+    sweeper.main()
+    # what other brokers still have stays named
+    assert (sweeper._left(left, "k:1"), sweeper._left(left, "elsewhere:1")) == ([], ["t3"])
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f'{elsewhere}\n{{"topics": ["t3"]}}\n'))
     sweeper.main()
     assert not left.exists()
 
