@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ducktape_tests import plan, results
-from ducktape_tests.display import Display, table
+from ducktape_tests.report.display import Display, table
 from ducktape_tests.session import LEFT, Place, Session, planned
 from pyhooks import __version__, bars, paths, process
 from pyhooks.build.distribution import Distribution
@@ -251,7 +251,7 @@ def _own(run_dir: Path) -> Iterator[None]:
 
 def _page(run_dir: Path, console: Console) -> dict[str, Any]:
     # draws pictures, which takes a second to load
-    from ducktape_tests import page
+    from ducktape_tests.report import page
 
     with console.status("page and pictures …"):
         return page.make(run_dir)

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ducktape_tests import cli, plan, results
-from ducktape_tests.display import Display
 from ducktape_tests.plan import Listed
+from ducktape_tests.report.display import Display
 from ducktape_tests.session import Place
 from pyhooks.errors import RackgateError
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from histories import REFUSED, TIMEOUT, Simulated, event
 
-from ducktape_tests import drawing, page, results, timeline
+from ducktape_tests import results
+from ducktape_tests.report import drawing, page, timeline
+from ducktape_tests.report.timeline import Shaded, State
 from ducktape_tests.results import Planned, Result
-from ducktape_tests.timeline import Shaded, State
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
 
@@ -108,19 +109,45 @@ def test_of_many_topics_the_busiest_are_shown_and_the_rest_is_summed() -> None:
     assert "4 other topics together" in drawing.svg(found, "many")
 
 
-def test_a_change_of_settings_is_marked() -> None:
-    def settings(at_s: float, step: str, racks: int) -> Event:
-        told: dict[str, Any] = {"min.insync.replicas": 2, "min.insync.racks": racks, "topic": "t", "step": step}
-        return event(round(at_s * S), "test", "settings", **told)
+def settings(at_s: float, step: str, racks: int, replicas: int = 2) -> Event:
+    told: dict[str, Any] = {"min.insync.replicas": replicas, "min.insync.racks": racks, "topic": "t", "step": step}
+    return event(round(at_s * S), "test", "settings", **told)
 
+
+def test_a_change_of_settings_is_marked() -> None:
     # somebody may still see what was before
     told = [settings(1, "seen", 2), settings(5, "begin", 1), settings(5.5, "seen", 2), settings(6, "settled", 1)]
     found = timeline.read(told)
-    assert found.topics[0].changes == [(4.0, "M=2, R=1")]
-    assert "M=2, R=1" in drawing.svg(found, "x")
+    assert (found.topics[0].asks, found.topics[0].changes) == ("M=2, R=2", [(4.0, "R=1")])
+    assert "R=1" in drawing.svg(found, "x")
     # a default of the cluster: nobody tells that it begins to change
-    found = timeline.read([*told, settings(9, "seen", 1), settings(10, "seen", 3)])
-    assert found.topics[0].changes == [(4.0, "M=2, R=1"), (9.0, "M=2, R=3")]
+    found = timeline.read([*told, settings(9, "seen", 1), settings(10, "seen", 3, 1)])
+    assert found.topics[0].changes == [(4.0, "R=1"), (9.0, "M=1, R=3")]
+
+
+def test_a_change_that_was_refused_is_drawn_as_none_and_the_order_is_that_of_time() -> None:
+    refused = [settings(3, "begin", 2), settings(3.1, "refused", 2)]
+    told = [settings(1, "seen", 1), *refused, settings(8, "begin", 2), settings(8.2, "settled", 2)]
+    expected = [(2.0, "R=2 refused"), (7.0, "R=2")]
+    assert timeline.read(told).topics[0].changes == expected
+    # what another process saw meanwhile is appended when it ends
+    late = [settings(2, "seen", 1), settings(4, "seen", 1), settings(8.1, "seen", 1), settings(9, "seen", 2)]
+    found = timeline.read([*told, *late])
+    assert found.topics[0].changes == expected
+    assert found.topics[0].asks == "M=2, R=1"
+
+
+def test_what_a_topic_asks_for_is_written_side_by_side() -> None:
+    many = [(at_s, f"R={number % 2 + 1}") for number, at_s in enumerate(50 + 0.5 * place for place in range(20))]
+    placed = drawing._labels([*many, (150.0, "R=3"), (199.0, "R=2 refused")], 200)
+    assert placed[-2:] == [(150.0, 0, "R=3", "left"), (199.0, 0, "R=2 refused", "right")]
+    assert len({line for _, line, _, _ in placed}) == drawing.LINES
+    # none is left out
+    assert sum(text.count("R=") for _, _, text, _ in placed) == len(many) + 2
+    per_s = (drawing.WIDTH - drawing.LEFT - drawing.RIGHT) / 200
+    for line in range(drawing.LINES):
+        own = [(at_s * per_s, len(text) * drawing.SMALL) for at_s, number, text, _ in placed if number == line]
+        assert all(at + wide < after for (at, wide), (after, _) in itertools.pairwise(own))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pyhooks.history import Event
 NS = 1_000_000_000
 # Topics that are shown each by itself; all others are summed.
 TOPICS = 8
+REFUSED = "refused"
 NAMELESS = "no rack"
 # what a look may lack
 BROKEN = (KeyError, TypeError, ValueError, AttributeError)
@@ -61,7 +62,7 @@ class Topic:
         acked: second to acknowledgements.
         refused: kind of answer to second to number of answers.
         partitions: number to its states, each different from the one before.
-        changes: of its settings: second, and what was asked for.
+        changes: of its settings: second, and what is asked for from then on, or was in vain.
         asks: its settings as they were told first, or empty.
     """
 
@@ -106,8 +107,10 @@ class _Reading:
         self.last_s = self.looked_s = 0.0
         # the racks and leader that were told last, so that what did not change costs nothing
         self.last: dict[str, tuple[Any, ...]] = {}
+        # what a process of its own saw is not in the history where it belongs in time
+        self.asked: list[Event] = []
         self.values: dict[str, tuple[Any, Any]] = {}
-        self.pending: set[str] = set()
+        self.pending: dict[str, tuple[Any, Any] | None] = {}
 
     def seconds(self, at_ns: int) -> float:
         return max(0.0, (at_ns - (self.start_ns or 0)) / NS)
@@ -134,7 +137,7 @@ class _Reading:
         elif event.process == "fault":
             self.faults.append(event)
         elif event.op == "settings" and "topic" in event.data:
-            self.settings(event, at_s)
+            self.asked.append(event)
         elif event.op != "phase":
             return
         self.last_s = max(self.last_s, at_s)
@@ -152,21 +155,34 @@ class _Reading:
             racks = tuple(sorted({self.racks.get(int(one), NAMELESS) for one in state["isr"]}))
             self.topic(topic).partitions[int(number)].append(State(at_s, racks, leader))
 
-    def settings(self, event: Event, at_s: float) -> None:
+    def settings(self, event: Event) -> None:
+        """Of what a topic asks for; all of it in the order of time."""
         name, value = str(event.data["topic"]), (event.data.get(REPLICAS), event.data.get(RACKS))
-        text = f"M={value[0]}, R={value[1]}"
-        if name not in self.values:
-            self.topic(name).asks = text
-        begins = event.data.get("step") == "begin"
-        if value == self.values.get(name):
-            self.pending.discard(name)
+        topic, step, before = self.topic(name), event.data.get("step"), self.values.get(name)
+        topic.asks = topic.asks or f"M={value[0]}, R={value[1]}"
+        if step == "refused":
+            # the change that began last was none
+            was = self.pending.pop(name, None)
+            if was is not None and topic.changes:
+                at_s, text = topic.changes[-1]
+                topic.changes[-1] = (at_s, f"{text} {REFUSED}")
+                self.values[name] = was
+            return
+        begins = step == "begin"
+        if value == before:
+            self.pending.pop(name, None)
         elif begins or name not in self.pending:
             # of a default of the cluster nobody tells that it begins to change; and what is seen after that may be old
             if begins or name in self.values:
-                self.topic(name).changes.append((at_s, text))
+                named = [
+                    f"{letter}={now}"
+                    for letter, now, then in zip("MR", value, before or (), strict=False)
+                    if now != then
+                ]
+                topic.changes.append((self.seconds(event.mono_ns), ", ".join(named) or topic.asks))
             self.values[name] = value
         if begins:
-            self.pending.add(name)
+            self.pending[name] = before
 
 
 def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
@@ -180,6 +196,11 @@ def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
     for event in events:
         try:
             reading.take(event)
+        except BROKEN:
+            continue
+    for event in sorted(reading.asked, key=lambda one: one.mono_ns):
+        try:
+            reading.settings(event)
         except BROKEN:
             continue
     length_s = reading.last_s

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from ducktape_tests.timeline import Shaded, State, Timeline, Topic, fewest
+from ducktape_tests.report.timeline import REFUSED, Shaded, State, Timeline, Topic, fewest
 from pyhooks.pictures import LIGHT, RC, Span, axes_style, rows, shade, spans
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ COLOURS = (LIGHT.refusal, LIGHT.series[1], LIGHT.series[2], LIGHT.ink, LIGHT.ser
 BURST = 4.0
 # How wide a letter of a fault's name is, in inches.
 LETTER = 0.068
+# The same of what a topic asks for.
+SMALL = 0.058
 LINES = 3
 # A fault that comes more often is named where it came first.
 OFTEN = 5
@@ -153,11 +155,13 @@ def _acks(axes: Axes, topic: Topic, kinds: dict[str, tuple[str, str, int]], time
     axes.set_ylim(0, top * (1 + 0.14 * len(own)))
     axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     axes.set_ylabel("acks/s", fontsize=8.5)
-    for number, (at_s, text) in enumerate(topic.changes):
-        axes.axvline(at_s, color=LIGHT.ink, linewidth=1.2, linestyle=(0, (4, 2)))
+    for at_s, text in topic.changes:
+        in_vain = text.endswith(REFUSED)
+        axes.axvline(at_s, color=LIGHT.muted if in_vain else LIGHT.ink, linewidth=1.2, linestyle=(0, (4, 2)))
+    for at_s, line, text, side in _labels(topic.changes, timeline.length_s):
         axes.annotate(
-            text, (at_s, 0.7 - 0.22 * (number % 3)), xycoords=("data", "axes fraction"), xytext=(4, 0),
-            textcoords="offset points", fontsize=7.5, color=LIGHT.ink, va="top",
+            text, (at_s, 0.7 - 0.22 * line), xycoords=("data", "axes fraction"), va="top", ha=side,
+            xytext=(4 if side == "left" else -4, 0), textcoords="offset points", fontsize=7.5, color=LIGHT.ink,
             bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 1},
         )  # fmt: skip
     refused = sum(seconds.total() for seconds in topic.refused.values())
@@ -239,6 +243,30 @@ def _names(faults: Sequence[Shaded], length_s: float) -> tuple[list[tuple[float,
             placed.append((one.from_s, line, name))
             free[line] = at + LETTER * (len(name) + 2)
     return placed, 1 + max((line for _, line, _ in placed), default=0)
+
+
+def _labels(changes: Sequence[tuple[float, str]], length_s: float) -> list[tuple[float, int, str, str]]:
+    """What a topic asks for: when, in which line, the words, and with which side at that time.
+
+    Where no line is free, the label before goes on.
+    """
+    width, length_s = WIDTH - LEFT - RIGHT, max(1.0, length_s)
+    free = [0.0] * LINES
+    placed: list[tuple[float, int, str, str]] = []
+    for at_s, text in changes:
+        at, wide = at_s / length_s * width, SMALL * (len(text) + 2)
+        # of the last ones the words are to the left of their time
+        side, begins = ("left", at) if at + wide <= width else ("right", at - wide)
+        line = next((number for number, until in enumerate(free) if begins >= until), None)
+        if line is None and placed:
+            first_s, line, before, side = placed.pop()
+            placed.append((first_s, line, f"{before}, then {text}", side))
+            free[line] += wide + SMALL * len(", then ")
+        else:
+            line = line or 0
+            placed.append((at_s, line, text, side))
+            free[line] = begins + wide
+    return placed
 
 
 def _tell(axes: Axes, named: Sequence[tuple[float, int, str]]) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ducktape_tests import drawing, results, timeline
-from ducktape_tests.display import minutes
+from ducktape_tests import results
+from ducktape_tests.report import drawing, timeline
+from ducktape_tests.report.display import minutes
 from ducktape_tests.results import Result
 from pyhooks import bars, pages
 from pyhooks.errors import RackgateError

@@ -1,0 +1,1 @@
+"""What people see of the system tests: progress on a terminal, timelines, and the page of a run."""
