@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from confluent_kafka import KafkaException
 from ducktape.tests.test import Test
 from ducktape.tests.test_context import TestContext
 
@@ -178,7 +179,8 @@ class Drill(Test):
             try:
                 self.drain()
                 return judge(list(self.history.events()))[0]
-            except RackgateError as error:
+            # a client's own error, too, leaves what nodes did to be judged
+            except (RackgateError, KafkaException) as error:
                 self.logger.warning("what was acknowledged could not be read after the failure: %s", error)
         nodes = self.kafka.topology.nodes
         if not self.ended:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ from ducktape_tests.services.kafka import RackKafka
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import handshake, tools
 from pyhooks.cluster.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
+from pyhooks.errors import RackgateError
 from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.wait import wait_for
 
@@ -19,6 +21,8 @@ SINGLE_PARTITIONS = {"offsets.topic.num.partitions": "1", "transaction.state.log
 SLOWED = "follower.replication.throttled.replicas"
 HANDSHAKE_S = 10.0
 LEVEL_S = 30.0
+# what the tool says of a level that is set
+DONE = re.compile(r"was (up|down)graded to")
 
 
 def offsets_topic(replicas: Sequence[int]) -> TopicSpec:
@@ -82,6 +86,23 @@ def level(kafka: RackKafka) -> int:
     """The level of the feature for racks as a broker tells it."""
     node = kafka.brokers()[0]
     return handshake.finalized(node.ip, int(node.address.rpartition(":")[2]), HANDSHAKE_S).get(RACKS_FEATURE, 0)
+
+
+def level_after(kafka: RackKafka, said: str, to: int) -> int:
+    """The level that a broker tells after a request; the one asked for is waited for if the tool says it is set.
+
+    Args:
+        kafka: the cluster.
+        said: by the tool, see ``ask_level``.
+        to: the level asked for.
+    """
+    if DONE.search(said):
+        try:
+            wait_for(lambda: level(kafka) == to, what=f"level {to} of {RACKS_FEATURE} ({said})", timeout_s=LEVEL_S)
+        except RackgateError:
+            # what it is instead is for a checker to judge
+            return level(kafka)
+    return level(kafka)
 
 
 def change_level(kafka: RackKafka, how: str, to: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from pyhooks.checker import alike, idle, rides, slowdown, truth, wide
+from pyhooks.checker import alike, idle, levels, rides, slowdown, truth, versions, warned, wide
 from pyhooks.checker.cluster import PROVED
 from pyhooks.checker.copied import OP as COPY
 from pyhooks.checker.copied import check_copied
@@ -117,6 +117,13 @@ OF_TESTS: Mapping[str, Checker] = {
         "where racks are enough, groups can't tell how many are required",
         _op(alike.OP),
         settles=True,
+    ),
+    "levels": Checker(
+        levels.check_levels, "the feature is switched and racks are required where a cluster allows it", _op(levels.OP)
+    ),
+    "versions": Checker(versions.check_versions, "a client uses the same versions with all brokers", _op(versions.OP)),
+    "warned": Checker(
+        warned.check_warned, "controllers warn of moves into too few racks, and of no other", _op(warned.OP)
     ),
     "known": Checker(check_known_errors, "clients meet errors that they know", _op("known-errors")),
     "rides": Checker(check_rides, "clients ride an outage out by their own retries", _op(rides.OP)),

@@ -1,0 +1,190 @@
+"""Levels of the feature, versions of requests, warnings of moves: each checker sees what is wrong, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from histories import S, event
+
+from pyhooks.checker.levels import CASES, check_levels
+from pyhooks.checker.verdict import Verdict
+from pyhooks.checker.versions import check_versions
+from pyhooks.checker.warned import check_warned
+from pyhooks.history import Event
+
+# ---------------------------------------------------------------------------------------------------------- levels
+
+
+def level(at_s: float, how: str, before: int, after: int, lack: int = 0) -> Event:
+    to = 1 if how == "upgrade" else 0
+    told: dict[str, Any] = {"how": how, "to": to, "before": before, "after": after, "lack": lack, "said": "words"}
+    return event(round(at_s * S), "test", "level", "info", **told)
+
+
+def asked(at_s: float, racks: int, step: str, topic: str = "t") -> Event:
+    told: dict[str, Any] = {"topic": topic, "step": step, "min.insync.replicas": 2, "min.insync.racks": racks}
+    return event(round(at_s * S), "settings", "settings", **told)
+
+
+def changed(at_s: float, before: int, racks: int, end: str) -> list[Event]:
+    return [asked(at_s - 0.1, before, "seen"), asked(at_s, racks, "begin"), asked(at_s + 0.1, racks, end)]
+
+
+def upgraded() -> dict[str, list[Event]]:
+    """A cluster on its way to the feature and back."""
+    return {
+        "made": [asked(1, 1, "made")],
+        "up, in vain": [level(2, "upgrade", 0, 0, lack=3)],
+        "R, in vain": changed(3, 1, 2, "refused"),
+        "up": [level(4, "upgrade", 0, 1)],
+        "R": changed(5, 1, 2, "settled"),
+        "down, in vain": [level(6, "downgrade", 1, 1)],
+        "R=1": changed(7, 2, 1, "settled"),
+        "down": [level(8, "downgrade", 1, 0)],
+    }
+
+
+def of_levels(steps: dict[str, list[Event]]) -> Verdict:
+    return check_levels([event for step in steps.values() for event in step])
+
+
+def test_a_feature_that_goes_by_its_rules() -> None:
+    found = of_levels(upgraded())
+    assert (found.valid, found.because) == ("true", ())
+    assert found.notes == tuple(f"1 times {case}" for case in sorted(CASES))
+
+
+@pytest.mark.parametrize(
+    ("step", "instead", "says"),
+    [
+        (
+            "up, in vain",
+            [level(2, "upgrade", 0, 1, lack=3)],
+            "3 nodes lacking the overlay (words) was carried out",
+        ),
+        ("up", [level(4, "upgrade", 0, 0)], "with 0 nodes lacking the overlay (words) was refused"),
+        ("down, in vain", [level(6, "downgrade", 1, 0)], "with racks required by 1 topics (words) was carried out"),
+        ("down", [level(8, "downgrade", 1, 1)], "with racks required by 0 topics (words) was refused"),
+        ("R, in vain", changed(3, 1, 2, "settled"), "R=2 for topic t at level 0 was carried out"),
+        ("R", changed(5, 1, 2, "refused"), "R=2 for topic t at level 1 was refused"),
+        # it took hold after it had been refused
+        ("up", [level(4, "upgrade", 1, 1)], "the level went from 0 to 1, and nobody had asked for that"),
+    ],
+)
+def test_what_a_feature_must_not_do(step: str, instead: list[Event], says: str) -> None:
+    found = of_levels(upgraded() | {step: instead})
+    assert found.valid == "false"
+    assert any(says in one for one in found.because), found.because
+
+
+WITHOUT_LEVELS: dict[str, list[Event]] = {step: [] for step in ("up, in vain", "up", "down, in vain", "down")}
+NO_LEVEL = "nobody knows the level when R=2 was asked for topic t"
+
+
+@pytest.mark.parametrize(
+    ("instead", "says"),
+    [
+        ({"up, in vain": []}, ["no case of: upgrade refused"]),
+        ({"down": []}, ["no case of: downgrade carried out"]),
+        ({"down, in vain": []}, ["no case of: downgrade refused"]),
+        ({"R, in vain": []}, ["no case of: racks refused"]),
+        ({"R": [], "down, in vain": []}, ["no case of: downgrade refused", "no case of: racks carried out"]),
+        ({"up": [level(4, "upgrade", 0, 1, lack=0)], "R": changed(5, 1, 2, "settled")[:2]},
+         ["nobody knows what came of R=2 for topic t at level 1", "no case of: racks carried out"]),
+        (WITHOUT_LEVELS, [NO_LEVEL, *map("no case of: {}".format, CASES)]),
+    ],
+)  # fmt: skip
+def test_what_nobody_asked_of_a_feature_is_unknown(instead: dict[str, list[Event]], says: list[str]) -> None:
+    found = of_levels(upgraded() | instead)
+    assert found.valid == "unknown"
+    assert set(says) <= set(found.because), found.because
+
+
+def test_a_request_that_hangs_leaves_a_way_back_unknown() -> None:
+    found = of_levels(upgraded() | {"R=1": changed(7, 2, 1, "settled")[:2]})
+    unknown = "nobody knows what topics required when a downgrade to level 0 was asked for"
+    assert (found.valid, found.because) == ("unknown", (unknown, "no case of: downgrade carried out"))
+
+
+# -------------------------------------------------------------------------------------------------------- versions
+
+
+def told(brokers: str, versions: dict[str, str], client: str = "stock") -> Event:
+    data: dict[str, Any] = {"client": client, "brokers": brokers, "baseline": brokers == "stock", "versions": versions}
+    return event(S, "test", "versions", "info", **data)
+
+
+SAME = {"Produce": "13", "Fetch": "18"}
+
+
+@pytest.mark.parametrize(
+    ("others", "valid", "says"),
+    [
+        ([told("stock", SAME), told("patched", SAME)], "true", ""),
+        ([told("stock", SAME), told("patched", SAME | {"Produce": "12"})], "false",
+         "client stock uses version 13 of Produce with stock, and 12 with patched"),
+        ([told("stock", SAME), told("patched", {"Produce": "13"})], "false", "and none with patched"),
+        ([told("stock", SAME), told("patched", SAME | {"New": "0"})], "false", "uses version none of New with stock"),
+        ([told("stock", SAME), told("patched", SAME), told("another", {"Fetch": "18"})], "false", "another"),
+        ([told("stock", SAME)], "unknown", "client stock was not asked with other brokers"),
+        ([told("patched", SAME)], "unknown", "client stock was not asked with baseline brokers"),
+        ([told("stock", {}), told("patched", {})], "unknown", "client stock tells no versions with stock"),
+        ([told("stock", SAME), told("patched", {})], "unknown", "client stock tells no versions with patched"),
+        ([told("stock", SAME), told("patched", SAME), told("stock", SAME, "2.8.2")], "unknown", "client 2.8.2 was not"),
+        ([], "unknown", "nobody asked which versions a client uses"),
+    ],
+)  # fmt: skip
+def test_versions_are_compared_with_the_baseline(others: list[Event], valid: str, says: str) -> None:
+    found = check_versions(others)
+    assert found.valid == valid
+    assert says in "; ".join(found.because)
+    assert bool(found.because) is bool(says)
+
+
+# ---------------------------------------------------------------------------------------------------------- warned
+
+
+def moved(at_s: float, before: Sequence[int], after: Sequence[int]) -> Event:
+    racks = {"1": "a", "2": "a", "3": "b", "5": "c"}
+    data: dict[str, Any] = {"topic": "t", "before": list(before), "after": list(after), "racks": racks}
+    return event(round(at_s * S), "test", "moved", "info", **data)
+
+
+def logs(at_s: float, begin: int, end: int, **others: dict[str, int]) -> Event:
+    return event(round(at_s * S), "test", "warnings", "info", counts={"t": {"begin": begin, "end": end}, **others})
+
+
+# out of rack b, where nothing is added; to rack a's other broker and one more of it; and back
+MOVES = [asked(1, 2, "made"), moved(2, [1, 2, 3], [1, 2]), moved(3, [1, 2], [1, 3]), moved(4, [1, 3], [2, 1])]
+
+
+def warned(*more: Event) -> Verdict:
+    return check_warned([*MOVES, *more])
+
+
+def test_each_move_into_too_few_racks_is_warned_of() -> None:
+    assert (warned(logs(5, 1, 2)).valid, warned(logs(5, 1, 2)).notes) == ("true", ("3 warnings of 3 moves",))
+
+
+@pytest.mark.parametrize(
+    ("more", "valid", "says"),
+    [
+        (logs(5, 1, 1), "false", "topic t: 1 warnings of the end of a move, and 2 are right"),
+        (logs(5, 0, 2), "false", "topic t: 0 warnings of the begin of a move, and 1 are right"),
+        (logs(5, 2, 2), "false", "topic t: 2 warnings of the begin of a move, and 1 are right"),
+        (logs(5, 1, 2, u={"end": 1}), "false", "topic u: 1 warnings of the end of a move, and 0 are right"),
+        (logs(3.5, 1, 2), "unknown", "nobody read the controllers' logs after the moves"),
+    ],
+)
+def test_a_warning_more_or_less_is_wrong(more: Event, valid: str, says: str) -> None:
+    assert (warned(more).valid, warned(more).because) == (valid, (says,))
+
+
+def test_moves_that_show_nothing_are_unknown() -> None:
+    assert check_warned([MOVES[0], MOVES[1], logs(5, 0, 1)]).because == ("no move into enough racks",)
+    assert check_warned([MOVES[0], MOVES[2], logs(5, 0, 0)]).because == ("no move into too few racks",)
+    unknown = check_warned([*MOVES[1:], logs(5, 1, 2)])
+    assert unknown.valid == "unknown"
+    assert "nobody knows what topic t required when it was moved to [1, 2]" in unknown.because
