@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -22,6 +24,7 @@ from pyhooks.evidence import artifacts, cli, page, running
 from pyhooks.evidence.claims import CONFIRMED, NOT_TESTABLE, REFUTED, Claims
 from pyhooks.evidence.judging import STALE
 from pyhooks.evidence.running import Done
+from pyhooks.wait import wait_for
 
 XML = """<testsuite>
 <testcase classname="kafka.PTest" name="testA(String)[1]"/>
@@ -156,6 +159,29 @@ def test_a_command_is_one_of_the_project(tmp_path: Path) -> None:
     assert "no claim or run" in (tmp_path / "log").read_text(encoding="utf-8")
     with pytest.raises(RackgateError, match="rackgate version: not ready after 0 s"):
         running.execute(["rackgate", "version"], tmp_path / "log", 0.01)
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_ends_with_the_one_who_runs_it(tmp_path: Path, told: signal.Signals) -> None:
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    setup = (
+        "import atexit, os, pathlib, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(1));"
+        f"atexit.register(pathlib.Path({str(ended)!r}).touch);"
+        f"pathlib.Path({str(begun)!r}).write_text(str(os.getpid()))"
+    )
+    words = ["sleeper", "-n1", "-r1", "-s", setup, "time.sleep(60)"]
+    script = (
+        "from pathlib import Path; from pyhooks.evidence import running\n"
+        "running.MODULES['sleeper'] = 'timeit'\n"
+        f"running.execute({words!r}, Path({str(tmp_path / 'log')!r}), 60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script]) as parent:
+        wait_for(lambda: begun.exists() and begun.read_text(), what="the command to begin", timeout_s=30)
+        child = int(begun.read_text())
+        parent.send_signal(told)
+        wait_for(lambda: not Path(f"/proc/{child}").exists(), what="the end of the command", timeout_s=20)
+    assert ended.exists() is (told == signal.SIGTERM)
+    assert parent.returncode == (128 + told if told == signal.SIGTERM else -told)
 
 
 def test_a_report_of_before_is_not_taken(root: Path) -> None:

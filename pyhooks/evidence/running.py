@@ -20,6 +20,7 @@ from pyhooks.build.distribution import Distribution
 from pyhooks.errors import RackgateError
 from pyhooks.evidence import artifacts, judging
 from pyhooks.evidence.claims import OVERLAY, SERIES, Claims, Run
+from pyhooks.process import DIES_WITH_PARENT, exits_on_sigterm
 
 OUT = paths.OUT / "evidence"
 MODULES = {"rackgate": "pyhooks.cli", "pytest": "pytest"}
@@ -45,7 +46,7 @@ Execute = Callable[[Sequence[str], Path, float], Done]
 
 
 def execute(words: Sequence[str], log: Path, timeout_s: float) -> Done:
-    """Runs one command of the project from the root of the checkout.
+    """Runs one command of the project from the root of the checkout; it ends with us, in good order if we may ask it.
 
     Args:
         words: of ``rackgate`` or ``pytest``; the interpreter of this process runs it.
@@ -56,9 +57,10 @@ def execute(words: Sequence[str], log: Path, timeout_s: float) -> Done:
         RackgateError: it took longer, and was ended.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", MODULES[words[0]], *words[1:]]
+    command = [*DIES_WITH_PARENT, sys.executable, "-m", MODULES[words[0]], *words[1:]]
     environment = {**os.environ, "PYTHONPATH": str(paths.REPO), "COLUMNS": "120"}
     with (
+        exits_on_sigterm(),
         log.open("w", encoding="utf-8") as errors,
         subprocess.Popen(
             command, cwd=paths.REPO, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
