@@ -19,7 +19,7 @@ ENDS = ("kill", *KEEPS_ITS_DISK)
 MOST_AWAY_S = 25.0
 MOST_DOWN_S = 15.0
 OVERLAPPING, AFTERWARDS = 0.55, 0.75
-# Of one that is to catch up for a while, so that every ISR has shrunk and some MB are there to catch up with.
+# Of one that is to come back with something missing, so that every ISR has shrunk.
 LEAST_BEHIND_S = 18.0
 # between two acknowledgements of a producer that goes on
 GAP_S = 1.0
@@ -43,7 +43,8 @@ class Round:
         away_s: how long it is away before the other one is destroyed, or before it comes back.
         overlaps: it is still away when the other one is destroyed.
         first_back: of two that are away, whether the one that left first comes back first.
-        catching_up: the other one is destroyed as soon as this one is back, before it is in sync again.
+        behind: it comes back, but parted from the other one, so that it lacks what was written meanwhile when the other
+            one is destroyed.
     """
 
     seed: int
@@ -56,7 +57,7 @@ class Round:
     away_s: float = 0.0
     overlaps: bool = False
     first_back: bool = False
-    catching_up: bool = False
+    behind: bool = False
 
     @property
     def topic(self) -> str:
@@ -71,8 +72,8 @@ class Round:
         if not self.leaves:
             return f"{placed}: {destroyed}"
         left = f"{self.leaves} leaves ({self.how}) for {self.away_s:.1f} s"
-        if self.catching_up:
-            return f"{placed}: {left} and comes back, and while it catches up {destroyed}"
+        if self.behind:
+            return f"{placed}: {left} and comes back, parted from {self.wiped}; behind as it is, {destroyed}"
         if not self.overlaps:
             return f"{placed}: {left} and comes back, then {destroyed}"
         return (
@@ -100,8 +101,8 @@ def seeds(seed: int, count: int, racks: Mapping[str, Sequence[int]]) -> list[int
     return found
 
 
-def catching_up_seed(seed: int) -> int:
-    """That of the round of a run in which a rack catches up; rounds of such seeds are of no other kind.
+def behind_seed(seed: int) -> int:
+    """That of the round of a run in which a rack is back and behind; rounds of such seeds are of no other kind.
 
     Args:
         seed: of the run.
@@ -125,15 +126,16 @@ def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> Round:
     while True:
         replicas = _placed(choice, racks)
         own = sorted({rack for rack, brokers in racks.items() if set(brokers) & set(replicas)})
-        # with a third rack what waits for who catches up would be in two racks already
+        # with a third rack what waits for who is behind would be in two racks already
         if seed < SEEDS or len(own) == 2:
             break
     wiped, leaves = choice.sample(own, 2)
     down_s, away_s = choice.uniform(0, MOST_DOWN_S), choice.uniform(0, MOST_AWAY_S)
     min_replicas, first_back = choice.choice((1, 2)), choice.random() < 0.5
     if seed >= SEEDS:
-        how, away_s = choice.choice(KEEPS_ITS_DISK), choice.uniform(LEAST_BEHIND_S, MOST_AWAY_S)
-        return Round(seed, replicas, min_replicas, wiped, down_s, leaves, how, away_s, catching_up=True)
+        # one that is paused does not go on leading, though it can't reach anybody
+        away_s = choice.uniform(LEAST_BEHIND_S, MOST_AWAY_S)
+        return Round(seed, replicas, min_replicas, wiped, down_s, leaves, "pause", away_s, behind=True)
     what = choice.random()
     if what < OVERLAPPING:
         how = choice.choice(KEEPS_ITS_DISK)

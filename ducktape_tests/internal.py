@@ -17,8 +17,6 @@ from pyhooks.wait import wait_for
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 # Coordinators go by the number of partitions that they knew when they started; tests make these topics with one.
 SINGLE_PARTITIONS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
-# of a topic: partition:broker of the replicas that are slowed while they are not in sync
-SLOWED = "follower.replication.throttled.replicas"
 HANDSHAKE_S = 10.0
 LEVEL_S = 30.0
 # what the tool says of a level that is set
@@ -42,15 +40,6 @@ def require_racks(kafka: RackKafka, racks: int) -> None:
         RackgateError: the cluster refused.
     """
     _cluster_config(kafka, MIN_INSYNC_RACKS, racks)
-
-
-def slow_followers(kafka: RackKafka, bytes_per_s: int) -> None:
-    """Bounds how fast replicas that topics name in ``SLOWED`` catch up, for each broker.
-
-    Raises:
-        RackgateError: the cluster refused.
-    """
-    _cluster_config(kafka, "follower.replication.throttled.rate", bytes_per_s)
 
 
 def _cluster_config(kafka: RackKafka, name: str, value: int) -> None:

@@ -13,7 +13,7 @@ from ducktape_tests.destruction import (
     MOST_AWAY_S,
     MOST_DOWN_S,
     Round,
-    catching_up_seed,
+    behind_seed,
     draw,
     goes_on_s,
     seeds,
@@ -72,17 +72,16 @@ def test_every_kind_of_round_comes() -> None:
     assert {"".join(RACK_OF[broker] for broker in one.replicas) for one in MANY} >= {"aab", "abb", "abc", "bca", "ab"}
 
 
-def test_a_round_in_which_a_rack_catches_up_has_a_seed_of_its_own_kind() -> None:
-    own = [draw(catching_up_seed(seed), RACKS) for seed in range(200)]
-    assert all(one.catching_up and not one.overlaps for one in own)
-    assert not any(one.catching_up for one in MANY)
+def test_a_round_in_which_a_rack_is_back_and_behind_has_a_seed_of_its_own_kind() -> None:
+    own = [draw(behind_seed(seed), RACKS) for seed in range(200)]
+    assert all(one.behind and not one.overlaps for one in own)
+    assert not any(one.behind for one in MANY)
     for one in own:
         takes_one_rack(one)
         assert {RACK_OF[broker] for broker in one.replicas} == {one.leaves, one.wiped}
-        assert one.how in KEEPS_ITS_DISK
+        assert one.how == "pause"
         assert LEAST_BEHIND_S <= one.away_s <= MOST_AWAY_S
-        assert "while it catches up" in one.text
-    assert {one.how for one in own} == set(KEEPS_ITS_DISK)
+        assert f"comes back, parted from {one.wiped}" in one.text
     assert {one.wiped for one in own} == set(RACKS)
 
 

@@ -1,7 +1,6 @@
 """Is everything as before within a bound after a heal?
 
-Reads faults, looks, settings and ``produce`` events; see ``pyhooks.checker.cluster``. Who injects a fault on purpose
-before all has recovered from the one before notes an event of process ``test`` and op ``early`` between the two.
+Reads faults, looks, settings and ``produce`` events; see ``pyhooks.checker.cluster``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from pyhooks.checker.settling import LAG_NS, NS, attempts_of
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
 
-EARLY = "early"
 ISR_S = 60.0
 ACK_S = 60.0
 # A broker that was cut off may tell for seconds what was before, if it is the one that is asked.
@@ -29,7 +27,7 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
 
     Wrong if that took longer than the bound, or had not come when the bound was over and somebody still looked (or
     produced). Unknown without a heal, without looks (or attempts) after it, or if the history or the next fault cuts
-    the bound short. Of faults that overlap, the last heal counts; so it does where the next one is said to come early.
+    the bound short. Of faults that overlap, the last heal counts.
     A partition that cannot acknowledge even with all of
     its replicas in sync, since its topic requires more racks than it is placed in, owes no acknowledgement. Replicas
     that a reassignment brings after the heal are not waited for; where replicas are moved, or nobody looked before a
@@ -58,13 +56,12 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
         missing.append("no attempt in the history")
     judged: set[int] = set()
     settings = cluster.Settings(events)
-    early = [event.mono_ns for event in events if (event.process, event.op) == ("test", EARLY)]
     for fault in faults:
         name = f"{fault.op} {fault.rack if fault.broker is None else f'broker {fault.broker}'}"
         if fault.heal_ns is None:
             missing.append(f"{name}: never healed")
             continue
-        heal_ns = _waited_for(last_heal(fault.heal_ns, faults), faults, early)
+        heal_ns = last_heal(fault.heal_ns, faults)
         if heal_ns is None or heal_ns in judged:
             continue  # told with the other fault
         judged.add(heal_ns)
@@ -113,17 +110,6 @@ def last_heal(heal_ns: int, faults: Sequence[Fault]) -> int | None:
         if len(ends) < len(active):
             return None
         heal_ns = max(ends)
-
-
-def _waited_for(heal_ns: int | None, faults: Sequence[Fault], early: Sequence[int]) -> int | None:
-    """The heal after which recovery was waited for, from one on; None if a fault in between never was healed."""
-    while heal_ns is not None:
-        since_ns = heal_ns
-        after = next((one for one in faults if one.inject_ns > since_ns), None)
-        if after is None or not any(since_ns < at_ns < after.inject_ns for at_ns in early):
-            break
-        heal_ns = None if after.heal_ns is None else last_heal(after.heal_ns, faults)
-    return heal_ns
 
 
 def _can(seen: Sequence[Look], wanted: Collection[Requirement]) -> bool | None:
