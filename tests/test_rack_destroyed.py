@@ -54,9 +54,8 @@ def produce(bootstrap: str, history: History) -> None:
             producer.send(TOPIC, key, value, done)
 
 
-def look(admin: Admin, history: History, moment: str) -> PartitionState:
-    """Notes the partition's state at a moment."""
-    state = admin.partition(TOPIC)
+def look(history: History, moment: str, state: PartitionState) -> PartitionState:
+    """Notes the partition's state at a moment: the one that was waited for, since another broker may be behind."""
     history.note("test", "look", "ok", moment=moment, leader=state.leader, isr=list(state.isr), elr=list(state.elr))
     return state
 
@@ -77,14 +76,25 @@ def destroy(brokers: Brokers, classpath: str, history: History) -> None:
         wait_for(partial(brokers.serves, broker), what=f"broker {broker} on its new disk", timeout_s=120)
 
 
-def comes_back(brokers: Brokers, others: Admin, classpath: str, how: str) -> None:
+def all_in_sync(asked: Admin) -> PartitionState:
+    return wait_for(partial(asked.in_sync, TOPIC, (1, 2, 3)), what="all replicas in sync", timeout_s=90)
+
+
+def after_loss(asked: Admin, arm: str) -> PartitionState | None:
+    """The partition's state if the broker that is asked knows what became of it, and not only what was before."""
+    state = asked.partition(TOPIC)
+    decided = not state.isr if arm == OVERLAY else state.leader in LOST and set(state.elr) <= {HOLDER}
+    return state if decided else None
+
+
+def comes_back(brokers: Brokers, others: Admin, classpath: str, how: str) -> PartitionState:
     """Rack b is there again, and all are in sync: as the others know, since it may know only what was before."""
     if how == STOPPED:
         brokers.start(HOLDER, classpath)
         wait_for(partial(brokers.serves, HOLDER), what="rack b to be back", timeout_s=120)
     else:
         brokers.resume(HOLDER)
-    wait_for(partial(others.in_sync, TOPIC, (1, 2, 3)), what="all replicas in sync again", timeout_s=90)
+    return all_in_sync(others)
 
 
 # A broker that was killed would count as destroyed itself.
@@ -97,29 +107,28 @@ def test_the_rack_that_has_what_was_acknowledged_leads(tmp_path: Path, arm: str,
     brokers.format(classpath)
     with brokers.running(classpath), Admin(brokers.bootstrap) as admin:
         admin.create_topic(TOPIC, [[1, 2, 3]], SETTINGS[arm])
-        wait_for(partial(admin.in_sync, TOPIC, (1, 2, 3)), what="all replicas in sync", timeout_s=60)
+        all_in_sync(admin)
         produce(brokers.bootstrap, history)
-        look(admin, history, WRITTEN)
+        look(history, WRITTEN, all_in_sync(admin))
 
         if how == STOPPED:
             brokers.stop(HOLDER)
         else:
             brokers.pause(HOLDER)
         others = ",".join(brokers.address(broker) for broker in LOST)
-        with Admin(others) as asked:
-            wait_for(partial(asked.in_sync, TOPIC, LOST), what="the ISR without rack b", timeout_s=90)
         # not the client from before: it knows rack b's broker, and may ask that one, which does not answer
         with Admin(others) as fresh:
-            away = look(fresh, history, AWAY)
+            shrunk = wait_for(partial(fresh.in_sync, TOPIC, LOST), what="the ISR without rack b", timeout_s=90)
+        away = look(history, AWAY, shrunk)
 
         destroy(brokers, classpath, history)
         with Admin(others) as fresh:
-            destroyed = look(fresh, history, DESTROYED)
+            known = wait_for(partial(after_loss, fresh, arm), what="what became of the partition", timeout_s=60)
+        destroyed = look(history, DESTROYED, known)
         described = tool(classpath, TOPICS, "--bootstrap-server", others, "--describe", "--topic", TOPIC)
 
         with Admin(others) as fresh:
-            comes_back(brokers, fresh, classpath, how)
-            look(fresh, history, BACK)
+            look(history, BACK, comes_back(brokers, fresh, classpath, how))
         read_all(brokers.bootstrap, [TOPIC], history, values=True)
 
     events = list(history.events())

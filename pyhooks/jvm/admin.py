@@ -220,21 +220,23 @@ class Admin(Client):
             wanted.put(partition(topic, 0), jpype.java.util.Optional.of(placed(replicas)))
         self._get(self._java.alterPartitionReassignments(wanted).all())
 
-    def in_sync(self, topic: str, replicas: Sequence[int], partition: int = 0) -> bool:
-        """Whether exactly these replicas are in sync, as the broker that is asked knows.
+    def in_sync(self, topic: str, replicas: Sequence[int], partition: int = 0) -> PartitionState | None:
+        """The partition's state if exactly these replicas are in sync, as the broker that is asked knows.
 
-        It is no if that broker does not know the topic: it can be behind the controller that has just created it. It is
-        no, too, if that broker does not answer in time: another one may be asked the next time.
+        It is none if that broker does not know the topic: it can be behind the controller that has just created it. It
+        is none, too, if that broker does not answer in time: another one may be asked the next time, and may be behind,
+        so who has waited for this goes on with the state that was returned.
 
         Raises:
             JavaError: any other error.
         """
         try:
-            return self.partition(topic, partition).isr == tuple(sorted(replicas))
+            state = self.partition(topic, partition)
         except JavaError as error:
             if error.java_class in {UNKNOWN_TOPIC, TIMEOUT}:
-                return False
+                return None
             raise
+        return state if state.isr == tuple(sorted(replicas)) else None
 
     def voters(self) -> tuple[int, ...] | None:
         """Ids of the controllers that vote, sorted; None if the cluster has no such quorum or may not tell us.
