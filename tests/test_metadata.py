@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import socket
 import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from answering import broker, dead, framed
+from confluent_kafka import KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyhooks.cluster import metadata, topics
 from pyhooks.cluster.metadata import Asker, Metadata, Partition, parse, request
 from pyhooks.errors import RackgateError
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 ANSWER = bytes.fromhex(
     "000000010000000000000003000000010002683100002384000161000000020002683200002384ffff00000003000268330000238400016200"
@@ -60,7 +67,8 @@ def test_nobody_answers_in_time() -> None:
         assert time.monotonic() - begun < 3
 
 
-def test_a_sound_broker_answers_though_others_have_taken_all_the_time() -> None:
+def test_a_sound_broker_answers_though_others_have_taken_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "LEAST_S", 2.0)
     with broker(None) as one, broker(None) as two, broker(framed(ANSWER)) as sound:
         assert Asker(f"{one},{two},{sound}", each_s=0.2).ask(["t"], 0.3) == TOLD
 
@@ -82,3 +90,37 @@ def test_an_answer_that_is_there_counts_however_late_it_is_read(monkeypatch: pyt
 def test_what_can_t_be_read_is_told() -> None:
     with broker(framed(ANSWER[:50])) as one, pytest.raises(RackgateError, match="can't read its answer to Metadata"):
         Asker(one).ask(["t"], 2)
+
+
+class Client:
+    """An admin client that knows the addresses of these brokers."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses = addresses
+
+    def list_topics(self, timeout: float) -> SimpleNamespace:
+        assert timeout == 1
+        if not self.addresses:
+            raise KafkaException("nobody")
+        parts = [one.split(":") for one in self.addresses]
+        return SimpleNamespace(brokers={port: SimpleNamespace(host=host, port=int(port)) for host, port in parts})
+
+
+def unfenced(*addresses: str) -> frozenset[int]:
+    return topics.unfenced(cast("AdminClient", Client(*addresses)), 1)
+
+
+def test_who_was_away_and_lists_itself_is_not_unfenced_while_others_do_not_list_it() -> None:
+    with (
+        broker(framed(ANSWER)) as one,
+        broker(framed(ANSWER)) as two,
+        broker(framed(EMPTY)) as other,
+        broker(framed(EMPTY)) as another,
+        dead() as gone,
+        broker(None) as silent,
+    ):
+        assert unfenced(one, other, another) == set()
+        assert unfenced(one, two, other, another) == set(), "half of them is not enough"
+        assert unfenced(one, two, other) == set(TOLD.racks)
+        assert unfenced(one, gone, silent) == set(TOLD.racks), "who does not answer has no vote"
+        assert unfenced(gone, silent) == unfenced() == set()

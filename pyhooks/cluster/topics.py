@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyhooks.cluster.metadata import Asker
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
 
@@ -80,13 +82,31 @@ def admin(bootstrap: str, config: Mapping[str, str] | None = None) -> AdminClien
 
 
 def unfenced(client: AdminClient, timeout_s: float = LOOK_S) -> frozenset[int]:
-    """Ids of the brokers that the cluster's metadata lists, i.e. registered and not fenced; none if nobody answers."""
+    """Ids of the brokers that more than half of those that answer list, i.e. registered and not fenced.
+
+    One alone may tell what was: who was away lists itself until it hears that it had been fenced meanwhile.
+
+    Args:
+        client: asked for the addresses of brokers.
+        timeout_s: bound for that answer, and again for all of theirs, in seconds; nobody is unfenced without an answer.
+    """
     from confluent_kafka import KafkaException
 
     try:
-        return frozenset(client.list_topics(timeout=timeout_s).brokers)
+        listed = client.list_topics(timeout=timeout_s).brokers.values()
     except KafkaException:
         return frozenset()
+
+    def lists(address: str) -> frozenset[int] | None:
+        try:
+            return frozenset(Asker(address, each_s=timeout_s).ask([], timeout_s).racks)
+        except RackgateError:
+            return None
+
+    with ThreadPoolExecutor(max(1, len(listed))) as pool:
+        told = [one for one in pool.map(lists, [f"{one.host}:{one.port}" for one in listed]) if one is not None]
+    votes = Counter(broker for one in told for broker in one)
+    return frozenset(broker for broker, count in votes.items() if 2 * count > len(told))
 
 
 def create(client: AdminClient, specs: Sequence[TopicSpec]) -> None:
