@@ -27,6 +27,11 @@ RACKS = "min.insync.racks"
 TOPIC = "gated"
 RACKS_REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
 TOOL_S = 60.0
+# what a leader answers that has not made its log yet: brokers tell of an ISR before they act on it
+_NOT_YET = {
+    f"org.apache.kafka.common.errors.{name}"
+    for name in ("NotLeaderOrFollowerException", "UnknownTopicOrPartitionException")
+}
 _LEVEL = re.compile(r"Feature: (\S+)\s.*FinalizedVersionLevel: (\S+)\s")
 
 
@@ -88,9 +93,15 @@ def create_topic(pair: Brokers, config: Mapping[str, str], replicas: Sequence[in
 
 
 def produce(pair: Brokers, acks: str = "all") -> str:
-    """Produces a record once; returns ``ok`` or the class of the exception."""
-    answers: list[Acknowledged | JavaError] = []
-    with Producer(pair.bootstrap, {"acks": acks, "retries": "0", "enable.idempotence": "false"}) as producer:
-        producer.send(TOPIC, "key", "value", answers.append)
-    (answer,) = answers
-    return answer.java_class if isinstance(answer, JavaError) else "ok"
+    """Produces a record once, as soon as there is a leader; returns ``ok`` or the class of the exception."""
+    once = {"acks": acks, "retries": "0", "enable.idempotence": "false", "request.timeout.ms": "10000"}
+
+    def answer() -> str:
+        answers: list[Acknowledged | JavaError] = []
+        with Producer(pair.bootstrap, once) as producer:
+            producer.send(TOPIC, "key", "value", answers.append)
+        (one,) = answers
+        said = one.java_class if isinstance(one, JavaError) else "ok"
+        return "" if said in _NOT_YET else said
+
+    return wait_for(answer, what=f"a leader of {TOPIC}", timeout_s=60)

@@ -30,7 +30,7 @@ from pyhooks.wait import wait_for
 HOST = "127.0.0.1"
 PRODUCE = 0
 API_VERSIONS = 18
-STOP_S = 30.0
+STOP_S, END_S = 120.0, 30.0
 STRINGS = {
     "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
     "value.serializer": "org.apache.kafka.common.serialization.StringSerializer",
@@ -172,14 +172,11 @@ class Brokers:
         process.wait()
 
     def stop(self, node: int) -> None:
-        """Ends a node in good order, or as a power failure does if that takes too long."""
-        process = self._running.pop(node)
+        """Ends a node in good order."""
+        process = self._running[node]
         process.terminate()
-        try:
-            process.wait(timeout=STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        wait_for(lambda: process.poll() is not None, what=f"node {node} to stop", timeout_s=STOP_S)
+        del self._running[node]
 
     def pause(self, node: int) -> None:
         """Lets a node do nothing any more, as one that is cut off: it has lost nothing, and nobody hears of it."""
@@ -197,7 +194,11 @@ class Brokers:
         for node in self._running:
             self.resume(node)
         for node in sorted(self._running, key=lambda node: (node == self.controller, -node)):
-            self.stop(node)
+            self._running[node].terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                # one that has lost its controller would wait for it for minutes
+                self._running[node].wait(timeout=END_S)
+            self.kill(node)
 
     def _properties(self, node: int) -> dict[str, str]:
         roles = ["broker"] * (node in self.racks) + ["controller"] * (node == self.controller)

@@ -123,7 +123,7 @@ def test_what_can_not_be_asked_ends_with_one_line_in_time(patched: Brokers, tmp_
     (nobody,) = free_ports(1)
     started = time.monotonic()
     done = check(f"127.0.0.1:{nobody}", "--timeout", "3")
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"error: cluster 127.0.0.1:{nobody}: no answer within 3 s; see --bootstrap and --command-config\n"

@@ -49,11 +49,11 @@ class Unequal:
 
     def refusals(self, number: int) -> None:
         """Waits until broker 2 has refused so many changes."""
-        wait_for(lambda: self.pair.log(2).count(NOT_APPLIED) == number, what="broker 2 not to apply them", timeout_s=20)
+        wait_for(lambda: self.pair.log(2).count(NOT_APPLIED) == number, what="broker 2 not to apply them", timeout_s=90)
 
     def answers(self, what: str) -> None:
         """Waits until a record is answered so."""
-        wait_for(lambda: produce(self.pair) == what, what=f"a record to be answered with {what}", timeout_s=20)
+        wait_for(lambda: produce(self.pair) == what, what=f"a record to be answered with {what}", timeout_s=90)
 
 
 @pytest.fixture
@@ -107,4 +107,5 @@ def test_an_idle_topic_hears_of_a_value_that_can_be_applied_at_last(brokers: Une
         assert produce(brokers.pair, acks="1") == "ok"
         assert readable() == before
         brokers.change("delete", TOO_MANY.partition("=")[0])
-        wait_for(lambda: readable() == before + 1, what="the record to be readable", timeout_s=20)
+        # more than one if an attempt with acks=all found the leader before it knew that it is alone in sync
+        wait_for(lambda: readable() > before, what="the record to be readable", timeout_s=60)

@@ -84,7 +84,7 @@ def test_a_new_cluster_has_the_feature_and_keeps_it_while_racks_are_required(cla
         assert configs(classpath, pair, "topics", TOPIC, "--add-config", f"{RACKS}=1").status == 0
         done = features(classpath, pair.bootstrap, "downgrade", *LEVEL_0)
         assert done.status == 0, done.text
-        wait_for(partial(at_level, pair, 0), what="the downgraded feature", timeout_s=20)
+        wait_for(partial(at_level, pair, 0), what="the downgraded feature", timeout_s=60)
         assert described(classpath, pair.bootstrap)[RACKS_FEATURE] == "0"
         assert produce(pair) == "ok"
 
@@ -112,8 +112,9 @@ def test_an_upgraded_cluster_enforces_what_its_brokers_were_started_with(classpa
         assert f"upgrade {' '.join(levels)}" in refused.line
         done = features(classpath, pair.bootstrap, "upgrade", "--feature", f"{RACKS_FEATURE}=1")
         assert done.status == 0, done.text
-        wait_for(lambda: produce(pair) == RACKS_REFUSED, what="the gate", timeout_s=20)
-        assert f"{RACKS} is enforced from now on" in pair.log(1)
+        wait_for(lambda: produce(pair) == RACKS_REFUSED, what="the gate", timeout_s=60)
+        said = f"{RACKS} is enforced from now on"
+        wait_for(lambda: said in pair.log(1), what="the line that says so", timeout_s=60)
         # the controller has put what it was started with into the metadata, so it must be lowered there to go back
         refused = features(classpath, pair.bootstrap, "downgrade", *LEVEL_0)
         assert refused.status != 0

@@ -131,7 +131,7 @@ def test_lowering_the_config_lets_it_through(bootstrap: str) -> None:
         def acknowledged() -> bool:
             return isinstance(answer_of(bootstrap, "switched", ONE_ATTEMPT), Acknowledged)
 
-        wait_for(acknowledged, what="an acknowledgement", timeout_s=10)
+        wait_for(acknowledged, what="an acknowledgement", timeout_s=60)
         with pytest.raises(JavaError) as caught:
             admin.set_topic_config("switched", "min.insync.racks", "0")
         assert caught.value.java_class == f"{ERRORS}.InvalidConfigurationException"
@@ -191,7 +191,7 @@ def test_a_terminated_probe_tells_of_every_attempt(bootstrap: str, tmp_path: Pat
     words += ["--history", str(path)]
     words += ["--topics", "gated", "--rate", "20", "--seconds", "120"]
     with subprocess.Popen([*DIES_WITH_PARENT, *words], stderr=subprocess.DEVNULL) as child:
-        wait_for(path.exists, what="the first attempt", timeout_s=30)
+        wait_for(path.exists, what="the first attempt", timeout_s=90)
         child.terminate()
         assert child.wait(timeout=20) == 0
     events = list(History(path).events())

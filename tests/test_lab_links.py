@@ -67,6 +67,7 @@ def tail(count: int, share: float, limit: float) -> float:
     return exp(-count * sum(one * log(one / other) for one, other in terms if one > 0))
 
 
+@pytest.mark.alone
 def test_links_vary_as_asked(person: Person) -> None:
     """Noise only adds to a round trip: the shortest tells how far it varies down, the best look how far up.
 

@@ -129,6 +129,7 @@ def test_the_documents_of_the_proposal_are_in_its_index() -> None:
 
 
 @pytest.mark.lab
+@pytest.mark.timeout(600)
 def test_the_lab_of_the_readme(tmp_path: Path) -> None:
     text = (paths.REPO / "README.md").read_text(encoding="utf-8")
     (block,) = [one for one in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "lab up" in one]

@@ -41,7 +41,7 @@ SMALL = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     # the controller notices sooner that the broker is gone
-    "broker.session.timeout.ms": "4000",
+    "broker.session.timeout.ms": "9000",
     "broker.heartbeat.interval.ms": "500",
 }
 

@@ -91,10 +91,10 @@ def test_a_question_for_settings_without_an_answer_holds_up_no_look(
     client, history = Client({}), History(tmp_path / "h")
     beside(client, monkeypatch)
     with watched("x:1", ["t"], RACKS, history, interval_s=0.01):
-        monkeypatch.setattr(topics, "LOOK_S", 1.0)
+        monkeypatch.setattr(topics, "LOOK_S", 2.0)
         monkeypatch.setattr(client, "describe_configs", lambda resources, **_: dict.fromkeys(resources, Future()))
         asked = client.looks
-        wait_for(lambda: client.looks >= asked + 50, what="looks", timeout_s=5, interval_s=0.01)
+        wait_for(lambda: client.looks >= asked + 20, what="looks", timeout_s=5, interval_s=0.01)
         assert not any(one.op == looks.SETTINGS_LOOK for one in history.events()), "the first one is still waiting"
     late = [one for one in history.events() if one.op == looks.SETTINGS_LOOK]
     assert late

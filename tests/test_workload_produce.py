@@ -225,7 +225,7 @@ def test_one_topic_that_waits_does_not_hold_up_the_others(tmp_path: Path) -> Non
     class Slow(Fake):
         def send(self, records: Sequence[Record]) -> None:
             if records and records[0].topic == "t":
-                time.sleep(0.3)
+                time.sleep(1)
             super().send(records)
 
     events = drive(replace(PLAN, count=None, seconds=0.3, rate_per_s=50), tmp_path / "h.jsonl", Slow())
@@ -234,8 +234,8 @@ def test_one_topic_that_waits_does_not_hold_up_the_others(tmp_path: Path) -> Non
                    if e.data["topic"] == topic)
         for topic in "tu"
     }  # fmt: skip
-    assert late["t"] > 200
-    assert late["u"] < 200
+    assert late["t"] > 600
+    assert late["u"] < 600
 
 
 def test_ended_early_it_tells_of_every_attempt(tmp_path: Path) -> None:
