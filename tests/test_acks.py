@@ -83,8 +83,8 @@ def starts(brokers: Brokers, node: int, classpath: str) -> None:
 def settled(brokers: Brokers, leader: int) -> None:
     """Both are in sync again, and it is told who leads."""
     with Admin(brokers.address(leader)) as admin:
-        wait_for(partial(admin.in_sync, TOPIC, BOTH), what="both in sync", timeout_s=90)
-        assert admin.partition(TOPIC).leader == leader
+        known = wait_for(partial(admin.in_sync, TOPIC, BOTH), what="both in sync", timeout_s=90)
+        assert known.leader == leader
 
 
 def test_what_one_rack_took_is_shown_after_the_heal_and_lost_with_the_rack(tmp_path: Path) -> None:
