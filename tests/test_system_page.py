@@ -286,3 +286,18 @@ def test_figures_are_flat_and_short() -> None:
     many = page.figure_rows({str(number): number for number in range(100)})
     assert len(many) == page.FIGURES + 1
     assert many[-1] == ("…", "60 more in results.json")
+
+
+def test_what_is_cut_off_is_told_in_words_that_do_not_lie_on_each_other() -> None:
+    values = [20] * 1000
+    values[100:102] = [300, 200]
+    values[500:510] = range(101, 111)
+    # its words would lie on those of the former, which so have it
+    values[520] = 400
+    values[900] = 1500
+    assert drawing.bursts(values, 80, 1000) == [
+        (102, "300, 200"),
+        (521, "101 to 400 in 11 s"),
+        (901, "1,500"),
+    ]
+    assert drawing.bursts([20] * 1000, 80, 1000) == []

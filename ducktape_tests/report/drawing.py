@@ -30,6 +30,8 @@ FIRST = ("NotEnoughRacks", "NotEnoughReplicas", "Timeout")
 COLOURS = (LIGHT.refusal, LIGHT.series[1], LIGHT.series[2], LIGHT.ink, LIGHT.series[3], LIGHT.muted)
 # A burst above so many times what is usual is cut, and its height written out.
 BURST = 4.0
+# so many values that are cut off are told one by one
+FEW = 2
 # How wide a letter of a fault's name is, in inches.
 LETTER = 0.068
 # The same of what a topic asks for.
@@ -133,14 +135,8 @@ def _acks(axes: Axes, topic: Topic, kinds: dict[str, tuple[str, str, int]], time
     usual = sorted(value for value in values if value)
     cut = min(max([*values, 1]), BURST * max(1, usual[len(usual) // 2])) if usual else 1
     axes.stairs([min(value, cut) for value in values], range(end + 1), fill=True, color=LIGHT.series[0], alpha=0.85)
-    burst: list[str] = []
-    for second, value in enumerate([*values, 0]):
-        if value > cut:
-            burst.append(f"{value:,}")
-        elif burst:
-            # in one text, since those of neighbours would lie on each other
-            axes.annotate(" " + ", ".join(burst), (second, cut), va="top", fontsize=8, color=LIGHT.ink)
-            burst = []
+    for at_s, text in bursts(values, cut, timeline.length_s):
+        axes.annotate(f" {text}", (at_s, cut), va="top", fontsize=8, color=LIGHT.ink)
     top = cut * 1.12
     own = [kind for kind in kinds if kind in topic.refused]
     # a lane for each kind above the acknowledgements, which its marks would hide
@@ -243,6 +239,26 @@ def _names(faults: Sequence[Shaded], length_s: float) -> tuple[list[tuple[float,
             placed.append((one.from_s, line, name))
             free[line] = at + LETTER * (len(name) + 2)
     return placed, 1 + max((line for _, line, _ in placed), default=0)
+
+
+def bursts(values: Sequence[int], cut: float, length_s: float) -> list[tuple[float, str]]:
+    """What the seconds had that are cut off, and where it stands: neighbours in one text, none over another."""
+    a_letter_s = max(1.0, length_s) * SMALL / (WIDTH - LEFT - RIGHT)
+    found: list[tuple[int, list[int]]] = []
+    free_s = 0.0
+    for second, value in enumerate(values):
+        if value <= cut:
+            continue
+        high = [*(found.pop()[1] if found and second <= free_s else []), value]
+        found.append((second + 1, high))
+        free_s = second + 1 + (len(_burst(high)) + 2) * a_letter_s
+    return [(end, _burst(high)) for end, high in found]
+
+
+def _burst(high: Sequence[int]) -> str:
+    if len(high) <= FEW:
+        return ", ".join(f"{value:,}" for value in high)
+    return f"{min(high):,} to {max(high):,} in {len(high)} s"
 
 
 def _labels(changes: Sequence[tuple[float, str]], length_s: float) -> list[tuple[float, int, str, str]]:

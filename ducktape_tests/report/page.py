@@ -53,7 +53,7 @@ def make(run_dir: Path) -> dict[str, Any]:
 
 
 def draw(run_dir: Path, result: Result) -> tuple[str, str]:
-    """Draws the timeline of a test, unless it is there already and newer than its history.
+    """Draws the timeline of a test, unless it is there already and newer than its history and what draws.
 
     Returns:
         The picture relative to the run, or empty; and why there is none, or empty.
@@ -62,7 +62,8 @@ def draw(run_dir: Path, result: Result) -> tuple[str, str]:
     if not result.folder or not history.is_file():
         return "", "no history"
     picture = run_dir / PICTURES / f"{result.folder.replace('/', '.')}.svg"
-    if not picture.is_file() or picture.stat().st_mtime < history.stat().st_mtime:
+    sources = (history, Path(timeline.__file__), Path(drawing.__file__))
+    if not picture.is_file() or picture.stat().st_mtime < max(one.stat().st_mtime for one in sources):
         try:
             seen = timeline.read(History(history).events())
         except ValueError as error:
