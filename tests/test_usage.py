@@ -1,0 +1,54 @@
+"""What we use of a machine is told apart from what others use, also where nobody waits for who used it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pyhooks import usage
+from pyhooks.process import DIES_WITH_PARENT
+
+WORK_S = 1.0
+# of its own CPU time
+WORKS = f"""
+import time
+while time.process_time() < {WORK_S}:
+    pass
+"""
+# Begins one that works, and is killed before it has waited for it, as the daemon of Spark's workers is.
+ENDS_FIRST = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", '''{WORKS}
+print("done", flush=True)
+time.sleep(60)'''], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_nobody_waited_for_is_our_own(again: bool) -> None:
+    if again:
+        # what was used before must not hide what is used now
+        subprocess.run([sys.executable, "-c", WORKS.replace(str(WORK_S), "2.5")], check=True)
+    with usage.others() as found:
+        command = [*DIES_WITH_PARENT, sys.executable, "-c", ENDS_FIRST]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            worker = int(running.stdout.readline())
+            # one look at least
+            time.sleep(3 * usage.LOOK_S)
+            running.kill()
+        subprocess.run(["kill", "-9", str(worker)], check=True)
+    assert WORK_S <= found.own_s < WORK_S + 1.5
+
+
+def test_what_we_waited_for_is_our_own_though_it_was_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage, "LOOK_S", 60.0)
+    with usage.others() as found:
+        subprocess.run([sys.executable, "-c", WORKS], check=True)
+    assert WORK_S <= found.own_s < WORK_S + 1.5
