@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bench import figures, outcomes, table
+from bench import figures, outcomes, table, verdict
 from bench.results import SCHEMA_VERSION
 from bench.store import stored_result
 from pyhooks import pages, pictures
@@ -126,6 +126,7 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
     """The page."""
     environment = pages.environment(Path(__file__).parent)
     environment.filters["ms"] = lambda value: _or_dash(value, figures.ms(value) if value else "0")
+    environment.filters["ratio"] = verdict.ratio
     environment.filters["count"] = lambda value: f"{value:,}"
     environment.filters["seconds"] = lambda value: _or_dash(value, f"{value or 0:.1f} s")
     environment.filters["pretty"] = lambda value: json.dumps(value, indent=1, ensure_ascii=False)

@@ -8,7 +8,7 @@ from typing import Any
 from bench import outcomes
 from bench.settings import CLIENT_WORDS, SIZE_WORDS
 from bench.states import STATES
-from bench.verdict import spread
+from bench.verdict import ratio, spread
 
 HEAD = (
     "cell",
@@ -76,7 +76,7 @@ def _word(row: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
 
 
 def _detectable(row: Mapping[str, Any]) -> str:
-    return NONE if row["detectable_ratio"] is None else f"{row['detectable_ratio']:.3g}"
+    return NONE if row["detectable_ratio"] is None else ratio(row["detectable_ratio"])
 
 
 def _late(cell: Mapping[str, Any], arm: str) -> str:

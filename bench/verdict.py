@@ -65,7 +65,7 @@ def _latency_text(
         return f"{row['blocks']} blocks, {row['min_blocks']} are asked for."
     text = f"Ratio {spread(row['ratio'])} ({confidence:.0%} interval over {row['blocks']} blocks), band {band}. "
     if row["reason"] != "control":
-        text += f"A ratio of {row['detectable_ratio']:.3g} would have been told from 1. "
+        text += f"A ratio of {ratio(row['detectable_ratio'])} would have been told from 1. "
     if row["reason"] == "few records":
         return f"{text}Nothing is decided: a block has too few records for this percentile."
     if row["reason"] == "few blocks":
@@ -83,7 +83,7 @@ def _latency_text(
         )
     if row["reason"] == "mean":
         return (
-            f"{text}Nothing is decided: the plain mean of all blocks, {row['mean_ratio']:.3g}, lies outside of the"
+            f"{text}Nothing is decided: the plain mean of all blocks, {ratio(row['mean_ratio'])}, lies outside of the"
             f" band; control: {same}."
         )
     if row["reason"] == "noise":
@@ -104,8 +104,13 @@ def _of_control(control: Mapping[str, Any], band: str) -> str:
 
 
 def spread(interval: Mapping[str, float]) -> str:
-    """``1.01 (0.98 to 1.04)``."""
-    return f"{interval['point']:.3g} ({interval['low']:.3g} to {interval['high']:.3g})"
+    """``1.010 (0.980 to 1.043)``."""
+    return f"{ratio(interval['point'])} ({ratio(interval['low'])} to {ratio(interval['high'])})"
+
+
+def ratio(value: float) -> str:
+    """Three digits, and all three decimals where ratios are near 1, so that what was told from 1 does not read 1."""
+    return f"{value:.3f}" if 0.5 < value < 2 else f"{value:.3g}"
 
 
 def outage(numbers: Mapping[str, Any]) -> list[dict[str, str]]:

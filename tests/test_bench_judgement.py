@@ -324,3 +324,12 @@ def test_the_status_of_the_last_lab_is_that_of_the_command_and_its_blocks_stay(
 def test_help_tells_the_statuses() -> None:
     shown = " ".join(CliRunner().invoke(bench_app, ["run", "--help"]).output.split())
     assert "Exit status: 0 nothing is wrong, 1 records are lost, doubled or invented" in shown
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.0046, "1.005"), (0.98722, "0.987"), (1.0, "1.000"), (2.5, "2.5"), (0.0312, "0.0312"), (12.34, "12.3")],
+)
+def test_a_ratio_near_1_is_not_told_as_1(value: float, text: str) -> None:
+    assert verdict.ratio(value) == text
+    assert verdict.spread({"point": value, "low": value, "high": value}) == f"{text} ({text} to {text})"

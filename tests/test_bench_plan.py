@@ -108,9 +108,9 @@ def test_a_cell_s_own_parts_are_checked(tmp_path: Path, old: str, new: str, told
 
 def test_the_tail_plan_measures_as_long_as_its_noise_asks() -> None:
     tail = scenarios.load("tail")
-    # bench/README.md: 20 blocks of some 20 s carry the 99th percentile of two comparisons.
+    # bench/README.md: at the spread that was seen 26 blocks of some 20 s carry the 99th percentile of two comparisons.
     assert tail.latency.measured_s >= 20
-    assert tail.latency.blocks >= 20
+    assert tail.latency.blocks >= 26
     assert tail.cells[0].judged == (0.5, 0.99)
 
 
