@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyhooks.cluster import agreed
-from pyhooks.cluster.metadata import Metadata, Partition
+from pyhooks.cluster.metadata import Asker, Metadata, Partition
 from pyhooks.errors import RackgateError
 
 BROKERS = {1: "one:1", 3: "three:3", 5: "five:5"}
@@ -29,7 +29,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Metadata | None]]
     """By address: one answer after the other, the last one for good; None is none."""
     made: dict[str, list[Metadata | None]] = {}
 
-    class Asker:
+    class Told(Asker):
         def __init__(self, address: str, **_: Any) -> None:
             self.own = made[address]
 
@@ -41,7 +41,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Metadata | None]]
                 raise RackgateError("silent")
             return now
 
-    monkeypatch.setattr(agreed, "Asker", Asker)
+    monkeypatch.setattr(agreed, "Asker", Told)
     return made
 
 

@@ -224,7 +224,7 @@ def test_the_command_in_a_pipe(brokers: Watched) -> None:
         timeout=60,
     ).stdout.splitlines()
     # fewer on a machine that is busy
-    assert 1 <= len(lines) <= 4
+    assert 1 <= len(lines) <= 3
     told = [json.loads(line) for line in lines]
     assert told[-1]["counts"]["ok"] == 3
     assert told[0]["partitions"][0]["hw"] in ("still", "unknown", "frozen")

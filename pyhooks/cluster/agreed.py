@@ -45,7 +45,7 @@ def wait_agreed(
 
     def steady() -> dict[str, int]:
         nonlocal last, since_s
-        told.update({broker: _ask(asker, topics) for broker, asker in askers.items()})
+        told.update({broker: asker.heard(topics, ASK_S) for broker, asker in askers.items()})
         now = _agreed(told, topics)
         if now != last or not now:
             last, since_s = now, time.monotonic()
@@ -57,14 +57,6 @@ def wait_agreed(
     except RackgateError as error:
         seen = {broker: one and _state(one, topics) for broker, one in told.items()}
         raise RackgateError(str(error), detail=f"told last, by broker (leader, ISR): {seen}") from error
-
-
-def _ask(asker: Asker, topics: Sequence[str]) -> Metadata | None:
-    try:
-        return asker.ask(topics, ASK_S)
-    except RackgateError:
-        # nobody answers there now
-        return None
 
 
 def _state(told: Metadata, topics: Sequence[str]) -> State:

@@ -125,3 +125,10 @@ class Asker:
             # last in turn, also of the next question
             self._addresses.append(self._addresses.pop(0))
         raise RackgateError("; ".join(said))
+
+    def heard(self, topics: Sequence[str], timeout_s: float) -> Metadata | None:
+        """The same, or None if nobody answers in time."""
+        try:
+            return self.ask(topics, timeout_s)
+        except RackgateError:
+            return None

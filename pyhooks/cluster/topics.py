@@ -97,15 +97,10 @@ def unfenced(client: AdminClient, timeout_s: float = LOOK_S) -> frozenset[int]:
     except KafkaException:
         return frozenset()
 
-    def lists(address: str) -> frozenset[int] | None:
-        try:
-            return frozenset(Asker(address, each_s=timeout_s).ask([], timeout_s).racks)
-        except RackgateError:
-            return None
-
-    with ThreadPoolExecutor(max(1, len(listed))) as pool:
-        told = [one for one in pool.map(lists, [f"{one.host}:{one.port}" for one in listed]) if one is not None]
-    votes = Counter(broker for one in told for broker in one)
+    askers = [Asker(f"{one.host}:{one.port}", each_s=timeout_s) for one in listed]
+    with ThreadPoolExecutor(max(1, len(askers))) as pool:
+        told = [one for one in pool.map(lambda asker: asker.heard([], timeout_s), askers) if one is not None]
+    votes = Counter(broker for one in told for broker in one.racks)
     return frozenset(broker for broker, count in votes.items() if 2 * count > len(told))
 
 
