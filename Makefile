@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 help:
 	@echo "make bench   build the patched Kafka, run the benchmark with a rack outage, write out/bench/index.html"
 	@echo "make bench-full   twelve cells of state, link, load and client (about an hour; goes on where it was interrupted)"
-	@echo "make bench-tail   the 99th percentile on nearby links (some 50 minutes; likewise)"
+	@echo "make bench-tail   the 99th percentile on nearby links (some 40 minutes; likewise)"
 	@echo "make bench-outages racks killed, cut off and destroyed, several times each: what each arm acknowledges (ten minutes)"
 	@echo "make bench-existing  tries the benchmark on a cluster that is there, with two Spark workers as load hosts (minutes)"
 	@echo "make bench-speed  how fast its analysis is, on 5 and 50 million made-up observations"
