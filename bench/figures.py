@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
+from bench.table import who_refuse
 from pyhooks.pictures import RC, Palette, axes_style, rows, shade, spans
 from pyhooks.stats import band_ends
 
@@ -373,14 +374,17 @@ def _overview_panel(
     axes.axvline(1, color=palette.muted, linewidth=1)
     usual = cells[0]["comparisons"][0]["against"]
     measured = {at for at, cell in enumerate(cells) if any(row["ratio"] for row in cell["comparisons"])}
-    for number, arm in enumerate(arms):
+    for arm in arms:
         told = False
         for at, cell in enumerate(cells):
             row = next((one for one in cell["comparisons"] if one["arm"] == arm and one["at"] == name), None)
             if row is None or not row["ratio"]:
                 continue
             label, told = None if told else f"{arm} / {row['against']}", True
-            ratio, y = row["ratio"], at + (number - (len(arms) - 1) / 2) * 0.22
+            # those of a cell stand about its name, however many arms other cells have; the control comes first
+            own = [one for one in cell["comparisons"] if one["at"] == name and one["ratio"]]
+            drawn = [one["arm"] for one in sorted(own, key=lambda one: not one["is_control"])]
+            ratio, y = row["ratio"], at + (drawn.index(arm) - (len(drawn) - 1) / 2) * 0.22
             ends = [[ratio["point"] - ratio["low"]], [ratio["high"] - ratio["point"]]]
             axes.errorbar(
                 [ratio["point"]], [y], xerr=ends, color=tint[arm], linewidth=1.8, capsize=2.5, label=label,
@@ -395,8 +399,7 @@ def _overview_panel(
             # beside the ratios of those that don't
             x, side = (span, "right") if at in measured else (1, "left")
             axes.annotate(
-                f" {', '.join(refusing)} refuse{'s' if len(refusing) == 1 else ''}", (x, at), color=palette.refusal,
-                fontsize=8.5, va="center", ha=side,
+                f" {who_refuse(refusing)}", (x, at), color=palette.refusal, fontsize=8.5, va="center", ha=side
             )  # fmt: skip
     axes.set_xscale("log")
     axes.set_xlim(1 / span, span)

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import conditions, report
+from bench.table import who_refuse
 from bench.verdict import spread
 from pyhooks.errors import RackgateError
 from pyhooks.stats import Interval, student_t_quantile
@@ -193,10 +194,10 @@ def _pair(cell: str, label: str, a: Mapping[str, Any], b: Mapping[str, Any], tai
     found, why = None, ""
     if a["refused"] != b["refused"]:
         said, why = "differs", " and ".join(
-            f"{', '.join(one['refused']) or 'nobody'} refuses in {name}" for name, one in (("A", a), ("B", b))
+            f"{who_refuse(one['refused'])} in {name}" for name, one in (("A", a), ("B", b))
         )  # fmt: skip
     elif a["refused"]:
-        said, why = "alike", f"{', '.join(a['refused'])} refuses in both"
+        said, why = "alike", f"{who_refuse(a['refused'])} in both"
     elif _fit(a) and _fit(b):
         found = factor(a, b, tail)
         said, why = _said(a, b, tail, control_equal)

@@ -53,6 +53,13 @@ def _against(row: Mapping[str, Any], result: Mapping[str, Any], labels: Mapping[
     return "" if against == usual else f" (to {labels.get(against, against)})"
 
 
+def who_refuse(arms: Sequence[str]) -> str:
+    """Such as "A refuses", "A, A' and B refuse"; of no arm "nobody refuses"."""
+    if len(arms) < 2:
+        return f"{arms[0] if arms else 'nobody'} refuses"
+    return f"{', '.join(arms[:-1])} and {arms[-1]} refuse"
+
+
 def _where(cell: Mapping[str, Any]) -> list[str]:
     setting, seen = cell["setting"], cell.get("seen", {})
     rate = seen.get("rate_per_s")
@@ -67,7 +74,7 @@ def _where(cell: Mapping[str, Any]) -> list[str]:
 def _word(row: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
     if row["refused"]:
         labels = {arm["arm"]: arm["label"] for arm in cell["arms"]}
-        return f"no latency: {', '.join(labels.get(arm, arm) for arm in row['refused'])} refuses"
+        return f"no latency: {who_refuse([labels.get(arm, arm) for arm in row['refused']])}"
     if row["ratio"] is None:
         return f"undecided ({row['reason']})"
     word = "not judged" if row["reason"] == "not judged" else row["word"]

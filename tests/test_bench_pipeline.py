@@ -419,6 +419,32 @@ def test_a_result_of_several_cells_has_each_cell_s_pictures_and_one_table(
     assert "no latency: M=3 refuses" in rows[2]
 
 
+def test_what_a_cell_has_stands_about_its_name_whatever_arms_other_cells_have(result: dict[str, Any]) -> None:
+    both = several(result)
+    first = [row for row in both["cells"][0]["comparisons"] if row["at"] == "p50"]
+    both["cells"][0]["comparisons"] = first[::-1]
+    both["cells"][1]["comparisons"] = [row for row in first if row["arm"] == "B"]
+    bars: Any = figures.overview(both, figures.Look(figures.MARKED)).axes[0].containers
+    rows = [(str(bar.get_label())[:1], float(bar.lines[0].get_ydata()[0])) for bar in bars]
+    # two of the first cell, the control first in whatever order they are told, and the one of the second
+    assert sorted(y for _, y in rows) == pytest.approx([-0.11, 0.11, 1])
+    assert [row["is_control"] for row in both["cells"][0]["comparisons"]] == [False, True]
+    assert min(rows, key=lambda row: row[1])[0] == "A"
+
+
+@pytest.mark.parametrize(
+    ("arms", "said"),
+    [
+        ([], "nobody refuses"),
+        (["A"], "A refuses"),
+        (["A", "B"], "A and B refuse"),
+        (["A", "A'", "B"], "A, A' and B refuse"),
+    ],
+)
+def test_who_refuses_is_told_in_words(arms: list[str], said: str) -> None:
+    assert table.who_refuse(arms) == said
+
+
 def test_a_cell_with_a_baseline_of_its_own_says_so(result: dict[str, Any]) -> None:
     both = several(result)
     for row in both["cells"][1]["comparisons"]:
