@@ -283,7 +283,7 @@ def report_command(
     """Makes page and pictures again from a stored result; needs no cluster."""
     from rich.console import Console
 
-    from bench import judgement, report, verdict
+    from bench import judgement, report, summary, verdict
 
     stored = report.load(result)
     # a result from before there was an exit status has none
@@ -293,7 +293,7 @@ def report_command(
         typer.echo(json.dumps(stored, indent=1, allow_nan=False))
         raise typer.Exit(stored["exit_status"])
     console = Console(soft_wrap=True, highlight=False)
-    for line in verdict.lines(stored["verdicts"]):
+    for line in summary.lines(stored):
         console.print(line, markup=False)
     console.print(f"report: {page}", markup=False)
     if stored.get("bar") is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bench import figures, outcomes, table, verdict
+from bench import figures, outcomes, summary, table, verdict
 from bench.results import SCHEMA_VERSION
 from bench.store import stored_result
 from pyhooks import pages, pictures
@@ -42,6 +42,7 @@ CAPTIONS = {
 }
 TITLES = {
     "overview": "All cells",
+    "words": "Each word with its numbers",
     "timeline": "A rack goes and comes back",
     "outcomes": "Availability",
     "percentiles": "Produce latency",
@@ -136,6 +137,7 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
         captions=CAPTIONS,
         many=len(result["cells"]) > 1,
         overview=table.rows(result),
+        summary=summary.of(result),
         head=table.HEAD,
         outcomes=outcomes.of(result),
         outcomes_head=outcomes.HEAD,

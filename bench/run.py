@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from bench import analyse, availability, cells, judgement, pacing, results, scenarios, verdict
+from bench import analyse, availability, cells, judgement, pacing, results, scenarios, summary, verdict
 from bench.driving import SURE_LEAD_S, Session, pause_until, with_lead
 from bench.machine import Sampler
 from bench.plan import OutagePlan, Scenario
@@ -260,7 +260,7 @@ def tell(result: Mapping[str, Any], out: Path, console: Console, *, as_json: boo
 
 def last_lines(result: Mapping[str, Any], out: Path, print_line: Callable[[str], None]) -> None:
     """What was made, where, and the verdict in words."""
-    for line in verdict.lines(result["verdicts"]):
+    for line in summary.lines(result):
         print_line(line)
     for note in result["notes"]:
         print_line(f"note: {note}")

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench import analyse, availability, endtoend, figures, judgement, report, table, verdict
+from bench import analyse, availability, endtoend, figures, judgement, report, summary, table, verdict
 from bench import scenarios as plans
 from bench.comparisons import Measured, compare
 from bench.load import SCHEMA
@@ -417,6 +417,40 @@ def test_a_result_of_several_cells_has_each_cell_s_pictures_and_one_table(
     assert all(line.count("|") == len(table.HEAD) + 1 for line in rows)
     assert "slower" in rows[1]
     assert "no latency: M=3 refuses" in rows[2]
+
+
+def test_of_several_cells_each_word_is_counted_and_the_page_begins_with_that(
+    result: dict[str, Any], tmp_path: Path
+) -> None:
+    assert summary.of(result) == [], "the words of a single cell need no count"
+    assert summary.lines(result) == verdict.lines(result["verdicts"])
+    both = several(result)
+    assert summary.of(both) == [
+        {
+            "subject": "M=2, R=2 against M=3, p50",
+            "words": "slower in 1, no latency in 1",
+            "text": "Slower: healthy. No latency: isr-2 (M=3 refuses).",
+            "mark": "slower",
+        },
+        {
+            "subject": "M=2, R=2 against M=3, p99",
+            "words": "slower in 1",
+            "text": "Slower: healthy.",
+            "mark": "slower",
+        },
+    ]
+    assert summary.lines(both)[-1] == "M=2, R=2 against M=3, p99: SLOWER IN 1. Slower: healthy."
+    for row in both["cells"][1]["comparisons"]:
+        row["reason"], row["word"] = "noise", "undecided"
+    first = summary.of(both)[0]
+    assert (first["words"], first["mark"]) == ("slower in 1, undecided in 1", "mixed")
+    assert first["text"] == "Slower: healthy. Undecided: isr-2 (noise)."
+    page = report.render(both, tmp_path).read_text(encoding="utf-8")
+    begin = page[page.index('<ul class="verdicts">') : page.index("</ul>")]
+    assert begin.count("<li") == len(summary.of(both)) + sum(row["about"] != "latency" for row in both["verdicts"])
+    assert '<li class="mixed"><b class="word">slower in 1, undecided in 1</b>' in begin
+    rest = page[page.index("</ul>") :]
+    assert all(rest.count(row["subject"]) == 1 for row in both["verdicts"] if row["about"] == "latency")
 
 
 def test_what_a_cell_has_stands_about_its_name_whatever_arms_other_cells_have(result: dict[str, Any]) -> None:

@@ -1,0 +1,64 @@
+"""Of a run with several cells: which words each comparison was given in how many of them, in a sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench import verdict
+from bench.table import who_refuse
+
+# What speaks against the settings being alike comes first. "no latency" is a cell in which an arm refuses.
+WORDS = ("slower", "faster", "equivalent", "undecided", "no latency")
+NO_LATENCY = "no latency"
+
+
+def of(result: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The words on latency, counted over cells; nothing of a run of one cell, whose words are few.
+
+    Returns:
+        For each candidate, what it is compared with, and quantile that is judged somewhere: ``subject``, ``words``
+        such as "equivalent in 7, undecided in 3", ``text`` with the cells by name, and ``mark``: the word if it is
+        the same in all cells with a latency, else "mixed".
+    """
+    cells = result["cells"]
+    if len(cells) < 2:
+        return []
+    groups: dict[tuple[str, str, str], list[tuple[str, str, str]]] = {}
+    for cell in cells:
+        labels = {arm["arm"]: str(arm["label"]) for arm in cell["arms"]}
+        for row in cell["comparisons"]:
+            if row["is_control"] or row["at"] not in cell["judged"]:
+                continue
+            one, other = (labels.get(row[key], row[key]) for key in ("arm", "against"))
+            refusing = who_refuse([labels.get(arm, arm) for arm in row["refused"]])
+            word, why = (NO_LATENCY, refusing) if row["reason"] == "refused" else (row["word"], row["reason"])
+            groups.setdefault((one, other, row["at"]), []).append((word, why, cell["cell"]))
+    return [_counted(key, told) for key, told in groups.items()]
+
+
+def lines(result: Mapping[str, Any]) -> list[str]:
+    """All verdicts of a result for a terminal, and in the end, of several cells, how often each word was given."""
+    counted = [f"{row['subject']}: {row['words'].upper()}. {row['text']}" for row in of(result)]
+    return [*verdict.lines(result["verdicts"]), *counted]
+
+
+def _counted(key: tuple[str, str, str], told: Sequence[tuple[str, str, str]]) -> dict[str, str]:
+    one, other, at = key
+    by_word = {word: [(why, cell) for said, why, cell in told if said == word] for word in WORDS}
+    with_latency = {word for word, _, _ in told if word != NO_LATENCY}
+    return {
+        "subject": f"{one} against {other}, {at}",
+        "words": ", ".join(f"{word} in {len(found)}" for word, found in by_word.items() if found),
+        "text": " ".join(_where(word, found) for word, found in by_word.items() if found),
+        "mark": with_latency.pop() if len(with_latency) == 1 else "mixed",
+    }
+
+
+def _where(word: str, found: Sequence[tuple[str, str]]) -> str:
+    if word in ("undecided", NO_LATENCY):
+        why = dict.fromkeys(why for why, _ in found)
+        parts = [f"{', '.join(cell for own, cell in found if own == reason)} ({reason})" for reason in why]
+    else:
+        parts = [cell for _, cell in found]
+    return f"{word.capitalize()}: {', '.join(parts)}."
