@@ -17,9 +17,9 @@ def of(result: Mapping[str, Any]) -> list[dict[str, str]]:
     """The words on latency, counted over cells; nothing of a run of one cell, whose words are few.
 
     Returns:
-        For each candidate, what it is compared with, and quantile that is judged somewhere: ``subject``, ``words``
-        such as "equivalent in 7, undecided in 3", ``text`` with the cells by name, and ``mark``: the word if it is
-        the same in all cells with a latency, else "mixed".
+        For each candidate, what it is compared with, and quantile that is judged somewhere: ``subject``, ``words`` such
+        as "equivalent in 7 cells, undecided in 3", ``text`` with the cells by name, and ``mark``: the word if it is the
+        same in all cells with a latency, else "mixed".
     """
     cells = result["cells"]
     if len(cells) < 2:
@@ -47,9 +47,12 @@ def _counted(key: tuple[str, str, str], told: Sequence[tuple[str, str, str]]) ->
     one, other, at = key
     by_word = {word: [(why, cell) for said, why, cell in told if said == word] for word in WORDS}
     with_latency = {word for word, _, _ in told if word != NO_LATENCY}
+    counts = [(word, len(found)) for word, found in by_word.items() if found]
+    unit = "cell" if counts[0][1] == 1 else "cells"
+    words = [f"{word} in {number}" + ("" if place else f" {unit}") for place, (word, number) in enumerate(counts)]
     return {
         "subject": f"{one} against {other}, {at}",
-        "words": ", ".join(f"{word} in {len(found)}" for word, found in by_word.items() if found),
+        "words": ", ".join(words),
         "text": " ".join(_where(word, found) for word, found in by_word.items() if found),
         "mark": with_latency.pop() if len(with_latency) == 1 else "mixed",
     }

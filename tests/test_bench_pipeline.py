@@ -428,27 +428,27 @@ def test_of_several_cells_each_word_is_counted_and_the_page_begins_with_that(
     assert summary.of(both) == [
         {
             "subject": "M=2, R=2 against M=3, p50",
-            "words": "slower in 1, no latency in 1",
+            "words": "slower in 1 cell, no latency in 1",
             "text": "Slower: healthy. No latency: isr-2 (M=3 refuses).",
             "mark": "slower",
         },
         {
             "subject": "M=2, R=2 against M=3, p99",
-            "words": "slower in 1",
+            "words": "slower in 1 cell",
             "text": "Slower: healthy.",
             "mark": "slower",
         },
     ]
-    assert summary.lines(both)[-1] == "M=2, R=2 against M=3, p99: SLOWER IN 1. Slower: healthy."
+    assert summary.lines(both)[-1] == "M=2, R=2 against M=3, p99: SLOWER IN 1 CELL. Slower: healthy."
     for row in both["cells"][1]["comparisons"]:
         row["reason"], row["word"] = "noise", "undecided"
     first = summary.of(both)[0]
-    assert (first["words"], first["mark"]) == ("slower in 1, undecided in 1", "mixed")
+    assert (first["words"], first["mark"]) == ("slower in 1 cell, undecided in 1", "mixed")
     assert first["text"] == "Slower: healthy. Undecided: isr-2 (noise)."
     page = report.render(both, tmp_path).read_text(encoding="utf-8")
     begin = page[page.index('<ul class="verdicts">') : page.index("</ul>")]
     assert begin.count("<li") == len(summary.of(both)) + sum(row["about"] != "latency" for row in both["verdicts"])
-    assert '<li class="mixed"><b class="word">slower in 1, undecided in 1</b>' in begin
+    assert '<li class="mixed"><b class="word">slower in 1 cell, undecided in 1</b>' in begin
     rest = page[page.index("</ul>") :]
     assert all(rest.count(row["subject"]) == 1 for row in both["verdicts"] if row["about"] == "latency")
 
