@@ -23,7 +23,7 @@ help:
 	@echo "make system  all system tests, two labs at a time (bar: 40 minutes), and out/system/index.html"
 	@echo "make system-smoke  three of them (4 to 8 minutes); system-long: many rounds, and controls that must lose records (half an hour); system-load: 10,000 partitions"
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
-	@echo "make readme-pictures RESULT=out/bench/results.json   the README's pictures of a run, which is kept beside them"
+	@echo "make readme-pictures RESULT=out/bench/results.json   the README's pictures of a run, which is kept beside them; of bench-full that of bench/README.md"
 	@echo "make check   ruff, mypy --strict, the patch series, the claims about the KIP"
 	@echo "make build   the patched Kafka alone"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"

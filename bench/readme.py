@@ -1,4 +1,7 @@
-"""``python -m bench.readme``: the README's pictures of the benchmark, made from a result that is kept beside them."""
+"""``python -m bench.readme``: pictures of the benchmark for documents, made from a result that is kept beside them.
+
+A result with an outage gives those of the README, one of several cells without any that of ``bench/README.md``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from pyhooks.errors import RackgateError
 
 EVIDENCE = paths.REPO / "kip" / "evidence"
 STORED = EVIDENCE / "bench" / "results.json"
-OUTAGE, PAGE = "outage.png", "bench-page.png"
+STORED_CELLS = EVIDENCE / "bench-full" / "results.json"
+OUTAGE, PAGE, CELLS = "outage.png", "bench-page.png", "bench-cells.png"
 # By which a picture tells of which result it is.
 SOURCE = "Source"
 WIDTH = 1024
@@ -39,30 +43,43 @@ def source_of(picture: Path) -> str:
 
 
 def pictures(result: Path, out: Path) -> list[Path]:
-    """Makes the pictures: the outage's timeline, and the page's verdicts as a browser shows them; keeps the result.
+    """Makes the pictures and keeps the result.
+
+    They are the outage's timeline, and the page's verdicts as a browser shows them; or all cells in one.
 
     Args:
         result: ``results.json``.
-        out: folder for the pictures, and in it ``bench`` for the result.
+        out: folder for the pictures, and in it ``bench`` or ``bench-full`` for the result.
 
     Raises:
-        RackgateError: there is no such result, it has no outage, or there is no browser.
+        RackgateError: there is no such result, it has neither an outage nor several cells, or there is no browser.
     """
     stored = report.load(result)
-    if not stored["outage"]:
-        raise RackgateError(f"{result}: has no outage to show; 'rackgate bench run' with the scenario quick has one")
-    kept = out / STORED.relative_to(EVIDENCE)
+    if not stored["outage"] and len(stored["cells"]) < 2:
+        raise RackgateError(
+            f"{result}: has neither an outage nor several cells to show; 'rackgate bench run' with the scenario quick"
+            " or full has"
+        )
+    kept = out / (STORED if stored["outage"] else STORED_CELLS).relative_to(EVIDENCE)
     kept.parent.mkdir(parents=True, exist_ok=True)
     if not (kept.exists() and kept.samefile(result)):
         shutil.copyfile(result, kept)
-    with tempfile.TemporaryDirectory(prefix="rackgate-readme-") as name, browser.opened() as page:
+    with tempfile.TemporaryDirectory(prefix="rackgate-readme-") as name:
         folder = Path(name)
         index = report.render(stored, folder)
+        if stored["outage"]:
+            made = {OUTAGE: folder / "timeline.png", PAGE: _head(index)}
+        else:
+            made = {CELLS: folder / "overview.png"}
+        return [_signed(drawn, out / file, digest(kept)) for file, drawn in made.items()]
+
+
+def _head(index: Path) -> Path:
+    with browser.opened() as page:
         page.visit(index, width=WIDTH)
         if page.errors:
             raise RackgateError(f"{index.name}: {'; '.join(page.errors)}")
-        made = {OUTAGE: folder / "timeline.png", PAGE: page.screenshot(folder / PAGE, HEAD)}
-        return [_signed(drawn, out / file, digest(kept)) for file, drawn in made.items()]
+        return page.screenshot(index.parent / PAGE, HEAD)
 
 
 def _signed(drawn: Path, target: Path, source: str) -> Path:

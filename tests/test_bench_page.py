@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from bench_results import made_up
 
-from bench import figures, outcomes, readme, report, table
-from pyhooks import browser, pictures
+from bench import figures, outcomes, readme, report, table, verdict
+from pyhooks import browser, paths, pictures
 from pyhooks.browser import Page
 from pyhooks.errors import RackgateError
 
@@ -59,10 +59,10 @@ def test_the_page_shows_every_picture_without_an_error_and_without_scrolling_sid
     assert page.errors == []
     shown = page.evaluate(SHOWN)
     assert {name for name, *_ in shown} == {f"picture-{name}" for name in figures.pictures(result)}
-    for name, drawings, wide, paths in shown:
+    for name, drawings, wide, lines in shown:
         assert drawings == 1, f"{name}: {drawings} of its widths are shown"
         assert wide > 0.8 * min(width - 32, 1024 - 32), name
-        assert paths > 10, name
+        assert lines > 10, name
     assert page.evaluate("document.documentElement.scrollWidth") == width
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(255, 255, 255)") is not dark
@@ -171,9 +171,47 @@ def test_the_readme_s_pictures_are_made_from_a_result_and_say_from_which(
     # again from what was kept, as "make readme-pictures" does it
     assert readme.main(["--result", str(kept), "--out", str(tmp_path / "out")]) == 0
     capsys.readouterr()
-    stored.write_text(json.dumps(result | {"outage": None}), encoding="utf-8")
+    stored.write_text(json.dumps(result | {"outage": None, "cells": result["cells"][:1]}), encoding="utf-8")
     assert readme.main(["--result", str(stored), "--out", str(tmp_path / "out")]) == 2
-    assert "has no outage to show" in capsys.readouterr().err
+    assert "has neither an outage nor several cells to show" in capsys.readouterr().err
+
+
+def test_the_picture_of_all_cells_is_made_from_a_result_without_an_outage(
+    result: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = tmp_path / "results.json"
+    other = {**result["cells"][0], "cell": "again"}
+    stored.write_text(json.dumps({**result, "cells": [result["cells"][0], other], "outage": None}), encoding="utf-8")
+    assert readme.main(["--result", str(stored), "--out", str(tmp_path / "out")]) == 0
+    made = tmp_path / "out" / readme.CELLS
+    assert capsys.readouterr().out.splitlines() == [str(made)]
+    kept = tmp_path / "out" / "bench-full" / "results.json"
+    assert kept.read_bytes() == stored.read_bytes()
+    assert readme.source_of(made) == readme.digest(kept)
+    assert min(size(made)) > 200
+
+
+def test_what_is_said_of_twelve_cells_is_what_the_stored_result_says() -> None:
+    assert readme.source_of(readme.EVIDENCE / readme.CELLS) == readme.digest(readme.STORED_CELLS), (
+        "make readme-pictures"
+    )
+    stored = report.load(readme.STORED_CELLS)
+    text = (paths.REPO / "bench" / "README.md").read_text(encoding="utf-8")
+    text = text.split("## What twelve cells came to")[1].split("## ")[0]
+    rows = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
+    assert len(rows) == 12
+    compared = [
+        (row, cell)
+        for cell in stored["cells"]
+        for row in cell["comparisons"]
+        if row["arm"] == "B" and row["at"] in cell["judged"]
+    ]
+    assert {cell["cell"] for _, cell in compared} == set(rows)
+    for row, cell in compared:
+        said = f"{verdict.spread(row['ratio'])}, {row['word']}" if row["ratio"] else "both refuse"
+        assert said in rows[cell["cell"]], f"{cell['cell']}: {said}"
+    assert f"{stored['end_to_end']['acked']:,} acknowledged records" in text
+    assert f"{stored['bar']['took_min']:.1f} minutes" in text
 
 
 def test_the_readme_shows_the_stored_result_and_says_what_it_says() -> None:

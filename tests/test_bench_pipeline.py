@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench import analyse, availability, endtoend, figures, judgement, report, summary, table, verdict
+from bench import analyse, availability, endtoend, figures, judgement, report, table, verdict
 from bench import scenarios as plans
 from bench.comparisons import Measured, compare
 from bench.load import SCHEMA
@@ -417,66 +417,6 @@ def test_a_result_of_several_cells_has_each_cell_s_pictures_and_one_table(
     assert all(line.count("|") == len(table.HEAD) + 1 for line in rows)
     assert "slower" in rows[1]
     assert "no latency: M=3 refuses" in rows[2]
-
-
-def test_of_several_cells_each_word_is_counted_and_the_page_begins_with_that(
-    result: dict[str, Any], tmp_path: Path
-) -> None:
-    assert summary.of(result) == [], "the words of a single cell need no count"
-    assert summary.lines(result) == verdict.lines(result["verdicts"])
-    both = several(result)
-    assert summary.of(both) == [
-        {
-            "subject": "M=2, R=2 against M=3, p50",
-            "words": "slower in 1 cell, no latency in 1",
-            "text": "Slower: healthy. No latency: isr-2 (M=3 refuses).",
-            "mark": "slower",
-        },
-        {
-            "subject": "M=2, R=2 against M=3, p99",
-            "words": "slower in 1 cell",
-            "text": "Slower: healthy.",
-            "mark": "slower",
-        },
-    ]
-    assert summary.lines(both)[-1] == "M=2, R=2 against M=3, p99: SLOWER IN 1 CELL. Slower: healthy."
-    for row in both["cells"][1]["comparisons"]:
-        row["reason"], row["word"] = "noise", "undecided"
-    first = summary.of(both)[0]
-    assert (first["words"], first["mark"]) == ("slower in 1 cell, undecided in 1", "mixed")
-    assert first["text"] == "Slower: healthy. Undecided: isr-2 (noise)."
-    page = report.render(both, tmp_path).read_text(encoding="utf-8")
-    begin = page[page.index('<ul class="verdicts">') : page.index("</ul>")]
-    assert begin.count("<li") == len(summary.of(both)) + sum(row["about"] != "latency" for row in both["verdicts"])
-    assert '<li class="mixed"><b class="word">slower in 1 cell, undecided in 1</b>' in begin
-    rest = page[page.index("</ul>") :]
-    assert all(rest.count(row["subject"]) == 1 for row in both["verdicts"] if row["about"] == "latency")
-
-
-def test_what_a_cell_has_stands_about_its_name_whatever_arms_other_cells_have(result: dict[str, Any]) -> None:
-    both = several(result)
-    first = [row for row in both["cells"][0]["comparisons"] if row["at"] == "p50"]
-    both["cells"][0]["comparisons"] = first[::-1]
-    both["cells"][1]["comparisons"] = [row for row in first if row["arm"] == "B"]
-    bars: Any = figures.overview(both, figures.Look(figures.MARKED)).axes[0].containers
-    rows = [(str(bar.get_label())[:1], float(bar.lines[0].get_ydata()[0])) for bar in bars]
-    # two of the first cell, the control first in whatever order they are told, and the one of the second
-    assert sorted(y for _, y in rows) == pytest.approx([-0.11, 0.11, 1])
-    assert [row["is_control"] for row in both["cells"][0]["comparisons"]] == [False, True]
-    assert min(rows, key=lambda row: row[1])[0] == "A"
-
-
-@pytest.mark.parametrize(
-    ("arms", "said"),
-    [
-        ([], "nobody refuses"),
-        (["A"], "A refuses"),
-        (["A", "B"], "A and B refuse"),
-        (["A", "A'", "B"], "A, A' and B refuse"),
-    ],
-)
-def test_who_refuses_is_told_in_words(arms: list[str], said: str) -> None:
-    assert table.who_refuse(arms) == said
 
 
 def test_a_cell_with_a_baseline_of_its_own_says_so(result: dict[str, Any]) -> None:

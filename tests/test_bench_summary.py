@@ -1,0 +1,94 @@
+"""What a result of several cells begins with: its words, counted, and its picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench_results import made_up
+
+from bench import figures, report, summary, table, verdict
+
+
+@pytest.fixture
+def result() -> dict[str, Any]:
+    """Two cells; M=3 refuses in the second one."""
+    whole: dict[str, Any] = json.loads(json.dumps(made_up()))
+    whole["verdicts"] = verdict.sentences(whole)
+    return whole
+
+
+def test_each_word_is_counted_with_its_cells(result: dict[str, Any]) -> None:
+    assert summary.of(result) == [
+        {
+            "subject": "M=2, R=2 against M=3, p50",
+            "words": "slower in 1 cell, no latency in 1",
+            "text": "Slower: healthy. No latency: isr-2-in-2 (M=3 refuses).",
+            "mark": "slower",
+        },
+        {
+            "subject": "M=2 against M=3, p50",
+            "words": "equivalent in 1 cell, no latency in 1",
+            "text": "Equivalent: healthy. No latency: isr-2-in-2 (M=3 refuses).",
+            "mark": "equivalent",
+        },
+    ]
+    assert summary.lines(result)[-1] == (
+        "M=2 against M=3, p50: EQUIVALENT IN 1 CELL, NO LATENCY IN 1."
+        " Equivalent: healthy. No latency: isr-2-in-2 (M=3 refuses)."
+    )
+    assert summary.lines(result)[:-2] == verdict.lines(result["verdicts"])
+
+
+def test_words_that_differ_are_mixed_and_undecided_ones_say_why(result: dict[str, Any]) -> None:
+    for row in result["cells"][1]["comparisons"]:
+        row["reason"], row["word"] = "noise", "undecided"
+    first = summary.of(result)[0]
+    assert (first["words"], first["mark"]) == ("slower in 1 cell, undecided in 1", "mixed")
+    assert first["text"] == "Slower: healthy. Undecided: isr-2-in-2 (noise)."
+
+
+def test_the_words_of_a_single_cell_need_no_count(result: dict[str, Any]) -> None:
+    one = {**result, "cells": result["cells"][:1]}
+    assert summary.of(one) == []
+    assert summary.lines(one) == verdict.lines(result["verdicts"])
+
+
+def test_a_page_of_several_cells_begins_with_the_count(result: dict[str, Any], tmp_path: Path) -> None:
+    page = report.render(result, tmp_path).read_text(encoding="utf-8")
+    begin = page[page.index('<ul class="verdicts">') : page.index("</ul>")]
+    others = [row for row in result["verdicts"] if row["about"] != "latency"]
+    assert begin.count("<li") == len(others) + 2
+    assert '<li class="slower"><b class="word">slower in 1 cell, no latency in 1</b>' in begin
+    rest = page[page.index("</ul>") :]
+    told = [row["subject"] for row in result["verdicts"] if row["about"] == "latency"]
+    assert len(told) == 4
+    assert all(rest.count(f"<span>{subject}</span>") == 1 for subject in told)
+    assert page.index('id="picture-overview"') < page.index("<span>healthy: ")
+
+
+def test_what_a_cell_has_stands_about_its_name_whatever_arms_other_cells_have(result: dict[str, Any]) -> None:
+    first = [row for row in result["cells"][0]["comparisons"] if row["at"] == "p50"]
+    result["cells"][0]["comparisons"] = first[::-1]
+    result["cells"][1]["comparisons"] = [row for row in first if row["arm"] == "B"]
+    bars: Any = figures.overview(result, figures.Look(figures.MARKED)).axes[0].containers
+    drawn = [(str(bar.get_label())[:1], float(bar.lines[0].get_ydata()[0])) for bar in bars]
+    # three of the first cell, the control first in whatever order they are told, and the one of the second
+    assert sorted(y for _, y in drawn) == pytest.approx([-0.22, 0, 0.22, 1])
+    assert [row["is_control"] for row in result["cells"][0]["comparisons"]] == [False, False, True]
+    assert min(drawn, key=lambda row: row[1])[0] == "A"
+
+
+@pytest.mark.parametrize(
+    ("arms", "said"),
+    [
+        ([], "nobody refuses"),
+        (["A"], "A refuses"),
+        (["A", "B"], "A and B refuse"),
+        (["A", "A'", "B"], "A, A' and B refuse"),
+    ],
+)
+def test_who_refuses_is_told_in_words(arms: list[str], said: str) -> None:
+    assert table.who_refuse(arms) == said
