@@ -276,6 +276,11 @@ def test_the_page_shows_each_claim(root: Path) -> None:
     assert "confirmed" not in cells.rows["one"]
 
 
+def test_commands_between_backticks_are_code_and_nothing_else_is() -> None:
+    assert page.code("`make <a>` compares") == "<code>make &lt;a&gt;</code> compares"
+    assert page.code("a ` alone & <b>") == "a ` alone &amp; &lt;b&gt;"
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_a_browser_shows_the_page(root: Path) -> None:
     claims = read(root)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from markupsafe import Markup, escape
 
 from pyhooks.evidence.artifacts import EVIDENCE, INDEX, Book
 from pyhooks.evidence.claims import CONDITIONAL, CONFIRMED, NOT_TESTABLE, REFUTED, Claim, Claims, Run
@@ -63,6 +66,11 @@ def _check(run: Run, book: Book) -> dict[str, Any]:
     }
 
 
+def code(text: str) -> Markup:
+    """What stands between backticks, as in Markdown, as code; all else as it is."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
+
+
 def html(claims: Claims, book: Book, artifacts: str) -> str:
     """The page.
 
@@ -84,6 +92,7 @@ def html(claims: Claims, book: Book, artifacts: str) -> str:
             ],
             index=INDEX,
             artifacts=artifacts,
+            code=code,
             again=lambda one: shlex.join(["rackgate", "evidence", "--fresh", one["id"]]),
         )
     )
