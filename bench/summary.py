@@ -11,6 +11,7 @@ from bench.table import who_refuse
 # What speaks against the settings being alike comes first. "no latency" is a cell in which an arm refuses.
 WORDS = ("slower", "faster", "equivalent", "undecided", "no latency")
 NO_LATENCY = "no latency"
+DIFFERENT = ("slower", "faster")
 
 
 def of(result: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -18,8 +19,8 @@ def of(result: Mapping[str, Any]) -> list[dict[str, str]]:
 
     Returns:
         For each candidate, what it is compared with, and quantile that is judged somewhere: ``subject``, ``words`` such
-        as "equivalent in 7 cells, undecided in 3", ``text`` with the cells by name, and ``mark``: the word if it is the
-        same in all cells with a latency, else "mixed".
+        as "equivalent in 7 cells, undecided in 3", ``text`` with the cells by name, and ``mark``: "slower" or "faster"
+        if that is said of any cell, else the word of all cells with a latency, or "mixed".
     """
     cells = result["cells"]
     if len(cells) < 2:
@@ -46,7 +47,9 @@ def lines(result: Mapping[str, Any]) -> list[str]:
 def _counted(key: tuple[str, str, str], told: Sequence[tuple[str, str, str]]) -> dict[str, str]:
     one, other, at = key
     by_word = {word: [(why, cell) for said, why, cell in told if said == word] for word in WORDS}
-    with_latency = {word for word, _, _ in told if word != NO_LATENCY}
+    with_latency = [word for word in WORDS if by_word[word] and word != NO_LATENCY]
+    # a difference in one cell is not to be overlooked beside eleven that are alike
+    told_apart = next((word for word in with_latency if word in DIFFERENT), None)
     counts = [(word, len(found)) for word, found in by_word.items() if found]
     unit = "cell" if counts[0][1] == 1 else "cells"
     words = [f"{word} in {number}" + ("" if place else f" {unit}") for place, (word, number) in enumerate(counts)]
@@ -54,7 +57,7 @@ def _counted(key: tuple[str, str, str], told: Sequence[tuple[str, str, str]]) ->
         "subject": f"{one} against {other}, {at}",
         "words": ", ".join(words),
         "text": " ".join(_where(word, found) for word, found in by_word.items() if found),
-        "mark": with_latency.pop() if len(with_latency) == 1 else "mixed",
+        "mark": told_apart or (with_latency[0] if len(with_latency) == 1 else "mixed"),
     }
 
 

@@ -45,9 +45,11 @@ def test_each_word_is_counted_with_its_cells(result: dict[str, Any]) -> None:
 def test_words_that_differ_are_mixed_and_undecided_ones_say_why(result: dict[str, Any]) -> None:
     for row in result["cells"][1]["comparisons"]:
         row["reason"], row["word"] = "noise", "undecided"
-    first = summary.of(result)[0]
-    assert (first["words"], first["mark"]) == ("slower in 1 cell, undecided in 1", "mixed")
+    first, second = summary.of(result)
+    assert first["words"] == "slower in 1 cell, undecided in 1"
     assert first["text"] == "Slower: healthy. Undecided: isr-2-in-2 (noise)."
+    assert first["mark"] == "slower", "a difference is marked wherever it is"
+    assert (second["words"], second["mark"]) == ("equivalent in 1 cell, undecided in 1", "mixed")
 
 
 def test_the_words_of_a_single_cell_need_no_count(result: dict[str, Any]) -> None:
