@@ -349,14 +349,13 @@ def overview(result: Mapping[str, Any], look: Look) -> Figure:
     """The ratio of each candidate, and of the control, to the baseline in every cell: interval and band."""
     palette, tint, cells = look.palette, colours(result, look.palette), result["cells"]
     names = list(cells[0]["bands"])
-    arms = list(dict.fromkeys(row["arm"] for cell in cells for row in cell["comparisons"]))
     with mpl.rc_context(RC):
         columns = 1 if look.narrow else len(names)
         size = look.size((0.42 * len(cells) + 1.0) * (len(names) if look.narrow else 1))
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(len(names) // columns, columns, sharey=not look.narrow, squeeze=False).ravel()
         for axes, name in zip(panels, names, strict=True):
-            _overview_panel(cells, arms, tint, look, axes, name)
+            _overview_panel(cells, tint, look, axes, name)
         if not look.narrow:
             for axes in panels[1:]:
                 axes.tick_params(labelleft=False)
@@ -365,7 +364,7 @@ def overview(result: Mapping[str, Any], look: Look) -> Figure:
 
 
 def _overview_panel(
-    cells: Sequence[Mapping[str, Any]], arms: Sequence[str], tint: Mapping[str, str], look: Look, axes: Axes, name: str
+    cells: Sequence[Mapping[str, Any]], tint: Mapping[str, str], look: Look, axes: Axes, name: str
 ) -> None:
     palette = look.palette
     low, high = band_ends(cells[0]["bands"][name])
@@ -374,17 +373,15 @@ def _overview_panel(
     axes.axvline(1, color=palette.muted, linewidth=1)
     usual = cells[0]["comparisons"][0]["against"]
     measured = {at for at, cell in enumerate(cells) if any(row["ratio"] for row in cell["comparisons"])}
-    for arm in arms:
-        told = False
-        for at, cell in enumerate(cells):
-            row = next((one for one in cell["comparisons"] if one["arm"] == arm and one["at"] == name), None)
-            if row is None or not row["ratio"]:
-                continue
-            label, told = None if told else f"{arm} / {row['against']}", True
-            # those of a cell stand about its name, however many arms other cells have; the control comes first
-            own = [one for one in cell["comparisons"] if one["at"] == name and one["ratio"]]
-            drawn = [one["arm"] for one in sorted(own, key=lambda one: not one["is_control"])]
-            ratio, y = row["ratio"], at + (drawn.index(arm) - (len(drawn) - 1) / 2) * 0.22
+    told = set()
+    for at, cell in enumerate(cells):
+        own = [row for row in cell["comparisons"] if row["at"] == name and row["ratio"]]
+        # those of a cell stand about its name, however many arms other cells have; the control comes first
+        own.sort(key=lambda row: not row["is_control"])
+        for place, row in enumerate(own):
+            arm, ratio, y = row["arm"], row["ratio"], at + (place - (len(own) - 1) / 2) * 0.22
+            label = None if arm in told else f"{arm} / {row['against']}"
+            told.add(arm)
             ends = [[ratio["point"] - ratio["low"]], [ratio["high"] - ratio["point"]]]
             axes.errorbar(
                 [ratio["point"]], [y], xerr=ends, color=tint[arm], linewidth=1.8, capsize=2.5, label=label,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench import verdict
-from bench.table import who_refuse
+from bench.table import labels_of, who_refuse
 
 # What speaks against the settings being alike comes first. "no latency" is a cell in which an arm refuses.
 WORDS = ("slower", "faster", "equivalent", "undecided", "no latency")
@@ -18,7 +18,7 @@ def of(result: Mapping[str, Any]) -> list[dict[str, str]]:
     """The words on latency, counted over cells; nothing of a run of one cell, whose words are few.
 
     Returns:
-        For each candidate, what it is compared with, and quantile that is judged somewhere: ``subject``, ``words`` such
+        For each candidate, what it is compared with, and quantile that is judged somewhere: ``subject``, ``word`` such
         as "equivalent in 7 cells, undecided in 3", ``text`` with the cells by name, and ``mark``: "slower" or "faster"
         if that is said of any cell, else the word of all cells with a latency, or "mixed".
     """
@@ -27,7 +27,7 @@ def of(result: Mapping[str, Any]) -> list[dict[str, str]]:
         return []
     groups: dict[tuple[str, str, str], list[tuple[str, str, str]]] = {}
     for cell in cells:
-        labels = {arm["arm"]: str(arm["label"]) for arm in cell["arms"]}
+        labels = labels_of(cell)
         for row in cell["comparisons"]:
             if row["is_control"] or row["at"] not in cell["judged"]:
                 continue
@@ -40,8 +40,7 @@ def of(result: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def lines(result: Mapping[str, Any]) -> list[str]:
     """All verdicts of a result for a terminal, and in the end, of several cells, how often each word was given."""
-    counted = [f"{row['subject']}: {row['words'].upper()}. {row['text']}" for row in of(result)]
-    return [*verdict.lines(result["verdicts"]), *counted]
+    return verdict.lines([*result["verdicts"], *of(result)])
 
 
 def _counted(key: tuple[str, str, str], told: Sequence[tuple[str, str, str]]) -> dict[str, str]:
@@ -55,7 +54,7 @@ def _counted(key: tuple[str, str, str], told: Sequence[tuple[str, str, str]]) ->
     words = [f"{word} in {number}" + ("" if place else f" {unit}") for place, (word, number) in enumerate(counts)]
     return {
         "subject": f"{one} against {other}, {at}",
-        "words": ", ".join(words),
+        "word": ", ".join(words),
         "text": " ".join(_where(word, found) for word, found in by_word.items() if found),
         "mark": told_apart or (with_latency[0] if len(with_latency) == 1 else "mixed"),
     }

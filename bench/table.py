@@ -30,7 +30,7 @@ def rows(result: Mapping[str, Any]) -> list[list[str]]:
     found = []
     for cell in result["cells"]:
         candidates = list(dict.fromkeys(row["arm"] for row in cell["comparisons"] if not row["is_control"]))
-        labels = {arm["arm"]: arm["label"] for arm in cell["arms"]}
+        labels = labels_of(cell)
         for arm in candidates:
             by_name = {row["at"]: row for row in cell["comparisons"] if row["arm"] == arm}
             found.append(
@@ -53,6 +53,11 @@ def _against(row: Mapping[str, Any], result: Mapping[str, Any], labels: Mapping[
     return "" if against == usual else f" (to {labels.get(against, against)})"
 
 
+def labels_of(cell: Mapping[str, Any]) -> dict[str, str]:
+    """What the arms of a cell are called, by their ids."""
+    return {arm["arm"]: arm["label"] for arm in cell["arms"]}
+
+
 def who_refuse(arms: Sequence[str]) -> str:
     """Such as "A refuses", "A, A' and B refuse"; of no arm "nobody refuses"."""
     if len(arms) < 2:
@@ -73,7 +78,7 @@ def _where(cell: Mapping[str, Any]) -> list[str]:
 
 def _word(row: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
     if row["refused"]:
-        labels = {arm["arm"]: arm["label"] for arm in cell["arms"]}
+        labels = labels_of(cell)
         return f"no latency: {who_refuse([labels.get(arm, arm) for arm in row['refused']])}"
     if row["ratio"] is None:
         return f"undecided ({row['reason']})"

@@ -24,13 +24,13 @@ def test_each_word_is_counted_with_its_cells(result: dict[str, Any]) -> None:
     assert summary.of(result) == [
         {
             "subject": "M=2, R=2 against M=3, p50",
-            "words": "slower in 1 cell, no latency in 1",
+            "word": "slower in 1 cell, no latency in 1",
             "text": "Slower: healthy. No latency: isr-2-in-2 (M=3 refuses).",
             "mark": "slower",
         },
         {
             "subject": "M=2 against M=3, p50",
-            "words": "equivalent in 1 cell, no latency in 1",
+            "word": "equivalent in 1 cell, no latency in 1",
             "text": "Equivalent: healthy. No latency: isr-2-in-2 (M=3 refuses).",
             "mark": "equivalent",
         },
@@ -46,10 +46,10 @@ def test_words_that_differ_are_mixed_and_undecided_ones_say_why(result: dict[str
     for row in result["cells"][1]["comparisons"]:
         row["reason"], row["word"] = "noise", "undecided"
     first, second = summary.of(result)
-    assert first["words"] == "slower in 1 cell, undecided in 1"
+    assert first["word"] == "slower in 1 cell, undecided in 1"
     assert first["text"] == "Slower: healthy. Undecided: isr-2-in-2 (noise)."
     assert first["mark"] == "slower", "a difference is marked wherever it is"
-    assert (second["words"], second["mark"]) == ("equivalent in 1 cell, undecided in 1", "mixed")
+    assert (second["word"], second["mark"]) == ("equivalent in 1 cell, undecided in 1", "mixed")
 
 
 def test_the_words_of_a_single_cell_need_no_count(result: dict[str, Any]) -> None:
