@@ -1,0 +1,96 @@
+"""Folders are emptied only if they hold the project's marker for the same kind of run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pyhooks import run_folder
+from pyhooks.errors import RackgateError
+from pyhooks.run_folder import MARKER, Kind
+
+KIND = Kind("bench", 1, "--out")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_a_claimed_folder_is_emptied_and_keeps_marker_and_lock(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "run"
+    run_folder.claim(folder, KIND)
+    assert json.loads((folder / MARKER).read_text()) == {"project": "kafka-rackgate", "kind": "bench", "format": 1}
+    (folder / "old").mkdir()
+    (folder / "old" / "part").touch()
+    (folder / "file").touch()
+    (folder / ".lock").touch()
+    run_folder.empty(folder, KIND, keep=(".lock",))
+    assert names(folder) == [".lock", MARKER]
+
+
+def test_an_existing_empty_folder_or_one_with_a_lock_alone_is_claimed(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    (tmp_path / f"{MARKER}.new").write_text("cut sh")
+    run_folder.claim(tmp_path, KIND, keep=(".lock",))
+    assert names(tmp_path) == [".lock", MARKER]
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [
+        None,
+        "",
+        "[]",
+        "{}",
+        "\xff",
+        Kind("system", 1, "--run-dir").marker,
+        Kind("bench", 2, "--out").marker,
+        json.dumps({"project": "other", "kind": "bench", "format": 1}),
+    ],
+)
+def test_a_foreign_folder_is_left_as_it_is(tmp_path: Path, marker: str | None) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    (tmp_path / ".lock").touch()
+    if marker is not None:
+        (tmp_path / MARKER).write_bytes(marker.encode("latin-1"))
+    before = names(tmp_path)
+    with pytest.raises(RackgateError) as error:
+        run_folder.empty(tmp_path, KIND, keep=(".lock",))
+    assert str(tmp_path) in str(error.value)
+    assert "--out" in str(error.value)
+    assert names(tmp_path) == before
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_marker_that_is_a_link_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text(KIND.marker)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / MARKER).symlink_to(tmp_path / "elsewhere")
+    (folder / "thesis.txt").touch()
+    with pytest.raises(RackgateError):
+        run_folder.empty(folder, KIND)
+    assert names(folder) == [MARKER, "thesis.txt"]
+
+
+def test_links_in_a_folder_are_removed_and_not_followed(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").touch()
+    folder = tmp_path / "folder"
+    run_folder.claim(folder, KIND)
+    (folder / "link").symlink_to(mine, target_is_directory=True)
+    (folder / "sub").mkdir()
+    (folder / "sub" / "link").symlink_to(mine / "thesis.txt")
+    run_folder.empty(folder, KIND)
+    assert names(folder) == [MARKER]
+    assert names(mine) == ["thesis.txt"]
+
+
+def test_a_file_in_the_folders_place_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+    with pytest.raises(RackgateError) as error:
+        run_folder.empty(tmp_path / "run", KIND)
+    assert str(tmp_path / "run") in str(error.value)
