@@ -1,0 +1,112 @@
+"""Figures in the documents are those of the evidence that the documents name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pyhooks import paths
+
+EVIDENCE = paths.REPO / "kip" / "evidence"
+
+
+def result(run: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((EVIDENCE / f"{run}.json").read_text(encoding="utf-8"))["result"]
+    return found
+
+
+def document(name: str) -> str:
+    return " ".join((paths.REPO / name).read_text(encoding="utf-8").split())
+
+
+def system_figures(test: str) -> dict[str, Any]:
+    found: dict[str, Any] = result("system")["tests"][test]["figures"]
+    return found
+
+
+def quoted_transactions() -> list[str]:
+    figures = system_figures("transactions_test.py::TransactionsTest.test_producers_ride_out_an_outage")
+    by_kind: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in figures["producers"]:
+        by_kind.setdefault((one["client"], one["mode"]), []).append(one)
+    (java_idempotent,) = by_kind["patched", "idempotent"]
+    (c_idempotent,) = by_kind["confluent", "idempotent"]
+    # each kind's producer with the long timeout has the slowest transaction
+    java_short, java = sorted(by_kind["patched", "transactional"], key=lambda one: one["longest_s"])
+    c = max(by_kind["confluent", "transactional"], key=lambda one: one["longest_s"])
+    readers = {one["topic"]: one["held_up_in_the_outage_s"] for one in figures["readers"]}
+    assert java["transactions"]["commit fail"] == 1
+    assert java_short["transactions"]["commit unknown"] == 1
+    return [
+        f"all {java_idempotent['records']['ok']:,} and {c_idempotent['records']['ok']:,} records acknowledged, "
+        f"the slowest after {java_idempotent['slowest_s']} and {c_idempotent['slowest_s']} s",
+        f"{java['transactions']['commit ok']} and {c['transactions']['commit ok']} transactions committed, "
+        f"the slowest took {java['longest_s']} and {c['longest_s']} s",
+        f"{java['records']['unknown']} of its records have an unknown outcome",
+        f"{java_short['transactions']['commit ok']} transactions committed, the outcome of one commit is unknown, "
+        f"and so is that of {java_short['records']['unknown']} records",
+        f"no progress for {readers['aab']} s of the outage on a, a, b and, at a stretch, for {readers['abc']} s on",
+    ]
+
+
+def quoted_acks_one() -> list[str]:
+    figures = system_figures("acks_one_test.py::AcksOneTest.test_taken_hidden_and_shown")
+    before, slow, after = (figures["acks_all_latency"][phase] for phase in ("before", "catching up", "after"))
+    return [
+        f"rack b killed for {figures['acks_all_latency']['outage']['seconds']} s",
+        f"The {figures['backlog_records']:,} records of the backlog",
+        f"the backlog ({figures['backlog_bytes'] / 1e6:.0f} MB in that run",
+        f"| kill, {slow['acked']} records in {slow['seconds']} s | {before['p50_ms']:.0f}, {before['p99_ms']:.0f} "
+        f"| {slow['p50_ms']:.0f}, {slow['p99_ms']:.0f}, {slow['max_ms']:.0f} "
+        f"| {after['p50_ms']:.0f}, {after['p99_ms']:.0f} |",
+    ]
+
+
+def quoted_destruction() -> list[str]:
+    control = system_figures("destroyed_test.py::OneRackTest.test_one_rack_that_acknowledges_alone_loses_it")
+    rounds = result("destroyed")["tests"]["destroyed_test.py::DestroyedTest.test_no_acknowledged_record_is_lost"]
+    assert rounds["figures"]["lost"] == 0
+    return [
+        f"{control['lost']} of {control['acked']:,} acknowledged records were lost with it",
+        f"{rounds['figures']['acked']:,} acknowledged records",
+    ]
+
+
+def quoted_append_cost() -> str:
+    bars = result("jmh")["/comparisons/name=append gate, ISR of 7, R=2/bars"]
+    (percent,) = (bar["measured"] for bar in bars if bar["name"] == "percent")
+    return f"would do: {percent['estimate']:.1f} % ({percent['low']:.1f} to {percent['high']:.1f})"
+
+
+def added_ns() -> tuple[float, float]:
+    """Lowest and highest added time of an append at R=2, in nanoseconds, of the comparisons that are kept."""
+    kept = [bars for name, bars in result("jmh").items() if name.endswith("R=2/bars")]
+    found = [bar["measured"]["estimate"] for bars in kept for bar in bars if bar["name"] == "ns"]
+    return min(found), max(found)
+
+
+@pytest.mark.parametrize("text", [*quoted_transactions(), *quoted_acks_one(), *quoted_destruction()])
+def test_measured_figures_are_those_of_the_evidence(text: str) -> None:
+    assert text in document("kip/measured.md")
+
+
+def test_the_cost_of_an_append_is_that_of_the_evidence() -> None:
+    assert quoted_append_cost() in document("kip/KIP-1290.md")
+    low, high = added_ns()
+    assert f"of 57 to 69 at R=1, and {low:.1f} to {high:.1f} at R=2" in document("kip/KIP-1290.md")
+    assert f"at R=1 and {low:.1f} to {high:.1f} at R=2" in document("kip/review.md")
+
+
+def test_the_controls_that_do_not_contain_one_are_named() -> None:
+    stored = json.loads((EVIDENCE / "bench-full" / "results.json").read_text(encoding="utf-8"))
+    controls = [
+        (cell["cell"], row["at"], row["ratio"])
+        for cell in stored["cells"]
+        for row in cell["comparisons"]
+        if row["is_control"] and row["ratio"] is not None
+    ]
+    ((cell, at, ratio),) = [one for one in controls if not one[2]["low"] <= 1 <= one[2]["high"]]
+    interval = f"{ratio['point']:.3f}, {ratio['low']:.3f} to {ratio['high']:.3f}"
+    assert f"`{cell}` at {at} ({interval}), one of {len(controls)}," in document("bench/README.md")
