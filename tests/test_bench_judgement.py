@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -275,6 +276,22 @@ def test_labs_are_told_to_keep_standard_output_for_the_result(
     assert done.exit_code == 0
     assert asked[-1][asked[-1].index("--tasks") + 1] == "2"
     assert "--tasks 2" in asked[-1][asked[-1].index("--command") + 1]
+
+
+def test_a_run_inside_a_lab_has_its_folder_locked_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    built = SimpleNamespace(manifest={"patch_hash": "b"})
+    monkeypatch.setenv("RACKGATE_LAB", "a lab's description")
+    monkeypatch.setattr(cli, "Distribution", SimpleNamespace(load=lambda: built))
+    # stands for the Python that measures
+    script = tmp_path / "python"
+    lock = tmp_path / "out" / run_folder.LOCK
+    script.write_text(f"#!/bin/sh\nflock --nonblock '{lock}' true && exit 7\nexit 3\n", encoding="utf-8")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    done = CliRunner().invoke(bench_app, ["run", "--out", str(tmp_path / "out")])
+    assert done.exit_code == 3, "the lock is free"
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])
