@@ -146,7 +146,7 @@ lock:
 	@setup/lock.sh
 
 clean:
-	@rm -rf build out results
+	@rm -rf build out
 
 upstream: $(VENV)/ready build
 	@exec $(BIN)/rackgate patch upstream

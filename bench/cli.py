@@ -18,9 +18,10 @@ from bench import outagescli, pace, scenarios, sidebyside
 from bench.judgement import EXIT_STATUS
 from bench.plan import Scenario
 from bench.store import Store, begin, owned
-from pyhooks import bars, paths, spark
+from pyhooks import bars, paths, run_folder, spark
 from pyhooks.build.distribution import Distribution
 from pyhooks.errors import RackgateError
+from pyhooks.process import DIES_WITH_PARENT
 
 
 class RunByDefault(TyperGroup):
@@ -222,16 +223,15 @@ def _lab(
     words += ["--master", master, "--out", str(out.resolve()), "--command", shlex.join(command)]
     words += ["--json"] if as_json else []
     inside = bool(os.environ.get("RACKGATE_LAB"))
-    if not inside:
-        from pyhooks.build import builder
-
-        made = builder.build(first=None, force=False, quiet=as_json)
-        about = f"Kafka {made.distribution.manifest['kafka_version']} with the series"
-        typer.echo(f"{about}: ready in {made.seconds:.1f} s", err=as_json)
-    build = str(Distribution.load().manifest.get("patch_hash", ""))
     given = {"master": master}
-    with owned(out.resolve()):
-        folder = out.resolve() / "run"
+    with owned(out) as folder:
+        if not inside:
+            from pyhooks.build import builder
+
+            made = builder.build(first=None, force=False, quiet=as_json)
+            about = f"Kafka {made.distribution.manifest['kafka_version']} with the series"
+            typer.echo(f"{about}: ready in {made.seconds:.1f} s", err=as_json)
+        build = str(Distribution.load().manifest.get("patch_hash", ""))
         store, goes_on = begin(folder, plan, started=datetime.now(UTC), build=build, given=given, fresh=fresh)
         blocks = sum(cell.scenario.latency.blocks for cell in plan.cells)
         left = sum(len(store.missing(cell)) for cell in plan.cells)
@@ -241,7 +241,8 @@ def _lab(
         sys.stderr.flush()
         if inside:
             words += ["--session", str(store.next_session())]
-            os.execv(words[0], words)  # noqa: S606 - no shell is wanted
+            # a child and not this process, which has the folder's lock
+            raise typer.Exit(subprocess.run([*DIES_WITH_PARENT, *words], check=False).returncode)
         _in_labs(store, plan, words)
 
 
@@ -249,7 +250,6 @@ def _in_labs(store: Store, plan: Scenario, words: list[str]) -> None:
     """Starts one lab after the other, until nothing is missing; the last one writes the report."""
     from bench import places
     from pyhooks.cluster.cli import within
-    from pyhooks.process import DIES_WITH_PARENT
 
     while missing := store.places(plan):
         place, number = missing[0], store.next_session()
@@ -288,7 +288,9 @@ def report_command(
     stored = report.load(result)
     # a result from before there was an exit status has none
     stored |= judgement.conclude(judgement.of_run(stored), verdict.sentences(stored))
-    page = report.render(stored, out or (result if result.is_dir() else result.parent))
+    folder = out or (result if result.is_dir() else result.parent)
+    with run_folder.held(folder, run_folder.BENCH):
+        page = report.render(stored, folder)
     if as_json:
         typer.echo(json.dumps(stored, indent=1, allow_nan=False))
         raise typer.Exit(stored["exit_status"])
@@ -322,11 +324,12 @@ def speed_command(
     from bench import speed
 
     sizes = sorted(observations or speed.SIZES)
-    result = speed.measure(
-        sizes, out.resolve() / "work", master=master, tell=lambda line: typer.echo(line, err=as_json)
-    )
-    held = speed.bars_of(result)
-    file = speed.write(result | {"bars": [bar.as_json() for bar in held]}, out)
+    with run_folder.held(out, run_folder.SPEED) as folder:
+        work = folder / "work"
+        run_folder.empty(work, run_folder.SPEED_WORK)
+        result = speed.measure(sizes, work, master=master, tell=lambda line: typer.echo(line, err=as_json))
+        held = speed.bars_of(result)
+        file = speed.write(result | {"bars": [bar.as_json() for bar in held]}, out)
     if as_json:
         typer.echo(file.read_text(encoding="utf-8").rstrip())
         raise typer.Exit(bars.status(held))

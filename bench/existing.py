@@ -31,6 +31,7 @@ from bench.session import spark_session
 from bench.states import Reached
 from bench.store import Store, begin, owned
 from bench.sweeper import Sweeper, sweeping
+from pyhooks import run_folder
 from pyhooks.build.fetch import sha256
 from pyhooks.cluster import topics
 from pyhooks.errors import RackgateError
@@ -180,6 +181,8 @@ def measure(asked: Asked, console: Console) -> dict[str, Any]:
     """
     from pyhooks.check import ask
 
+    # before the cluster is asked, which may take a while
+    run_folder.check(asked.out.resolve(), run_folder.BENCH, keep=(run_folder.LOCK,))
     # py4j logs the traceback of every call that an interrupt ends; what matters is raised as well
     logging.getLogger().addHandler(logging.NullHandler())
     ask.hush()
@@ -189,14 +192,15 @@ def measure(asked: Asked, console: Console) -> dict[str, Any]:
     scenario, left_out = fit(plan, seen, asked)
     for line in left_out:
         console.print(line, markup=False)
-    with owned(asked.out.resolve()):
-        return _owned(asked, console, seen, own, scenario)
+    with owned(asked.out) as folder:
+        return _owned(asked, console, seen, own, scenario, folder)
 
 
-def _owned(asked: Asked, console: Console, seen: Seen, own: Security, scenario: Scenario) -> dict[str, Any]:
+def _owned(
+    asked: Asked, console: Console, seen: Seen, own: Security, scenario: Scenario, folder: Path
+) -> dict[str, Any]:
     """Measures in a folder that no other run has."""
     build = f"cluster {seen.cluster.cluster_id}, load from {asked.master}"
-    folder = asked.out.resolve() / "run"
     store, goes_on = begin(
         folder, scenario, started=datetime.now(UTC), build=build, given=_given(asked), fresh=asked.fresh
     )

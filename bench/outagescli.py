@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ import typer
 
 from bench import outageplan
 from bench.judgement import EXIT_STATUS
-from pyhooks import paths
+from pyhooks import paths, run_folder
 from pyhooks.errors import RackgateError
 
 DEFAULT_OUT = paths.OUT / "bench-outages"
@@ -47,13 +46,18 @@ def outages_command(
         result = outageresults.load(out)
         # a result from before there was an exit status has none
         result |= judgement.conclude(judgement.of_outages(result), outageresults.sentences(result))
+        with run_folder.held(out, run_folder.OUTAGES):
+            page = outagereport.render(result, out)
     else:
         wanted = outageplan.load(plan, plan_file)
         words = ["rackgate", "bench", "outages", "--plan", plan, "--master", master]
         words += ["--plan-file", str(plan_file)] if plan_file != outageplan.SHIPPED else []
-        result = _measured(wanted, plan_file.resolve(), master, out.resolve(), shlex.join(words), quiet=as_json)
-        outageresults.write(result, out)
-    page = outagereport.render(result, out)
+        with run_folder.held(out, run_folder.OUTAGES) as folder:
+            work = folder / "run"
+            run_folder.claim(work, run_folder.OUTAGES_RUN)
+            result = _measured(wanted, plan_file.resolve(), master, work, shlex.join(words), quiet=as_json)
+            outageresults.write(result, out)
+            page = outagereport.render(result, out)
     if as_json:
         typer.echo(json.dumps(result, indent=1))
         raise typer.Exit(result["exit_status"])
@@ -67,9 +71,9 @@ def outages_command(
 
 
 def _measured(
-    plan: outageplan.Plan, file: Path, master: str, out: Path, command: str, *, quiet: bool
+    plan: outageplan.Plan, file: Path, master: str, work: Path, command: str, *, quiet: bool
 ) -> dict[str, Any]:
-    """Runs all outages of a plan, lab after lab; returns the result.
+    """Runs all outages of a plan, lab after lab, in the folder ``work``, which is emptied; returns the result.
 
     Raises:
         RackgateError: within a lab, or in one.
@@ -89,9 +93,8 @@ def _measured(
     many = sum(times for lab in plan.labs for times in lab.outages.values())
     told = f"{many} outages in {len(plan.labs)} lab{'s' if len(plan.labs) != 1 else ''}"
     typer.echo(f"{plan.name}: {told}; about {clock(estimate_s(plan, plan.labs))} to the page", err=quiet)
-    work = out / "run"
     # no old event or observation shall be taken for a new one
-    shutil.rmtree(work, ignore_errors=True)
+    run_folder.empty(work, run_folder.OUTAGES_RUN)
     found = []
     for lab in plan.labs:
         folder = work / lab.topology

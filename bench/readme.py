@@ -17,7 +17,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from bench import report
-from pyhooks import browser, paths
+from pyhooks import browser, paths, run_folder
 from pyhooks.errors import RackgateError
 
 EVIDENCE = paths.REPO / "kip" / "evidence"
@@ -52,7 +52,8 @@ def pictures(result: Path, out: Path) -> list[Path]:
         out: folder for the pictures, and in it ``bench`` or ``bench-full`` for the result.
 
     Raises:
-        RackgateError: there is no such result, it has neither an outage nor several cells, or there is no browser.
+        RackgateError: there is no such result, it has neither an outage nor several cells, there is no browser, or the
+            folder is neither ``EVIDENCE`` nor one of earlier pictures.
     """
     stored = report.load(result)
     if not stored["outage"] and len(stored["cells"]) < 2:
@@ -60,6 +61,8 @@ def pictures(result: Path, out: Path) -> list[Path]:
             f"{result}: has neither an outage nor several cells to show; 'rackgate bench run' with the scenario quick"
             " or full has"
         )
+    if out.resolve() != EVIDENCE:
+        run_folder.claim(out.resolve(), run_folder.README_PICTURES)
     kept = out / (STORED if stored["outage"] else STORED_CELLS).relative_to(EVIDENCE)
     kept.parent.mkdir(parents=True, exist_ok=True)
     if not (kept.exists() and kept.samefile(result)):

@@ -26,7 +26,7 @@ from bench.store import OUTAGE, Store
 from bench.sustain import key
 from bench.target import LabTarget, attach
 from bench.topics import spec
-from pyhooks import bars, ending
+from pyhooks import bars, ending, run_folder
 from pyhooks.cluster import topics
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
@@ -294,6 +294,8 @@ def execute(ask: Ask, console: Console) -> dict[str, Any] | None:
     """
     scenario = scenarios.load(ask.scenario, ask.scenarios, ask.topology, ask.tasks)
     store = Store(ask.out / "run")
+    run_folder.check(ask.out, run_folder.BENCH, keep=(run_folder.LOCK,))
+    run_folder.check(store.folder, run_folder.BENCH_RUN)
     if not store.run:
         raise RackgateError(f"{store.folder}: no run was begun there; start this with 'rackgate bench run'")
     if ask.finish:

@@ -11,12 +11,14 @@
     unfinished/                 what is being written
 
 A *session* is one lab. A folder gets its name in ``raw`` when all of it is there.
+
+The folder has the marker of ``run_folder.BENCH_RUN``, the folder of results above it that of ``run_folder.BENCH``.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,12 +29,15 @@ from typing import Any
 
 from bench import conditions
 from bench.plan import Cell, Scenario
+from pyhooks import run_folder
 from pyhooks.errors import RackgateError
-from pyhooks.locks import alone
 
 OUTAGE, WARM_UP = "outage", "warmup"
 # Spark passes over files whose names begin like this.
 WHY = "_why.json"
+# Fields of run.json and their types.
+_REQUIRED = {"run_id": str, "started": str, "conditions": dict}
+_OPTIONAL = {"went_on": bool, "done": bool}
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,25 @@ class Store:
 
     @property
     def run(self) -> dict[str, Any]:
-        """``run.json``; empty if there is none."""
-        return _read(self.folder / "run.json")
+        """``run.json``; empty if no run was begun.
+
+        Raises:
+            RackgateError: the file is damaged, or missing although there are finished blocks.
+        """
+        file = self.folder / "run.json"
+        found = _read(file)
+        if not os.path.lexists(file):
+            if any(self.raw.glob("*/*")):
+                raise _damaged(file, "missing, and there are finished blocks")
+            return found
+        for name, kind in (_REQUIRED | _OPTIONAL).items():
+            if not isinstance(found.get(name), kind) and (name in found or name in _REQUIRED):
+                raise _damaged(file, f"{name} must be of type {kind.__name__}")
+        try:
+            datetime.fromisoformat(found["started"])
+        except ValueError as error:
+            raise _damaged(file, f"started: {error}") from error
+        return found
 
     @property
     def run_id(self) -> str:
@@ -88,7 +110,7 @@ class Store:
     def unfinished(self, name: str) -> Path:
         """An empty place for what is about to be written."""
         path = self.folder / "unfinished" / name
-        shutil.rmtree(path, ignore_errors=True)
+        run_folder.remove(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -188,17 +210,21 @@ class Store:
 
 
 @contextmanager
-def owned(out: Path) -> Iterator[None]:
-    """Keeps other runs away from the folder of one within the block.
+def owned(out: Path) -> Iterator[Path]:
+    """Claim and lock the folder of a run's results within the block.
 
     Args:
         out: where the run has its results, and its own folder below.
 
+    Yields:
+        The run's own folder.
+
     Raises:
-        RackgateError: another one is at work there.
+        RackgateError: another run is at work there, or one of the two folders has no marker of a benchmark.
     """
-    with alone(out / ".lock", taken=f"{out}: another run is at work there; wait for it, or choose another --out"):
-        yield
+    with run_folder.held(out, run_folder.BENCH) as folder:
+        run_folder.claim(folder / "run", run_folder.BENCH_RUN)
+        yield folder / "run"
 
 
 def begin(
@@ -218,15 +244,18 @@ def begin(
         The store, and whether it is that of a run that goes on.
 
     Raises:
-        RackgateError: an interrupted run under other conditions has finished blocks.
+        RackgateError: an interrupted run under other conditions has finished blocks; ``run.json`` is damaged; or the
+            folder has no marker of a benchmark's run.
     """
+    run_folder.claim(folder, run_folder.BENCH_RUN)
     store = Store(folder)
     now = conditions.now(scenario, build, given)
-    found = store.run
-    if found and not found.get("done") and not fresh:
-        other = conditions.differences(found.get("conditions", {}), now)
+    # a damaged note is no reason to refuse to throw it away
+    found = {} if fresh else store.run
+    if found and not found.get("done"):
+        other = conditions.differences(found["conditions"], now)
         if not other:
-            shutil.rmtree(folder / "unfinished", ignore_errors=True)
+            run_folder.remove(folder / "unfinished")
             write_json(folder / "run.json", found | {"went_on": True})
             return store, True
         if any(store.raw.glob("*/*")):
@@ -234,9 +263,8 @@ def begin(
                 f"{folder}: holds blocks of an interrupted run under other conditions ({conditions.told(other)}):"
                 " throw them away with --fresh, or give this run a folder of its own with --out"
             )
-    if folder.exists():
-        # no old event or observation shall be taken for a new one
-        shutil.rmtree(folder)
+    # no old event or observation shall be taken for a new one
+    run_folder.empty(folder, run_folder.BENCH_RUN)
     run_id = started.strftime("%Y%m%d-%H%M%S")
     begun = {"run_id": run_id, "started": started.isoformat(timespec="seconds"), "conditions": now}
     write_json(folder / "run.json", begun)
@@ -244,13 +272,24 @@ def begin(
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a run; empty if there is no file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except json.JSONDecodeError as error:
-        raise RackgateError(f"{path}: not JSON: {error}; begin anew with --fresh") from error
-    return dict(found)
+    except OSError as error:
+        raise _damaged(path, f"can't be read: {error.strerror}") from error
+    except ValueError as error:
+        raise _damaged(path, f"not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise _damaged(path, "not a JSON object")
+    return found
+
+
+def _damaged(path: Path, why: str) -> RackgateError:
+    return RackgateError(
+        f"{path}: {why}; nothing was deleted: restore the file, or delete the run and begin anew with --fresh"
+    )
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -275,5 +314,5 @@ def stored_result(file: Path, *, made_by: str) -> Any:
         return json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise RackgateError(f"{file}: can't be read: {error.strerror}; run '{made_by}' first") from error
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise RackgateError(f"{file}: not JSON: {error}") from error

@@ -6,11 +6,9 @@ import json
 import os
 import platform
 import shlex
-import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,19 +20,17 @@ from rich.table import Table
 from ducktape_tests import plan, results
 from ducktape_tests.report.display import Display, table
 from ducktape_tests.session import LEFT, Place, Session, planned
-from pyhooks import __version__, bars, paths, process
+from pyhooks import __version__, bars, paths, process, run_folder
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import labs
 from pyhooks.cluster.cli import check_programs
 from pyhooks.cluster.lab import in_lab
 from pyhooks.errors import RackgateError
-from pyhooks.locks import alone
 
 system_app = typer.Typer(name="system", no_args_is_help=True, help="The system tests: outages of racks under ducktape.")
 
 DEFAULT_OUT = paths.OUT / "system"
 PYTHON = paths.REPO / ".venv-ducktape" / "bin" / "python"
-LOCK = ".lock"
 SEEDS = 2**31
 FILE_WIDTH = 160
 
@@ -100,7 +96,9 @@ def run_command(
         "bar_min": None if cluster_file is not None else plan.bar_min(words, jobs),
         "tests": [asdict(planned(one)) for one in chosen],
     }
-    with _own(run_dir):
+    with run_folder.held(run_dir, run_folder.SYSTEM) as folder:
+        # no old result shall be taken for a new one
+        run_folder.empty(folder, run_folder.SYSTEM, keep=(run_folder.LOCK,))
         results.write_json(run_dir / results.RUN, run)
         expected = plan.estimate(chosen, jobs)
         console.print(f"{len(chosen)} tests, {jobs} at a time, about {expected:.0f} min; seed {drawn}", markup=False)
@@ -128,6 +126,7 @@ def page_command(
 ) -> None:
     """Makes page and pictures again from stored files; needs no cluster."""
     console = _console(stderr=as_json)
+    run_folder.check(run_dir.resolve(), run_folder.SYSTEM)
     document = _page(run_dir, console)
     _tell(document, run_dir, console, as_json=as_json)
     raise typer.Exit(document["exit_status"])
@@ -228,25 +227,6 @@ def _versions(python: Path) -> dict[str, str]:
         "ducktape": process.run([str(python), "-c", asked], what="ducktape's version").strip(),
         "python": platform.python_version(),
     }
-
-
-@contextmanager
-def _own(run_dir: Path) -> Iterator[None]:
-    """The folder of a run, empty and for us alone.
-
-    Raises:
-        RackgateError: it holds something else, or another run has it.
-    """
-    known = (results.RUN, LOCK)
-    if run_dir.exists() and any(run_dir.iterdir()) and not any((run_dir / name).exists() for name in known):
-        raise RackgateError(f"{run_dir}: holds something that is no run of system tests; give it a folder of its own")
-    with alone(run_dir / LOCK, taken=f"{run_dir}: another run has it; choose another --run-dir"):
-        for entry in run_dir.iterdir():
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            elif entry.name != LOCK:
-                entry.unlink()
-        yield
 
 
 def _page(run_dir: Path, console: Console) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from ducktape_tests import results
 from ducktape_tests.plan import Listed, next_up
-from pyhooks import paths, process
+from pyhooks import paths, process, run_folder
 from pyhooks.cluster.lab import LAB_VARIABLE, RUN_DIR_VARIABLE
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
@@ -147,7 +147,8 @@ class Session:
 
     def _begin(self, test: Listed) -> None:
         folder = self._place.folder(test)
-        folder.mkdir(parents=True)
+        # the test's lab takes it over with the log that is put there first
+        run_folder.claim(folder, run_folder.LAB)
         # the code of this checkout, whatever is installed; and not the lab in which somebody may have started us
         env = {key: value for key, value in os.environ.items() if key not in (LAB_VARIABLE, RUN_DIR_VARIABLE)}
         env["PYTHONPATH"] = os.pathsep.join([str(paths.REPO), *([env["PYTHONPATH"]] if env.get("PYTHONPATH") else [])])

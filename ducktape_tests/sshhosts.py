@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyhooks import process
+from pyhooks import process, run_folder
 from pyhooks.cluster.lab import Lab
 from pyhooks.cluster.node import NamespaceMachine
 from pyhooks.errors import RackgateError
@@ -74,18 +73,19 @@ def serve(lab: Lab, folder: Path) -> list[dict[str, Any]]:
 
     Args:
         lab: whose nodes they are in.
-        folder: for keys, configurations and logs.
+        folder: for keys, configurations and logs; what an earlier start left there is deleted.
 
     Returns:
         The hosts: all nodes, then the clients' place.
 
     Raises:
-        RackgateError: there is no sshd on this machine, or one of them does not listen in time.
+        RackgateError: there is no sshd on this machine, one of them does not listen in time, or the folder is not one
+            of this program's.
     """
     if not Path(SSHD).exists():
         raise RackgateError(f"{SSHD} is not there: install openssh-server")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, mode=0o700)
+    run_folder.empty(folder, run_folder.SSH_HOSTS)
+    folder.chmod(0o700)
     PRIVSEP.mkdir(exist_ok=True)
     identity, host_key = folder / "id_ed25519", folder / "host_ed25519"
     for key in (identity, host_key):

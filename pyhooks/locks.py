@@ -20,10 +20,14 @@ def alone(file: Path, *, taken: str) -> Iterator[None]:
         taken: the error in words, if another process has it.
 
     Raises:
-        RackgateError: another process has it.
+        RackgateError: another process has it, or the file can't be opened.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # a link could lead to a file of somebody else's
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        raise RackgateError(f"{file}: can't be locked: {error.strerror}") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

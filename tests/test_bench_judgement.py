@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 
 from bench import cli, endtoend, judgement, run, scenarios, store, verdict
 from bench.cli import bench_app
-from pyhooks import bars, paths
+from pyhooks import bars, paths, run_folder
 from pyhooks.cluster import cli as cluster_cli
 
 
@@ -211,6 +212,7 @@ def test_a_report_that_is_made_again_ends_as_its_run_and_begins_with_the_reason(
     # as of a run from before there was a status
     del result["exit_status"]
     result["bar"] = bars.of_run(6.0, 384.0)
+    run_folder.claim(tmp_path, run_folder.BENCH)
     run.write(result, tmp_path)
     done = CliRunner().invoke(bench_app, ["report", str(tmp_path)])
     assert done.exit_code == status
@@ -221,6 +223,7 @@ def test_a_report_that_is_made_again_ends_as_its_run_and_begins_with_the_reason(
 
 
 def test_a_report_as_json_is_the_result_with_its_status(result: dict[str, Any], tmp_path: Path) -> None:
+    run_folder.claim(tmp_path, run_folder.BENCH)
     run.write(broken(result), tmp_path)
     done = CliRunner().invoke(bench_app, ["report", str(tmp_path), "--json"])
     assert done.exit_code == 1
@@ -275,6 +278,22 @@ def test_labs_are_told_to_keep_standard_output_for_the_result(
     assert "--tasks 2" in asked[-1][asked[-1].index("--command") + 1]
 
 
+def test_a_run_inside_a_lab_has_its_folder_locked_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    built = SimpleNamespace(manifest={"patch_hash": "b"})
+    monkeypatch.setenv("RACKGATE_LAB", "a lab's description")
+    monkeypatch.setattr(cli, "Distribution", SimpleNamespace(load=lambda: built))
+    # stands for the Python that measures
+    script = tmp_path / "python"
+    lock = tmp_path / "out" / run_folder.LOCK
+    script.write_text(f"#!/bin/sh\nflock --nonblock '{lock}' true && exit 7\nexit 3\n", encoding="utf-8")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    done = CliRunner().invoke(bench_app, ["run", "--out", str(tmp_path / "out")])
+    assert done.exit_code == 3, "the lock is free"
+
+
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_who_writes_the_result_of_a_run_ends_with_its_status(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     told: list[Any] = []
@@ -315,7 +334,7 @@ def test_the_status_of_the_last_lab_is_that_of_the_command_and_its_blocks_stay(
     assert len(kept.kept(plan.cells[0].id)) == plan.cells[0].scenario.latency.blocks
 
     # interrupted when all was measured: what makes the report has the status
-    (tmp_path / "run.json").write_text(json.dumps({"run_id": "r"}), encoding="utf-8")
+    store.write_json(tmp_path / "run.json", kept.run | {"done": False})
     with pytest.raises(typer.Exit) as ended:
         cli._in_labs(kept, plan, ["sh", "-c", f"exit {status}", "--"])
     assert ended.value.exit_code == status

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from bench import destruction, judgement, meters, outageplan, outagereport, outageresults
 from bench.availability import NS, REFUSED, UNKNOWN, UNPROTECTED, WENT_ON, Fault
 from bench.cli import bench_app
-from pyhooks import browser
+from pyhooks import browser, run_folder
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event
 
@@ -431,6 +431,7 @@ def test_the_command_ends_with_what_the_run_found_and_tells_the_reason_first(
     whole["destructions"][0]["topics"][0]["lost"] = lost
     # as of a run from before there was a status
     del whole["exit_status"]
+    run_folder.claim(tmp_path, run_folder.OUTAGES)
     outageresults.write(whole, tmp_path)
     words = ["outages", "--page-only", "--out", str(tmp_path), *(["--json"] if as_json else [])]
     done = CliRunner().invoke(bench_app, words)
@@ -445,3 +446,15 @@ def test_the_command_ends_with_what_the_run_found_and_tells_the_reason_first(
     assert ('<li class="failed">' in page) is bool(status)
     shown = " ".join(CliRunner().invoke(bench_app, ["outages", "--help"]).output.split())
     assert "Exit status: 0 nothing is wrong, 1 records are lost" in shown
+
+
+def test_a_page_is_not_written_over_the_files_of_a_folder_that_is_none_of_a_run(tmp_path: Path) -> None:
+    outageresults.write(sound(), tmp_path)
+    (tmp_path / "index.html").write_text("thesis", encoding="utf-8")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    done = CliRunner().invoke(bench_app, ["outages", "--page-only", "--out", str(tmp_path)])
+    assert isinstance(done.exception, RackgateError)
+    assert done.exception.exit_status == 2
+    assert str(tmp_path) in str(done.exception)
+    assert (tmp_path / "index.html").read_text(encoding="utf-8") == "thesis"
+    assert sorted(path.name for path in tmp_path.iterdir()) == before

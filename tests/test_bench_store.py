@@ -20,6 +20,7 @@ from bench.progress import Steps
 from bench.store import Store
 from bench.sustain import Step
 from pyhooks.errors import RackgateError
+from pyhooks.run_folder import MARKER
 
 VERSIONS = ("python", "spark", "confluent-kafka", "librdkafka", "numpy")
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -211,6 +212,85 @@ def test_a_broken_note_is_told(tmp_path: Path) -> None:
     (tmp_path / "rates.json").write_text("{", encoding="utf-8")
     with pytest.raises(RackgateError, match=r"rates\.json: not JSON: .*--fresh"):
         _ = one.rates
+
+
+DAMAGED = [
+    "",
+    "[]",
+    "{}",
+    "null",
+    '"run"',
+    '{"run_id": "r", "sta',
+    "\xff",
+    '{"started": "2026-01-02T03:04:05+00:00", "conditions": {}}',
+    '{"run_id": "r", "conditions": {}}',
+    '{"run_id": "r", "started": "2026-01-02T03:04:05+00:00"}',
+    '{"run_id": 7, "started": "2026-01-02T03:04:05+00:00", "conditions": {}}',
+    '{"run_id": "r", "started": "yesterday", "conditions": {}}',
+    '{"run_id": "r", "started": 7, "conditions": {}}',
+    '{"run_id": "r", "started": "2026-01-02T03:04:05+00:00", "conditions": []}',
+    '{"run_id": "r", "started": "2026-01-02T03:04:05+00:00", "conditions": {}, "done": "no"}',
+    '{"run_id": "r", "started": "2026-01-02T03:04:05+00:00", "conditions": {}, "went_on": 1}',
+    None,
+]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_note_of_a_run_is_an_error_and_its_blocks_stay(tmp_path: Path, text: str | None) -> None:
+    one, _ = begun(tmp_path)
+    block(one, "healthy", 0)
+    note = tmp_path / "run.json"
+    note.unlink()
+    if text is not None:
+        note.write_bytes(text.encode("latin-1"))
+    with pytest.raises(RackgateError) as error:
+        begun(tmp_path)
+    assert error.value.exit_status == 2
+    assert str(note) in str(error.value)
+    assert "--fresh" in str(error.value)
+    assert list(one.kept("healthy")) == [0]
+    if text is not None:
+        assert note.read_bytes() == text.encode("latin-1")
+    fresh, goes_on = begun(tmp_path, fresh=True)
+    assert (goes_on, fresh.kept("healthy")) == (False, {})
+    assert begun(tmp_path) == (fresh, True)
+
+
+@pytest.mark.parametrize("name", ["rates.json", "outage.json"])
+@pytest.mark.parametrize("text", ["[]", "7", '{"a": ', "\xff"])
+def test_another_damaged_file_of_a_run_is_an_error_that_names_it(tmp_path: Path, name: str, text: str) -> None:
+    one, _ = begun(tmp_path)
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
+    with pytest.raises(RackgateError) as error:
+        _ = (one.rates, one.outage)
+    assert str(tmp_path / name) in str(error.value)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_folder_without_the_marker_is_not_emptied_even_if_it_has_a_run(tmp_path: Path, fresh: bool) -> None:
+    # as versions without markers left it
+    one, _ = begun(tmp_path)
+    block(one, "healthy", 0)
+    one.done()
+    (tmp_path / MARKER).unlink()
+    with pytest.raises(RackgateError) as error:
+        begun(tmp_path, fresh=fresh)
+    assert str(tmp_path) in str(error.value)
+    assert list(one.kept("healthy")) == [0]
+
+
+def test_what_links_lead_to_is_not_deleted(tmp_path: Path) -> None:
+    mine, folder = tmp_path / "mine", tmp_path / "run"
+    mine.mkdir()
+    (mine / "thesis.txt").touch()
+    one, _ = begun(folder)
+    for name in ("unfinished", "raw"):
+        (folder / name).symlink_to(mine, target_is_directory=True)
+    assert begun(folder) == (one, True)
+    assert not (folder / "unfinished").exists()
+    begun(folder, fresh=True)
+    assert not (folder / "raw").exists()
+    assert [path.name for path in mine.iterdir()] == ["thesis.txt"]
 
 
 def test_labs_come_one_after_the_other_until_nothing_is_missing(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pyhooks import run_folder
 from pyhooks.errors import RackgateError
-from pyhooks.run_folder import MARKER, Kind
+from pyhooks.run_folder import LOCK, MARKER, Kind
 
 KIND = Kind("bench", 1, "--out")
 
@@ -94,3 +94,67 @@ def test_a_file_in_the_folders_place_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RackgateError) as error:
         run_folder.empty(tmp_path / "run", KIND)
     assert str(tmp_path / "run") in str(error.value)
+
+
+def test_a_link_to_a_folder_is_refused_even_if_the_folder_has_the_marker(tmp_path: Path) -> None:
+    run_folder.claim(tmp_path / "other", KIND)
+    (tmp_path / "other" / "part").touch()
+    (tmp_path / "run").symlink_to(tmp_path / "other", target_is_directory=True)
+    (tmp_path / "nowhere").symlink_to(tmp_path / "absent", target_is_directory=True)
+    for link in ("run", "nowhere"):
+        with pytest.raises(RackgateError, match="symbolic link"):
+            run_folder.empty(tmp_path / link, KIND)
+    assert names(tmp_path / "other") == [MARKER, "part"]
+    assert not (tmp_path / "absent").exists()
+
+
+def test_a_check_writes_nothing(tmp_path: Path) -> None:
+    run_folder.check(tmp_path / "absent", KIND)
+    run_folder.check(tmp_path, KIND)
+    assert names(tmp_path) == []
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(RackgateError):
+        run_folder.check(tmp_path, KIND)
+    assert names(tmp_path) == ["thesis.txt"]
+
+
+def test_a_held_folder_is_locked_and_marked(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    with run_folder.held(folder, KIND) as mine:
+        assert (mine, names(mine)) == (folder, [LOCK, MARKER])
+        with pytest.raises(RackgateError) as error, run_folder.held(folder, KIND):
+            pytest.fail("both hold it")
+        assert str(folder) in str(error.value)
+        assert error.value.exit_status == 2
+    with run_folder.held(folder, KIND):
+        assert names(folder) == [LOCK, MARKER]
+
+
+def test_holding_a_foreign_folder_adds_no_lock_to_it(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(RackgateError), run_folder.held(tmp_path, KIND):
+        pytest.fail("it is held")
+    assert names(tmp_path) == ["thesis.txt"]
+
+
+def test_a_link_that_the_user_chose_is_held_as_the_folder_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk", target_is_directory=True)
+    with run_folder.held(tmp_path / "out", KIND) as mine:
+        assert mine == tmp_path / "disk"
+    assert names(tmp_path / "disk") == [LOCK, MARKER]
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / LOCK).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RackgateError) as error, run_folder.held(tmp_path / "out", KIND):
+        pytest.fail("it is held")
+    assert str(tmp_path / "out" / LOCK) in str(error.value)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_kinds_differ() -> None:
+    kinds = [value for value in vars(run_folder).values() if isinstance(value, Kind)]
+    assert len(kinds) > 5
+    assert len({kind.name for kind in kinds}) == len(kinds)

@@ -16,6 +16,7 @@ from ducktape_tests.plan import Listed
 from ducktape_tests.report.display import Display
 from ducktape_tests.session import Place
 from pyhooks.errors import RackgateError
+from pyhooks.run_folder import LOCK, MARKER
 
 ONE = Listed("x_test.py::A.test_one", "az3", 2, ("smoke", "system"))
 TWO = Listed("x_test.py::A.test_two", "az3", 2, ("system",))
@@ -160,18 +161,27 @@ def test_what_cannot_be_done_is_refused_before_anything_runs(words: tuple[str, .
     assert Made.places == []
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "mine").touch()
-    done = called("run", "smoke", "--run-dir", str(tmp_path))
-    assert "holds something that is no run" in str(done.exception)
-    assert (tmp_path / "mine").exists()
+def test_a_page_is_not_written_over_the_files_of_a_folder_without_the_marker(tmp_path: Path) -> None:
+    assert called("run", "smoke", "--run-dir", str(tmp_path)).exit_code == 0
+    (tmp_path / MARKER).unlink()
+    (tmp_path / "index.html").write_text("thesis", encoding="utf-8")
+    done = called("page", str(tmp_path))
+    assert isinstance(done.exception, RackgateError)
+    assert done.exception.exit_status == 2
+    assert str(tmp_path) in str(done.exception)
+    assert (tmp_path / "index.html").read_text(encoding="utf-8") == "thesis"
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
-    with (tmp_path / cli.LOCK).open("w") as lock:
+    assert called("run", "smoke", "--run-dir", str(tmp_path)).exit_code == 0
+    before = (tmp_path / "run.json").read_bytes()
+    with (tmp_path / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = called("run", "smoke", "--run-dir", str(tmp_path))
-    assert "another run has it" in str(done.exception)
+    assert isinstance(done.exception, RackgateError)
+    assert done.exception.exit_status == 2
+    assert f"{tmp_path}: another run is at work there" in str(done.exception)
+    assert (tmp_path / "run.json").read_bytes() == before
 
 
 def test_the_list_shows_what_there_is() -> None:

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pyhooks import run_folder
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import beans, disks, labs, metrics, sharedclasses, tools, topology, wire
 from pyhooks.cluster.lab import Lab
@@ -68,16 +69,18 @@ def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, st
     check_programs()
     source = topology.find(topology_name)
     wanted = topology.load(source)
-    folder = run_dir or labs.default_run_dir(name)
+    folder = (run_dir or labs.default_run_dir(name)).resolve()
     for path in (source, folder):
         if path.resolve().is_relative_to("/run"):
             raise RackgateError(f"{path}: a lab has a /run of its own and can't see it; put it elsewhere")
+    run_folder.check(folder, run_folder.LAB)
     if any((folder / part).exists() for part in ("logs", "history.jsonl")):
         raise RackgateError(f"{folder}: has the logs and the history of another run; give it a folder of its own")
     wire.check(wanted, source, labs.way().words)
     # a bare lab starts no Kafka, so it needs none
     built = None if bare else Distribution.load()
     classpath = built.classpath(overlay=not stock) if built else ""
+    run_folder.claim(folder, run_folder.LAB)
     return Plan(
         name=name,
         topology=source,

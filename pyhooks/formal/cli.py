@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pyhooks import paths
+from pyhooks import paths, run_folder
 from pyhooks.errors import RackgateError
 from pyhooks.formal import alloy
 from pyhooks.formal.alloy import Outcome
@@ -25,7 +25,7 @@ WIDTH = 120  # columns, where there is no terminal
 BAR_S = 600.0  # what a run of all commands may take
 FORMAL_EPILOG = (
     "Examples: rackgate formal · rackgate formal --list · rackgate formal --only Step --jobs 1 ·"
-    " rackgate formal --only NoRackAwareElr --pictures /tmp · rackgate formal --json >formal.json"
+    " rackgate formal --only NoRackAwareElr --pictures out/pictures · rackgate formal --json >formal.json"
 )
 formal_app = typer.Typer()
 
@@ -64,22 +64,26 @@ def formal_command(
         _show_commands(chosen)
         return
     folder = run_dir or paths.OUT / "formal"
-    started = time.monotonic()
-    outcomes = run_all(chosen, model, folder, jobs=jobs, limit_s=limit, solver=solver, quiet=json_)
-    drawn = draw_all(outcomes, pictures or folder)
-    seconds = time.monotonic() - started
-    summary = {
-        "model": model.name,
-        "solver": solver,
-        "seconds": round(seconds, 1),
-        "bar_s": BAR_S,
-        "bar": bar(outcomes, known, seconds),
-        "as_expected": all(one.as_expected for one in outcomes),
-        "commands": [one.summary() for one in outcomes],
-        "pictures": [str(path) for path in drawn],
-    }
-    text = json.dumps(summary, indent=1)
-    (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
+    with ExitStack() as stack:
+        stack.enter_context(run_folder.held(folder, run_folder.FORMAL))
+        if pictures is not None and pictures.resolve() != folder.resolve():
+            stack.enter_context(run_folder.held(pictures, run_folder.FORMAL_PICTURES))
+        started = time.monotonic()
+        outcomes = run_all(chosen, model, folder, jobs=jobs, limit_s=limit, solver=solver, quiet=json_)
+        drawn = draw_all(outcomes, pictures or folder)
+        seconds = time.monotonic() - started
+        summary = {
+            "model": model.name,
+            "solver": solver,
+            "seconds": round(seconds, 1),
+            "bar_s": BAR_S,
+            "bar": bar(outcomes, known, seconds),
+            "as_expected": all(one.as_expected for one in outcomes),
+            "commands": [one.summary() for one in outcomes],
+            "pictures": [str(path) for path in drawn],
+        }
+        text = json.dumps(summary, indent=1)
+        (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
     if json_:
         typer.echo(text)
     else:
@@ -95,7 +99,7 @@ def run_all(
     Args:
         chosen: which.
         model: the model's source.
-        folder: where results go; those of earlier runs of the same commands are removed.
+        folder: claimed by the caller; results of earlier runs of the same commands are removed from it.
         jobs: how many at a time.
         limit_s: bound in seconds for each.
         solver: out of ``alloy.SOLVERS``.
@@ -105,12 +109,8 @@ def run_all(
         Their outcomes, in the order of the commands.
 
     Raises:
-        RackgateError: Alloy cannot be had, or the folder not be made.
+        RackgateError: Alloy cannot be had, or an earlier result can't be removed.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RackgateError(f"{folder}: cannot be made: {error.strerror}") from error
     usual = _usual(folder)
     jar = alloy.fetch()
     done: dict[str, Outcome] = {}
@@ -128,7 +128,7 @@ def run_all(
         futures = []
         for command in order:
             own = folder / command.name
-            shutil.rmtree(own, ignore_errors=True)
+            run_folder.remove(own)
             futures.append(pool.submit(alloy.execute, jar, model, command, own, solver=solver, limit_s=limit_s))
         for future in as_completed(futures):
             outcome = future.result()

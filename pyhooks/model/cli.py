@@ -122,7 +122,8 @@ def plan_command(
     rack_destroyed: RackDestroyed = ch.RACK_DESTROYED.value,
     window: Window = ch.WINDOW.value,
     picture: Annotated[
-        Path | None, typer.Option(help="Draw the frontier: FILE.png and FILE.svg are written.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Draw the frontier: FILE.png and FILE.svg are written, or replaced.", metavar="FILE"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -228,7 +228,9 @@ def parse(arguments: Sequence[str]) -> Plan:
         SystemExit: for --help and unknown options.
     """
     parser = argparse.ArgumentParser(prog="python -m pyhooks.watch.capture", description="Records a terminal program.")
-    parser.add_argument("--out", type=Path, required=True, help="path without ending")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="path without ending; its .cast, .svg and .png files are replaced"
+    )
     parser.add_argument("--at", action="append", required=True, help="when a picture is made, such as 10s; several")
     parser.add_argument("--size", default="100x30", help="columns and lines (default 100x30)")
     parser.add_argument("--title", default="rackgate watch", help="of the pictures")

@@ -1,0 +1,236 @@
+"""No command deletes or writes over files in a folder that is not its own: foreign, of another kind, or in use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench import readme
+from bench import speed as bench_speed
+from ducktape_tests import cli as system_cli
+from ducktape_tests import sshhosts
+from pyhooks import cli, run_folder
+from pyhooks.cluster.lab import Lab
+from pyhooks.errors import RackgateError
+from pyhooks.formal import alloy
+from pyhooks.locks import alone
+from pyhooks.run_folder import LOCK, Kind
+
+THESIS = "years of work"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command and a folder that it would empty, or whose files it would write over.
+
+    Attributes:
+        arguments: ``OUT`` stands for the folder that the user chooses.
+        kind: of the folder.
+        sub: the folder below the chosen one, which is of kind ``outer`` then.
+        outer: see ``sub``.
+        locks: whether two of it at once are refused.
+        file: a file in the folder that it would delete or write over.
+        start: what runs it, by default the command ``rackgate``.
+    """
+
+    arguments: Sequence[str]
+    kind: Kind
+    sub: str = ""
+    outer: Kind | None = None
+    locks: bool = False
+    file: str = "thesis.txt"
+    start: Callable[[list[str]], int] | None = None
+
+    def folder(self, out: Path) -> Path:
+        """The folder, made in ``out``."""
+        if self.outer is not None:
+            run_folder.claim(out, self.outer)
+        return out / self.sub
+
+    def run(self, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+        """Exit status."""
+        words = [word.replace("OUT", str(out)) for word in self.arguments]
+        if self.start is not None:
+            return self.start(words)
+        monkeypatch.setattr(sys, "argv", ["rackgate", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code
+
+
+FORMAL = ("formal", "--only", "Step", "--run-dir")
+COMMANDS: Mapping[str, Command] = {
+    "bench run": Command(
+        ("bench", "run", "--out", "OUT", "--fresh"), run_folder.BENCH, locks=True, file="results.json"
+    ),
+    "bench run, its run": Command(
+        ("bench", "run", "--out", "OUT", "--fresh"), run_folder.BENCH_RUN, "run", run_folder.BENCH
+    ),
+    "bench run --bootstrap": Command(
+        ("bench", "run", "--bootstrap", "127.0.0.1:1", "--out", "OUT"), run_folder.BENCH, file="results.json"
+    ),
+    "bench report": Command(
+        ("bench", "report", str(readme.STORED), "--out", "OUT"), run_folder.BENCH, locks=True, file="index.html"
+    ),
+    "bench outages": Command(("bench", "outages", "--out", "OUT"), run_folder.OUTAGES, locks=True, file="results.json"),
+    "bench outages, its run": Command(
+        ("bench", "outages", "--out", "OUT"), run_folder.OUTAGES_RUN, "run", run_folder.OUTAGES
+    ),
+    "bench speed": Command(("bench", "speed", "--out", "OUT"), run_folder.SPEED, locks=True, file="speed.json"),
+    "bench speed, its work": Command(
+        ("bench", "speed", "--out", "OUT"), run_folder.SPEED_WORK, "work", run_folder.SPEED, file="raw/thesis.txt"
+    ),
+    "bench.readme": Command(
+        ("--result", str(readme.STORED), "--out", "OUT"),
+        run_folder.README_PICTURES,
+        file="bench/results.json",
+        start=readme.main,
+    ),
+    "system run": Command(("system", "run", "smoke", "--run-dir", "OUT"), run_folder.SYSTEM, locks=True),
+    # a benchmark's folder has one
+    "system run, with a lock": Command(("system", "run", "smoke", "--run-dir", "OUT"), run_folder.SYSTEM, file=LOCK),
+    "sshhosts": Command(("hosts.json", "--", "true"), run_folder.SSH_HOSTS, "ssh", run_folder.LAB, start=sshhosts.main),
+    "formal": Command((*FORMAL, "OUT"), run_folder.FORMAL, locks=True, file="Step/thesis.txt"),
+    "formal --pictures": Command(
+        (*FORMAL, "OUT-run", "--pictures", "OUT"), run_folder.FORMAL_PICTURES, locks=True, file="Step.png"
+    ),
+    "lab run": Command(("lab", "run", "--bare", "--run-dir", "OUT", "--", "true"), run_folder.LAB),
+    "lab up": Command(("lab", "up", "--bare", "--run-dir", "OUT"), run_folder.LAB),
+}
+KINDS = [value for value in vars(run_folder).values() if isinstance(value, Kind)]
+
+
+@contextmanager
+def _no_spark(*_: Any, **__: Any) -> Iterator[Any]:
+    yield SimpleNamespace()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that takes the folder ends at its first step with another error than that about the folder."""
+
+    def started(*_: Any, **__: Any) -> Any:
+        raise RackgateError("started")
+
+    monkeypatch.delenv("RACKGATE_LAB", raising=False)
+    monkeypatch.setattr("pyhooks.build.builder.build", started)
+    monkeypatch.setattr("pyhooks.check.ask.look_at_brokers", started)
+    monkeypatch.setattr("pyhooks.cluster.labs.run", started)
+    monkeypatch.setattr("pyhooks.cluster.labs.up", started)
+    monkeypatch.setattr("bench.report.render", started)
+    monkeypatch.setattr("pyhooks.browser.opened", started)
+    monkeypatch.setattr(bench_speed, "spark_session", _no_spark)
+    monkeypatch.setattr(bench_speed, "observations", started)
+    monkeypatch.setattr(alloy, "fetch", lambda: Path("alloy.jar"))
+    monkeypatch.setattr(alloy, "execute", started)
+    monkeypatch.setattr(system_cli, "_check", lambda _: None)
+    monkeypatch.setattr(system_cli, "_versions", lambda _: {})
+    monkeypatch.setattr(system_cli, "Session", started)
+    monkeypatch.setattr(sshhosts, "SSHD", sys.executable)
+    monkeypatch.setattr(sshhosts, "process", SimpleNamespace(run=started))
+    monkeypatch.setattr(Lab, "attach", lambda: SimpleNamespace(run_dir=tmp_path / "out"))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_foreign_file_survives_and_the_error_names_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    command, out = COMMANDS[name], tmp_path / "out"
+    folder = command.folder(out)
+    for file in {command.file, "thesis.txt"}:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(THESIS, encoding="utf-8")
+    before = contents(folder)
+    assert command.run(out, monkeypatch) == 2
+    told = capsys.readouterr().err
+    assert f"{folder}: has no marker {run_folder.MARKER}" in told
+    assert command.kind.option in told
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_folder_of_another_kind_of_run_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    command = COMMANDS[name]
+    for other in KINDS:
+        if other.name == command.kind.name:
+            continue
+        out = tmp_path / other.name / "out"
+        monkeypatch.setattr(Lab, "attach", lambda out=out: SimpleNamespace(run_dir=out))
+        folder = command.folder(out)
+        run_folder.claim(folder, other)
+        (folder / "part").write_text(THESIS, encoding="utf-8")
+        before = contents(folder)
+        assert command.run(out, monkeypatch) == 2, other
+        assert f"{folder}: belongs to a run of kind '{other.name}'" in capsys.readouterr().err
+        assert contents(folder) == before
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.sub])
+def test_a_link_in_the_place_of_a_folder_below_the_chosen_one_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    command, out = COMMANDS[name], tmp_path / "out"
+    mine = tmp_path / "mine"
+    run_folder.claim(mine, command.kind)
+    (mine / "part").write_text(THESIS, encoding="utf-8")
+    folder = command.folder(out)
+    folder.symlink_to(mine, target_is_directory=True)
+    assert command.run(out, monkeypatch) == 2
+    assert f"{folder}: is a symbolic link" in capsys.readouterr().err
+    assert (mine / "part").read_text(encoding="utf-8") == THESIS
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.locks])
+def test_a_folder_in_which_another_run_is_at_work_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    command, out = COMMANDS[name], tmp_path / "out"
+    run_folder.claim(out, command.kind)
+    (out / "part").write_text(THESIS, encoding="utf-8")
+    with alone(out / LOCK, taken=""):
+        before = contents(out)
+        assert command.run(out, monkeypatch) == 2
+        assert f"{out}: another run is at work there" in capsys.readouterr().err
+        assert contents(out) == before
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_new_folder_and_an_earlier_one_of_the_same_kind_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    command, out = COMMANDS[name], tmp_path / "out"
+    folder = command.folder(out)
+    for _ in range(2):
+        assert command.run(out, monkeypatch) == 2
+        assert capsys.readouterr().err.splitlines()[-1].endswith("error: started")
+    # the cluster is asked before anything is made
+    if name != "bench run --bootstrap":
+        assert (folder / run_folder.MARKER).read_text(encoding="utf-8") == command.kind.marker
+
+
+def test_a_link_of_a_formal_run_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, out, mine = COMMANDS["formal"], tmp_path / "out", tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text(THESIS, encoding="utf-8")
+    run_folder.claim(out, command.kind)
+    (out / "Step").symlink_to(mine, target_is_directory=True)
+    assert command.run(out, monkeypatch) == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith("error: started")
+    assert not (out / "Step").exists()
+    assert contents(mine) == {"thesis.txt": THESIS.encode()}
