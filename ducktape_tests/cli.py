@@ -19,6 +19,7 @@ from rich.table import Table
 
 from ducktape_tests import plan, results
 from ducktape_tests.report.display import Display, table
+from ducktape_tests.services import host_folder
 from ducktape_tests.session import LEFT, Place, Session, planned
 from pyhooks import __version__, bars, paths, process, run_folder
 from pyhooks.build.distribution import Distribution
@@ -63,23 +64,34 @@ def run_command(
         Path | None,
         typer.Option(help="ducktape's cluster file: on those hosts by ssh instead of labs, one test at a time."),
     ] = None,
+    host_root: Annotated[
+        str | None,
+        typer.Option(
+            help="With --cluster-file: existing folder on each host; tests write and delete only in its folder"
+            f" {run_folder.PROJECT} (default {host_folder.DEFAULT_ROOT})."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Runs system tests, each in a lab of its own, and writes index.html and results.json.
 
     Without names it runs the selection 'system'. The seed is printed; the same one repeats what tests drew.
+
+    pyhooks/README.md lists what a run on hosts (--cluster-file) needs, creates, deletes and opens.
     """
     words = list(tests or ["system"])
     chosen = plan.select(plan.load(), words)
+    root = _host_root(cluster_file, host_root)
     _check(cluster_file)
     drawn = time.time_ns() // 1_000_000 % SEEDS if seed is None else seed
     extra = _settings(told or [])
-    if "seed" in extra:
-        raise RackgateError("--set seed: say it with --seed")
+    for name, option in (("seed", "--seed"), (host_folder.HOST_ROOT, host_folder.KIND.option)):
+        if name in extra:
+            raise RackgateError(f"--set {name}: say it with {option}")
     jobs = 1 if cluster_file is not None else jobs
     console = _console(stderr=as_json)
     python = PYTHON.absolute()
-    place = Place(python, cluster_file and cluster_file.resolve(), run_dir.resolve(), {**extra, "seed": drawn})
+    place = Place(python, cluster_file and cluster_file.resolve(), run_dir.resolve(), {**extra, "seed": drawn, **root})
     run = {
         "schema": results.SCHEMA,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -87,8 +99,8 @@ def run_command(
         "seed": drawn,
         "jobs": jobs,
         "settings": extra,
-        "command": _command(words, drawn, jobs, told or [], cluster_file),
-        "options": _options(drawn, told or [], cluster_file),
+        "command": _command(words, drawn, jobs, told or [], cluster_file, root),
+        "options": _options(drawn, told or [], cluster_file, root),
         "cluster_file": str(cluster_file) if cluster_file else "",
         "versions": _versions(python),
         "machine": {"kernel": platform.release(), "cpus": len(os.sched_getaffinity(0))},
@@ -199,16 +211,37 @@ def _settings(told: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _options(seed: int, told: Sequence[str], cluster_file: Path | None) -> str:
+def _host_root(cluster_file: Path | None, root: str | None) -> dict[str, str]:
+    """The setting by which tests find their folder on hosts; empty if there is none to set.
+
+    Raises:
+        RackgateError: the root can't be one, or there are no hosts.
+    """
+    if root is None:
+        return {}
+    if cluster_file is None:
+        raise RackgateError(f"{host_folder.KIND.option}: has no effect without --cluster-file")
+    return {host_folder.HOST_ROOT: host_folder.checked_root(root)}
+
+
+def _options(seed: int, told: Sequence[str], cluster_file: Path | None, root: Mapping[str, str]) -> str:
     """The options that repeat what was drawn and set."""
     words = ["--seed", str(seed), *(word for text in told for word in ("--set", text))]
     words += ["--cluster-file", str(cluster_file)] if cluster_file else []
+    words += [word for value in root.values() for word in (host_folder.KIND.option, value)]
     return shlex.join(words)
 
 
-def _command(words: Sequence[str], seed: int, jobs: int, told: Sequence[str], cluster_file: Path | None) -> str:
+def _command(
+    words: Sequence[str],
+    seed: int,
+    jobs: int,
+    told: Sequence[str],
+    cluster_file: Path | None,
+    root: Mapping[str, str],
+) -> str:
     beside = "" if cluster_file else f" --jobs {jobs}"
-    return f"rackgate system run {shlex.join(words)} {_options(seed, told, cluster_file)}{beside}"
+    return f"rackgate system run {shlex.join(words)} {_options(seed, told, cluster_file, root)}{beside}"
 
 
 def _versions(python: Path) -> dict[str, str]:

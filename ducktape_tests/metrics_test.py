@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from ducktape.mark.resource import cluster
 
 from ducktape_tests.drill import NOT_ENOUGH_RACKS, START_S, Drill, Load, must_hold, spec
 from ducktape_tests.services.clients import Program
+from pyhooks.build.distribution import Distribution
 from pyhooks.checker import gauges
 from pyhooks.checker.phases import OK
 from pyhooks.cluster import topics
@@ -17,7 +18,6 @@ from pyhooks.wait import wait_for
 from pyhooks.workload.settings import change
 
 LOST = "b"
-JMX_PORT = 9999
 TURNS = 2
 # for the first record, before which a client learns where its topic is; a refusal needs none of it
 FIRST_MS = "20000"
@@ -44,7 +44,7 @@ class MetricsTest(Drill):
 
     def setUp(self) -> None:
         """Starts the cluster with its metrics to be asked for."""
-        self.kafka.jmx_port = JMX_PORT
+        self.kafka.agent = str(Distribution.load().hooks)
         super().setUp()
 
     @cluster(num_nodes=9)
@@ -94,21 +94,21 @@ class MetricsTest(Drill):
     @contextmanager
     def _metered(self) -> Iterator[None]:
         """Asks all brokers for their metrics within the block, which begins when each has answered."""
-        words: list[str] = []
-        for node in self.kafka.brokers():
-            words += ["--broker", f"{node.node_id},{node.name},{node.site},{node.ip},{JMX_PORT}"]
-        with self.clients.running("meter", [words], self.history) as (meter,):
-            self._answered(meter)
+        brokers, socket = self.kafka.brokers(), self.kafka.metrics_socket
+        words = [["--broker", f"{node.node_id},{node.name},{node.site},{socket}"] for node in brokers]
+        places = [self.kafka.place(node) for node in brokers]
+        with self.clients.running("meter", words, self.history, places) as meters:
+            self._answered(meters)
             yield
-            self._answered(meter)
+            self._answered(meters)
 
-    def _answered(self, meter: Program) -> None:
+    def _answered(self, meters: Sequence[Program]) -> None:
         """Waits until each broker has answered a question that was asked from now on."""
         since_ns = time.monotonic_ns()
         waits = {node.node_id for node in self.kafka.brokers()}
 
         def all_have() -> bool:
-            for event in meter.fetch():
+            for event in (event for meter in meters for event in meter.fetch()):
                 if event.outcome == "ok" and event.mono_ns > since_ns:
                     waits.discard(int(event.data["broker"]))
             return not waits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -114,7 +115,8 @@ class MovesTest(Drill):
 
     def _note_warnings(self) -> None:
         """What the controllers' logs have of moves into too few racks."""
-        logs = [self.kafka.run_on(node, f"cat {self.kafka.log}") for node in self.kafka.topology.controllers]
+        command = shlex.join(["cat", self.kafka.log])
+        logs = [self.kafka.run_on(node, command) for node in self.kafka.topology.controllers]
         counts: dict[str, dict[str, int]] = {one.name: {} for one in self.specs}
         for topic, words in WARNING.findall("".join(logs)):
             own = counts.setdefault(topic, {})

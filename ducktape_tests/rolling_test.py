@@ -14,7 +14,8 @@ from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, spec
 from pyhooks.build.distribution import Distribution
 from pyhooks.checker import levels
 from pyhooks.checker.phases import OK
-from pyhooks.cluster import moving, nodelife, topics
+from pyhooks.cluster import metadatalog, moving, nodelife, topics
+from pyhooks.cluster.disks import DATA
 from pyhooks.cluster.metadata import Asker
 from pyhooks.cluster.topology import Node
 from pyhooks.errors import RackgateError
@@ -137,7 +138,8 @@ class RollingTest(Drill):
 
     def _count(self, node: Node, text: str) -> int:
         """How many lines of a node's log have a text in them."""
-        return int(self.kafka.run_on(node, f"grep -c {shlex.quote(text)} {self.kafka.log} || true").strip() or 0)
+        command = shlex.join(["grep", "-c", text, self.kafka.log])
+        return int(self.kafka.run_on(node, f"{command} || true").strip() or 0)
 
     # -- what a mixed cluster does ------------------------------------------------------------------------------------
 
@@ -203,7 +205,7 @@ class RollingTest(Drill):
         self.kafka.kill_kafka(node)
         # A stock broker leaves out of its metadata snapshots what it does not know, R=2 among it, and here writes one
         # every few seconds. With the overlay it would go by that, and lead without the gate: it must fetch them anew.
-        self.kafka.run_on(node, f"rm -rf {self.kafka.data}/__cluster_metadata-0")
+        self.kafka.run_in_folder(node, 'rm -rf -- "$1"', f"{DATA}/{metadatalog.TOPIC}")
         self._start(node, "overlay")
         self._all_in_sync()
         self.phase("R=2, broker 3 with the overlay", "patched")
@@ -227,5 +229,5 @@ class RollingTest(Drill):
 
     def _snapshot(self, node: Node) -> int:
         """The metadata offset at which the last snapshot of a node ends."""
-        names = self.kafka.run_on(node, f"ls {self.kafka.data}/__cluster_metadata-0")
+        names = self.kafka.run_on(node, f"ls {shlex.quote(self.kafka.data)}/{metadatalog.TOPIC}")
         return max(map(int, CHECKPOINT.findall(names)), default=-1)

@@ -10,13 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ducktape_tests.services import leftovers, lives
+from ducktape_tests.services import lives
+from ducktape_tests.services.host_folder import HostFolder
 from ducktape_tests.services.hosts import SESSIONS, Hosts
 from ducktape_tests.services.ways import HostWays, dropping
 from pyhooks import process
@@ -32,12 +32,14 @@ from pyhooks.wait import wait_for
 AZ3 = topology.load(topology.find("az3"))
 BROKER, OTHER = AZ3.brokers[:2]
 VOTER = AZ3.controllers[0]
+# in the root of each host
+FOLDER = "kafka-rackgate/kafka"
 JAVA = """#!/bin/sh
 case "$*" in
-*StorageTool*) mkdir -p "$HOST/data" && echo "directory.id=new-$$" > "$HOST/data/meta.properties" ;;
+*StorageTool*) mkdir -p "$HOST/FOLDER/data" && echo "directory.id=new-$$" > "$HOST/FOLDER/data/meta.properties" ;;
 *MetadataQuorum*)
     echo "$*" >> "$ALL/asked"
-    id=$(sed -n s/^directory.id=//p "$ALL/VOTER/data/meta.properties")
+    id=$(sed -n s/^directory.id=//p "$ALL/VOTER/FOLDER/data/meta.properties")
     case "$*" in *remove-controller*) printf "" > "$ALL/voter" ;; *add-controller*) echo "$id" > "$ALL/voter" ;; esac ;;
 *kafka.Kafka*) exec sleep 300 ;;
 esac
@@ -89,14 +91,16 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
     monkeypatch.delenv("RACKGATE_LAB", raising=False)
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, text in (("java", JAVA.replace("VOTER", VOTER.name)), ("ping", PING)):
+    for name, text in (("java", JAVA.replace("VOTER", VOTER.name).replace("FOLDER", FOLDER)), ("ping", PING)):
         (programs / name).write_text(text, encoding="utf-8")
         (programs / name).chmod(0o755)
     made = Hosts()
     made.topology, made.classpath, made.cluster_id, made.directory_ids = AZ3, "x", "c", {101: "d", 102: "e", 103: "f"}
     made.ways = HostWays(AZ3, made.run_on)
-    made.home = str(tmp_path / "home")
+    made.folder = HostFolder(str(tmp_path / "home"))
     made.accounts = {node.name: Account(tmp_path, node.name) for node in (BROKER, OTHER, VOTER)}
+    for node in (BROKER, OTHER, VOTER):
+        made.run_in_folder(node, ":")
     yield made
     for node in (BROKER, OTHER, VOTER):
         made.kill_kafka(node)
@@ -175,51 +179,6 @@ def test_a_log_and_a_host_that_cannot_be_asked_are_written_down(hosts: Hosts, tm
     assert all(one.data["error"] for one in history.events())
 
 
-@contextmanager
-def left_running(*words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with these words in its command line, and a group of its own, as Kafka and clients have."""
-    one = subprocess.Popen(["sh", "-c", "sleep 300; : $*", "sh", *words], start_new_session=True)
-    try:
-        # the kernel tells them a moment after the program has begun
-        wait_for(Path(f"/proc/{one.pid}/cmdline").read_bytes, what="its words", timeout_s=10)
-        yield one
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(one.pid, signal.SIGKILL)
-        one.wait()
-
-
-def test_what_an_earlier_run_has_left_is_killed_by_its_id(hosts: Hosts) -> None:
-    own = Path(hosts.home.replace("/home", f"/{BROKER.name}"))
-    kafka, other = ["kafka.Kafka", f"{own}/server.properties"], ["kafka.Kafka", "/elsewhere/server.properties"]
-    assert not leftovers.end_kafka(hosts, BROKER)
-    for words, ours in ((kafka, True), (other, False), (["vi", kafka[1]], False)):
-        with left_running(*words) as one:
-            (own / "pid").write_text(f"{one.pid}\n", encoding="ascii")
-            # one that is paused goes, too
-            os.kill(one.pid, signal.SIGSTOP if ours else signal.SIGCONT)
-            assert leftovers.end_kafka(hosts, BROKER) is ours
-            assert (one.poll() is not None) is ours
-    for text in ("", "x; false\n", "999999999\n"):
-        (own / "pid").write_text(text, encoding="ascii")
-        assert not leftovers.end_kafka(hosts, BROKER)
-
-
-def test_clients_of_earlier_runs_are_killed_by_their_ids_and_their_folders_removed(tmp_path: Path) -> None:
-    folders = [tmp_path / f"rackgate-clients-{number}" for number in range(2)]
-    bystander = tmp_path / "else"
-    for folder in (*folders, bystander):
-        folder.mkdir()
-    with left_running("--history", f"{folders[0]}/run.jsonl") as left, left_running("somebody else's") as stranger:
-        ids = f"{left.pid}\n{stranger.pid}\n999999999\nx\n"
-        (folders[0] / leftovers.PIDS).write_text(ids, encoding="ascii")
-        command = leftovers.end_clients(str(tmp_path / "rackgate-clients-"))
-        for _ in range(2):
-            subprocess.run(["sh", "-c", command], check=True)
-        assert (left.poll(), stranger.poll()) == (-signal.SIGKILL, None)
-    assert [bystander] == list(tmp_path.iterdir())
-
-
 def test_a_process_that_ends_in_good_order(hosts: Hosts) -> None:
     hosts.stop_kafka(BROKER)
     hosts.start_kafka(BROKER)
@@ -271,13 +230,13 @@ def test_a_host_that_cannot_be_asked_leaves_it_unknown(hosts: Hosts, monkeypatch
 def test_a_process_that_has_ended_does_not_run_though_nobody_fetches_its_status(hosts: Hosts) -> None:
     with subprocess.Popen(["true"]) as ended:
         wait_for(lambda: "Z" in process.stat_fields(Path(f"/proc/{ended.pid}")), what="its end", timeout_s=5)
-        file = Path(hosts.home.replace("/home", f"/{BROKER.name}")) / "pid"
+        file = Path(hosts.home.replace("/home/", f"/{BROKER.name}/")) / "pid"
         file.write_text(f"{ended.pid}\n", encoding="ascii")
         assert (hosts.kafka_pid(BROKER), hosts.process_state(BROKER)) == (None, "down")
 
 
 def test_a_killed_process_runs_until_its_last_thread_has_let_go_of_its_sockets(hosts: Hosts) -> None:
-    file = Path(hosts.home.replace("/home", f"/{BROKER.name}")) / "pid"
+    file = Path(hosts.home.replace("/home/", f"/{BROKER.name}/")) / "pid"
     with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdin=subprocess.PIPE) as ending:
         entry = Path(f"/proc/{ending.pid}")
         wait_for(lambda: "Z" in process.stat_fields(entry), what="the end of its first thread", timeout_s=5)
@@ -338,7 +297,7 @@ def test_a_lost_voter_leaves_the_quorum_and_comes_back(
     assert hosts.directory_id(VOTER) != before
     asked = (tmp_path / "asked").read_text(encoding="utf-8")
     assert f"remove-controller --controller-id 101 --controller-directory-id {before}" in asked
-    assert f"--command-config {tmp_path / VOTER.name}/server.properties add-controller" in asked
+    assert f"--command-config {tmp_path / VOTER.name / FOLDER}/server.properties add-controller" in asked
     with pytest.raises(RackgateError, match="no broker is left"):
         hosts.voters([])
 

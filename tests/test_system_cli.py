@@ -122,6 +122,33 @@ def test_on_hosts_what_needs_a_lab_is_left_out_with_a_word(tmp_path: Path, monke
     assert (place.cluster_file, jobs) == (hosts, 1)
 
 
+def test_the_folder_on_hosts_is_chosen_and_repeated(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.json"
+    hosts.write_text("{}", encoding="utf-8")
+    words = ("run", "smoke", "--run-dir", str(tmp_path / "run"), "--seed", "7", "--cluster-file", str(hosts))
+    assert called(*words, "--host-root", "/data/a b/").exit_code == 0
+    run = results.read_json(tmp_path / "run" / "run.json")
+    assert run["command"] == f"rackgate system run smoke --seed 7 --cluster-file {hosts} --host-root '/data/a b'"
+    assert called(*words).exit_code == 0
+    # without it the tests' own default is used
+    assert [dict(place.settings) for place, _ in Made.places] == [{"seed": 7, "host_root": "/data/a b"}, {"seed": 7}]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--host-root", "/data"], "--host-root: has no effect without --cluster-file"),
+        (["--host-root", "data", "--cluster-file", "hosts.json"], "--host-root 'data': must be an absolute path"),
+        (["--set", 'host_root="/data"'], "--set host_root: say it with --host-root"),
+    ],
+)
+def test_a_folder_on_hosts_that_cannot_be_used_is_refused(tmp_path: Path, words: list[str], says: str) -> None:
+    done = called("run", "smoke", "--run-dir", str(tmp_path / "run"), *words)
+    assert isinstance(done.exception, RackgateError)
+    assert says in str(done.exception)
+    assert Made.places == []
+
+
 def test_an_interrupted_run_can_be_shown(tmp_path: Path) -> None:
     Made.stops = True
     done = called("run", "system", "--run-dir", str(tmp_path))

@@ -1,77 +1,132 @@
-"""What asks brokers for their metrics, without brokers."""
+"""Metrics of the gate from a real JVM with the options of a broker on a host, which opens no port for them."""
 
 from __future__ import annotations
 
-from typing import Any
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from agent import agent_jar, compile_java
 
+from ducktape_tests.services.host_folder import HostFolder
+from ducktape_tests.services.hosts import Hosts
+from pyhooks.cluster import topology
 from pyhooks.cluster.metrics import poll, rows
 from pyhooks.errors import RackgateError
-from pyhooks.jvm.jmx import Row
+from pyhooks.history import History
+from pyhooks.process import DIES_WITH_PARENT
 from pyhooks.wait import wait_for
-from pyhooks.workload import meter
-from pyhooks.workload.meter import PATTERNS, JmxSource, source
+from pyhooks.workload.meter import GateSource, source
+
+BROKER = topology.load(topology.find("az3")).brokers[0]
+# two beans of the gate with their further attributes, and one that is none of it
+PROGRAM = """
+import java.lang.management.ManagementFactory;
+import javax.management.ObjectName;
+
+public class Gate {
+    public interface GaugeMBean { int getValue(); long getCount(); }
+    public static class Gauge implements GaugeMBean {
+        public int getValue() { return 2; }
+        public long getCount() { return 3; }
+    }
+    public static void main(String[] words) throws Exception {
+        for (String name : new String[] {
+                "kafka.cluster:type=Partition,name=IsrRackCount,topic=t,partition=0",
+                "kafka.server:type=ReplicaManager,name=RackCheckFailureRate",
+                "kafka.server:type=ReplicaManager,name=LeaderCount"})
+            ManagementFactory.getPlatformMBeanServer().registerMBean(new Gauge(), new ObjectName(name));
+        System.out.println("registered");
+        System.in.read();
+    }
+}
+"""
+LISTENS = "0A"
 
 
-class Port:
-    """A JMX port that answers, or does not."""
-
-    made: list[Port] = []  # noqa: RUF012 - all of a test
-    answers = True
-
-    def __init__(self, host: str, port: int, *, timeout_s: float) -> None:
-        if not Port.answers:
-            raise RackgateError(f"{host}:{port}: nobody within {timeout_s:g} s")
-        self.asked: list[str] = []
-        self.closed = False
-        Port.made.append(self)
-
-    def query(self, pattern: str) -> tuple[Row, ...]:
-        if not Port.answers:
-            raise RackgateError("no answer")
-        self.asked.append(pattern)
-        if "RackCheckFailureRate" in pattern:
-            return (Row(pattern, "Count", 3), Row(pattern, "EventType", "failures"), Row(pattern, "MeanRate", 0.1))
-        if "IsrRackCount" in pattern:
-            name = pattern.replace("*", "topic=t,partition=0")
-            return (Row(name, "Value", 2),)
-        return ()
-
-    def close(self) -> None:
-        self.closed = True
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("gate")
+    (made / "Gate.java").write_text(PROGRAM, encoding="utf-8")
+    compile_java(made / "Gate.java", made)
+    agent_jar(made)
+    return made
 
 
-@pytest.fixture
-def ports(monkeypatch: pytest.MonkeyPatch) -> type[Port]:
-    Port.made, Port.answers = [], True
-    monkeypatch.setattr(meter, "Jmx", Port)
-    return Port
+@contextmanager
+def broker(classes: Path, root: Path) -> Iterator[tuple[int, str]]:
+    """A JVM as a host would start it, that has registered its beans: its process id and the agent's socket."""
+    hosts = Hosts()
+    hosts.folder, hosts.classpath = HostFolder(str(root)), str(classes)
+    hosts.agent = str(classes / "agent.jar")
+    Path(hosts.home).mkdir(parents=True, mode=0o700)
+    words = [*DIES_WITH_PARENT, "java", *hosts.java_options(BROKER), "-Xmx64m", "-cp", hosts.classpath, "Gate"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "registered\n"
+            wait_for(Path(hosts.metrics_socket).exists, what="the socket", timeout_s=20, interval_s=0.02)
+            yield running.pid, hosts.metrics_socket
+        finally:
+            running.kill()
 
 
-def test_a_broker_is_asked_for_the_gate_alone(ports: Any) -> None:
-    own = source("1,broker-1,a,10.77.1.10,9999")
-    found = {(one.topic, one.partition, one.name): one.value for one in rows(poll(own, 1.0).event())}
+def listening_ports(pid: int) -> list[str]:
+    """Addresses, in hexadecimal as the kernel has them, on which a process listens by TCP."""
+    sockets = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
+    lines = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+    ]
+    return [line[1] for line in lines if line[3] == LISTENS and f"socket:[{line[9]}]" in sockets]
+
+
+def test_a_broker_on_a_host_tells_the_gate_alone_and_listens_on_no_port(classes: Path, tmp_path: Path) -> None:
+    with broker(classes, tmp_path) as (pid, socket):
+        own = source(f"1,broker-1,a,{socket}")
+        found = {(one.topic, one.partition, one.name): one.value for one in rows(poll(own, 5.0).event())}
+        # JMX would have been started by now, with its ports
+        assert listening_ports(pid) == []
+        assert Path(socket).stat().st_mode & 0o077 == 0
     assert found == {("t", 0, "IsrRackCount"): 2, (None, None, "RackCheckFailureRate.Count"): 3}
-    assert poll(own, 1.0).problem == ""
-    assert len(ports.made) == 1
-    assert ports.made[0].asked == list(PATTERNS) * 2
+    assert "broker-1: no metrics: " in poll(own, 1.0).problem
 
 
-def test_a_broker_that_comes_back_is_connected_to_anew(ports: Any) -> None:
-    own = source("1,broker-1,,10.77.1.10,9999")
-    assert own.rack is None
-    assert poll(own, 1.0).problem == ""
-    ports.answers = False
-    assert "broker-1: no metrics: no answer" in poll(own, 1.0).problem
-    assert "nobody within 1 s" in poll(own, 1.0).problem
-    ports.answers = True
-    assert poll(own, 1.0).problem == ""
-    wait_for(lambda: [one.closed for one in ports.made] == [True, False], what="the old one to be closed", timeout_s=5)
+def test_a_listening_port_is_seen() -> None:
+    code = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)"
+    words = [sys.executable, "-c", f"{code}; sys.stdin.read()"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        port = int(running.stdout.readline())
+        assert listening_ports(running.pid) == [f"0100007F:{port:04X}"]
 
 
-@pytest.mark.parametrize("text", ["", "1,broker-1,a,host", "x,broker-1,a,host,1", "1,broker-1,a,host,port"])
-def test_what_names_no_broker_is_refused(text: str) -> None:
-    with pytest.raises(RackgateError, match="expected id,name,rack,host,port"):
+def test_the_program_polls_until_it_is_ended(classes: Path, tmp_path: Path) -> None:
+    history = History(tmp_path / "history.jsonl")
+    with broker(classes, tmp_path) as (_, socket):
+        words = ["--broker", f"1,broker-1,a,{socket}", "--broker", f"2,broker-2,b,{tmp_path}/none"]
+        words += ["--history", str(history.path), "--interval", "0.1"]
+        with subprocess.Popen([*DIES_WITH_PARENT, sys.executable, "-m", "pyhooks.workload.meter", *words]) as meter:
+
+            def told() -> bool:
+                events = list(history.events()) if history.path.exists() else []
+                return {(one.data["broker"], one.outcome) for one in events} == {(1, "ok"), (2, "unknown")}
+
+            wait_for(told, what="an event of each broker", timeout_s=30)
+            meter.send_signal(signal.SIGTERM)
+            assert meter.wait(timeout=30) == 0
+
+
+@pytest.mark.parametrize("text", ["", "1,broker-1,a", "1,broker-1,a,", "x,broker-1,a,/m.sock"])
+def test_what_describes_no_broker_is_refused(text: str) -> None:
+    with pytest.raises(RackgateError, match="expected id,name,rack,socket"):
         source(text)
-    assert isinstance(source("7,b,r,h,1"), JmxSource)
+
+
+def test_a_broker_without_a_rack_and_a_socket_with_a_comma() -> None:
+    assert source("7,b,,/a,b.sock") == GateSource(7, "b", None, Path("/a,b.sock"))

@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from ducktape.services.service import Service
 
 from ducktape_tests.cluster import LabAccount
 from ducktape_tests.services.clock import Clock, compare
-from ducktape_tests.services.leftovers import PIDS, end_clients
+from ducktape_tests.services.host_folder import CLIENTS, DELETE, PIDS, HostFolder, host_root
+from ducktape_tests.services.hosts import run_command
 from pyhooks import paths
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
@@ -28,73 +30,93 @@ GRACE_S = 90.0
 # A plan that is asked for has its own bounds, far below.
 PLAN_S = 600
 PIECE_BYTES = 8_000_000
-# of scratch folders
-NAME = "rackgate-clients-"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A host on which client programs run.
+
+    Attributes:
+        account: ducktape's, of the host.
+        scratch: the project's folder there (``host_folder``), for what programs write.
+        python: the interpreter there that has the project installed.
+    """
+
+    account: Any
+    scratch: str
+    python: str = sys.executable
+
+    @cached_property
+    def clock(self) -> Clock:
+        """That of the host, compared at first use."""
+        words = [self.python, "-c", "import time; print(time.monotonic_ns())"]
+        return compare(lambda: int(self.account.ssh_output(shlex.join(words))))
 
 
 class Process:
-    """A process on the clients' node.
+    """A client program on a host.
 
     Args:
-        clients: where.
+        place: where.
         words: what runs.
         log: the file on the node for what it writes.
         before: a shell command on the node before it.
     """
 
-    def __init__(self, clients: Clients, words: Sequence[str], log: str, before: str) -> None:
-        self._clients, self._log = clients, log
+    def __init__(self, place: Place, words: Sequence[str], log: str, before: str) -> None:
+        self._place, self._log = place, shlex.quote(log)
         # the next run goes by its id if this one is killed
-        known = f"echo $! >> {clients.scratch}/{PIDS}; echo $!"
-        command = f"{before}; setsid nohup {shlex.join(words)} > {log} 2>&1 < /dev/null & {known}"
-        self.pid = int(clients.account.ssh_output(command).decode().strip())
+        known = f"echo $! >> {shlex.quote(f'{place.scratch}/{PIDS}')}; echo $!"
+        command = f"{before}; setsid nohup {shlex.join(words)} > {self._log} 2>&1 < /dev/null & {known}"
+        self.pid = int(place.account.ssh_output(command).decode().strip())
 
     @property
     def runs(self) -> bool:
         """Whether it has not ended yet."""
         check = f"test -e /proc/{self.pid} && ! grep -q '^State:.Z' /proc/{self.pid}/status"
-        return bool(self._clients.account.ssh(check, allow_fail=True) == 0)
+        return bool(self._place.account.ssh(check, allow_fail=True) == 0)
 
     @property
     def said(self) -> str:
         """The end of its log."""
-        return str(self._clients.account.ssh_output(f"tail -n 40 {self._log}").decode(errors="replace"))
+        return str(self._place.account.ssh_output(f"tail -n 40 {self._log}").decode(errors="replace"))
 
     def kill(self) -> None:
         """Ends it as a power failure does."""
-        self._clients.account.signal(self.pid, signal.SIGKILL, allow_fail=True)
+        self._place.account.signal(self.pid, signal.SIGKILL, allow_fail=True)
         wait_for(lambda: not self.runs, what=f"the end of process {self.pid}", timeout_s=GRACE_S)
 
 
 class Program(Process):
-    """A running ``pyhooks.workload.<workload>`` on the clients' node, whose events come here as it writes them.
+    """A running ``pyhooks.workload.<workload>`` on a host, whose events come here as it writes them.
 
     Args:
-        clients: where.
+        place: where.
         workload: name of the module; a SIGTERM ends it in good order.
         arguments: of the program, without ``--history`` and ``--run``.
         history: where its events go.
     """
 
-    def __init__(self, clients: Clients, workload: str, arguments: Sequence[str], history: History) -> None:
+    def __init__(self, place: Place, workload: str, arguments: Sequence[str], history: History) -> None:
         self.workload = workload
         self.run_id = f"run-{uuid.uuid4().hex[:8]}"
         self._history = history
-        self._file = f"{clients.scratch}/{self.run_id}.jsonl"
+        file = f"{place.scratch}/{self.run_id}.jsonl"
+        self._file = shlex.quote(file)
         self._read, self._half = 0, b""
-        words = [clients.python, "-m", f"pyhooks.workload.{workload}", *arguments]
-        words += ["--history", self._file, "--run", self.run_id]
-        super().__init__(clients, words, f"{clients.scratch}/{self.run_id}.log", f"touch {self._file}")
+        words = [place.python, "-m", f"pyhooks.workload.{workload}", *arguments]
+        words += ["--history", file, "--run", self.run_id]
+        super().__init__(place, words, f"{place.scratch}/{self.run_id}.log", f"touch {self._file}")
 
     def fetch(self) -> list[Event]:
         """Brings what it has written since, and returns it."""
         found: list[Event] = []
         while True:
             command = f"tail -c +{self._read + 1} {self._file} | head -c {PIECE_BYTES}"
-            piece: bytes = self._clients.account.ssh_output(command, combine_stderr=False)
+            piece: bytes = self._place.account.ssh_output(command, combine_stderr=False)
             self._read += len(piece)
             *lines, self._half = (self._half + piece).split(b"\n")
-            events = [self._clients.clock.here(Event.parse(line.decode())) for line in lines if line]
+            events = [self._place.clock.here(Event.parse(line.decode())) for line in lines if line]
             self._history.extend(events)
             found += events
             if len(piece) < PIECE_BYTES:
@@ -109,7 +131,7 @@ class Program(Process):
         if not self.runs:
             self.fetch()
             raise RackgateError(f"{self.workload} {self.run_id} ended by itself", detail=self.said)
-        self._clients.account.signal(self.pid, signal.SIGTERM)
+        self._place.account.signal(self.pid, signal.SIGTERM)
         wait_for(lambda: not self.runs, what=f"the end of {self.workload} {self.run_id}", timeout_s=GRACE_S)
         self.fetch()
         if self._half:
@@ -134,37 +156,19 @@ class Clients(Service):
 
     def __init__(self, context: Any, python: str = sys.executable) -> None:
         super().__init__(context, num_nodes=1)
-        self.python = python
-        self._name = f"{NAME}{uuid.uuid4().hex[:8]}"
+        account = self.nodes[0].account
+        root = str(paths.LAB_HOME) if isinstance(account, LabAccount) else host_root(context.globals)
+        self._folder = HostFolder(root, CLIENTS)
+        self.place = Place(account, self._folder.path, python)
         self._begun: list[Process] = []
         self._standing: Process | None = None
         self._plans = 0
 
-    @property
-    def account(self) -> Any:
-        """Of the node."""
-        return self.nodes[0].account
-
-    @property
-    def _home(self) -> str:
-        return str(paths.LAB_HOME) if isinstance(self.account, LabAccount) else "/tmp"  # noqa: S108
-
-    @property
-    def scratch(self) -> str:
-        """Folder on the node for what programs write; it goes with the lab, and else when the test ends."""
-        return f"{self._home}/{self._name}"
-
-    @cached_property
-    def clock(self) -> Clock:
-        """That of the node, compared at first use."""
-        words = [self.python, "-c", "import time; print(time.monotonic_ns())"]
-        return compare(lambda: int(self.account.ssh_output(shlex.join(words))))
-
     def start_node(self, node: Any, **_: Any) -> None:
-        """Makes the scratch folder; what a run that was killed has left on a host is ended and removed before."""
-        if not isinstance(node.account, LabAccount):
-            node.account.ssh(end_clients(f"{self._home}/{NAME}"))
-        node.account.ssh(f"mkdir -p {self.scratch}")
+        """Creates the folder anew; what a run that was killed has left in it is ended and deleted before."""
+        # ducktape goes on if clean_node fails before this
+        self.clean_node(node)
+        self._run_in_folder(node, ":")
 
     def stop_node(self, node: Any, **_: Any) -> None:  # noqa: ARG002 - there is one
         """Ends what a failed test has left running."""
@@ -173,8 +177,11 @@ class Clients(Service):
                 one.kill()
 
     def clean_node(self, node: Any, **_: Any) -> None:
-        """Removes the scratch folder."""
-        node.account.ssh(f"rm -rf {self.scratch}")
+        """Deletes the folder."""
+        self._run_in_folder(node, DELETE)
+
+    def _run_in_folder(self, node: Any, script: str) -> None:
+        run_command(node.account, str(node.account.hostname), self._folder.command(script))
 
     def produce(self, history: History, *arguments: str) -> tuple[Event, ...]:
         """Carries out a plan of ``pyhooks.workload.produce`` and appends its events to ``history``.
@@ -195,42 +202,48 @@ class Clients(Service):
         if not standing.runs:
             raise RackgateError("the producer that stands by ended by itself", detail=standing.said)
         self._plans += 1
-        remote = f"{self.scratch}/plan-{self._plans}.jsonl"
+        remote = f"{self.place.scratch}/plan-{self._plans}.jsonl"
         line = f"{self._plans} {shlex.join([*arguments, '--history', remote])}"
-        pipes = f"printf '%s\\n' {shlex.quote(line)} > {self.scratch}/{ASKED} && head -n 1 {self.scratch}/{TOLD}"
-        told = self.account.ssh_output(f"timeout {PLAN_S} sh -c {shlex.quote(pipes)}", allow_fail=True).decode()
+        request, response = (shlex.quote(f"{self.place.scratch}/{name}") for name in (ASKED, TOLD))
+        pipes = f"printf '%s\\n' {shlex.quote(line)} > {request} && head -n 1 {response}"
+        told = self.place.account.ssh_output(f"timeout {PLAN_S} sh -c {shlex.quote(pipes)}", allow_fail=True).decode()
         if told.split() != [str(self._plans), "0"]:
             what = told.strip() or f"no answer, or none within {PLAN_S} s"
             raise RackgateError(f"plan {self._plans} failed: {what}", detail=standing.said)
         local = Path(str(history.path) + ".part")
-        self.account.copy_from(remote, str(local))
-        events = tuple(self.clock.here(event) for event in History(local).events())
+        self.place.account.copy_from(remote, str(local))
+        events = tuple(self.place.clock.here(event) for event in History(local).events())
         local.unlink()
         history.extend(events)
         return events
 
     def _stand_by(self) -> Process:
-        words = [self.python, "-m", "pyhooks.workload.standing", "--folder", self.scratch]
-        pipes = f"mkfifo {self.scratch}/{ASKED} {self.scratch}/{TOLD}"
-        self._begun.append(Process(self, words, f"{self.scratch}/standing.log", pipes))
+        scratch = self.place.scratch
+        words = [self.place.python, "-m", "pyhooks.workload.standing", "--folder", scratch]
+        pipes = shlex.join(["mkfifo", f"{scratch}/{ASKED}", f"{scratch}/{TOLD}"])
+        self._begun.append(Process(self.place, words, f"{scratch}/standing.log", pipes))
         return self._begun[-1]
 
     @contextmanager
-    def running(self, workload: str, many: Sequence[Sequence[str]], history: History) -> Iterator[list[Program]]:
+    def running(
+        self, workload: str, many: Sequence[Sequence[str]], history: History, places: Sequence[Place] = ()
+    ) -> Iterator[list[Program]]:
         """Programs run within the block, and end in good order after it; if it fails they are killed.
 
         Args:
             workload: name of a module of ``pyhooks.workload``.
             many: the arguments of each.
             history: where their events go.
+            places: the host of each; the clients' node by default.
 
         Raises:
             RackgateError: one ended by itself, or did not end in time.
         """
-        with ending(self._begin(workload, arguments, history) for arguments in many) as started:
+        pairs = zip(places or [self.place] * len(many), many, strict=True)
+        with ending(self._begin(place, workload, arguments, history) for place, arguments in pairs) as started:
             yield started
 
-    def _begin(self, workload: str, arguments: Sequence[str], history: History) -> Program:
-        started = Program(self, workload, arguments, history)
+    def _begin(self, place: Place, workload: str, arguments: Sequence[str], history: History) -> Program:
+        started = Program(place, workload, arguments, history)
         self._begun.append(started)
         return started

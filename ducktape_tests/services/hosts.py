@@ -17,9 +17,12 @@ from threading import BoundedSemaphore
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ducktape_tests.services import host_folder
 from ducktape_tests.services.clock import compare
+from ducktape_tests.services.host_folder import HostFolder
 from pyhooks import process
 from pyhooks.cluster import echo, kafka, metadatalog, nodelife, quorum, serverlog, tools, topics, voting
+from pyhooks.cluster.beans import SOCKET
 from pyhooks.cluster.disks import DATA, Disk
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.lab import BOOT_TIMEOUT_S
@@ -34,7 +37,8 @@ from pyhooks.wait import wait_for
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-HOME = "/mnt/kafka"
+# a copy of a node's disk on its way to the test's driver
+PACKED = "disk.tar"
 TOOL_TIMEOUT_S = 60.0
 # a broker hands over what it leads, and writes down what it has
 STOP_TIMEOUT_S = 90.0
@@ -42,12 +46,29 @@ STOP_TIMEOUT_S = 90.0
 SESSIONS = 8
 
 
-def jmx_options(ip: str, port: int) -> list[str]:
-    """What lets a JVM tell its metrics at a port of an address, to anybody who asks."""
-    told = {"port": port, "rmi.port": port, "host": ip, "authenticate": "false", "ssl": "false"}
-    options = [f"-Dcom.sun.management.jmxremote.{key}={value}" for key, value in told.items()]
-    # the address that clients are sent to
-    return [f"-Djava.rmi.server.hostname={ip}", *options]
+def run_command(account: Any, name: str, command: str, timeout_s: float = TOOL_TIMEOUT_S) -> str:
+    """Run a shell command on a host to its end and return its standard output.
+
+    Args:
+        account: ducktape's, of the host.
+        name: of the host, for errors.
+        command: for its shell.
+        timeout_s: bound in seconds.
+
+    Raises:
+        RackgateError: it ended with a status other than 0; with all that it wrote.
+    """
+    tell = f"( {command} ) 2>$e; s=$?; [ $s -eq 0 ] || tail -c 4000 $e; rm -f $e; printf '\\n%d' $s"
+    script = f"e=$(mktemp) && {{ {tell}; }}"
+    told = account.ssh_output(script, combine_stderr=False, timeout_sec=timeout_s)
+    text, _, status = told.decode(errors="replace").rpartition("\n")
+    if status == "0":
+        return str(text)
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if status == str(host_folder.REFUSED):
+        raise RackgateError(f"{name}: {first}")
+    ended = f"{name}: {command.split()[0]} ended with status {status}"
+    raise RackgateError(f"{ended}: {first}" if first else ended, detail=text)
 
 
 class Hosts:
@@ -64,8 +85,8 @@ class Hosts:
         ways: what lies between the hosts.
         cluster_id: Kafka's.
         directory_ids: controller id to directory id, of a new cluster.
-        home: folder on each host for all of Kafka's files.
-        jmx_port: the port at which each Kafka process tells its metrics to whoever asks, or None.
+        folder: on each host for all of Kafka's files.
+        agent: jar of the metrics agent (``pyhooks.cluster.beans``) as the hosts see it, or empty for none.
         notes: where it is written that Kafka was started or ended on a node (``pyhooks.cluster.nodelife``), or None.
     """
 
@@ -77,9 +98,19 @@ class Hosts:
     ways: Ways
     cluster_id: str
     directory_ids: Mapping[int, str]
-    home: str = HOME
-    jmx_port: int | None = None
+    folder: HostFolder = HostFolder()
+    agent: str = ""
     notes: History | None = None
+
+    @property
+    def home(self) -> str:
+        """Path of the folder for Kafka's files, on the host; like all paths here, unquoted."""
+        return self.folder.path
+
+    @property
+    def metrics_socket(self) -> str:
+        """The socket on which a node's metrics agent listens, on the host."""
+        return f"{self.home}/{SOCKET}"
 
     @property
     def log(self) -> str:
@@ -106,15 +137,18 @@ class Hosts:
         Raises:
             RackgateError: it ended with a status other than 0, or the host can't be asked; with all that it wrote.
         """
-        tell = f"( {command} ) 2>$e; s=$?; [ $s -eq 0 ] || tail -c 4000 $e; rm -f $e; printf '\\n%d' $s"
-        script = f"e=$(mktemp) && {{ {tell}; }}"
         with self._asked(node):
-            told = self.accounts[node.name].ssh_output(script, combine_stderr=False, timeout_sec=timeout_s)
-        text, _, status = told.decode(errors="replace").rpartition("\n")
-        if status != "0":
-            first = next((f": {line.strip()}" for line in text.splitlines() if line.strip()), "")
-            raise RackgateError(f"{node.name}: {command.split()[0]} ended with status {status}{first}", detail=text)
-        return str(text)
+            return run_command(self.accounts[node.name], node.name, command, timeout_s)
+
+    def run_in_folder(self, node: Node, script: str, *arguments: str) -> str:
+        """Run a script of sh in the host's folder and return its output; see ``HostFolder.command``.
+
+        Raises:
+            RackgateError: the folder is not the project's, the script failed, or the host can't be asked.
+        """
+        command = self.folder.command(script, *arguments)
+        with self._asked(node):
+            return run_command(self.accounts[node.name], f"{node.name} ({node.ip})", command)
 
     @cached_property
     def _slots(self) -> dict[str, BoundedSemaphore]:
@@ -127,6 +161,8 @@ class Hosts:
         with self._slots.setdefault(node.name, BoundedSemaphore(SESSIONS)):
             try:
                 yield
+            except RackgateError:
+                raise
             except Exception as error:  # paramiko's and ducktape's own have no common class
                 raise RackgateError(f"{node.name}: its host can't be asked: {type(error).__name__}: {error}") from error
 
@@ -156,7 +192,7 @@ class Hosts:
 
     def kafka_pid(self, node: Node) -> int | None:
         """PID of the node's Kafka process, or None if it does not run."""
-        pid = self.run_on(node, f"cat {self.home}/pid 2> /dev/null || true").strip()
+        pid = self.run_on(node, f"cat {shlex.quote(self.home)}/{host_folder.PID} 2> /dev/null || true").strip()
         # one that has ended has an entry in /proc as long as nobody fetches its status, as in a container without init
         return int(pid) if pid and state_of(self._stat(node, int(pid))) != "down" else None
 
@@ -224,22 +260,24 @@ class Hosts:
             classpath=self.classpath,
             heap_mb=self.topology.heap_mb_of(node),
             properties=f"{self.home}/server.properties",
-            log4j=f"{self.home}/log4j2.properties",
-            options=[
-                *self.java,
-                *self._shared(node),
-                *(() if self.jmx_port is None else jmx_options(node.ip, self.jmx_port)),
-            ],
+            options=self.java_options(node),
         )
-        script = f"echo $$ > {self.home}/pid && {before} && exec {shlex.join(command)}"
-        self.run_on(node, f"setsid sh -c {shlex.quote(script)} >> {self.log} 2>&1 < /dev/null &")
+        script = f"echo $$ > {shlex.quote(self.home)}/{host_folder.PID} && {before} && exec {shlex.join(command)}"
+        self.run_on(node, f"setsid sh -c {shlex.quote(script)} >> {shlex.quote(self.log)} 2>&1 < /dev/null &")
         wait_for(lambda: self.kafka_pid(node) is not None, what=f"a process on {node.name}", timeout_s=20)
         self._note(nodelife.START, node)
+
+    def java_options(self, node: Node) -> list[str]:
+        """Java's options for the Kafka process of a node, beside those of every Kafka process."""
+        agent = [f"-javaagent:{self.agent}={self.metrics_socket}"] if self.agent else []
+        return [*self.java, *self._shared(node), *agent]
 
     def _shared(self, node: Node) -> list[str]:
         """Java's option for the archive of the classes that it would load, where the host has it."""
         archive = self.archives.get(self.classpath)
-        return [f"-XX:SharedArchiveFile={archive}"] if archive and self._holds(node, f"-e {archive}") else []
+        return (
+            [f"-XX:SharedArchiveFile={archive}"] if archive and self._holds(node, f"-e {shlex.quote(archive)}") else []
+        )
 
     def all_run(self, nodes: Sequence[Node]) -> None:
         """Does nothing while all of them run.
@@ -278,7 +316,7 @@ class Hosts:
             joins=joins,
         )
         command = ["java", *self._shared(node), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
-        command += [f"-Dlog4j2.configurationFile={self.home}/log4j2.properties", "-cp", self.classpath]
+        command += [f"-Dlog4j2.configurationFile={kafka.LOG4J}", "-cp", self.classpath]
         return shlex.join([*command, "kafka.tools.StorageTool", *arguments])
 
     def format(self, nodes: Sequence[Node], *, joins: bool = False) -> None:
@@ -295,7 +333,7 @@ class Hosts:
 
     def formatted(self, node: Node) -> bool:
         """Whether the disk of a node is formatted."""
-        return self._holds(node, f"-e {self.data}/meta.properties")
+        return self._holds(node, f"-e {shlex.quote(self.data)}/meta.properties")
 
     def directory_id(self, node: Node) -> str:
         """The id of the node's directory, which Kafka draws anew when the disk is formatted.
@@ -305,7 +343,7 @@ class Hosts:
         """
         if not self.formatted(node):
             raise RackgateError(f"{node.name}: its disk is not formatted")
-        return self.run_on(node, f"sed -n s/^directory.id=//p {self.data}/meta.properties").strip()
+        return self.run_on(node, f"sed -n s/^directory.id=//p {shlex.quote(self.data)}/meta.properties").strip()
 
     def wipe(self, node: Node) -> str:
         """Deletes the disk of a node whose Kafka does not run; returns the id that its directory had.
@@ -317,24 +355,22 @@ class Hosts:
             raise RackgateError(f"{node.name}: its Kafka runs, so its disk can't be deleted")
         identity = self.directory_id(node)
         # so that a disk is there whole, or not at all
-        gone = f"{self.home}/{quorum.GONE}"
-        self.run_on(node, f"rm -rf {gone} && mv {self.data} {gone} && rm -rf {gone}")
+        self.run_in_folder(node, 'rm -rf -- "$2"; mv -- "$1" "$2"; rm -rf -- "$2"', DATA, quorum.GONE)
         return identity
 
     def copy_disk(self, node: Node, into: Path) -> Disk:
         """Copies the logs of a broker into a folder here, its indexes aside; a disk that is not there is empty."""
         stopped = self.kafka_pid(node) is None
         disk = Disk(node.node_id, node.site, into / DATA, stopped)
-        if not self._holds(node, f"-d {self.data}"):
+        if not self._holds(node, f"-d {shlex.quote(self.data)}"):
             return disk
-        packed = f"{self.home}/disk.tar"
         without = " ".join(f"--exclude='*.{kind}'" for kind in ("index", "timeindex", "txnindex"))
-        self.run_on(node, f"tar -C {self.home} {without} -cf {packed} {DATA}")
+        self.run_in_folder(node, f"tar {without} -cf {PACKED} {DATA}")
         into.mkdir(parents=True)
         local = into / "disk.tar"
         with self._asked(node):
-            self.accounts[node.name].copy_from(packed, str(local))
-        self.run_on(node, f"rm {packed}")
+            self.accounts[node.name].copy_from(f"{self.home}/{PACKED}", str(local))
+        self.run_in_folder(node, f"rm {PACKED}")
         # not by tarfile, which in early releases of Python 3.11 (Debian 12's) can't be kept from paths elsewhere
         process.run(
             ["tar", "-C", str(into), "-xf", str(local)],
@@ -350,7 +386,7 @@ class Hosts:
         Raises:
             RackgateError: it can't be read, or the controller's clock can't be compared with ours.
         """
-        segments = self.run_on(node, f"ls {self.data}/{metadatalog.TOPIC}/*.log").split()
+        segments = self.run_on(node, f"ls {shlex.quote(self.data)}/{metadatalog.TOPIC}/*.log").splitlines()
         command = tools.command(self.classpath, "dump-log", metadatalog.words(segments), "")
         records = metadatalog.parse(self.run_on(node, shlex.join(command)))
         ahead_ns, error_ns = self._wall_clock(node)
@@ -362,7 +398,7 @@ class Hosts:
         for node in nodes:
             try:
                 zone = self.run_on(node, "date +%z").strip()
-                entries = list(serverlog.parse(self.run_on(node, f"cat {self.log}").splitlines(), zone))
+                entries = list(serverlog.parse(self.run_on(node, f"cat {shlex.quote(self.log)}").splitlines(), zone))
                 ahead_ns, error_ns = self._wall_clock(node)
             except RackgateError as error:
                 serverlog.unread(history, node.node_id, str(error))
@@ -378,7 +414,7 @@ class Hosts:
 
     def clear_disk(self, node: Node) -> None:
         """Deletes what is left of a disk that is not formatted."""
-        self.run_on(node, f"rm -rf {self.data} {self.home}/{quorum.GONE}")
+        self.run_in_folder(node, 'rm -rf -- "$@"', DATA, quorum.GONE)
 
     def replace_disks(self, nodes: Sequence[Node]) -> None:
         """Formats the disks of ``nodes`` that are not, starts Kafka on all, and makes their controllers voters again.

@@ -11,13 +11,15 @@ from typing import Any
 from ducktape.services.service import Service
 
 from ducktape_tests.cluster import LabAccount
-from ducktape_tests.services import leftovers
-from ducktape_tests.services.hosts import HOME, Hosts
+from ducktape_tests.services.clients import Place
+from ducktape_tests.services.host_folder import DELETE, HostFolder, host_root
+from ducktape_tests.services.hosts import Hosts
 from ducktape_tests.services.ways import HostWays, of_lab
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import kafka, moving, tools
 from pyhooks.cluster.lab import ACTIVE_CONTROLLER, BOOT_TIMEOUT_S
 from pyhooks.cluster.many import Wide
+from pyhooks.cluster.node import NODE_DISK
 from pyhooks.cluster.topology import Node, Topology
 from pyhooks.cluster.ways import Ways
 from pyhooks.wait import wait_for
@@ -35,8 +37,6 @@ class RackKafka(Hosts, Service):
         classpath: of Kafka, as the nodes see it; overlay first, or stock alone.
     """
 
-    logs = {"server_log": {"path": f"{HOME}/server.log", "collect_default": True}}  # noqa: RUF012 - ducktape reads a class attribute
-
     def __init__(self, context: Any, topology: Topology, classpath: str) -> None:
         super().__init__(context, num_nodes=len(topology.nodes))
         self.classpath = classpath
@@ -47,7 +47,12 @@ class RackKafka(Hosts, Service):
         self._machines = self._deal(topology)
         self.accounts = {name: machine.account for name, machine in self._machines.items()}
         self.topology = _moved(topology, self.accounts)
-        self.ways = self._ways()
+        in_lab = all(isinstance(account, LabAccount) for account in self.accounts.values())
+        self.folder = HostFolder(str(NODE_DISK.resolve()) if in_lab else host_root(context.globals))
+        self._claimed: set[str] = set()
+        self.ways: Ways = of_lab(self.topology) if in_lab else HostWays(self.topology, self.run_on)
+        # read by ducktape when the test has ended
+        self.logs = {"server_log": {"path": self.log, "collect_default": True}}
 
     def _deal(self, topology: Topology) -> dict[str, Any]:
         by_name = {machine.account.hostname: machine for machine in self.nodes}
@@ -55,11 +60,6 @@ class RackKafka(Hosts, Service):
         if set(names) == set(by_name):
             return by_name
         return dict(zip(names, self.nodes, strict=True))
-
-    def _ways(self) -> Ways:
-        if all(isinstance(account, LabAccount) for account in self.accounts.values()):
-            return of_lab(self.topology)
-        return HostWays(self.topology, self.run_on)
 
     def _node(self, machine: Any) -> Node:
         return next(node for node in self.topology.nodes if self._machines[node.name] is machine)
@@ -70,7 +70,9 @@ class RackKafka(Hosts, Service):
         """Formats and starts all nodes and waits until every broker is registered and unfenced."""
         for machine in self.nodes:
             self.clean_node(machine)
-            self._write_files(machine)
+            self.run_in_folder(self._node(machine), ":")
+            self._claimed.add(self._node(machine).name)
+            self.configure(self._node(machine))
         for node in self.topology.controllers:
             self.launch(node, self.format_command(node))
         # why brokers come later: see pyhooks.cluster.inside
@@ -85,12 +87,13 @@ class RackKafka(Hosts, Service):
 
     def stop_node(self, node: Any, **_: Any) -> None:
         """Ends Kafka at once: a test has read all it wants by then."""
-        self.kill_kafka(self._node(node))
+        # a folder that is not the project's may have the process id of another program
+        if self._node(node).name in self._claimed:
+            self.kill_kafka(self._node(node))
 
     def clean_node(self, node: Any, **_: Any) -> None:
-        """Removes data and logs, and what a run that was killed has left on hosts, Kafka first, and between them."""
-        leftovers.end_kafka(self, self._node(node))
-        node.account.ssh(f"rm -rf {self.home} && mkdir -p {self.home}")
+        """Ends what a run that was killed has left on a host, deletes the folder and joins the host with the others."""
+        self.run_in_folder(self._node(node), DELETE)
         if isinstance(self.ways, HostWays):
             self.ways.forget(self._node(node))
 
@@ -104,7 +107,7 @@ class RackKafka(Hosts, Service):
         nodes = [node for node in self.topology.brokers if node.node_id in brokers]
 
         def there() -> bool:
-            check = f"ls {self.data}/{topic}-0/*.log"
+            check = f"ls {shlex.quote(self.data)}/{topic}-0/*.log"
             return all(self.accounts[node.name].ssh(check, allow_fail=True) == 0 for node in nodes)
 
         wait_for(there, what=f"logs of {topic} on brokers {sorted(brokers)}", timeout_s=timeout_s, interval_s=0.3)
@@ -123,7 +126,7 @@ class RackKafka(Hosts, Service):
 
         def there() -> bool:
             return all(
-                wanted[node.node_id] <= set(self.run_on(node, f"ls {self.data}").split())
+                wanted[node.node_id] <= set(self.run_on(node, f"ls {shlex.quote(self.data)}").split())
                 for node in self.topology.brokers
             )
 
@@ -149,14 +152,14 @@ class RackKafka(Hosts, Service):
 
     def log_bytes(self, node: Node, topic: str) -> int:
         """Size of the log of partition 0 of ``topic`` on the node's disk, all segments, in bytes."""
-        sizes = self.accounts[node.name].ssh_output(f"stat -c %s {self.data}/{topic}-0/*.log").decode().split()
-        return sum(map(int, sizes))
+        command = f"stat -c %s {shlex.quote(self.data)}/{topic}-0/*.log"
+        return sum(map(int, self.accounts[node.name].ssh_output(command).decode().split()))
 
     # -- files and processes ----------------------------------------------------------------------------------------
 
-    def _write_files(self, machine: Any) -> None:
-        self.configure(self._node(machine))
-        machine.account.copy_to(str(kafka.LOG4J), f"{self.home}/log4j2.properties")
+    def place(self, node: Node) -> Place:
+        """Where programs of ``pyhooks.workload`` run on the host of a node: in the folder of its Kafka."""
+        return Place(self.accounts[node.name], self.home)
 
     def configure(self, node: Node, other: Mapping[str, str] | None = None) -> None:
         """Writes the properties of a node, with which it starts the next time.
@@ -177,7 +180,7 @@ class RackKafka(Hosts, Service):
 
     def _controller_is_active(self) -> bool:
         return any(
-            self.accounts[node.name].ssh(f"grep -q {shlex.quote(ACTIVE_CONTROLLER)} {self.log}", allow_fail=True) == 0
+            self.accounts[node.name].ssh(shlex.join(["grep", "-q", ACTIVE_CONTROLLER, self.log]), allow_fail=True) == 0
             for node in self.topology.controllers
         )
 

@@ -1,0 +1,160 @@
+"""Folder on a host for everything that a system test writes there: created with a marker, emptied only with it.
+
+The marker is that of ``pyhooks.run_folder``. A script that writes or deletes in the folder is run by
+``HostFolder.command``, whose checks come first in the same shell. Nothing of ducktape is imported here.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyhooks.cluster.beans import SOCKET
+from pyhooks.errors import RackgateError
+from pyhooks.run_folder import MARKER, PROJECT, Kind
+
+# ducktape's global with the folder below which a host's folder is created; set by --host-root
+HOST_ROOT = "host_root"
+DEFAULT_ROOT = "/mnt"
+KAFKA, CLIENTS = "kafka", "clients"
+KIND = Kind("system-host", 1, "--host-root")
+# files in the folder: process id of Kafka; process ids of programs of pyhooks.workload, one a line
+PID, PIDS = "pid", "pids"
+# exit status of a script that refuses to touch the folder; its output is one line with the reason
+REFUSED = 78
+# sun_path has 108 bytes, one of them for the end; the metrics agent's socket has the longest name of all
+ROOT_BYTES_MAX = 107 - len(f"/{PROJECT}/{KAFKA}/{SOCKET}")
+
+# $1: root; $2: the project's folder in it; $3: the folder; $4: its marker; the rest: arguments of the script.
+# A failing command ends the shell (set -e), except in a condition: so results are assigned before they are compared.
+# The script runs in the folder, so a link that is put in its place later leads nowhere else.
+GUARD = f"""\
+set -eu
+umask 077
+root=$1 parent=$2 folder=$3 marker=$4 file={MARKER}; shift 4
+refuse() {{ printf '%s: %s; %s\\n' "$1" "$2" "${{3-nothing in it is deleted: move it or choose another {KIND.option}}}"; exit {REFUSED}; }}
+checked() {{
+    [ -e "$1" ] || [ -L "$1" ] || mkdir -- "$1" 2> /dev/null || refuse "$1" "can't be created" "choose another {KIND.option}"
+    [ ! -L "$1" ] || refuse "$1" "is a symbolic link"
+    [ -d "$1" ] || refuse "$1" "is not a folder"
+    [ -O "$1" ] || refuse "$1" "belongs to another user"
+    writable=$(find "$1" -prune -perm /022)
+    [ -z "$writable" ] || refuse "$1" "is writable by other users"
+}}
+[ ! -L "$root" ] || refuse "$root" "is a symbolic link" "choose the folder that it leads to with {KIND.option}"
+[ -d "$root" ] || refuse "$root" "is not a folder" "create it or choose another {KIND.option}"
+checked "$parent"
+checked "$folder"
+cd -P -- "$folder"
+content=$(ls -A)
+if [ -e "$file" ]; then
+    [ ! -L "$file" ] && [ -f "$file" ] && [ -O "$file" ] || refuse "$folder" "its $file is not a regular file of this user"
+    found=$(cat -- "$file")
+    [ "$found" = "$marker" ] || refuse "$folder" "its $file is not of this kind of run and format"
+elif [ -z "$content" ] || [ "$content" = "$file.new" ]; then
+    rm -f -- "$file.new"
+    printf '%s\\n' "$marker" > "$file.new"
+    mv -- "$file.new" "$file"
+else
+    refuse "$folder" "has files but no $file"
+fi
+"""  # noqa: E501 - a message is one line
+# Ends the processes of an earlier run, then deletes the folder. A process is ended if its id is in a file of the folder
+# and its command line names the folder: the id may belong to another process by now. Each leads a group of its own.
+DELETE = f"""\
+# $1: process id; the rest: words that must all be in its command line
+ours() {{
+    case "$1" in ""|*[!0-9]*) return 1 ;; esac
+    pid=$1; shift
+    for word; do tr '\\0' ' ' < "/proc/$pid/cmdline" 2> /dev/null | grep -qF -e "$word" || return 1; done
+}}
+# a process keeps its ports until its last thread has ended
+gone() {{
+    [ -e "/proc/$1" ] || return 0
+    grep -q '^State:.Z' "/proc/$1/status" 2> /dev/null || return 1
+    threads=$(ls "/proc/$1/task" 2> /dev/null | wc -l)
+    [ "$threads" -le 1 ]
+}}
+end() {{
+    ours "$@" || return 0
+    kill -s KILL -- "-$1" 2> /dev/null || :
+    tries=0
+    until gone "$1"; do
+        [ "$tries" -lt 200 ] || refuse "$folder" "process $1 of an earlier run does not end" "end it"
+        tries=$((tries + 1)); sleep 0.1
+    done
+}}
+kafka=$(cat {PID} 2> /dev/null || :)
+end "$kafka" kafka.Kafka "$folder/server.properties"
+for one in $(cat {PIDS} 2> /dev/null || :); do end "$one" "$folder"; done
+find . -mindepth 1 -maxdepth 1 ! -name "$file" -exec rm -rf --one-file-system -- {{}} +
+rm -- "$file"
+cd /
+# a mount point, or what another service uses, stays
+rmdir -- "$folder" "$parent" 2> /dev/null || :
+"""
+
+
+@dataclass(frozen=True)
+class HostFolder:
+    """A folder of the project on a host.
+
+    Attributes:
+        root: existing folder below which it is created.
+        name: what it is for.
+    """
+
+    root: str = DEFAULT_ROOT
+    name: str = KAFKA
+
+    @property
+    def path(self) -> str:
+        """Its path on the host; unquoted."""
+        return f"{self._parent}/{self.name}"
+
+    @property
+    def _parent(self) -> str:
+        return f"{self.root.rstrip('/')}/{PROJECT}"
+
+    def command(self, script: str, *arguments: str) -> str:
+        """Return the shell command that runs a script in the folder if the folder belongs to the project.
+
+        A missing or empty folder is created and marked first. The command ends with status ``REFUSED``, and the script
+        does not run, if the folder has other files and no marker, or any part of its path is not as this project
+        creates it.
+
+        Args:
+            script: of sh, run with ``set -eu`` in the folder.
+            arguments: of the script, ``$1`` and so on.
+        """
+        own = [self.root, self._parent, self.path, KIND.marker.strip()]
+        return shlex.join(["sh", "-c", GUARD + script, "sh", *own, *arguments])
+
+
+def checked_root(text: str) -> str:
+    """Return the normalised path of a root.
+
+    Raises:
+        RackgateError: it is relative or too long, or Kafka's ``log.dirs`` could not have it.
+    """
+    if not text.startswith("/") or not re.fullmatch(r"[ -~]+", text) or set(text) & set(",\\"):
+        raise RackgateError(
+            f"{KIND.option} {text!r}: must be an absolute path in printable ASCII without comma and backslash"
+        )
+    root = "/" + posixpath.normpath(text).lstrip("/")
+    if len(root) > ROOT_BYTES_MAX:
+        raise RackgateError(f"{KIND.option} {text!r}: must have at most {ROOT_BYTES_MAX} characters")
+    return root
+
+
+def host_root(settings: Mapping[str, Any]) -> str:
+    """Return the root that ducktape's globals name, or the default one.
+
+    Raises:
+        RackgateError: see ``checked_root``.
+    """
+    return checked_root(str(settings.get(HOST_ROOT, DEFAULT_ROOT)))

@@ -1,0 +1,470 @@
+"""Folders of system tests on hosts: the scripts that delete in them, run on local folders with foreign files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ducktape_tests.services.host_folder import (
+    CLIENTS,
+    DELETE,
+    KIND,
+    PID,
+    PIDS,
+    ROOT_BYTES_MAX,
+    HostFolder,
+    checked_root,
+    host_root,
+)
+from ducktape_tests.services.hosts import Hosts, run_command
+from pyhooks.cluster import topology
+from pyhooks.cluster.beans import SOCKET
+from pyhooks.cluster.disks import DATA
+from pyhooks.errors import RackgateError
+from pyhooks.run_folder import MARKER, PROJECT, Kind
+from pyhooks.wait import wait_for
+
+AZ3 = topology.load(topology.find("az3"))
+BROKER = AZ3.brokers[0]
+JAVA = "#!/bin/sh\nexec sleep 300\n"
+CLAIM = ":"
+
+
+class Local:
+    """This machine as a host of ducktape; programs in ``bin`` go before those of the system."""
+
+    def __init__(self, programs: Path) -> None:
+        self.programs = programs
+        self.env = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+
+    def _bash(self, command: str) -> subprocess.CompletedProcess[bytes]:
+        words = ["bash", "-c", command]
+        return subprocess.run(words, capture_output=True, check=False, env=self.env, stdin=subprocess.DEVNULL)
+
+    def ssh(self, command: str, allow_fail: bool) -> int:
+        assert allow_fail
+        return self._bash(command).returncode
+
+    def ssh_output(self, command: str, combine_stderr: bool, timeout_sec: float) -> bytes:
+        assert (combine_stderr, timeout_sec > 0) == (False, True)
+        return self._bash(command).stdout
+
+    def signal(self, pid: int, number: signal.Signals, allow_fail: bool) -> None:
+        assert allow_fail
+        os.kill(pid, number)
+
+    def copy_from(self, path: str, local: str) -> None:
+        shutil.copyfile(path, local)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = tmp_path / "root"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Local:
+    (tmp_path / "bin").mkdir()
+    return Local(tmp_path / "bin")
+
+
+@pytest.fixture
+def hosts(root: Path, local: Local) -> Hosts:
+    return on(root, local)
+
+
+def on(root: Path, local: Local) -> Hosts:
+    made = Hosts()
+    made.topology, made.classpath = AZ3, "x"
+    made.folder = HostFolder(str(root))
+    made.accounts = {BROKER.name: local}
+    return made
+
+
+def fill(folder: Path) -> None:
+    """Files that are named as those of a test, and others."""
+    (folder / DATA / "t-0").mkdir(parents=True)
+    (folder / DATA / "meta.properties").write_text("directory.id=foreign\n")
+    (folder / DATA / "t-0" / "0.log").write_text("years of work")
+    (folder / "data.gone").mkdir()
+    (folder / "data.gone" / "kept").touch()
+    (folder / "disk.tar").write_text("a backup")
+    (folder / "thesis.txt").write_text("years of work")
+    (folder / ".hidden").touch()
+
+
+def own(root: Path) -> Path:
+    """The folder, with the marker that belongs to it."""
+    folder = Path(HostFolder(str(root)).path)
+    folder.mkdir(parents=True, mode=0o700)
+    folder.parent.chmod(0o700)
+    (folder / MARKER).write_text(KIND.marker)
+    return folder
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """All below a folder, links not followed: path to content."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink():
+            found[str(path)] = f"-> {path.readlink()}"
+        else:
+            found[str(path)] = path.read_text() if path.is_file() else ""
+    return found
+
+
+def no_marker(root: Path) -> Path:
+    folder = own(root)
+    (folder / MARKER).unlink()
+    return folder
+
+
+def marked(text: str) -> Callable[[Path], Path]:
+    def make(root: Path) -> Path:
+        (own(root) / MARKER).write_text(text)
+        return Path(HostFolder(str(root)).path)
+
+    return make
+
+
+def marker_is_a_link(root: Path) -> Path:
+    folder = own(root)
+    (folder / MARKER).rename(root / "marker")
+    (folder / MARKER).symlink_to(root / "marker")
+    return folder
+
+
+def marker_is_a_broken_link(root: Path) -> Path:
+    folder = no_marker(root)
+    (folder / MARKER).symlink_to(root / "none")
+    return folder
+
+
+def marker_is_a_folder(root: Path) -> Path:
+    folder = no_marker(root)
+    (folder / MARKER).mkdir()
+    return folder
+
+
+def folder_is_a_link(root: Path) -> Path:
+    folder = own(root)
+    folder.rename(root / "elsewhere")
+    folder.symlink_to(root / "elsewhere")
+    return folder
+
+
+def parent_is_a_link(root: Path) -> Path:
+    folder = own(root)
+    folder.parent.rename(root / "elsewhere")
+    folder.parent.symlink_to(root / "elsewhere")
+    return folder.parent
+
+
+def root_is_a_link(root: Path) -> Path:
+    own(root)
+    target = root.with_name("target")
+    root.rename(target)
+    root.symlink_to(target)
+    return root
+
+
+def folder_is_writable_by_all(root: Path) -> Path:
+    folder = own(root)
+    folder.chmod(0o777)
+    return folder
+
+
+def parent_is_writable_by_a_group(root: Path) -> Path:
+    folder = own(root)
+    folder.parent.chmod(0o770)
+    return folder.parent
+
+
+def of_another_user(*parts: str) -> Callable[[Path], Path]:
+    def make(root: Path) -> Path:
+        if os.geteuid() != 0:
+            pytest.skip("only root can give a file to another user")
+        folder = own(root)
+        os.chown(root.joinpath(PROJECT, *parts), 1234, 1234)
+        return folder if parts else folder.parent
+
+    return make
+
+
+PLACES: dict[str, Callable[[Path], Path]] = {
+    "no marker": no_marker,
+    "empty marker": marked(""),
+    "JSON of something else": marked("{}\n"),
+    "another kind": marked(Kind("bench", 1, "--out").marker),
+    "another format": marked(Kind(KIND.name, KIND.format + 1, KIND.option).marker),
+    "another project": marked(KIND.marker.replace(PROJECT, "other")),
+    "marker with more behind it": marked(KIND.marker + "x"),
+    "marker is a link": marker_is_a_link,
+    "marker is a broken link": marker_is_a_broken_link,
+    "marker is a folder": marker_is_a_folder,
+    "marker of another user": of_another_user("kafka", MARKER),
+    "folder is a link": folder_is_a_link,
+    "folder of another user": of_another_user("kafka"),
+    "folder is writable by all": folder_is_writable_by_all,
+    "parent is a link": parent_is_a_link,
+    "parent of another user": of_another_user(),
+    "parent is writable by a group": parent_is_writable_by_a_group,
+    "root is a link": root_is_a_link,
+}
+LINKS = ("folder is a link", "parent is a link", "root is a link")
+OPERATIONS: dict[str, Callable[[Hosts, Path], Any]] = {
+    "claim": lambda hosts, _: hosts.run_in_folder(BROKER, CLAIM),
+    "delete": lambda hosts, _: hosts.run_in_folder(BROKER, DELETE),
+    "wipe": lambda hosts, _: hosts.wipe(BROKER),
+    "clear a disk": lambda hosts, _: hosts.clear_disk(BROKER),
+    "copy a disk": lambda hosts, into: hosts.copy_disk(BROKER, into),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_foreign_is_deleted_and_the_error_names_host_and_folder(
+    hosts: Hosts, root: Path, tmp_path: Path, place: str, operation: str
+) -> None:
+    named = PLACES[place](root)
+    fill(Path(hosts.home))
+    before = tree(tmp_path)
+    with pytest.raises(RackgateError) as caught:
+        OPERATIONS[operation](hosts, tmp_path / "copy")
+    assert tree(tmp_path) == before
+    assert str(caught.value).startswith(f"{BROKER.name} ({BROKER.ip}): {named}: ")
+    assert "--host-root" in str(caught.value)
+    assert ("is a symbolic link" in str(caught.value)) is (place in LINKS)
+    assert "\n" not in str(caught.value)
+
+
+def no_root(root: Path) -> Path:
+    root.rmdir()
+    return root
+
+
+def root_is_a_file(root: Path) -> Path:
+    root.rmdir()
+    root.write_text("a file")
+    return root
+
+
+def folder_is_a_file(root: Path) -> Path:
+    folder = own(root)
+    shutil.rmtree(folder)
+    folder.write_text("a file")
+    return folder
+
+
+def folder_is_a_broken_link(root: Path) -> Path:
+    folder = own(root)
+    shutil.rmtree(folder)
+    folder.symlink_to(root / "none")
+    return folder
+
+
+@pytest.mark.parametrize("place", [no_root, root_is_a_file, folder_is_a_file, folder_is_a_broken_link])
+@pytest.mark.parametrize("script", [CLAIM, DELETE])
+def test_what_cannot_be_a_folder_of_the_project_stays(
+    hosts: Hosts, root: Path, tmp_path: Path, place: Callable[[Path], Path], script: str
+) -> None:
+    named = place(root)
+    before = tree(tmp_path)
+    with pytest.raises(RackgateError, match=f"^{BROKER.name} .*: {named}: .*--host-root"):
+        hosts.run_in_folder(BROKER, script)
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("program", ["find", "ls", "cat", "head"])
+@pytest.mark.parametrize("place", ["no marker", "another kind", "folder is writable by all"])
+def test_a_check_that_fails_never_leads_to_the_deletion(
+    hosts: Hosts, root: Path, local: Local, tmp_path: Path, program: str, place: str
+) -> None:
+    PLACES[place](root)
+    fill(Path(hosts.home))
+    (local.programs / program).write_text("#!/bin/sh\nexit 1\n")
+    (local.programs / program).chmod(0o755)
+    before = tree(tmp_path)
+    with pytest.raises(RackgateError):
+        hosts.run_in_folder(BROKER, f"rm -rf {DATA} thesis.txt")
+    assert tree(tmp_path) == before
+
+
+def test_an_own_folder_is_created_used_and_deleted_and_what_is_beside_it_stays(
+    hosts: Hosts, root: Path, tmp_path: Path
+) -> None:
+    fill(tmp_path / "elsewhere")
+    fill(root / "beside")
+    before = tree(tmp_path)
+    for _ in range(2):
+        hosts.run_in_folder(BROKER, CLAIM)
+        folder = Path(hosts.home)
+        assert folder == root / PROJECT / "kafka"
+        assert (folder / MARKER).read_text() == KIND.marker
+        assert [path.stat().st_mode & 0o777 for path in (folder.parent, folder)] == [0o700, 0o700]
+        fill(folder)
+        for name in ("-rf", "a b", "line\nend", "*", "$(touch x)"):
+            (folder / name).touch()
+        (folder / "link").symlink_to(tmp_path / "elsewhere")
+        (folder / "data" / "link").symlink_to(tmp_path / "elsewhere")
+        hosts.run_in_folder(BROKER, CLAIM)
+        hosts.run_in_folder(BROKER, DELETE)
+        assert tree(tmp_path) == before
+        # nothing is there, which is as good
+        hosts.run_in_folder(BROKER, DELETE)
+        assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("left", [(), (f"{MARKER}.new",)])
+def test_an_empty_folder_is_claimed(hosts: Hosts, root: Path, left: tuple[str, ...]) -> None:
+    folder = no_marker(root)
+    for name in left:
+        (folder / name).write_text("cut sh")
+    hosts.run_in_folder(BROKER, CLAIM)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {MARKER: KIND.marker}
+
+
+def test_a_link_in_place_of_the_marker_to_come_is_not_followed(hosts: Hosts, root: Path) -> None:
+    folder = no_marker(root)
+    (root / "thesis.txt").write_text("years of work")
+    (folder / f"{MARKER}.new").symlink_to(root / "thesis.txt")
+    hosts.run_in_folder(BROKER, CLAIM)
+    assert (root / "thesis.txt").read_text() == "years of work"
+
+
+def test_the_folder_of_another_service_stays(hosts: Hosts, root: Path, local: Local) -> None:
+    clients = HostFolder(str(root), CLIENTS)
+    run_command(local, "host", clients.command(CLAIM))
+    hosts.run_in_folder(BROKER, CLAIM)
+    (Path(clients.path) / PIDS).touch()
+    hosts.run_in_folder(BROKER, DELETE)
+    assert [path.name for path in (root / PROJECT).iterdir()] == [CLIENTS]
+    run_command(local, "host", clients.command(DELETE))
+    assert list(root.iterdir()) == []
+
+
+def test_a_root_with_blanks_and_characters_of_the_shell(
+    tmp_path: Path, local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (local.programs / "java").write_text(JAVA)
+    (local.programs / "java").chmod(0o755)
+    root = tmp_path / "a b;touch x;$(touch y)`touch z` 'q\" * -rf &"
+    root.mkdir()
+    bystander = tmp_path / "a"
+    fill(bystander)
+    before = tree(tmp_path)
+    hosts = on(root, local)
+    hosts.run_in_folder(BROKER, DELETE)
+    hosts.run_in_folder(BROKER, CLAIM)
+    assert not hosts.formatted(BROKER)
+    fill(Path(hosts.home))
+    assert hosts.directory_id(BROKER) == "foreign"
+    hosts.launch(BROKER)
+    assert hosts.process_state(BROKER) == "up"
+    hosts.kill_kafka(BROKER)
+    assert Path(hosts.log).is_file()
+    disk = hosts.copy_disk(BROKER, tmp_path / "copy")
+    assert (disk.data / "t-0" / "0.log").read_text() == "years of work"
+    shutil.rmtree(tmp_path / "copy")
+    assert hosts.wipe(BROKER) == "foreign"
+    assert not hosts.formatted(BROKER)
+    hosts.clear_disk(BROKER)
+    hosts.run_in_folder(BROKER, DELETE)
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("text", ["", "mnt", "./mnt", "/a,b", "/a\\b", "/a\nb", "/ä", "/" + "x" * ROOT_BYTES_MAX])
+def test_what_can_be_no_root_is_refused(text: str) -> None:
+    with pytest.raises(RackgateError, match="--host-root"):
+        checked_root(text)
+
+
+def test_a_root_is_normalised_and_the_default_one_is_not_kafkas_own_folder() -> None:
+    assert [checked_root(text) for text in ("/", "//data//", "/data/../x/.", "/a b")] == ["/", "/data", "/x", "/a b"]
+    assert HostFolder("/").path == "/kafka-rackgate/kafka"
+    assert HostFolder(host_root({})).path == "/mnt/kafka-rackgate/kafka"
+    assert HostFolder(host_root({"host_root": "/data/"}), CLIENTS).path == "/data/kafka-rackgate/clients"
+    longest = HostFolder(checked_root("/" + "x" * (ROOT_BYTES_MAX - 1)))
+    assert len(f"{longest.path}/{SOCKET}") == 107
+
+
+# -- processes that earlier runs have left ----------------------------------------------------------------------------
+
+
+@contextmanager
+def left_running(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with these words in its command line, and a group of its own, as Kafka and clients have."""
+    one = subprocess.Popen(["sh", "-c", "sleep 300; : $*", "sh", *words], start_new_session=True)
+    try:
+        # the kernel tells them a moment after the program has begun
+        wait_for(Path(f"/proc/{one.pid}/cmdline").read_bytes, what="its words", timeout_s=10)
+        yield one
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(one.pid, signal.SIGKILL)
+        one.wait()
+
+
+def test_kafka_of_an_earlier_run_is_killed_by_its_id(hosts: Hosts, root: Path) -> None:
+    folder = own(root)
+    kafka, other = ["kafka.Kafka", f"{folder}/server.properties"], ["kafka.Kafka", "/elsewhere/server.properties"]
+    for words, ours in ((kafka, True), (other, False), (["vi", kafka[1]], False)):
+        with left_running(*words) as one:
+            hosts.run_in_folder(BROKER, CLAIM)
+            (folder / PID).write_text(f"{one.pid}\n", encoding="ascii")
+            # one that is paused is killed, too
+            os.kill(one.pid, signal.SIGSTOP if ours else signal.SIGCONT)
+            hosts.run_in_folder(BROKER, DELETE)
+            assert (one.poll() == -signal.SIGKILL) is ours
+    for text in ("", "x; false\n", "1 2\n", "999999999\n"):
+        hosts.run_in_folder(BROKER, CLAIM)
+        (folder / PID).write_text(text, encoding="ascii")
+        hosts.run_in_folder(BROKER, DELETE)
+        assert not folder.exists()
+
+
+def test_clients_of_an_earlier_run_are_killed_by_their_ids(root: Path, local: Local) -> None:
+    clients = HostFolder(str(root), CLIENTS)
+    run_command(local, "host", clients.command(CLAIM))
+    with left_running("--history", f"{clients.path}/run.jsonl") as left, left_running("somebody else's") as stranger:
+        ids = f"{left.pid}\n{stranger.pid}\n999999999\nx\n"
+        (Path(clients.path) / PIDS).write_text(ids, encoding="ascii")
+        for _ in range(2):
+            run_command(local, "host", clients.command(DELETE))
+        assert (left.poll(), stranger.poll()) == (-signal.SIGKILL, None)
+    assert list(root.iterdir()) == []
+
+
+def test_a_process_id_in_a_foreign_folder_kills_nobody(hosts: Hosts, root: Path) -> None:
+    folder = no_marker(root)
+    with left_running("kafka.Kafka", f"{folder}/server.properties") as one:
+        for name in (PID, PIDS):
+            (folder / name).write_text(f"{one.pid}\n", encoding="ascii")
+        with pytest.raises(RackgateError, match=f"{folder}: "):
+            hosts.run_in_folder(BROKER, DELETE)
+        assert one.poll() is None
+
+
+def test_a_process_that_does_not_end_keeps_its_folder(hosts: Hosts, root: Path) -> None:
+    folder = own(root)
+    # kill does nothing, and waiting takes no time
+    script = DELETE.replace("kill -s KILL", "true").replace("sleep 0.1", "true")
+    with left_running("kafka.Kafka", f"{folder}/server.properties") as one:
+        (folder / PID).write_text(f"{one.pid}\n", encoding="ascii")
+        begun = time.monotonic()
+        with pytest.raises(RackgateError, match=f"{folder}: process {one.pid} of an earlier run does not end"):
+            hosts.run_in_folder(BROKER, script)
+        assert time.monotonic() - begun < 60
+    assert (folder / MARKER).exists()
