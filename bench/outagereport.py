@@ -14,6 +14,7 @@ from bench.availability import UNKNOWN
 from bench.outageplan import FAULT_WORDS
 from bench.report import CAPTIONS, NONE, PAPER, PNG_DPI, inline_svg, round_trip_rows
 from pyhooks import pages, pictures
+from pyhooks.files import write
 
 CAPTION = CAPTIONS["timeline"]
 
@@ -24,13 +25,15 @@ def render(result: Mapping[str, Any], out: Path) -> Path:
     Args:
         result: of ``bench.outageresults.result``.
         out: folder.
+
+    Raises:
+        RackgateError: they can't be written; those of an earlier result are left as they were.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    contents: dict[Path, str | bytes] = {}
     drawn: dict[str, dict[str, Markup]] = {}
     for name, one in timelines(result):
         light = figures.timeline(one, figures.Look(pictures.LIGHT))
-        light.savefig(out / f"{name}.png", dpi=PNG_DPI, facecolor=PAPER)
-        light.savefig(out / f"{name}.svg", facecolor=PAPER, metadata={"Date": None})
+        contents |= pictures.contents(light, out / name, dpi=PNG_DPI, paper=PAPER)
         drawn[name] = {
             width: inline_svg(figures.timeline(one, look), f"{name}-{width}", CAPTION)
             for width, look in (
@@ -38,9 +41,8 @@ def render(result: Mapping[str, Any], out: Path) -> Path:
                 ("narrow", figures.Look(figures.MARKED, narrow=True)),
             )
         }
-    (out / "table.md").write_text(markdown(result), encoding="utf-8")
     page = out / "index.html"
-    page.write_text(html(result, drawn), encoding="utf-8")
+    write({**contents, out / "table.md": markdown(result), page: html(result, drawn)})
     return page
 
 

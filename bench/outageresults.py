@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,9 +14,9 @@ import numpy as np
 from bench import endtoend, judgement, machine, verdict
 from bench.availability import REFUSED, UNKNOWN
 from bench.outageplan import FAULT_WORDS, LabPlan, Plan
-from bench.store import stored_result
 from pyhooks.build.distribution import Distribution
 from pyhooks.errors import RackgateError
+from pyhooks.files import read_json, write_json
 from pyhooks.process import run
 from pyhooks.stats import student_t_quantile
 
@@ -260,9 +259,7 @@ def result(
 
 def write(whole: Mapping[str, Any], out: Path) -> None:
     """Writes ``results.json``; a number that is not finite is an error here and not in the reader's browser."""
-    out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(whole, indent=1, allow_nan=False)
-    (out / "results.json").write_text(text + "\n", encoding="utf-8")
+    write_json(out / "results.json", whole)
 
 
 def load(out: Path) -> dict[str, Any]:
@@ -272,7 +269,7 @@ def load(out: Path) -> dict[str, Any]:
         RackgateError: there is none, or it is not one.
     """
     file = out / "results.json"
-    whole = stored_result(file, made_by="rackgate bench outages")
+    whole = read_json(file, "'rackgate bench outages' writes it")
     if not isinstance(whole, dict) or whole.get("schema") != SCHEMA_VERSION or "states" not in whole:
         raise RackgateError(f"{file}: not a result of this version of 'rackgate bench outages'")
     return whole

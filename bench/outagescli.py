@@ -17,6 +17,7 @@ from bench import outageplan
 from bench.judgement import EXIT_STATUS
 from pyhooks import paths
 from pyhooks.errors import RackgateError
+from pyhooks.files import read_object
 
 DEFAULT_OUT = paths.OUT / "bench-outages"
 EPILOG = (
@@ -101,7 +102,7 @@ def _measured(
         status = within(lab.topology, folder, words, bare=False, stock=False)
         if status:
             raise typer.Exit(status)
-        found.append(json.loads((folder / "found.json").read_text(encoding="utf-8")))
+        found.append(read_object(folder / "found.json", "the lab's run writes it"))
     return outageresults.result(
         plan, found, run_id=run_id, started=started, command=command, master=master, distribution=made.distribution
     )

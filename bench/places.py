@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyhooks.cluster import labs, topology, wire
 from pyhooks.cluster.topology import Node, Topology
+from pyhooks.files import write_text
 
 AS_IT_IS = "as it is"  # of a cluster that is not the lab's
 # Added round trip in ms. Availability zones of one region are 0.5 to 1 ms apart.
@@ -55,8 +56,7 @@ def write(name: str, link: str, folder: Path) -> Path:
     Raises:
         RackgateError: there is no such topology.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{Path(name).stem}-{link}.toml"
     netem = wire.has_netem(labs.way().words)
-    file.write_text(text(topology.load(topology.find(name)), link, netem=netem), encoding="utf-8")
+    write_text(file, text(topology.load(topology.find(name)), link, netem=netem))
     return file

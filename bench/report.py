@@ -13,9 +13,9 @@ from markupsafe import Markup
 
 from bench import figures, outcomes, summary, table, verdict
 from bench.results import SCHEMA_VERSION
-from bench.store import stored_result
 from pyhooks import pages, pictures
 from pyhooks.errors import RackgateError
+from pyhooks.files import read_json, write
 
 PNG_DPI = 200
 PAPER = "#ffffff"
@@ -60,9 +60,9 @@ def load(path: Path) -> dict[str, Any]:
         RackgateError: there is none, or it is not one.
     """
     file = path / "results.json" if path.is_dir() else path
-    result = stored_result(file, made_by="rackgate bench run")
+    result = read_json(file, "'rackgate bench run' writes it")
     schema = result.get("schema") if isinstance(result, dict) else None
-    if not isinstance(schema, int) or "cells" not in result:
+    if type(schema) is not int or not isinstance(result.get("cells"), list):
         raise RackgateError(f"{file}: not a result of the benchmark")
     if schema != SCHEMA_VERSION:
         age = "an old" if schema < SCHEMA_VERSION else "a later"
@@ -79,13 +79,15 @@ def render(result: Mapping[str, Any], out: Path) -> Path:
     Args:
         result: of ``load``.
         out: folder.
+
+    Raises:
+        RackgateError: they can't be written; those of an earlier result are left as they were.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    contents: dict[Path, str | bytes] = {}
     drawn = {}
     for name, draw in figures.pictures(result).items():
         figure = draw(figures.Look(pictures.LIGHT))
-        figure.savefig(out / f"{name}.png", dpi=PNG_DPI, facecolor=PAPER)
-        figure.savefig(out / f"{name}.svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
+        contents |= pictures.contents(figure, out / name, dpi=PNG_DPI, paper=PAPER)
         looks = {
             "wide": figures.Look(figures.MARKED),
             "narrow": figures.Look(figures.MARKED, narrow=True),
@@ -93,9 +95,8 @@ def render(result: Mapping[str, Any], out: Path) -> Path:
         drawn[name] = {
             width: inline_svg(draw(look), f"{name}-{width}", CAPTIONS[kind_of(name)]) for width, look in looks.items()
         }
-    (out / "table.md").write_text(table.markdown(result), encoding="utf-8")
     page = out / "index.html"
-    page.write_text(html(result, drawn), encoding="utf-8")
+    write({**contents, out / "table.md": table.markdown(result), page: html(result, drawn)})
     return page
 
 

@@ -15,7 +15,7 @@ A *session* is one lab. A folder gets its name in ``raw`` when all of it is ther
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -28,6 +28,7 @@ from typing import Any
 from bench import conditions
 from bench.plan import Cell, Scenario
 from pyhooks.errors import RackgateError
+from pyhooks.files import read_object, write_json
 from pyhooks.locks import alone
 
 OUTAGE, WARM_UP = "outage", "warmup"
@@ -244,36 +245,4 @@ def begin(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except json.JSONDecodeError as error:
-        raise RackgateError(f"{path}: not JSON: {error}; begin anew with --fresh") from error
-    return dict(found)
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes a file all at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whole = path.with_suffix(".new")
-    whole.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    whole.replace(path)
-
-
-def stored_result(file: Path, *, made_by: str) -> Any:
-    """What a file with a result says, as JSON; whether it is one of this version is for the caller to see.
-
-    Args:
-        file: ``results.json``.
-        made_by: the command that writes it.
-
-    Raises:
-        RackgateError: it can't be read, or is not JSON.
-    """
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RackgateError(f"{file}: can't be read: {error.strerror}; run '{made_by}' first") from error
-    except json.JSONDecodeError as error:
-        raise RackgateError(f"{file}: not JSON: {error}") from error
+    return read_object(path, "begin anew with --fresh") if os.path.lexists(path) else {}

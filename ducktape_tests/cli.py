@@ -22,7 +22,7 @@ from rich.table import Table
 from ducktape_tests import plan, results
 from ducktape_tests.report.display import Display, table
 from ducktape_tests.session import LEFT, Place, Session, planned
-from pyhooks import __version__, bars, paths, process
+from pyhooks import __version__, bars, files, paths, process
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import labs
 from pyhooks.cluster.cli import check_programs
@@ -101,7 +101,7 @@ def run_command(
         "tests": [asdict(planned(one)) for one in chosen],
     }
     with _own(run_dir):
-        results.write_json(run_dir / results.RUN, run)
+        files.write_json(run_dir / results.RUN, run)
         expected = plan.estimate(chosen, jobs)
         console.print(f"{len(chosen)} tests, {jobs} at a time, about {expected:.0f} min; seed {drawn}", markup=False)
         begun = time.monotonic()
@@ -114,7 +114,7 @@ def run_command(
             what = f"{', '.join(session.left)}: {LEFT}" if session.left else "nothing runs any more"
             console.print(f"interrupted; {what}. 'rackgate system page' shows what there is", markup=False)
             raise
-        results.write_json(run_dir / results.RUN, {**run, "took_s": round(time.monotonic() - begun, 1)})
+        files.write_json(run_dir / results.RUN, {**run, "took_s": round(time.monotonic() - begun, 1)})
         document = _page(run_dir, console)
     _tell(document, run_dir, console, as_json=as_json)
     raise typer.Exit(document["exit_status"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shlex
@@ -20,6 +19,7 @@ from pyhooks.build.distribution import Distribution
 from pyhooks.errors import RackgateError
 from pyhooks.evidence import artifacts, judging
 from pyhooks.evidence.claims import OVERLAY, SERIES, Claims, Run
+from pyhooks.files import parse_json, read_text, write_text
 from pyhooks.process import DIES_WITH_PARENT, exits_on_sigterm
 
 OUT = paths.OUT / "evidence"
@@ -134,8 +134,7 @@ def carry_out(
         "result": results.get("", results),
     }
     text = artifacts.text_of(artifact).replace(f"{root}/", "")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{run.id}.json").write_text(text, encoding="utf-8")
+    write_text(folder / f"{run.id}.json", text)
     return artifact
 
 
@@ -166,11 +165,11 @@ def _result(claims: Claims, run: Run, done: Done, root: Path, begun: float) -> A
         path = root / run.reads
         if not path.is_file() or path.stat().st_mtime < begun - 1:
             raise RackgateError(f"run {run.id}: it did not write {run.reads}")
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, "the command writes it")
     else:
         text = done.output
     try:
-        told = json.loads(text, parse_constant=str)
+        told = parse_json(text, constants=str)
     except ValueError as error:
         raise RackgateError(f"run {run.id}: what it wrote is not JSON: {error}") from error
     if run.kind == "system":

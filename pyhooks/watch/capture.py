@@ -39,6 +39,7 @@ from rich.text import Text
 from pyhooks import process
 from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError
+from pyhooks.files import write_text
 
 END_S = 10.0
 ENDED_S = 0.1
@@ -170,7 +171,7 @@ def _read(master: int, timeout_s: float) -> bytes | None:
 
 def _picture(plan: Plan, screen: Any, moment_s: float) -> list[Path]:
     svg = plan.out.with_name(f"{plan.out.name}-{moment_s:g}s.svg")
-    svg.write_text(picture(screen, plan.title), encoding="utf-8")
+    write_text(svg, picture(screen, plan.title))
     browser = shutil.which("chromium")
     found = VIEW_BOX.search(svg.read_text(encoding="utf-8"))
     if browser is None or found is None:
