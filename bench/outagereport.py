@@ -14,8 +14,9 @@ from bench.availability import UNKNOWN
 from bench.outageplan import FAULT_WORDS
 from bench.report import CAPTIONS, NONE, PAPER, PNG_DPI, inline_svg, round_trip_rows
 from pyhooks import pages, pictures
-from pyhooks.files import write
+from pyhooks.files import evaluating, write
 
+EXPECTED = "a result of this version of 'rackgate bench outages'"
 CAPTION = CAPTIONS["timeline"]
 
 
@@ -27,8 +28,15 @@ def render(result: Mapping[str, Any], out: Path) -> Path:
         out: folder.
 
     Raises:
-        RackgateError: they can't be written; those of an earlier result are left as they were.
+        RackgateError: the result is malformed; or they can't be written, and those of an earlier one are as they were.
     """
+    with evaluating(out / "results.json", EXPECTED):
+        contents = _contents(result, out)
+    write(contents)
+    return out / "index.html"
+
+
+def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
     contents: dict[Path, str | bytes] = {}
     drawn: dict[str, dict[str, Markup]] = {}
     for name, one in timelines(result):
@@ -41,9 +49,7 @@ def render(result: Mapping[str, Any], out: Path) -> Path:
                 ("narrow", figures.Look(figures.MARKED, narrow=True)),
             )
         }
-    page = out / "index.html"
-    write({**contents, out / "table.md": markdown(result), page: html(result, drawn)})
-    return page
+    return {**contents, out / "table.md": markdown(result), out / "index.html": html(result, drawn)}
 
 
 def timelines(result: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

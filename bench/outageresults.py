@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -217,6 +216,7 @@ def result(
     command: str,
     master: str,
     distribution: Distribution,
+    took_s: float,
 ) -> dict[str, Any]:
     """All that a run found.
 
@@ -228,6 +228,7 @@ def result(
         command: by which it can be had again.
         master: Spark's.
         distribution: what was measured.
+        took_s: the whole run, in seconds.
     """
     labs = {lab.topology: lab for lab in plan.labs}
     java = run(["java", "--version"], what="ask Java for its version").splitlines()[0]
@@ -252,7 +253,7 @@ def result(
         "versions": machine.versions(java, distribution.manifest),
         "distribution": dict(distribution.manifest),
         "plan": plan.as_json(),
-        "took_s": time.time() - started.timestamp(),
+        "took_s": took_s,
     }
     return whole | judgement.conclude(judgement.of_outages(whole), sentences(whole))
 

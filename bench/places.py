@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+from pyhooks import memory
 from pyhooks.cluster import labs, topology, wire
 from pyhooks.cluster.topology import Node, Topology
 from pyhooks.files import write_text
@@ -48,6 +50,18 @@ def text(wanted: Topology, link: str, *, netem: bool) -> str:
 
 def _ids(nodes: tuple[Node, ...], role: str) -> list[int]:
     return [node.node_id for node in nodes if node.role == role]
+
+
+def needed(topologies: Sequence[str], master: str) -> None:
+    """Check that memory suffices for the largest of labs that run one after the other, and for Spark beside it.
+
+    Raises:
+        RackgateError: it does not, or there is no such topology.
+    """
+    labs_mb = memory.of_labs([topology.load(topology.find(name)) for name in topologies], at_once=1)
+    # the driver runs beside the lab, whatever the master is
+    what = f"a lab of {' or '.join(topologies)} ({labs_mb} MiB) with Spark at {master} ({memory.SPARK_MB} MiB)"
+    memory.require(labs_mb + memory.SPARK_MB, what, "take a topology with fewer nodes or a lower heap_mb")
 
 
 def write(name: str, link: str, folder: Path) -> Path:

@@ -15,11 +15,12 @@ from bench import figures, outcomes, summary, table, verdict
 from bench.results import SCHEMA_VERSION
 from pyhooks import pages, pictures
 from pyhooks.errors import RackgateError
-from pyhooks.files import read_json, write
+from pyhooks.files import evaluating, read_json, write
 
 PNG_DPI = 200
 PAPER = "#ffffff"
 NONE = "\N{EN DASH}"
+EXPECTED = "a result of this version of 'rackgate bench run'"
 # Read by screen readers in place of the picture, and printed under it.
 CAPTIONS = {
     "percentiles": (
@@ -73,16 +74,24 @@ def load(path: Path) -> dict[str, Any]:
     return dict(result)
 
 
-def render(result: Mapping[str, Any], out: Path) -> Path:
+def render(result: Mapping[str, Any], out: Path, *, source: Path | None = None) -> Path:
     """Writes ``index.html``, the pictures (PNG and SVG) and ``table.md`` beside it; returns the page.
 
     Args:
         result: of ``load``.
         out: folder.
+        source: the file of the result, for errors.
 
     Raises:
-        RackgateError: they can't be written; those of an earlier result are left as they were.
+        RackgateError: the result is malformed; or they can't be written, and those of an earlier one are as they were.
     """
+    with evaluating(source or out / "results.json", EXPECTED):
+        contents = _contents(result, out)
+    write(contents)
+    return out / "index.html"
+
+
+def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
     contents: dict[Path, str | bytes] = {}
     drawn = {}
     for name, draw in figures.pictures(result).items():
@@ -95,9 +104,7 @@ def render(result: Mapping[str, Any], out: Path) -> Path:
         drawn[name] = {
             width: inline_svg(draw(look), f"{name}-{width}", CAPTIONS[kind_of(name)]) for width, look in looks.items()
         }
-    page = out / "index.html"
-    write({**contents, out / "table.md": table.markdown(result), page: html(result, drawn)})
-    return page
+    return {**contents, out / "table.md": table.markdown(result), out / "index.html": html(result, drawn)}
 
 
 def kind_of(picture: str) -> str:

@@ -25,10 +25,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bench import conditions
+from bench import clocks, conditions
 from bench.plan import Cell, Scenario
 from pyhooks.errors import RackgateError
-from pyhooks.files import read_object, write_json
+from pyhooks.files import evaluating, read_object, write_json
 from pyhooks.locks import alone
 
 OUTAGE, WARM_UP = "outage", "warmup"
@@ -71,9 +71,19 @@ class Store:
         write_json(self.folder / "rates.json", self.rates | {key: dict(found)})
 
     @property
-    def took_s(self) -> float:
-        """Seconds since the run began; labs, and time between an interrupt and the next start, included."""
-        return time.time() - datetime.fromisoformat(self.run["started"]).timestamp()
+    def took_s(self) -> float | None:
+        """Seconds since the run began; labs, and time between an interrupt and the next start, included.
+
+        Within one boot of the machine by the monotonic clock. After a reboot by the wall clock; None if that was set
+        back behind the begin of the run.
+        """
+        run = self.run
+        with evaluating(self.folder / "run.json", "a run of this version; begin anew with --fresh"):
+            clock = run.get("clock", {})
+            if clock.get("boot_id") == clocks.boot_id():
+                return time.monotonic() - float(clock["monotonic_s"])
+            took_s = time.time() - datetime.fromisoformat(run["started"]).timestamp()
+        return took_s if took_s >= 0 else None
 
     @property
     def went_on(self) -> bool:
@@ -240,6 +250,7 @@ def begin(
         shutil.rmtree(folder)
     run_id = started.strftime("%Y%m%d-%H%M%S")
     begun = {"run_id": run_id, "started": started.isoformat(timespec="seconds"), "conditions": now}
+    begun["clock"] = {"boot_id": clocks.boot_id(), "monotonic_s": time.monotonic()}
     write_json(folder / "run.json", begun)
     return store, False
 

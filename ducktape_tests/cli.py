@@ -22,9 +22,9 @@ from rich.table import Table
 from ducktape_tests import plan, results
 from ducktape_tests.report.display import Display, table
 from ducktape_tests.session import LEFT, Place, Session, planned
-from pyhooks import __version__, bars, files, paths, process
+from pyhooks import __version__, bars, files, memory, paths, process
 from pyhooks.build.distribution import Distribution
-from pyhooks.cluster import labs
+from pyhooks.cluster import labs, topology
 from pyhooks.cluster.cli import check_programs
 from pyhooks.cluster.lab import in_lab
 from pyhooks.errors import RackgateError
@@ -76,6 +76,10 @@ def run_command(
     words = list(tests or ["system"])
     chosen = plan.select(plan.load(), words)
     _check(cluster_file)
+    if cluster_file is None:
+        wanted = [topology.load(topology.find(one.topology)) for one in chosen]
+        what = f"{min(jobs, len(chosen))} of these tests at a time"
+        memory.require(memory.of_labs(wanted, jobs), what, "give fewer --jobs")
     drawn = time.time_ns() // 1_000_000 % SEEDS if seed is None else seed
     extra = _settings(told or [])
     if "seed" in extra:

@@ -49,7 +49,9 @@ def make(run_dir: Path) -> dict[str, Any]:
     pictures = {place: draw(run_dir, one) for place, one in enumerate(found)}
     for place, told in enumerate(document["results"]):
         told["picture"], told["picture_problem"] = pictures[place]
-    files.write({run_dir / results.RESULTS: files.json_text(document), run_dir / "index.html": html(document)})
+    with files.evaluating(file, "a run of this version of 'rackgate system run'"):
+        page = html(document)
+    files.write({run_dir / results.RESULTS: files.json_text(document), run_dir / "index.html": page})
     return document
 
 

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,7 @@ def carry_out(
     if {SERIES, OVERLAY} & set(run.depends):
         _fits(root)
     begun, clock = time.time(), time.monotonic()
+    before = _marks(run, root)
     results: dict[str, Any] = {}
     statuses: dict[str, int] = {}
     for number, (label, command) in enumerate(run.commands.items()):
@@ -117,7 +118,7 @@ def carry_out(
             tail = log.read_text(encoding="utf-8", errors="replace")[-1500:] if log.is_file() else ""
             said = tail.strip() or done.output[-1500:].strip()
             raise RackgateError(f"{command}: ended with status {done.status}; see {log}", detail=said)
-        statuses[label], results[label] = done.status, _result(claims, run, done, root, begun)
+        statuses[label], results[label] = done.status, _result(claims, run, done, root, before)
     seconds = time.monotonic() - clock
     if artifacts.fingerprints(run.depends, root) != depends:
         raise RackgateError(f"run {run.id}: what it depends on has changed meanwhile; run it again")
@@ -156,14 +157,20 @@ def _fits(root: Path) -> None:
         raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
 
 
-def _result(claims: Claims, run: Run, done: Done, root: Path, begun: float) -> Any:
+def _marks(run: Run, root: Path) -> dict[Path, tuple[int, ...]]:
+    """The files that a run reads, with what changes when one is written; no time is compared, a clock may be set."""
+    found = {path: path.stat() for path in (root.glob(run.reads) if run.reads else ()) if path.is_file()}
+    return {path: (own.st_ino, own.st_size, own.st_mtime_ns, own.st_ctime_ns) for path, own in found.items()}
+
+
+def _result(claims: Claims, run: Run, done: Done, root: Path, before: Mapping[Path, tuple[int, ...]]) -> Any:
+    # a report of before says nothing of this run
+    written = sorted(path for path, mark in _marks(run, root).items() if before.get(path) != mark)
     if run.kind == "junit":
-        # a report of before says nothing of this run; file systems keep times less exactly than the clock
-        files = [path for path in root.glob(run.reads) if path.stat().st_mtime >= begun - 1]
-        return artifacts.of_junit(files, artifacts.asked(claims, run.id))
+        return artifacts.of_junit(written, artifacts.asked(claims, run.id))
     if run.reads:
         path = root / run.reads
-        if not path.is_file() or path.stat().st_mtime < begun - 1:
+        if path not in written:
             raise RackgateError(f"run {run.id}: it did not write {run.reads}")
         text = read_text(path, "the command writes it")
     else:
