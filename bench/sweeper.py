@@ -8,6 +8,7 @@ moment, on executors, may have the cluster make a topic again: it is looked for 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -100,7 +101,7 @@ def _left(file: Path, bootstrap: str) -> list[str]:
 
 def _all_left(file: Path) -> dict[str, list[str]]:
     """By brokers."""
-    if not file.exists():
+    if not os.path.lexists(file):
         return {}
     found = read_object(file, "delete it, and the topics that it names from those brokers")
     if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in found.values()):

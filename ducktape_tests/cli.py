@@ -133,7 +133,8 @@ def page_command(
     """Makes page and pictures again from stored files; needs no cluster."""
     console = _console(stderr=as_json)
     document = _page(run_dir, console)
-    _tell(document, run_dir, console, as_json=as_json)
+    with files.evaluating(run_dir / results.RUN, "a run of this version of 'rackgate system run'"):
+        _tell(document, run_dir, console, as_json=as_json)
     raise typer.Exit(document["exit_status"])
 
 

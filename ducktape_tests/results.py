@@ -105,8 +105,17 @@ def read_json(path: Path) -> Any:
 
 
 def planned(run: Mapping[str, Any]) -> tuple[Planned, ...]:
-    """The tests of ``run.json``."""
-    return tuple(Planned(**one) for one in run["tests"])
+    """The tests of ``run.json``.
+
+    Raises:
+        TypeError: one is not as a run writes it.
+    """
+    found = tuple(Planned(**one) for one in run["tests"])
+    for one in found:
+        texts = (one.id, one.topology, one.folder, *one.finds)
+        if not all(isinstance(text, str) for text in texts) or type(one.minutes) not in (int, float):
+            raise TypeError(f"test {one.id!r:.60}: must have texts and a number of minutes")
+    return found
 
 
 def judge(run_dir: Path, tests: Sequence[Planned]) -> tuple[Result, ...]:

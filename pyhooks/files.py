@@ -140,7 +140,9 @@ def evaluating(path: Path, expected: str) -> Iterator[None]:
     """
     try:
         yield
-    except MALFORMED as error:
+    except (RackgateError, OSError, MemoryError):
+        raise
+    except Exception as error:  # templates and drawing libraries raise exceptions of their own
         why = f"{type(error).__name__}: {error}"
         raise RackgateError(f"{path}: malformed, not {expected}: {' '.join(why.split()):.200}") from error
 

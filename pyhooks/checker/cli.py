@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pyhooks.checker import verdict
-from pyhooks.checker.judging import judge, measured
+from pyhooks.checker.judging import BrokenEventError, judge, measured
 from pyhooks.checker.registry import CHECKERS
 from pyhooks.checker.settling import SETTLE_S, Settling
 from pyhooks.durations import seconds
@@ -56,8 +56,11 @@ def judge_command(
         raise RackgateError(f"{history}: no such history")
     events = tuple(History(history).events())
     with evaluating(history, "a history that the checkers can read"):
-        found, left_out = judge(events, checker or (), settle_s=settle_s)
-        took = measured(events, [one.checker for one in found], settle_s=settle_s)
+        try:
+            found, left_out = judge(events, checker or (), settle_s=settle_s)
+            took = measured(events, [one.checker for one in found], settle_s=settle_s)
+        except BrokenEventError as error:
+            raise RackgateError(f"{history}: {error}") from error
     whole = verdict.join(found)
     if as_json:
         told = {"history": str(history), "events": len(events), "valid": whole.valid}

@@ -65,7 +65,7 @@ def read_book(claims: Claims, folder: Path = EVIDENCE, root: Path = paths.REPO) 
     now = fingerprints({name for run in claims.runs.values() for name in run.depends}, root)
     for run in claims.runs.values():
         path = folder / f"{run.id}.json"
-        if not path.is_file():
+        if not os.path.lexists(path):
             continue
         artifacts[run.id] = read(path)
         hashes[run.id] = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -75,6 +75,8 @@ def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
     table = top.table("alloy")
     artifact = recipe.Artifact(table.text("id"), table.text("sha256"), ("alloy",))
     top.done()
+    if artifact.id.count(":") < 2:
+        raise table.wrong("id", f"must be group:artifact:version, is {artifact.id!r:.60}")
     store = Store(base or paths.BUILD / "alloy")
     with tempfile.TemporaryDirectory(prefix="rackgate-alloy-") as work:
         store.fetch(replace(recipe.load(), path=pin), [artifact], Path(work))

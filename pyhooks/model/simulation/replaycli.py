@@ -62,7 +62,10 @@ def replay_command(
     if total[CONTRADICTS]:
         raise typer.Exit(1)
     if not total[AGREES]:
-        raise RackgateError("nothing in these histories could be compared: no records within stretches that are known")
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        raise RackgateError(
+            f"{files[0]}{more}: nothing could be compared: no records within stretches whose state is known"
+        )
 
 
 def _replayed(path: Path) -> tuple[Stretch, ...]:
