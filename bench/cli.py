@@ -18,9 +18,10 @@ from bench import outagescli, pace, scenarios, sidebyside
 from bench.judgement import EXIT_STATUS
 from bench.plan import Scenario
 from bench.store import Store, begin, owned
-from pyhooks import bars, paths, run_folder, spark
+from pyhooks import bars, memory, paths, run_folder, spark
 from pyhooks.build.distribution import Distribution
 from pyhooks.errors import RackgateError
+from pyhooks.files import evaluating
 from pyhooks.process import DIES_WITH_PARENT
 
 
@@ -158,6 +159,7 @@ def _existing(
         raise RackgateError(f"--replicas {replicas}: ids of brokers with commas between them, such as 1,3,5") from error
     if odd := [one for one in conf if "=" not in one]:
         raise RackgateError(f"--conf {odd[0]}: key=value is asked for")
+    memory.require(memory.SPARK_MB, f"Spark's driver of --master {master}", "run it on another host")
     if environment is not None and not environment.is_file():
         raise RackgateError(f"--environment {environment}: there is no such file")
     command = ["rackgate", "bench", "run", "--scenario", scenario, "--bootstrap", bootstrap, "--master", master]
@@ -204,6 +206,7 @@ def _lab(
     as_json: bool,
 ) -> None:
     """A run in labs."""
+    from bench.places import needed
     from bench.progress import clock
     from bench.run import estimate_s
 
@@ -213,6 +216,8 @@ def _lab(
             f"--master {master}: runs {cores} task{'s' if cores > 1 else ''} at a time, and the load has {plan.tasks}:"
             f" take 'local[{plan.tasks}]', or fewer --tasks"
         )
+    if not os.environ.get("RACKGATE_LAB"):
+        needed(sorted({name for name, _ in plan.places}), master)
     command = ["rackgate", "bench", "run", "--scenario", scenario, "--master", master]
     command += ["--topology", topology] if topology else []
     command += ["--tasks", str(tasks)] if tasks else []
@@ -286,16 +291,18 @@ def report_command(
     from bench import judgement, report, summary, verdict
 
     stored = report.load(result)
-    # a result from before there was an exit status has none
-    stored |= judgement.conclude(judgement.of_run(stored), verdict.sentences(stored))
+    with evaluating(result, report.EXPECTED):
+        # a result from before there was an exit status has none
+        stored |= judgement.conclude(judgement.of_run(stored), verdict.sentences(stored))
+        lines = summary.lines(stored)
     folder = out or (result if result.is_dir() else result.parent)
     with run_folder.held(folder, run_folder.BENCH):
-        page = report.render(stored, folder)
+        page = report.render(stored, folder, source=result)
     if as_json:
         typer.echo(json.dumps(stored, indent=1, allow_nan=False))
         raise typer.Exit(stored["exit_status"])
     console = Console(soft_wrap=True, highlight=False)
-    for line in summary.lines(stored):
+    for line in lines:
         console.print(line, markup=False)
     console.print(f"report: {page}", markup=False)
     if stored.get("bar") is not None:

@@ -14,7 +14,9 @@ from bench.availability import UNKNOWN
 from bench.outageplan import FAULT_WORDS
 from bench.report import CAPTIONS, NONE, PAPER, PNG_DPI, inline_svg, round_trip_rows
 from pyhooks import pages, pictures
+from pyhooks.files import evaluating, write
 
+EXPECTED = "a result of this version of 'rackgate bench outages'"
 CAPTION = CAPTIONS["timeline"]
 
 
@@ -24,13 +26,22 @@ def render(result: Mapping[str, Any], out: Path) -> Path:
     Args:
         result: of ``bench.outageresults.result``.
         out: folder.
+
+    Raises:
+        RackgateError: the result is malformed; or they can't be written, and those of an earlier one are as they were.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    with evaluating(out / "results.json", EXPECTED):
+        contents = _contents(result, out)
+    write(contents)
+    return out / "index.html"
+
+
+def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
+    contents: dict[Path, str | bytes] = {}
     drawn: dict[str, dict[str, Markup]] = {}
     for name, one in timelines(result):
         light = figures.timeline(one, figures.Look(pictures.LIGHT))
-        light.savefig(out / f"{name}.png", dpi=PNG_DPI, facecolor=PAPER)
-        light.savefig(out / f"{name}.svg", facecolor=PAPER, metadata={"Date": None})
+        contents |= pictures.contents(light, out / name, dpi=PNG_DPI, paper=PAPER)
         drawn[name] = {
             width: inline_svg(figures.timeline(one, look), f"{name}-{width}", CAPTION)
             for width, look in (
@@ -38,10 +49,7 @@ def render(result: Mapping[str, Any], out: Path) -> Path:
                 ("narrow", figures.Look(figures.MARKED, narrow=True)),
             )
         }
-    (out / "table.md").write_text(markdown(result), encoding="utf-8")
-    page = out / "index.html"
-    page.write_text(html(result, drawn), encoding="utf-8")
-    return page
+    return {**contents, out / "table.md": markdown(result), out / "index.html": html(result, drawn)}
 
 
 def timelines(result: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

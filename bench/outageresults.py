@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -15,9 +13,9 @@ import numpy as np
 from bench import endtoend, judgement, machine, verdict
 from bench.availability import REFUSED, UNKNOWN
 from bench.outageplan import FAULT_WORDS, LabPlan, Plan
-from bench.store import stored_result
 from pyhooks.build.distribution import Distribution
 from pyhooks.errors import RackgateError
+from pyhooks.files import read_json, write_json
 from pyhooks.process import run
 from pyhooks.stats import student_t_quantile
 
@@ -218,6 +216,7 @@ def result(
     command: str,
     master: str,
     distribution: Distribution,
+    took_s: float,
 ) -> dict[str, Any]:
     """All that a run found.
 
@@ -229,6 +228,7 @@ def result(
         command: by which it can be had again.
         master: Spark's.
         distribution: what was measured.
+        took_s: the whole run, in seconds.
     """
     labs = {lab.topology: lab for lab in plan.labs}
     java = run(["java", "--version"], what="ask Java for its version").splitlines()[0]
@@ -253,16 +253,14 @@ def result(
         "versions": machine.versions(java, distribution.manifest),
         "distribution": dict(distribution.manifest),
         "plan": plan.as_json(),
-        "took_s": time.time() - started.timestamp(),
+        "took_s": took_s,
     }
     return whole | judgement.conclude(judgement.of_outages(whole), sentences(whole))
 
 
 def write(whole: Mapping[str, Any], out: Path) -> None:
     """Writes ``results.json``; a number that is not finite is an error here and not in the reader's browser."""
-    out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(whole, indent=1, allow_nan=False)
-    (out / "results.json").write_text(text + "\n", encoding="utf-8")
+    write_json(out / "results.json", whole)
 
 
 def load(out: Path) -> dict[str, Any]:
@@ -272,7 +270,7 @@ def load(out: Path) -> dict[str, Any]:
         RackgateError: there is none, or it is not one.
     """
     file = out / "results.json"
-    whole = stored_result(file, made_by="rackgate bench outages")
+    whole = read_json(file, "'rackgate bench outages' writes it")
     if not isinstance(whole, dict) or whole.get("schema") != SCHEMA_VERSION or "states" not in whole:
         raise RackgateError(f"{file}: not a result of this version of 'rackgate bench outages'")
     return whole

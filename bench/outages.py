@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import shutil
@@ -33,6 +32,7 @@ from pyhooks.cluster import topics
 from pyhooks.errors import RackgateError
 from pyhooks.fault import registry
 from pyhooks.fault.injection import Target as Taken
+from pyhooks.files import write_json
 from pyhooks.history import History
 from pyhooks.jvm.client import start_quietly
 from pyhooks.jvm.failure import JavaError
@@ -194,7 +194,7 @@ def in_lab(target: LabTarget, plan: Plan, lab: LabPlan, run_id: str, *, console:
         "target": dict(target.manifest()),
         "took_s": steps.took_s,
     }
-    (folder / "found.json").write_text(json.dumps(told, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_json(folder / "found.json", told)
 
 
 def outage(here: Here, number: int, fault: str, arms: Sequence[Arm]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from bench import outageplan
 from bench.judgement import EXIT_STATUS
 from pyhooks import paths, run_folder
 from pyhooks.errors import RackgateError
+from pyhooks.files import evaluating, read_object
 
 DEFAULT_OUT = paths.OUT / "bench-outages"
 EPILOG = (
@@ -44,8 +46,9 @@ def outages_command(
 
     if page_only:
         result = outageresults.load(out)
-        # a result from before there was an exit status has none
-        result |= judgement.conclude(judgement.of_outages(result), outageresults.sentences(result))
+        with evaluating(out / "results.json", outagereport.EXPECTED):
+            # a result from before there was an exit status has none
+            result |= judgement.conclude(judgement.of_outages(result), outageresults.sentences(result))
         with run_folder.held(out, run_folder.OUTAGES):
             page = outagereport.render(result, out)
     else:
@@ -81,14 +84,16 @@ def _measured(
     """
     from bench import outageresults
     from bench.outages import estimate_s
+    from bench.places import needed
     from bench.progress import clock
     from pyhooks.build import builder
     from pyhooks.cluster.cli import within
 
     if os.environ.get("RACKGATE_LAB"):
         raise RackgateError("rackgate bench outages makes labs of its own: run it outside of a lab")
+    needed([lab.topology for lab in plan.labs], master)
     made = builder.build(first=None, force=False, quiet=quiet)
-    started = datetime.now(UTC)
+    started, begun = datetime.now(UTC), time.monotonic()
     run_id = started.strftime("%Y%m%d-%H%M%S")
     many = sum(times for lab in plan.labs for times in lab.outages.values())
     told = f"{many} outages in {len(plan.labs)} lab{'s' if len(plan.labs) != 1 else ''}"
@@ -104,7 +109,14 @@ def _measured(
         status = within(lab.topology, folder, words, bare=False, stock=False)
         if status:
             raise typer.Exit(status)
-        found.append(json.loads((folder / "found.json").read_text(encoding="utf-8")))
+        found.append(read_object(folder / "found.json", "the lab's run writes it"))
     return outageresults.result(
-        plan, found, run_id=run_id, started=started, command=command, master=master, distribution=made.distribution
+        plan,
+        found,
+        run_id=run_id,
+        started=started,
+        command=command,
+        master=master,
+        distribution=made.distribution,
+        took_s=time.monotonic() - begun,
     )

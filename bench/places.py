@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+from pyhooks import memory
 from pyhooks.cluster import labs, topology, wire
 from pyhooks.cluster.topology import Node, Topology
+from pyhooks.files import write_text
 
 AS_IT_IS = "as it is"  # of a cluster that is not the lab's
 # Added round trip in ms. Availability zones of one region are 0.5 to 1 ms apart.
@@ -49,14 +52,25 @@ def _ids(nodes: tuple[Node, ...], role: str) -> list[int]:
     return [node.node_id for node in nodes if node.role == role]
 
 
+def needed(topologies: Sequence[str], master: str) -> None:
+    """Check that memory suffices for the largest of labs that run one after the other, and for Spark beside it.
+
+    Raises:
+        RackgateError: it does not, or there is no such topology.
+    """
+    labs_mb = memory.of_labs([topology.load(topology.find(name)) for name in topologies], at_once=1)
+    # the driver runs beside the lab, whatever the master is
+    what = f"a lab of {' or '.join(topologies)} ({labs_mb} MiB) with Spark at {master} ({memory.SPARK_MB} MiB)"
+    memory.require(labs_mb + memory.SPARK_MB, what, "take a topology with fewer nodes or a lower heap_mb")
+
+
 def write(name: str, link: str, folder: Path) -> Path:
     """Writes the topology of a lab below ``folder``; returns the file.
 
     Raises:
         RackgateError: there is no such topology.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{Path(name).stem}-{link}.toml"
     netem = wire.has_netem(labs.way().words)
-    file.write_text(text(topology.load(topology.find(name)), link, netem=netem), encoding="utf-8")
+    write_text(file, text(topology.load(topology.find(name)), link, netem=netem))
     return file

@@ -103,7 +103,9 @@ class Steps:
         self._bar.update(self._task, completed=done_s, left=clock(self._total_s - done_s))
 
 
-def clock(seconds: float) -> str:
-    """``2:05``."""
+def clock(seconds: float | None) -> str:
+    """``2:05``; None is ``an unknown time``."""
+    if seconds is None:
+        return "an unknown time"
     whole = max(0, int(seconds))
     return f"{whole // 60}:{whole % 60:02d}"

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
+from rich.console import Console
 
 from bench import report
-from pyhooks import browser, paths, run_folder
+from pyhooks import browser, ending, files, paths, run_folder
 from pyhooks.errors import RackgateError
 
 EVIDENCE = paths.REPO / "kip" / "evidence"
@@ -56,21 +57,20 @@ def pictures(result: Path, out: Path) -> list[Path]:
             folder is neither ``EVIDENCE`` nor one of earlier pictures.
     """
     stored = report.load(result)
-    if not stored["outage"] and len(stored["cells"]) < 2:
+    if not stored.get("outage") and len(stored["cells"]) < 2:
         raise RackgateError(
             f"{result}: has neither an outage nor several cells to show; 'rackgate bench run' with the scenario quick"
             " or full has"
         )
     if out.resolve() != EVIDENCE:
         run_folder.claim(out.resolve(), run_folder.README_PICTURES)
-    kept = out / (STORED if stored["outage"] else STORED_CELLS).relative_to(EVIDENCE)
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept = out / (STORED if stored.get("outage") else STORED_CELLS).relative_to(EVIDENCE)
     if not (kept.exists() and kept.samefile(result)):
-        shutil.copyfile(result, kept)
+        files.write({kept: result.read_bytes()})
     with tempfile.TemporaryDirectory(prefix="rackgate-readme-") as name:
         folder = Path(name)
-        index = report.render(stored, folder)
-        if stored["outage"]:
+        index = report.render(stored, folder, source=result)
+        if stored.get("outage"):
             made = {OUTAGE: folder / "timeline.png", PAGE: _head(index)}
         else:
             made = {CELLS: folder / "overview.png"}
@@ -88,8 +88,10 @@ def _head(index: Path) -> Path:
 def _signed(drawn: Path, target: Path, source: str) -> Path:
     text = PngInfo()
     text.add_text(SOURCE, source)
+    out = BytesIO()
     with Image.open(drawn) as image:
-        image.save(target, pnginfo=text, optimize=True)
+        image.save(out, format="png", pnginfo=text, optimize=True)
+    files.write({target: out.getvalue()})
     return target
 
 
@@ -102,9 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for picture in pictures(asked.result, asked.out):
             print(picture)  # noqa: T201 - what it made
-    except RackgateError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        return error.exit_status
+    except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that something was found wrong
+        return ending.tell(error, Console(stderr=True, soft_wrap=True))
     return 0
 
 

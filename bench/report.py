@@ -13,13 +13,14 @@ from markupsafe import Markup
 
 from bench import figures, outcomes, summary, table, verdict
 from bench.results import SCHEMA_VERSION
-from bench.store import stored_result
 from pyhooks import pages, pictures
 from pyhooks.errors import RackgateError
+from pyhooks.files import evaluating, read_json, write
 
 PNG_DPI = 200
 PAPER = "#ffffff"
 NONE = "\N{EN DASH}"
+EXPECTED = "a result of this version of 'rackgate bench run'"
 # Read by screen readers in place of the picture, and printed under it.
 CAPTIONS = {
     "percentiles": (
@@ -60,9 +61,9 @@ def load(path: Path) -> dict[str, Any]:
         RackgateError: there is none, or it is not one.
     """
     file = path / "results.json" if path.is_dir() else path
-    result = stored_result(file, made_by="rackgate bench run")
+    result = read_json(file, "'rackgate bench run' writes it")
     schema = result.get("schema") if isinstance(result, dict) else None
-    if not isinstance(schema, int) or "cells" not in result:
+    if type(schema) is not int or not isinstance(result.get("cells"), list):
         raise RackgateError(f"{file}: not a result of the benchmark")
     if schema != SCHEMA_VERSION:
         age = "an old" if schema < SCHEMA_VERSION else "a later"
@@ -73,19 +74,29 @@ def load(path: Path) -> dict[str, Any]:
     return dict(result)
 
 
-def render(result: Mapping[str, Any], out: Path) -> Path:
+def render(result: Mapping[str, Any], out: Path, *, source: Path | None = None) -> Path:
     """Writes ``index.html``, the pictures (PNG and SVG) and ``table.md`` beside it; returns the page.
 
     Args:
         result: of ``load``.
         out: folder.
+        source: the file of the result, for errors.
+
+    Raises:
+        RackgateError: the result is malformed; or they can't be written, and those of an earlier one are as they were.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    with evaluating(source or out / "results.json", EXPECTED):
+        contents = _contents(result, out)
+    write(contents)
+    return out / "index.html"
+
+
+def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
+    contents: dict[Path, str | bytes] = {}
     drawn = {}
     for name, draw in figures.pictures(result).items():
         figure = draw(figures.Look(pictures.LIGHT))
-        figure.savefig(out / f"{name}.png", dpi=PNG_DPI, facecolor=PAPER)
-        figure.savefig(out / f"{name}.svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
+        contents |= pictures.contents(figure, out / name, dpi=PNG_DPI, paper=PAPER)
         looks = {
             "wide": figures.Look(figures.MARKED),
             "narrow": figures.Look(figures.MARKED, narrow=True),
@@ -93,10 +104,7 @@ def render(result: Mapping[str, Any], out: Path) -> Path:
         drawn[name] = {
             width: inline_svg(draw(look), f"{name}-{width}", CAPTIONS[kind_of(name)]) for width, look in looks.items()
         }
-    (out / "table.md").write_text(table.markdown(result), encoding="utf-8")
-    page = out / "index.html"
-    page.write_text(html(result, drawn), encoding="utf-8")
-    return page
+    return {**contents, out / "table.md": table.markdown(result), out / "index.html": html(result, drawn)}
 
 
 def kind_of(picture: str) -> str:

@@ -29,6 +29,7 @@ from bench.topics import spec
 from pyhooks import bars, ending, run_folder
 from pyhooks.cluster import topics
 from pyhooks.errors import RackgateError
+from pyhooks.files import write_json
 from pyhooks.history import History
 from pyhooks.process import DIES_WITH_PARENT
 from pyhooks.wait import wait_for
@@ -238,9 +239,7 @@ def probing(this: Session, plan: OutagePlan, names: list[str], start_ns: int, no
 
 def write(result: dict[str, Any], out: Path) -> None:
     """Writes ``results.json``; a number that is not finite is an error here and not in the reader's browser."""
-    out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(result, indent=1, allow_nan=False)
-    (out / "results.json").write_text(text + "\n", encoding="utf-8")
+    write_json(out / "results.json", result)
 
 
 def tell(result: Mapping[str, Any], out: Path, console: Console, *, as_json: bool) -> None:

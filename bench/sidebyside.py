@@ -17,6 +17,7 @@ from bench import conditions, report
 from bench.table import who_refuse
 from bench.verdict import spread
 from pyhooks.errors import RackgateError
+from pyhooks.files import evaluating
 from pyhooks.stats import Interval, student_t_quantile
 
 Said = Literal["alike", "differs", "unknown", "not judged"]
@@ -274,12 +275,18 @@ def compare_command(
 ) -> None:
     """Sets two results side by side: ratios, words, and whether they are shown to be alike, or to differ."""
     first, second = report.load(a), report.load(b)
-    found = beside(first, second)
+    for path, one in ((a, first), (b, second)):
+        with evaluating(path, report.EXPECTED):
+            # whether it is malformed by itself
+            beside(one, one)
+    with evaluating(b, report.EXPECTED):
+        found = beside(first, second)
     if not found["pairs"]:
         raise RackgateError(f"{a} and {b}: no cell with the same name and setting is in both")
     if as_json:
         typer.echo(json.dumps({"a": str(a), "b": str(b), **found}, indent=1))
     else:
-        names = [f"{path}, run {one['manifest']['run_id']}" for path, one in ((a, first), (b, second))]
-        show(found, (names[0], names[1]), Console(highlight=False))
+        names = [f"{path}, run {one['manifest'].get('run_id')}" for path, one in ((a, first), (b, second))]
+        with evaluating(b, report.EXPECTED):
+            show(found, (names[0], names[1]), Console(highlight=False))
     raise typer.Exit({"alike": 0, "differs": 1, "unknown": 2}[found["said"]])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from bench.session import spark_session
 from pyhooks import usage
 from pyhooks.bars import Bar
 from pyhooks.errors import RackgateError
+from pyhooks.files import write_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -197,7 +197,6 @@ def _flattered(first: dict[str, Any], last: dict[str, Any]) -> str:
 
 def write(result: dict[str, Any], out: Path) -> Path:
     """Writes ``speed.json``; returns it."""
-    out.mkdir(parents=True, exist_ok=True)
     file = out / "speed.json"
-    file.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_json(file, result)
     return file

@@ -17,7 +17,6 @@ The folder has the marker of ``run_folder.BENCH_RUN``, the folder of results abo
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -27,17 +26,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bench import conditions
+from bench import clocks, conditions
 from bench.plan import Cell, Scenario
 from pyhooks import run_folder
 from pyhooks.errors import RackgateError
+from pyhooks.files import evaluating, read_object, write_json
 
 OUTAGE, WARM_UP = "outage", "warmup"
 # Spark passes over files whose names begin like this.
 WHY = "_why.json"
 # Fields of run.json and their types.
 _REQUIRED = {"run_id": str, "started": str, "conditions": dict}
-_OPTIONAL = {"went_on": bool, "done": bool}
+_OPTIONAL = {"went_on": bool, "done": bool, "clock": dict}
+REMEDY = "nothing was deleted: restore the file, or delete the run and begin anew with --fresh"
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,19 @@ class Store:
         write_json(self.folder / "rates.json", self.rates | {key: dict(found)})
 
     @property
-    def took_s(self) -> float:
-        """Seconds since the run began; labs, and time between an interrupt and the next start, included."""
-        return time.time() - datetime.fromisoformat(self.run["started"]).timestamp()
+    def took_s(self) -> float | None:
+        """Seconds since the run began; labs, and time between an interrupt and the next start, included.
+
+        Within one boot of the machine by the monotonic clock. After a reboot by the wall clock; None if that was set
+        back behind the begin of the run.
+        """
+        run = self.run
+        with evaluating(self.folder / "run.json", "a run of this version; begin anew with --fresh"):
+            clock = run.get("clock", {})
+            if clock.get("boot_id") == clocks.boot_id():
+                return time.monotonic() - float(clock["monotonic_s"])
+            took_s = time.time() - datetime.fromisoformat(run["started"]).timestamp()
+        return took_s if took_s >= 0 else None
 
     @property
     def went_on(self) -> bool:
@@ -267,52 +278,15 @@ def begin(
     run_folder.empty(folder, run_folder.BENCH_RUN)
     run_id = started.strftime("%Y%m%d-%H%M%S")
     begun = {"run_id": run_id, "started": started.isoformat(timespec="seconds"), "conditions": now}
+    begun["clock"] = {"boot_id": clocks.boot_id(), "monotonic_s": time.monotonic()}
     write_json(folder / "run.json", begun)
     return store, False
 
 
 def _read(path: Path) -> dict[str, Any]:
     """The JSON object in a file of a run; empty if there is no file."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise _damaged(path, f"can't be read: {error.strerror}") from error
-    except ValueError as error:
-        raise _damaged(path, f"not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise _damaged(path, "not a JSON object")
-    return found
+    return read_object(path, REMEDY) if os.path.lexists(path) else {}
 
 
 def _damaged(path: Path, why: str) -> RackgateError:
-    return RackgateError(
-        f"{path}: {why}; nothing was deleted: restore the file, or delete the run and begin anew with --fresh"
-    )
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes a file all at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whole = path.with_suffix(".new")
-    whole.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    whole.replace(path)
-
-
-def stored_result(file: Path, *, made_by: str) -> Any:
-    """What a file with a result says, as JSON; whether it is one of this version is for the caller to see.
-
-    Args:
-        file: ``results.json``.
-        made_by: the command that writes it.
-
-    Raises:
-        RackgateError: it can't be read, or is not JSON.
-    """
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RackgateError(f"{file}: can't be read: {error.strerror}; run '{made_by}' first") from error
-    except ValueError as error:
-        raise RackgateError(f"{file}: not JSON: {error}") from error
+    return RackgateError(f"{path}: {why}; {REMEDY}")

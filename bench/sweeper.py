@@ -8,6 +8,7 @@ moment, on executors, may have the cluster make a topic again: it is looked for 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -16,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from bench.store import write_json
 from pyhooks.errors import RackgateError
+from pyhooks.files import read_object, write_json
 from pyhooks.wait import wait_for
 
 if TYPE_CHECKING:
@@ -100,9 +101,11 @@ def _left(file: Path, bootstrap: str) -> list[str]:
 
 def _all_left(file: Path) -> dict[str, list[str]]:
     """By brokers."""
-    if not file.exists():
+    if not os.path.lexists(file):
         return {}
-    found: dict[str, list[str]] = json.loads(file.read_text(encoding="utf-8"))
+    found = read_object(file, "delete it, and the topics that it names from those brokers")
+    if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in found.values()):
+        raise RackgateError(f"{file}: must hold a list of topics for each address, is {found!r:.100}")
     return found
 
 

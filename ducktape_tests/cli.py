@@ -21,9 +21,9 @@ from ducktape_tests import plan, results
 from ducktape_tests.report.display import Display, table
 from ducktape_tests.services import host_folder
 from ducktape_tests.session import LEFT, Place, Session, planned
-from pyhooks import __version__, bars, paths, process, run_folder
+from pyhooks import __version__, bars, files, memory, paths, process, run_folder
 from pyhooks.build.distribution import Distribution
-from pyhooks.cluster import labs
+from pyhooks.cluster import labs, topology
 from pyhooks.cluster.cli import check_programs
 from pyhooks.cluster.lab import in_lab
 from pyhooks.errors import RackgateError
@@ -83,6 +83,10 @@ def run_command(
     chosen = plan.select(plan.load(), words)
     root = _host_root(cluster_file, host_root)
     _check(cluster_file)
+    if cluster_file is None:
+        wanted = [topology.load(topology.find(one.topology)) for one in chosen]
+        what = f"{min(jobs, len(chosen))} of these tests at a time"
+        memory.require(memory.of_labs(wanted, jobs), what, "give fewer --jobs")
     drawn = time.time_ns() // 1_000_000 % SEEDS if seed is None else seed
     extra = _settings(told or [])
     for name, option in (("seed", "--seed"), (host_folder.HOST_ROOT, host_folder.KIND.option)):
@@ -111,7 +115,7 @@ def run_command(
     with run_folder.held(run_dir, run_folder.SYSTEM) as folder:
         # no old result shall be taken for a new one
         run_folder.empty(folder, run_folder.SYSTEM, keep=(run_folder.LOCK,))
-        results.write_json(run_dir / results.RUN, run)
+        files.write_json(run_dir / results.RUN, run)
         expected = plan.estimate(chosen, jobs)
         console.print(f"{len(chosen)} tests, {jobs} at a time, about {expected:.0f} min; seed {drawn}", markup=False)
         begun = time.monotonic()
@@ -124,7 +128,7 @@ def run_command(
             what = f"{', '.join(session.left)}: {LEFT}" if session.left else "nothing runs any more"
             console.print(f"interrupted; {what}. 'rackgate system page' shows what there is", markup=False)
             raise
-        results.write_json(run_dir / results.RUN, {**run, "took_s": round(time.monotonic() - begun, 1)})
+        files.write_json(run_dir / results.RUN, {**run, "took_s": round(time.monotonic() - begun, 1)})
         document = _page(run_dir, console)
     _tell(document, run_dir, console, as_json=as_json)
     raise typer.Exit(document["exit_status"])
@@ -140,7 +144,8 @@ def page_command(
     console = _console(stderr=as_json)
     run_folder.check(run_dir.resolve(), run_folder.SYSTEM)
     document = _page(run_dir, console)
-    _tell(document, run_dir, console, as_json=as_json)
+    with files.evaluating(run_dir / results.RUN, "a run of this version of 'rackgate system run'"):
+        _tell(document, run_dir, console, as_json=as_json)
     raise typer.Exit(document["exit_status"])
 
 

@@ -40,6 +40,7 @@ from pyhooks.cluster.topology import Node
 from pyhooks.errors import RackgateError
 from pyhooks.fault import kinds
 from pyhooks.fault.injection import Target, applied
+from pyhooks.files import write_json, write_text
 from pyhooks.history import Event, History
 from pyhooks.wait import wait_for
 from pyhooks.workload.certainty import ERRORS
@@ -383,7 +384,7 @@ class Drill(Test):
         if kind != SLOW or self.kafka.ways.slows:
             return True
         self.left_out.append(what)
-        (self.results / LEFT_OUT).write_text(json.dumps(self.left_out, indent=1) + "\n")
+        write_json(self.results / LEFT_OUT, self.left_out)
         return False
 
     # -- the end ------------------------------------------------------------------------------------------------------
@@ -428,7 +429,7 @@ class Drill(Test):
         """Writes verdicts to the log, and to ``verdicts.json`` beside the history."""
         for one in found:
             self.logger.info("verdict of %s: %s %s", one.checker, one.valid, "; ".join([*one.because, *one.notes]))
-        (self.results / VERDICTS).write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
+        write_json(self.results / VERDICTS, [asdict(one) for one in found])
 
     def judge(self, needs: Sequence[str] = NEEDS) -> None:
         """The drain; then all that applies must be true.
@@ -441,7 +442,7 @@ class Drill(Test):
 
     def figures(self, **values: Any) -> None:
         """Keeps what a test measured beside its history, in ``figures.json``."""
-        (self.results / "figures.json").write_text(json.dumps(values, indent=1) + "\n")
+        write_text(self.results / "figures.json", json.dumps(values, indent=1) + "\n")
 
 
 def must_hold(found: Sequence[Verdict]) -> None:

@@ -7,7 +7,6 @@ that nobody has to believe it that all ran.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from typing import Any
 from ducktape.command_line import main as command
 from ducktape.command_line.defaults import ConsoleDefaults
 from ducktape.tests.loader import TestLoader
+
+from pyhooks.files import write_json
 
 EXPECTED = "expected.json"
 
@@ -38,7 +39,7 @@ class Telling(TestLoader):
             for one in found
         ]
         file = Path(self.session_context.results_dir) / EXPECTED
-        file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        write_json(file, told)
         return found
 
 

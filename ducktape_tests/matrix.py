@@ -21,6 +21,7 @@ from pyhooks import gate, toml
 from pyhooks.checker.phases import OK
 from pyhooks.cluster import topology
 from pyhooks.cluster.topology import Site, Topology
+from pyhooks.files import write_text
 from pyhooks.workload.certainty import ERRORS
 
 FILE = Path(__file__).with_name("matrix.toml")
@@ -285,7 +286,7 @@ def together(on: Topology) -> tuple[tuple[Topic, ...], ...]:
 def main() -> int:
     """Writes the file."""
     runs = choose(possible())
-    FILE.write_text(text(runs), encoding="utf-8")
+    write_text(FILE, text(runs))
     sys.stdout.write(f"{len(runs)} runs in {FILE.name}\n")
     return 0
 

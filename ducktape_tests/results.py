@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pyhooks import bars
+from pyhooks import bars, files
 from pyhooks.errors import RackgateError
 
 Outcome = Literal["pass", "fail", "unknown", "not run"]
@@ -100,18 +100,22 @@ def read_json(path: Path) -> Any:
     Raises:
         RackgateError: it can't be read, or is not JSON.
     """
-    try:
-        # what is not a number stays a word, so that it can be written again
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=str)
-    except OSError as error:
-        raise RackgateError(f"{path}: can't be read: {error.strerror}") from error
-    except ValueError as error:
-        raise RackgateError(f"{path}: not JSON: {error}") from error
+    # what is not a number stays a word, so that it can be written again
+    return files.read_json(path, "'rackgate system run' writes it", constants=str)
 
 
 def planned(run: Mapping[str, Any]) -> tuple[Planned, ...]:
-    """The tests of ``run.json``."""
-    return tuple(Planned(**one) for one in run["tests"])
+    """The tests of ``run.json``.
+
+    Raises:
+        TypeError: one is not as a run writes it.
+    """
+    found = tuple(Planned(**one) for one in run["tests"])
+    for one in found:
+        texts = (one.id, one.topology, one.folder, *one.finds)
+        if not all(isinstance(text, str) for text in texts) or type(one.minutes) not in (int, float):
+            raise TypeError(f"test {one.id!r:.60}: must have texts and a number of minutes")
+    return found
 
 
 def judge(run_dir: Path, tests: Sequence[Planned]) -> tuple[Result, ...]:
@@ -137,7 +141,7 @@ def judge_one(run_dir: Path, test: Planned) -> tuple[Result, ...]:
         if len(sessions) != 1 or ended is None:
             return (Result(test.id, test.topology, *_no_session(own, ended, len(sessions)), **told),)
         return _session(run_dir, test, sessions[0], ended, told)
-    except (RackgateError, KeyError, TypeError) as error:
+    except (RackgateError, *files.MALFORMED) as error:
         why = str(error) if isinstance(error, RackgateError) else f"{type(error).__name__}: {error}"
         reason = f"its results are not as they should be: {why}"
         return (Result(test.id, test.topology, "unknown", None, (reason,), **told),)
@@ -288,8 +292,3 @@ def document(run: Mapping[str, Any], found: Sequence[Result]) -> dict[str, Any]:
         "bar": bar(run),
         "results": [asdict(one) for one in found],
     }
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Writes JSON for people and programs; a number that is not finite is an error here and not in a reader."""
-    path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")

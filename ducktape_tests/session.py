@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from ducktape_tests import results
 from ducktape_tests.plan import Listed, next_up
-from pyhooks import paths, process, run_folder
+from pyhooks import files, paths, process, run_folder
 from pyhooks.cluster.lab import LAB_VARIABLE, RUN_DIR_VARIABLE
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
@@ -205,7 +205,7 @@ class Session:
         os.close(one.handle)
         self._running.remove(one)
         told = {"status": status, "seconds": round(time.monotonic() - one.since, 1), "why": why}
-        results.write_json(self._place.folder(one.test) / results.ENDED, told)
+        files.write_json(self._place.folder(one.test) / results.ENDED, told)
         self._audience.ended(one.test, results.judge_one(self._place.run_dir, planned(one.test)))
         if hurry is not None:
             raise hurry

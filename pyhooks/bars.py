@@ -70,19 +70,21 @@ def status(bars: Sequence[Bar]) -> int:
     return 1 if "missed" in outcomes else 2 if "unknown" in outcomes else 0
 
 
-def of_run(minutes: float | None, took_s: float, *, whole: bool = True) -> dict[str, Any] | None:
+def of_run(minutes: float | None, took_s: float | None, *, whole: bool = True) -> dict[str, Any] | None:
     """What a run may take, what it took, and whether that is met; None if there is no bar.
 
     Args:
         minutes: the bar.
-        took_s: from begin to end, in seconds.
+        took_s: from begin to end, in seconds; None if it is unknown.
         whole: it ran in one go; of one that was interrupted and went on nothing is known.
 
     Returns:
-        ``minutes``, ``took_min``, and ``met``, which is None if it is unknown.
+        ``minutes``, ``took_min``, and ``met``; None for what is unknown.
     """
     if minutes is None:
         return None
+    if took_s is None:
+        return {"minutes": minutes, "took_min": None, "met": None}
     took_min = took_s / 60
     return {"minutes": minutes, "took_min": round(took_min, 1), "met": took_min <= minutes if whole else None}
 
@@ -90,6 +92,8 @@ def of_run(minutes: float | None, took_s: float, *, whole: bool = True) -> dict[
 def of_run_text(bar: Mapping[str, Any]) -> str:
     """A bar of a run in words."""
     head = f"bar of {bar['minutes']:g} minutes"
+    if bar["took_min"] is None:
+        return f"{head}: unknown, since the clock was set back"
     if bar["met"] is None:
         return f"{head}: unknown, since the run was interrupted and went on"
     return f"{head}: {'met' if bar['met'] else 'missed'}, it took {bar['took_min']:.1f}"

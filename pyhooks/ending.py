@@ -33,7 +33,7 @@ def tell(error: Exception, console: Console) -> int:
     """
     if debugging():
         traceback.print_exception(error)
-    line = str(error) if isinstance(error, RackgateError) else unforeseen(error)
+    line = one_line(str(error) if isinstance(error, RackgateError) else unforeseen(error))
     ours = Console(stderr=True, soft_wrap=True, highlight=False)
     ours.print("[bold red]error:[/bold red]", end=" ")
     ours.print(line, markup=False)
@@ -44,8 +44,18 @@ def tell(error: Exception, console: Console) -> int:
     return error.exit_status
 
 
+def one_line(text: str) -> str:
+    """Return a text in one line: control characters, which names of files may contain, are escaped."""
+    return "".join(one if one.isprintable() else " " if one == "\n" else repr(one)[1:-1] for one in text)
+
+
 def unforeseen(error: Exception) -> str:
-    """An exception that nobody foresaw, in one line: its kind, its words, the place in our code, how to see more."""
+    """An exception that nobody foresaw, in one line: its kind, its words, the place in our code, how to see more.
+
+    Of an operating system error with a path: the path and the reason in place of kind and words.
+    """
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror} ({_place(error)}rackgate --debug shows the traceback)"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     words = lines[:1]
     # Spark and py4j tell what happened further down

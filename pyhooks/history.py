@@ -6,14 +6,20 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from pyhooks.errors import RackgateError
+from pyhooks.files import unique_keys, writing
 
 Outcome = Literal["info", "ok", "fail", "unknown"]
 OUTCOMES: frozenset[str] = frozenset({"info", "ok", "fail", "unknown"})
 # How every line begins that we write; see Event.
 OPENING = '{"mono_ns":'
+# In place of the last line's end: what was to follow did not fit on the disk.
+MARK = "{"
 # Enough of a torn line to tell who wrote it: process, op, and a producer's run.
 TORN_TEXT = 240
 
@@ -56,14 +62,31 @@ class Event:
         Raises:
             ValueError: not an event, or an outcome outside the closed list.
         """
-        raw = json.loads(line)
         try:
+            raw = _DECODER.decode(line)
             event = Event(**raw)
+        except RecursionError as error:
+            raise ValueError("not an event: nested too deeply") from error
         except TypeError as error:
             raise ValueError(f"not an event: {error}") from error
+        for name, types in _TYPES.items():
+            if type(value := getattr(event, name)) not in types:
+                raise ValueError(f"not an event: {name} is {value!r:.60}")
         if event.outcome not in OUTCOMES:
             raise ValueError(f"outcome {event.outcome!r}: one of {sorted(OUTCOMES)}")
         return event
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=unique_keys)
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "mono_ns": (int,),
+    "wall_ms": (int,),
+    "process": (str,),
+    "op": (str,),
+    "outcome": (str,),
+    "rack": (str, type(None)),
+    "data": (dict,),
+}
 
 
 class History:
@@ -82,23 +105,42 @@ class History:
         """Adds events in a single write of whole lines; a process that is killed later has lost none of them.
 
         A kill within the write can leave a last line that is cut short. It must not spoil the next writer's first
-        line, so whoever finds one ends it; ``events`` tells of it as what it is.
+        line, so whoever finds one ends it; ``events`` tells of it as what it is. Where a full disk takes whole lines
+        only, the last line is marked, so that ``events`` reports that more was to be written.
 
         Raises:
-            OSError: the disk took less than all of it.
+            RackgateError: the disk took less than all of it; names the file and the reason.
         """
         text = "".join(map(Event.line, events)).encode()
         if not text:
             return
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        with writing(self.path):
+            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                size = os.fstat(descriptor).st_size
+                # Another process may be in the middle of its write: then this makes an empty line, which is none.
+                if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                    text = b"\n" + text
+                written = 0
+                try:
+                    while written < len(text):
+                        # after a short write, this raises the reason
+                        written += os.write(descriptor, text[written:])
+                finally:
+                    if written < len(text):
+                        self._mark(os.fstat(descriptor).st_size)
+            finally:
+                os.close(descriptor)
+
+    def _mark(self, size: int) -> None:
+        """Replaces the line end at the end of the file by ``MARK``, which needs no space on the disk."""
+        if not size:
+            return
+        # bytes written through a descriptor with O_APPEND would go to the end
+        descriptor = os.open(self.path, os.O_RDWR)
         try:
-            size = os.fstat(descriptor).st_size
-            # Another process may be in the middle of its write: then this makes an empty line, which is none.
-            if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                text = b"\n" + text
-            written = os.write(descriptor, text)
-            if written < len(text):
-                raise OSError(f"{self.path}: only {written} of {len(text)} bytes were written: is the disk full?")
+            if os.pread(descriptor, 1, size - 1) == b"\n":
+                os.pwrite(descriptor, MARK.encode(), size - 1)
         finally:
             os.close(descriptor)
 
@@ -109,25 +151,35 @@ class History:
     def events(self) -> Iterator[Event]:
         """All events in the order in which they were written; an absent file holds none.
 
-        A line that a killed writer left cut short is an event of op ``torn`` with outcome ``unknown``: what it told is
-        lost, and checkers must not pass for want of it.
+        A line that a killed writer or a full disk left cut short is an event of op ``torn`` with outcome ``unknown``:
+        what it told is lost, and checkers must not pass for want of it.
 
         Raises:
-            ValueError: a line is not an event; the message names file and line.
+            RackgateError: the file can't be read, or a line is not an event; the message names file and line.
         """
-        if not self.path.exists():
+        try:
+            with self.path.open("rb") as lines:
+                for number, line in enumerate(lines, start=1):
+                    if line != b"\n":
+                        yield from self._parsed(number, line)
+        except FileNotFoundError:
             return
-        with self.path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line == "\n":
-                    continue
-                try:
-                    yield Event.parse(line)
-                except json.JSONDecodeError as error:
-                    text = line.rstrip("\n")
-                    if not text.startswith(OPENING) and not OPENING.startswith(text):
-                        raise ValueError(f"{self.path}:{number}: {error}") from error
-                    told = {"line": number, "text": text[:TORN_TEXT]}
-                    yield Event(0, 0, "history", "torn", "unknown", None, told)
-                except ValueError as error:
-                    raise ValueError(f"{self.path}:{number}: {error}") from error
+        except OSError as error:
+            raise RackgateError(f"{self.path}: can't be read: {error.strerror}") from error
+
+    def _parsed(self, number: int, line: bytes) -> Iterator[Event]:
+        """The event of a line, the event that it was torn, or both if it is marked."""
+        try:
+            text = line.decode()
+            try:
+                yield Event.parse(text)
+            except json.JSONDecodeError:
+                text = text.rstrip("\n")
+                if not text.startswith(OPENING) and not OPENING.startswith(text):
+                    raise
+                if text.endswith(f"}}{MARK}"):
+                    with suppress(json.JSONDecodeError):
+                        yield Event.parse(text.removesuffix(MARK))
+                yield Event(0, 0, "history", "torn", "unknown", None, {"line": number, "text": text[:TORN_TEXT]})
+        except ValueError as error:
+            raise RackgateError(f"{self.path}:{number}: {error}") from error

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import FixedFormatter, FixedLocator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # start and length in seconds
 Span = tuple[float, float]
@@ -26,6 +29,23 @@ RC: Any = {
     "axes.axisbelow": True,
     "legend.frameon": False,
 }
+
+
+def contents(figure: Figure, stem: Path, *, dpi: int, paper: str) -> dict[Path, bytes]:
+    """Return a figure as ``stem.png`` and ``stem.svg``; equal figures give equal bytes.
+
+    Args:
+        figure: what is drawn.
+        stem: path without suffix.
+        dpi: resolution of the PNG.
+        paper: colour of the background.
+    """
+    found = {}
+    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+        out = BytesIO()
+        figure.savefig(out, format=suffix, dpi=dpi, facecolor=paper, metadata=metadata)
+        found[stem.with_name(f"{stem.name}.{suffix}")] = out.getvalue()
+    return found
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pyhooks import paths
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+DRIVER_HEAP_MB = 1024
 # of the driver; for a master on this machine, which nobody else is to reach
 LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 _LOCAL = re.compile(r"local(\[(?P<cores>\d+)\])?")
@@ -54,7 +55,7 @@ def session_builder(work: Path, *, master: str, name: str) -> SparkSession.Build
         .appName(name)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "1g")
+        .config("spark.driver.memory", f"{DRIVER_HEAP_MB}m")
         .config("spark.local.dir", str(work / "spark-local"))
         .config("spark.sql.warehouse.dir", str(work / "spark-warehouse"))
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_logging(work)} -XX:+UseSerialGC")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pyhooks.errors import RackgateError
+from pyhooks.files import read_text
 
 V = TypeVar("V")
 W = TypeVar("W", bound=str | int)
 _INFINITE = float("inf")
+# what 64 bits hold: TOML promises no more
+_MOST_INTEGER = 2**63 - 1
 
 
 def read(path: Path, purpose: str) -> dict[str, Any]:
@@ -24,13 +28,12 @@ def read(path: Path, purpose: str) -> dict[str, Any]:
     Raises:
         RackgateError: missing, not to be read, or not TOML.
     """
+    text = read_text(path, purpose)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise RackgateError(f"{path}: can't be read, it is missing: {purpose}") from error
-    except OSError as error:
-        raise RackgateError(f"{path}: can't be read: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise RackgateError(f"{path}: not TOML: nested too deeply") from error
+    except ValueError as error:
         raise RackgateError(f"{path}: not TOML: {error}") from error
 
 
@@ -115,23 +118,23 @@ class Table:
     def number(self, key: str, low: float = -_INFINITE, high: float = _INFINITE, default: float | None = None) -> float:
         """A number from ``low`` to ``high``."""
         what = f"a number{_bounds(low, high)}"
-        return float(self._take(key, what, lambda it: type(it) in (int, float) and low <= it <= high, default))
+        return float(self._take(key, what, lambda it: _finite(it) and low <= it <= high, default))
 
     def numbers(self, key: str, low: float, high: float) -> tuple[float, ...]:
         """Numbers between ``low`` and ``high``."""
         what = f"numbers between {low:g} and {high:g}"
-        found: tuple[float, ...] = self._list(key, what, lambda it: type(it) in (int, float) and low < it < high, None)
+        found: tuple[float, ...] = self._list(key, what, lambda it: _finite(it) and low < it < high, None)
         return tuple(map(float, found))
 
     def whole(self, key: str, low: int, high: float = _INFINITE, default: int | None = None) -> int:
         """A whole number from ``low`` to ``high``."""
         what = f"a whole number{_bounds(low, high)}"
-        return self._take(key, what, lambda it: type(it) is int and low <= it <= high, default)
+        return self._take(key, what, lambda it: _integer(it) and low <= it <= high, default)
 
     def wholes(self, key: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         """Different whole numbers of 0 or more, such as ids of nodes."""
         what = "whole numbers of 0 or more"
-        return self._list(key, what, lambda it: type(it) is int and it >= 0, default, different=True)
+        return self._list(key, what, lambda it: _integer(it) and it >= 0, default, different=True)
 
     def table(self, key: str, default: Mapping[str, Any] | None = None) -> Table:
         """A table within this one."""
@@ -178,6 +181,14 @@ class Table:
         if different and len(set(found)) < len(found):
             raise self.wrong(key, f"names one twice: {list(found)!r:.100}")
         return found
+
+
+def _integer(value: object) -> bool:
+    return type(value) is int and abs(value) <= _MOST_INTEGER
+
+
+def _finite(value: object) -> bool:
+    return _integer(value) or (type(value) is float and math.isfinite(value))
 
 
 def _is_of(value: object, allowed: Sequence[object]) -> bool:

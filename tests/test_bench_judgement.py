@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from bench import cli, endtoend, judgement, run, scenarios, store, verdict
 from bench.cli import bench_app
-from pyhooks import bars, paths, run_folder
+from pyhooks import bars, files, paths, run_folder
 from pyhooks.cluster import cli as cluster_cli
 
 
@@ -334,7 +334,7 @@ def test_the_status_of_the_last_lab_is_that_of_the_command_and_its_blocks_stay(
     assert len(kept.kept(plan.cells[0].id)) == plan.cells[0].scenario.latency.blocks
 
     # interrupted when all was measured: what makes the report has the status
-    store.write_json(tmp_path / "run.json", kept.run | {"done": False})
+    files.write_json(tmp_path / "run.json", kept.run | {"done": False})
     with pytest.raises(typer.Exit) as ended:
         cli._in_labs(kept, plan, ["sh", "-c", f"exit {status}", "--"])
     assert ended.value.exit_code == status

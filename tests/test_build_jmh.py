@@ -225,7 +225,8 @@ def test_forks_of_another_rule_are_not_counted_together(tmp_path: Path) -> None:
 
 
 def manifested(folder: Path) -> Distribution:
-    (folder / MANIFEST).write_text(json.dumps({"kafka_version": "4.3.1", "patch_hash": "0"}), encoding="utf-8")
+    manifest = {"kafka_version": "4.3.1", "patch_hash": "0", "files": {}, "overlay": [], "patches": []}
+    (folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
     return Distribution(folder)
 
 

@@ -178,7 +178,8 @@ def test_distribution(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text(name)
     files = {str(p.relative_to(tmp_path)): sha256(p) for p in tmp_path.rglob("*.jar")}
-    (tmp_path / "manifest.json").write_text(json.dumps({"files": files}))
+    manifest = {"files": files, "kafka_version": "4.3.1", "patch_hash": "0", "overlay": [], "patches": []}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     made = Distribution.load(tmp_path)
     assert made.damage() == ""
     assert made.classpath() == f"{tmp_path}/overlay/*:{tmp_path}/libs/*"

@@ -42,7 +42,7 @@ def test_an_event_survives_its_line(
 def test_what_is_not_an_event_is_named_by_file_and_line(tmp_path: Path, line: str, says: str) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(Event.now("p", "o", "ok").line() + line + "\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"history\.jsonl:2") as caught:
+    with pytest.raises(RackgateError, match=r"history\.jsonl:2") as caught:
         list(History(path).events())
     assert says in str(caught.value)
 

@@ -294,7 +294,7 @@ def test_plan_of_what_is_asked_for() -> None:
         (["plan", "--racks", "a:2", "--rf", "3"], "--rf 3: --racks has 2 brokers"),
         (["plan", "--racks", "a:2,b:2", "--placement", "a,d"], "there is no rack d: --racks has a, b"),
         (["plan", "--racks", "a:2", "--rf", "1", "--placement", "a"], "--rf and --placement"),
-        (["plan", "--racks", "a:2", "--picture", "/dev/null/plan"], "--picture /dev/null/plan: "),
+        (["plan", "--racks", "a:2", "--picture", "/dev/null/plan"], "/dev/null/plan.png: can't be written"),
     ],
 )
 def test_bad_values_are_told_in_one_line(words: list[str], said: str) -> None:

@@ -15,6 +15,7 @@ from ducktape_tests import cli, plan, results
 from ducktape_tests.plan import Listed
 from ducktape_tests.report.display import Display
 from ducktape_tests.session import Place
+from pyhooks import files
 from pyhooks.errors import RackgateError
 from pyhooks.run_folder import LOCK, MARKER
 
@@ -44,13 +45,13 @@ class Made:
                 raise KeyboardInterrupt
             valid = "false" if test.id == BAD.id else "true"
             told: list[dict[str, Any]] = [{"checker": "faults", "valid": valid, "because": ["because"]}]
-            results.write_json(folder / "verdicts.json", told)
+            files.write_json(folder / "verdicts.json", told)
             if Made.left_out:
-                results.write_json(folder / results.LEFT_OUT, Made.left_out)
-            results.write_json(folder / "expected.json", [{"test_id": "n", "injected_args": None}])
+                files.write_json(folder / results.LEFT_OUT, Made.left_out)
+            files.write_json(folder / "expected.json", [{"test_id": "n", "injected_args": None}])
             row = {"test_id": "n", "test_status": "PASS", "summary": "", "run_time_seconds": 60.0}
-            results.write_json(folder / "report.json", {"results": [{**row, "relative_results_dir": "."}]})
-            results.write_json(self.place.folder(test) / "ended.json", {"status": 0, "seconds": 60.0, "why": ""})
+            files.write_json(folder / "report.json", {"results": [{**row, "relative_results_dir": "."}]})
+            files.write_json(self.place.folder(test) / "ended.json", {"status": 0, "seconds": 60.0, "why": ""})
             planned = results.Planned(test.id, test.topology, test.minutes, test.folder)
             self.audience.ended(test, results.judge_one(self.place.run_dir, planned))
 

@@ -13,6 +13,7 @@ from ducktape_tests import results
 from ducktape_tests.report import drawing, page, timeline
 from ducktape_tests.report.timeline import Shaded, State
 from ducktape_tests.results import Planned, Result
+from pyhooks import files
 from pyhooks.errors import RackgateError
 from pyhooks.history import Event, History
 
@@ -203,10 +204,10 @@ def run_of(run_dir: Path) -> dict[str, Any]:
     own.mkdir(parents=True)
     History(own / "history.jsonl").extend(outage())
     verdicts = [{"checker": "progress", "valid": "unknown", "because": ["<nobody> looked"], "notes": []}]
-    results.write_json(own / "verdicts.json", verdicts)
-    results.write_json(own / results.LEFT_OUT, ["slow rack b"])
-    results.write_json(own / "figures.json", {"p99_ms": 7.25, "by": {"racks": [1, 2]}})
-    results.write_json(session / "expected.json", [{"test_id": "n", "injected_args": None}])
+    files.write_json(own / "verdicts.json", verdicts)
+    files.write_json(own / results.LEFT_OUT, ["slow rack b"])
+    files.write_json(own / "figures.json", {"p99_ms": 7.25, "by": {"racks": [1, 2]}})
+    files.write_json(session / "expected.json", [{"test_id": "n", "injected_args": None}])
     row = {
         "test_id": "n",
         "test_status": "FAIL",
@@ -214,8 +215,8 @@ def run_of(run_dir: Path) -> dict[str, Any]:
         "run_time_seconds": 90.0,
         "relative_results_dir": "A/1",
     }
-    results.write_json(session / "report.json", {"results": [row]})
-    results.write_json(session.parent.parent / "ended.json", {"status": 1, "seconds": 91.0, "why": ""})
+    files.write_json(session / "report.json", {"results": [row]})
+    files.write_json(session.parent.parent / "ended.json", {"status": 1, "seconds": 91.0, "why": ""})
     run = {
         "schema": results.SCHEMA, "started": "2026-01-01T00:00:00+0000", "words": ["system"], "seed": 1290, "jobs": 2,
         "settings": {}, "command": "rackgate system run system --seed 1290 --jobs 2", "options": "--seed 1290",
@@ -223,7 +224,7 @@ def run_of(run_dir: Path) -> dict[str, Any]:
         "bar_min": 40,
         "tests": [asdict(one) for one in tests],
     }  # fmt: skip
-    results.write_json(run_dir / "run.json", run)
+    files.write_json(run_dir / "run.json", run)
     return run
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ducktape_tests import results
 from ducktape_tests.results import Planned, Result
-from pyhooks import bars
+from pyhooks import bars, files
 
 TEST = Planned("x_test.py::A.test_one", "az3", 2, "x.A.test_one")
 NAME = "ducktape_tests.x_test.A.test_one"
@@ -31,18 +31,18 @@ class Left:
         self.ended()
 
     def ended(self, status: int = 0, why: str = "") -> None:
-        results.write_json(self.own / "ended.json", {"status": status, "seconds": 61.0, "why": why})
+        files.write_json(self.own / "ended.json", {"status": status, "seconds": 61.0, "why": why})
 
     def expects(self, name: str = NAME, **parameters: Any) -> None:
         self.expected.append({"test_id": name, "injected_args": parameters or None})
-        results.write_json(self.session / "expected.json", self.expected)
+        files.write_json(self.session / "expected.json", self.expected)
 
     def reports(self, status: str = "PASS", valid: str | None = "true", name: str = NAME, summary: str = "") -> Path:
         folder = self.session / f"{len(self.rows)}"
         folder.mkdir()
         row = {"test_id": name, "test_status": status, "summary": summary, "run_time_seconds": 60.0}
         self.rows.append(row | {"relative_results_dir": f"{folder.name}/", "description": "\n  It is so.\n  setup: x"})
-        results.write_json(self.session / "report.json", {"results": self.rows})
+        files.write_json(self.session / "report.json", {"results": self.rows})
         if valid is not None:
             because = [] if valid == "true" else ["it was not"]
             told = [{"checker": "faults", "valid": "true", "because": [], "notes": []}]
@@ -220,7 +220,7 @@ def test_a_lab_that_did_not_come_up(tmp_path: Path) -> None:
     (own / "session.log").write_text("error: no\n", encoding="utf-8")
     (found,) = results.judge(tmp_path, [TEST])
     assert (found.outcome, found.reasons) == ("unknown", ("it was begun, and nothing tells how it ended",))
-    results.write_json(own / "ended.json", {"status": 2, "seconds": 1.0, "why": ""})
+    files.write_json(own / "ended.json", {"status": 2, "seconds": 1.0, "why": ""})
     (found,) = results.judge(tmp_path, [TEST])
     assert found.reasons == ("the lab ended with status 2; there are 0 sessions of ducktape", "error: no")
 
@@ -232,7 +232,7 @@ def test_broken_files_are_unknown(left: Left) -> None:
     (found,) = left.judged()
     assert found.outcome == "unknown"
     assert "report.json: not JSON" in found.reasons[0]
-    results.write_json(left.session / "report.json", {"results": [{"test_id": NAME}]})
+    files.write_json(left.session / "report.json", {"results": [{"test_id": NAME}]})
     (found,) = left.judged()
     assert "KeyError: 'relative_results_dir'" in found.reasons[0]
 
@@ -251,7 +251,7 @@ def test_what_a_test_left_out_is_told(left: Left) -> None:
     left.expects()
     folder = left.reports()
     assert left.judged()[0].left_out == ()
-    results.write_json(folder / results.LEFT_OUT, ["slow rack b"])
+    files.write_json(folder / results.LEFT_OUT, ["slow rack b"])
     (found,) = left.judged()
     assert (found.outcome, found.left_out) == ("pass", ("slow rack b",))
 

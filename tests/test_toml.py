@@ -128,7 +128,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match=r"f\.toml: can't be read, it is missing: it lists things"):
         toml.read(path, "it lists things")
     path.write_bytes(b"\xff")
-    with pytest.raises(RackgateError, match="not TOML"):
+    with pytest.raises(RackgateError, match="not UTF-8"):
         toml.read(path, "it lists things")
     with pytest.raises(RackgateError, match="can't be read: Is a directory"):
         toml.read(tmp_path, "it lists things")

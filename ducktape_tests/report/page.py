@@ -15,7 +15,7 @@ from ducktape_tests import results
 from ducktape_tests.report import drawing, timeline
 from ducktape_tests.report.display import minutes
 from ducktape_tests.results import Result
-from pyhooks import bars, pages
+from pyhooks import bars, files, pages
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
 from pyhooks.pictures import DARK, LIGHT
@@ -39,16 +39,19 @@ def make(run_dir: Path) -> dict[str, Any]:
     """
     if not (run_dir / results.RUN).is_file():
         raise RackgateError(f"{run_dir}: no run of system tests in it; 'rackgate system run' makes one")
-    run = results.read_json(run_dir / results.RUN)
-    if run.get("schema") != results.SCHEMA:
-        raise RackgateError(f"{run_dir / results.RUN}: of another version")
-    found = results.judge(run_dir, results.planned(run))
-    document = results.document(run, found)
+    file = run_dir / results.RUN
+    run = results.read_json(file)
+    if not isinstance(run, dict) or run.get("schema") != results.SCHEMA:
+        raise RackgateError(f"{file}: not a run of this version")
+    with files.evaluating(file, "a run of this version of 'rackgate system run'"):
+        found = results.judge(run_dir, results.planned(run))
+        document = results.document(run, found)
     pictures = {place: draw(run_dir, one) for place, one in enumerate(found)}
     for place, told in enumerate(document["results"]):
         told["picture"], told["picture_problem"] = pictures[place]
-    results.write_json(run_dir / results.RESULTS, document)
-    (run_dir / "index.html").write_text(html(document), encoding="utf-8")
+    with files.evaluating(file, "a run of this version of 'rackgate system run'"):
+        page = html(document)
+    files.write({run_dir / results.RESULTS: files.json_text(document), run_dir / "index.html": page})
     return document
 
 
@@ -65,11 +68,11 @@ def draw(run_dir: Path, result: Result) -> tuple[str, str]:
     sources = (history, Path(timeline.__file__), Path(drawing.__file__))
     if not picture.is_file() or picture.stat().st_mtime < max(one.stat().st_mtime for one in sources):
         try:
-            seen = timeline.read(History(history).events())
-        except ValueError as error:
+            with files.evaluating(history, "a history that can be drawn"):
+                seen = timeline.read(History(history).events())
+        except RackgateError as error:
             return "", f"its history can't be read: {error}"
-        picture.parent.mkdir(exist_ok=True)
-        picture.write_text(drawing.svg(seen, result.id), encoding="utf-8")
+        files.write_text(picture, drawing.svg(seen, result.id))
     return picture.relative_to(run_dir).as_posix(), ""
 
 

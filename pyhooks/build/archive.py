@@ -16,8 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pyhooks import paths
 from pyhooks.build.distribution import MANIFEST, Distribution
-from pyhooks.build.fetch import sha256
 from pyhooks.errors import RackgateError
+from pyhooks.files import write
 
 SUMS = "SHA256SUMS"
 # 1980-01-01, as the entries of the jars: some tools refuse earlier times, and a build's own time must not count.
@@ -62,15 +62,11 @@ def make_archive(distribution: Distribution, folder: Path | None = None) -> Arch
     files = _contents(distribution, top)
     files[SUMS] = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)).encode()
     folder = folder or paths.BUILD / f"kafka-{manifest['kafka_version']}"
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{top}.tar.gz"
     content = pack(top, files)
+    digest = hashlib.sha256(content).hexdigest()
     # Complete or not there: a person may copy it away at any moment.
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)
-    digest = sha256(path)
-    path.with_name(f"{path.name}.sha256").write_text(f"{digest}  {path.name}\n", encoding="utf-8")
+    write({path: content, path.with_name(f"{path.name}.sha256"): f"{digest}  {path.name}\n"})
     return Archive(path, digest, len(content), tuple(sorted(files)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +10,20 @@ from typing import Any
 
 from pyhooks import paths
 from pyhooks.errors import RackgateError
+from pyhooks.files import read_object
 
 MANIFEST = "manifest.json"
 FOLDERS = ("overlay", "libs", "spark", "hooks")
 HOOKS = "hooks/rackgate-hooks.jar"
+
+# of what is read from the manifest
+_TYPES: Mapping[str, type] = {
+    "files": dict,
+    "kafka_version": str,
+    "overlay": list,
+    "patch_hash": str,
+    "patches": list,
+}
 
 
 @dataclass(frozen=True)
@@ -75,10 +84,11 @@ class Distribution:
         Raises:
             RackgateError: it cannot be read.
         """
-        try:
-            parsed: Mapping[str, Any] = json.loads((self.root / MANIFEST).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RackgateError(f"{self.root / MANIFEST}: {error}; run `rackgate build --force`") from error
+        path, again = self.root / MANIFEST, "run `rackgate build --force`"
+        parsed = read_object(path, again)
+        for name, kind in _TYPES.items():
+            if not isinstance(parsed.get(name), kind):
+                raise RackgateError(f"{path}: {name} is {parsed.get(name)!r:.60}; {again}")
         return parsed
 
     @property

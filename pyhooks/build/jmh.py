@@ -22,6 +22,7 @@ from pyhooks.build.jmhstats import FEWEST_FORKS, Fork, compare, worst
 from pyhooks.build.pace import Heat, Heats, Pacer, Rule, Yardstick, identity
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
+from pyhooks.files import evaluating, parse_json, read_text, write_text
 from pyhooks.locks import alone
 from pyhooks.process import run
 
@@ -67,7 +68,7 @@ def measure(
     with alone(out / "lock", taken=taken), jmhbench.folders(space) as (work, scratch):
         heats = Heats(rule, _kept(path, key) if more else ())
         bench = jmhbench.prepare(recipe.load(), space, distribution, console, work=work, scratch=scratch, out=out)
-        _replace(path, "".join(_line(key, heat) for heat in heats.tries))
+        write_text(path, "".join(_line(key, heat) for heat in heats.tries))
         with path.open("a", encoding="utf-8") as stream, console.status("") as status:
 
             def keep(heat: Heat) -> None:
@@ -84,7 +85,7 @@ def measure(
             for words in _rounds(pacer, heats, cells, effort):
                 console.print(words, soft_wrap=True)
                 summary = summarise(distribution, effort, heats)
-                _replace(out / "summary.json", json.dumps(summary, indent=1) + "\n")
+                write_text(out / "summary.json", json.dumps(summary, indent=1) + "\n")
     return summary
 
 
@@ -220,17 +221,15 @@ def _kept(path: Path, key: str) -> list[Heat]:
     if not path.exists():
         return []
     # A run that was killed may have left a half line at the end.
-    whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-    lines: list[Mapping[str, Any]] = [json.loads(line) for line in whole]
-    if any(line["key"] != key for line in lines):
+    whole = [line for line in read_text(path, "it keeps forks").splitlines(keepends=True) if line.endswith("\n")]
+    expected = "forks of an earlier run; leave --more away to begin anew"
+    with evaluating(path, expected):
+        lines: list[Mapping[str, Any]] = [parse_json(line) for line in whole]
+        other = any(line["key"] != key for line in lines)
+    if other:
         raise RackgateError(
             f"{path} has forks of another build, effort (--full), rule (--within) or machine, and these must not be "
             "counted together: say the same as then, or leave --more away to begin anew"
         )
-    return [Heat.of(line) for line in lines]
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    with evaluating(path, expected):
+        return [Heat.of(line) for line in lines]

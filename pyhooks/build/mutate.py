@@ -7,7 +7,6 @@ it (it does not compile, its classes do not fit the others, the JVM ended early,
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import tempfile
 import time
@@ -25,6 +24,7 @@ from pyhooks.build.progress import Stages
 from pyhooks.build.recipe import Recipe
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
+from pyhooks.files import evaluating, read_object, write_json
 from pyhooks.locks import alone
 
 LIST = "mutants.toml"
@@ -328,17 +328,19 @@ class Book:
         self._verdicts: dict[str, Verdict] = {}
         if fresh:
             return
-        kept = _read(self._base_file)
-        if kept.get("context") == context:
-            for entry in kept["tests"]:
-                base = Base(**{**entry, "passed": tuple(entry["passed"])})
-                if not base.fault:
-                    self.bases[base.selector] = base
+        with evaluating(self._base_file, "results of tests, delete it"):
+            kept = _read(self._base_file)
+            if kept.get("context") == context:
+                for entry in kept["tests"]:
+                    base = Base(**{**entry, "passed": tuple(entry["passed"])})
+                    if not base.fault:
+                        self.bases[base.selector] = base
         keys = {mutant.name: mutant.key(context) for mutant in mutants}
-        for entry in _read(self.file).get("mutants", ()):
-            verdict = Verdict(**{field: entry[field] for field in Verdict.__dataclass_fields__})
-            if verdict.key == keys.get(verdict.name):
-                self._verdicts[verdict.name] = verdict
+        with evaluating(self.file, "verdicts on mutants, delete it"):
+            for entry in _read(self.file).get("mutants", ()):
+                verdict = Verdict(**{field: entry[field] for field in Verdict.__dataclass_fields__})
+                if verdict.key == keys.get(verdict.name):
+                    self._verdicts[verdict.name] = verdict
 
     def known(self, mutant: Mutant) -> bool:
         """Whether a result is there; an unknown one is tried again."""
@@ -348,7 +350,7 @@ class Book:
         """Keeps results without a mutant."""
         self.bases.update((base.selector, base) for base in bases)
         tests = [asdict(base) for base in self.bases.values()]
-        _write(self._base_file, {"context": self.context, "tests": tests})
+        write_json(self._base_file, {"context": self.context, "tests": tests})
 
     def add(self, verdict: Verdict) -> None:
         """Keeps a verdict."""
@@ -377,23 +379,17 @@ class Book:
             for v in verdicts
         ]
         seconds = round(sum(v.seconds for v in verdicts), 1)
-        _write(self.file, {"context": self.context, "total": len(rows), **counts, "seconds": seconds, "mutants": rows})
+        write_json(
+            self.file, {"context": self.context, "total": len(rows), **counts, "seconds": seconds, "mutants": rows}
+        )
 
 
 def _read(file: Path) -> dict[str, Any]:
     """A kept file, or nothing if there is none that can be read: then everything is simply tried again."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_object(file, "it keeps verdicts")
+    except RackgateError:
         return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _write(file: Path, content: Mapping[str, Any]) -> None:
-    """Writes a file all or nothing: the next run goes by it."""
-    temporary = file.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(file)
 
 
 def _context(plan: Recipe, patches: tuple[series.Patch, ...]) -> str:

@@ -11,6 +11,7 @@ from pyhooks.build import maven
 from pyhooks.build.fetch import sha256
 from pyhooks.build.recipe import Artifact, Recipe, Roots, load, render_artifacts
 from pyhooks.errors import RackgateError
+from pyhooks.files import write_text
 
 MARKER = re.compile(r"^# -+ written by `rackgate patch pin`\n", re.MULTILINE)
 _LISTED = re.compile(
@@ -55,7 +56,7 @@ def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...
             roles.setdefault(coordinates, set()).add(role)
             hashes[coordinates] = sha256(jar)
     artifacts = tuple(sorted(Artifact(id_, hashes[id_], tuple(sorted(roles[id_]))) for id_ in hashes))
-    path.write_text(text[: marker.end()] + "\n" + render_artifacts(artifacts), encoding="utf-8")
+    write_text(path, text[: marker.end()] + "\n" + render_artifacts(artifacts))
     return load(path).artifacts
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from pyhooks.errors import RackgateError
+from pyhooks.files import read_object, write_json
 
 
 class Stages:
@@ -26,7 +28,7 @@ class Stages:
         self._memory = memory
         self._console = Console(stderr=True, quiet=quiet)
         self._number = 0
-        self._before = self._read()
+        self._before = durations(self._memory) if self._memory else {}
         self._now: dict[str, float] = {}
 
     @contextmanager
@@ -59,13 +61,13 @@ class Stages:
     def remember(self) -> None:
         """Keeps the durations of a command that succeeded; the next one shows them as its estimate."""
         if self._memory:
-            self._memory.parent.mkdir(parents=True, exist_ok=True)
-            self._memory.write_text(json.dumps({**self._before, **self._now}, indent=1), encoding="utf-8")
+            write_json(self._memory, {**self._before, **self._now})
 
-    def _read(self) -> dict[str, float]:
-        if self._memory is None or not self._memory.exists():
-            return {}
-        try:
-            return {str(name): float(value) for name, value in json.loads(self._memory.read_text()).items()}
-        except (ValueError, AttributeError, TypeError):
-            return {}  # an estimate is not worth an error
+
+def durations(memory: Path) -> dict[str, float]:
+    """Return the seconds that a file keeps by name; none if it can't be read: an estimate is not worth an error."""
+    try:
+        found = read_object(memory, "it keeps durations")
+    except RackgateError:
+        return {}
+    return {name: float(value) for name, value in found.items() if type(value) in (int, float)}

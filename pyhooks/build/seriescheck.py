@@ -19,7 +19,7 @@ from typing import Any
 
 from pyhooks import paths
 from pyhooks.build import builder, maven, recipe, series
-from pyhooks.build.progress import Stages
+from pyhooks.build.progress import Stages, durations
 from pyhooks.build.recipe import Recipe
 from pyhooks.build.series import Patch
 from pyhooks.build.upstream import REPEATS, methods_of, series_tests
@@ -28,6 +28,7 @@ from pyhooks.build.upstream_run import Bench, compile_changed, run_classes
 from pyhooks.build.verdict import Verdict
 from pyhooks.build.workspace import Workspace, home, overlay_key
 from pyhooks.errors import RackgateError
+from pyhooks.files import read_object, write_json
 
 _FORMAT = 3
 _KEPT_ROWS = 200
@@ -68,12 +69,10 @@ def series_check(
         file = kept / f"{prefix_key(plan, prefix, whole=whole)[:32]}.json"
         with stages.stage(prefix[-1].path.name):
             if file.exists() and not fresh:
-                row = {**json.loads(file.read_text(encoding="utf-8")), "kept": True}
+                row = {**read_object(file, "it is the result of a prefix; delete it"), "kept": True}
             else:
                 row = {**check_prefix(plan, space, prefix, kept / f"{file.stem}-work", whole=whole), "kept": False}
-                temporary = file.with_suffix(".tmp")
-                temporary.write_text(json.dumps(row, indent=1), encoding="utf-8")
-                temporary.replace(file)
+                write_json(file, row)
         stages.remember()
         rows.append(row)
         left = [usual for entry in patches[number:last] if (usual := stages_usual(kept, entry)) is not None]
@@ -214,17 +213,12 @@ def words(row: Mapping[str, Any]) -> str:
 
 def stages_usual(kept: Path, patch: Patch) -> float | None:
     """How long the prefix that ends with ``patch`` took the last time, in seconds, if known."""
-    memory = kept / "timings.json"
-    if not memory.exists():
-        return None
-    found = json.loads(memory.read_text(encoding="utf-8")).get(patch.path.name)
-    return float(found) if found is not None else None
+    return durations(kept / "timings.json").get(patch.path.name)
 
 
 def write(rows: Sequence[Mapping[str, Any]], count: int, seconds: float) -> tuple[dict[str, Any], Path]:
     """Writes ``summary.json`` of what is known so far; returns what it says, and where."""
     path = paths.OUT / "series-check" / "summary.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     summary = {
         "patches": count,
         "checked": len(rows),
@@ -232,7 +226,7 @@ def write(rows: Sequence[Mapping[str, Any]], count: int, seconds: float) -> tupl
         "seconds": round(seconds, 1),
         "prefixes": list(rows),
     }
-    path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    write_json(path, summary)
     return summary, path
 
 

@@ -25,6 +25,7 @@ from rich.console import Console
 from pyhooks import paths
 from pyhooks.build import maven, recipe, series, upstream_suite
 from pyhooks.build.distribution import Distribution
+from pyhooks.build.progress import durations
 from pyhooks.build.recipe import TEST_ALL, Module
 from pyhooks.build.upstream_cases import ARMS, OVERLAY, PATCHED, STOCK, ClassResult, Runs, judge, method_of, totals
 from pyhooks.build.upstream_run import WORK, Bench, compile_changed, run_classes, scratch
@@ -33,6 +34,7 @@ from pyhooks.build.upstream_suite import Suite
 from pyhooks.build.verdict import Verdict
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
+from pyhooks.files import write_json
 from pyhooks.locks import alone
 from pyhooks.process import end_processes_in, end_until_done, exits_on_sigterm
 
@@ -125,9 +127,8 @@ def upstream(
             finished.touch()
     _prune(base)
     summary = summarise(state, suite, units, distribution)
-    report.mkdir(parents=True, exist_ok=True)
     path = report / "summary.json"
-    path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    write_json(path, summary)
     return Verdict(summary, path, met=not summary["missed"])
 
 
@@ -250,13 +251,7 @@ class Usual:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.memory.exists():
-            return
-        try:
-            found = json.loads(self.memory.read_text(encoding="utf-8"))
-            self.seconds = {str(name): float(value) for name, value in found.items()}
-        except (ValueError, AttributeError, TypeError):
-            self.seconds = {}  # an estimate is not worth an error
+        self.seconds |= durations(self.memory)
 
     def of(self, unit: Unit) -> float:
         """What the unit's JVM will take, in seconds."""
@@ -265,7 +260,7 @@ class Usual:
 
     def keep(self) -> None:
         """Writes it down."""
-        self.memory.write_text(json.dumps(self.seconds, indent=1), encoding="utf-8")
+        write_json(self.memory, self.seconds)
 
 
 def _lead(todo: Sequence[Unit], usual: Usual) -> list[Unit]:

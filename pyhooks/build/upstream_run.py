@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import tempfile
@@ -19,6 +18,7 @@ from pyhooks.build.recipe import Artifact, Module, Recipe
 from pyhooks.build.upstream_cases import PATCHED, STOCK, UNLOADABLE, ClassResult, read_class
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
+from pyhooks.files import evaluating, read_object, write_json
 from pyhooks.process import end_processes_in
 
 METHOD_TIMEOUT_S = 900
@@ -136,7 +136,9 @@ def compile_changed(bench: Bench, patches: tuple[series.Patch, ...]) -> dict[str
     plan, space, target = bench.plan, bench.space, bench.patched
     listing = target.with_suffix(".json")
     if listing.exists() and target.exists():
-        return {name: tuple(classes) for name, classes in json.loads(listing.read_text(encoding="utf-8")).items()}
+        found = read_object(listing, "it lists the series' test classes; delete it")
+        with evaluating(listing, "a list of test classes, delete it"):
+            return {name: tuple(classes) for name, classes in found.items()}
     with scratch(target.parent) as work:
         with space.lock(lambda _: None):
             sources = space.sources(plan, work)
@@ -164,7 +166,7 @@ def compile_changed(bench: Bench, patches: tuple[series.Patch, ...]) -> dict[str
         shutil.rmtree(target, ignore_errors=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         output.replace(target)
-    listing.write_text(json.dumps(answer, indent=1), encoding="utf-8")
+    write_json(listing, answer)
     return {name: tuple(classes) for name, classes in answer.items()}
 
 

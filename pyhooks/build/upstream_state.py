@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pyhooks.build.upstream_cases import PATCHED, STOCK, ClassResult, Runs
+from pyhooks.files import evaluating, parse_json, read_text, write_text, writing
 
 
 @dataclass
@@ -55,12 +56,13 @@ class State:
         So is a class that could not be loaded: what it lacks may be on the class path since.
         """
         for path in (self.stock, self.lines, self.patched):
-            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            text = read_text(path, "it keeps results") if path.exists() else ""
             whole = text[: text.rfind("\n") + 1]
             if whole != text:
-                path.write_text(whole, encoding="utf-8")
-            for line in whole.splitlines():
-                self._take(json.loads(line))
+                write_text(path, whole)
+            with evaluating(path, "results of test classes; delete it"):
+                for line in whole.splitlines():
+                    self._take(parse_json(line))
 
     def add(self, arm: str, result: ClassResult, repeat: int = 0) -> None:
         """Takes a result in and writes it down."""
@@ -73,7 +75,7 @@ class State:
             self._last = now
             path = self.stock if arm == STOCK and repeat == 0 else self.patched if arm == PATCHED else self.lines
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:
+            with writing(path), path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
             self._take(row)
 

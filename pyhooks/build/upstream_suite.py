@@ -69,6 +69,8 @@ def load(plan: Recipe, path: Path | None = None) -> Suite:
     alone, apart = (frozenset(top.texts(key, ())) for key in ("alone", "apart"))
     top.done()
     for name in classes:
+        if name not in {module.name for module in plan.modules}:
+            raise RackgateError(f"{path}: module {name}: there is none in {plan.path.name}")
         if not plan.module(name).tests:
             raise RackgateError(f"{path}: no test jar of module {name} is published")
     every = [name for names in classes.values() for name in names]

@@ -13,11 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from pyhooks.checker import verdict
-from pyhooks.checker.judging import judge, measured
+from pyhooks.checker.judging import BrokenEventError, judge, measured
 from pyhooks.checker.registry import CHECKERS
 from pyhooks.checker.settling import SETTLE_S, Settling
 from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError
+from pyhooks.files import evaluating
 from pyhooks.history import History
 
 STATUS = {"true": 0, "false": 1, "unknown": 2}
@@ -53,12 +54,13 @@ def judge_command(
     settle_s = seconds(settle, "--settle")
     if not history.is_file():
         raise RackgateError(f"{history}: no such history")
-    try:
-        events = tuple(History(history).events())
-    except (ValueError, OSError) as error:
-        raise RackgateError(f"history cannot be read: {error}") from error
-    found, left_out = judge(events, checker or (), settle_s=settle_s)
-    took = measured(events, [one.checker for one in found], settle_s=settle_s)
+    events = tuple(History(history).events())
+    with evaluating(history, "a history that the checkers can read"):
+        try:
+            found, left_out = judge(events, checker or (), settle_s=settle_s)
+            took = measured(events, [one.checker for one in found], settle_s=settle_s)
+        except BrokenEventError as error:
+            raise RackgateError(f"{history}: {error}") from error
     whole = verdict.join(found)
     if as_json:
         told = {"history": str(history), "events": len(events), "valid": whole.valid}

@@ -61,5 +61,11 @@ def _run(name: str, events: Sequence[Event], settle_s: float) -> Verdict:
         raise _broken(f"checker {name}", error) from error
 
 
-def _broken(what: str, error: Exception) -> RackgateError:
-    return RackgateError(f"{what}: an event of the history is not as its op demands ({type(error).__name__}: {error})")
+class BrokenEventError(RackgateError):
+    """An event that is not as its op demands."""
+
+
+def _broken(what: str, error: Exception) -> BrokenEventError:
+    return BrokenEventError(
+        f"{what}: an event of the history is not as its op demands ({type(error).__name__}: {error})"
+    )

@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pyhooks import run_folder
+from pyhooks import memory, run_folder
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import beans, disks, labs, metrics, sharedclasses, tools, topology, wire
 from pyhooks.cluster.lab import Lab
@@ -77,6 +77,9 @@ def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, st
     if any((folder / part).exists() for part in ("logs", "history.jsonl")):
         raise RackgateError(f"{folder}: has the logs and the history of another run; give it a folder of its own")
     wire.check(wanted, source, labs.way().words)
+    if not bare:
+        advice = "take a topology with fewer nodes or a lower heap_mb"
+        memory.require(memory.of_lab(wanted), f"a lab of {source.stem}", advice)
     # a bare lab starts no Kafka, so it needs none
     built = None if bare else Distribution.load()
     classpath = built.classpath(overlay=not stock) if built else ""
@@ -418,7 +421,8 @@ def _list(found: tuple[labs.Known, ...], *, as_json: bool) -> None:
     if not rows:
         typer.echo("no lab runs: start one with 'rackgate lab up'")
     for lab in found:
-        age_min = (time.time() - lab.started_at) / 60
+        # by the kernel's count since boot: the wall clock may have been set since
+        age_min = (time.clock_gettime(time.CLOCK_BOOTTIME) - lab.ticks / os.sysconf("SC_CLK_TCK")) / 60
         what = (
             f"runs for {age_min:.0f} min"
             if lab.runs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from pyhooks.cluster.topology import Node, Topology, parse
 from pyhooks.cluster.voting import Quorum
 from pyhooks.cluster.ways import LabWays
 from pyhooks.errors import RackgateError
+from pyhooks.files import evaluating, read_object, write_json
 from pyhooks.wait import wait_for
 
 if TYPE_CHECKING:
@@ -86,17 +86,15 @@ class Lab:
                 f"not inside a lab ({LAB_VARIABLE} is not set): start this with 'rackgate lab run --topology … --', or"
                 " with 'rackgate lab exec --' in a lab that runs"
             )
-        raw = json.loads(Path(path).read_text(encoding="utf-8"))
-        raw["run_dir"] = Path(raw["run_dir"])
-        return Lab(topology=parse(raw["source"], source=path), **raw)
+        raw = read_object(Path(path), f"{LAB_VARIABLE} names it as the description of a lab")
+        with evaluating(Path(path), "the description of a lab of this version"):
+            raw["run_dir"] = Path(raw["run_dir"])
+            return Lab(topology=parse(raw["source"], source=path), **raw)
 
     def save(self) -> None:
         """Writes what ``attach`` reads."""
         raw = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "topology"}
-        text = json.dumps(raw | {"run_dir": str(self.run_dir)}, indent=1)
-        whole = DESCRIPTION.with_suffix(".new")
-        whole.write_text(text, encoding="utf-8")
-        whole.replace(DESCRIPTION)
+        write_json(DESCRIPTION, raw | {"run_dir": str(self.run_dir)})
 
     @property
     def variables(self) -> dict[str, str]:

@@ -6,16 +6,15 @@ Kept on the lab's own file system, since each command that slows or heals is a p
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 
 from pyhooks import paths
 from pyhooks.cluster import network
 from pyhooks.cluster.topology import Link, Quality, Topology
+from pyhooks.files import evaluating, read_object, write_json
 
 FILE = paths.LAB_HOME / "slow.json"
 
@@ -33,13 +32,12 @@ def _alone() -> Iterator[None]:
 def _read() -> dict[str, Quality]:
     if not FILE.exists():
         return {}
-    return {site: Quality(**raw) for site, raw in json.loads(FILE.read_text(encoding="utf-8")).items()}
+    with evaluating(FILE, "a list of slow sites"):
+        return {site: Quality(**raw) for site, raw in read_object(FILE, "it lists slow sites").items()}
 
 
 def _write(slow: dict[str, Quality]) -> None:
-    whole: Path = FILE.with_suffix(".new")
-    whole.write_text(json.dumps({site: asdict(added) for site, added in slow.items()}), encoding="utf-8")
-    whole.replace(FILE)
+    write_json(FILE, {site: asdict(added) for site, added in slow.items()})
 
 
 def quality(link: Link, *, without: str = "") -> Quality:

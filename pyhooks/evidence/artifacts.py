@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from pyhooks.build import series
 from pyhooks.errors import RackgateError
 from pyhooks.evidence.claims import OVERLAY, SERIES, Claim, Claims, Run
 from pyhooks.evidence.judging import FAILED, NOT_RUN, PASSED, SKIPPED, STALE, Judged, judge
+from pyhooks.files import read_object, write_text
 
 EVIDENCE = paths.REPO / "kip" / "evidence"
 SCHEMA = 1
@@ -63,7 +65,7 @@ def read_book(claims: Claims, folder: Path = EVIDENCE, root: Path = paths.REPO) 
     now = fingerprints({name for run in claims.runs.values() for name in run.depends}, root)
     for run in claims.runs.values():
         path = folder / f"{run.id}.json"
-        if not path.is_file():
+        if not os.path.lexists(path):
             continue
         artifacts[run.id] = read(path)
         hashes[run.id] = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -80,12 +82,12 @@ def read(path: Path) -> Mapping[str, Any]:
     Raises:
         RackgateError: it is not one of this schema.
     """
-    try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RackgateError(f"{path}: {error}; run `rackgate evidence --fresh {path.stem}`") from error
-    if not isinstance(told, dict) or told.get("schema") != SCHEMA or told.keys() != _FIELDS or told["run"] != path.stem:
-        raise RackgateError(f"{path}: no artifact of {path.stem}; run `rackgate evidence --fresh {path.stem}`")
+    again = f"run `rackgate evidence --fresh {path.stem}`"
+    told = read_object(path, again)
+    if told.get("schema") != SCHEMA or told.keys() != _FIELDS or told["run"] != path.stem:
+        raise RackgateError(f"{path}: no artifact of {path.stem}; {again}")
+    if odd := [name for name in ("commands", "depends") if not isinstance(told[name], dict)]:
+        raise RackgateError(f"{path}: no artifact of {path.stem}, {odd[0]} is {told[odd[0]]!r:.60}; {again}")
     return told
 
 
@@ -230,9 +232,8 @@ def index_of(claims: Claims, book: Book) -> dict[str, Any]:
 
 def write_index(claims: Claims, book: Book, folder: Path = EVIDENCE) -> None:
     """Writes the index."""
-    folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(index_of(claims, book), indent=1, sort_keys=True) + "\n"
-    (folder / INDEX).write_text(text, encoding="utf-8")
+    write_text(folder / INDEX, text)
 
 
 def contradiction(claim: Claim, judged: Judged) -> str:
@@ -256,9 +257,15 @@ def faults(claims: Claims, book: Book, folder: Path = EVIDENCE) -> list[str]:
     found = [words for name, one in book.judged.items() if (words := contradiction(claims.claims[name], one))]
     path = folder / INDEX
     try:
-        index = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        return [*found, f"{path}: {error}; run `rackgate evidence --judge`"]
+        index = read_object(path, "it is the index") if os.path.lexists(path) else {}
+        if odd := [
+            name
+            for name, told in index.items()
+            if name in claims.claims and not (isinstance(told, dict) and {"state", "artifacts"} <= set(told))
+        ]:
+            raise RackgateError(f"{path}: {odd[0]}: not an entry of the index")
+    except RackgateError as error:
+        return [*found, f"{error}; run `rackgate evidence --judge`"]
     for name, entry in index_of(claims, book).items():
         told = index.get(name, {"state": NOT_RUN, "artifacts": {}})
         if told["artifacts"] != entry["artifacts"]:

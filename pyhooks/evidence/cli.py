@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from pyhooks.errors import RackgateError
 from pyhooks.evidence import artifacts, page, running
 from pyhooks.evidence.artifacts import Book
 from pyhooks.evidence.claims import COSTS, Claims, Run, load
+from pyhooks.locks import alone
 
 EVIDENCE_EPILOG = (
     "Examples: rackgate evidence --list · rackgate evidence --cost seconds · rackgate evidence parent-class ·"
@@ -69,16 +71,20 @@ def evidence_command(
         if word not in COSTS:
             raise RackgateError(f"--cost {word}: expected one of {', '.join(COSTS)}")
         costs.add(word)
-    book = artifacts.read_book(claims)
-    wanted = [name for name in _asked(claims, names or []) if not costs or claims.runs[name].cost in costs]
-    failed: list[str] = []
-    if not (list_ or judge):
-        todo = [claims.runs[name] for name in wanted if fresh or name not in book.hashes or name in book.stale]
-        failed = _carry_out(claims, todo, quiet=as_json)
+    with ExitStack() as stack:
+        if not list_:
+            taken = "another `rackgate evidence` is at work in this checkout: wait for it"
+            stack.enter_context(alone(running.OUT / ".lock", taken=taken))
         book = artifacts.read_book(claims)
-    if not list_:
-        artifacts.write_index(claims, book)
-        page.write(claims, book, PAGE)
+        wanted = [name for name in _asked(claims, names or []) if not costs or claims.runs[name].cost in costs]
+        failed: list[str] = []
+        if not (list_ or judge):
+            todo = [claims.runs[name] for name in wanted if fresh or name not in book.hashes or name in book.stale]
+            failed = _carry_out(claims, todo, quiet=as_json)
+            book = artifacts.read_book(claims)
+        if not list_:
+            artifacts.write_index(claims, book)
+            page.write(claims, book, PAGE)
     # of a claim that needs a run besides which was not asked for, nothing can be said yet
     present = {*wanted, *(book.hashes.keys() - book.stale.keys())}
     if costs or names:

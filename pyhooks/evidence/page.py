@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from pyhooks.evidence.artifacts import EVIDENCE, INDEX, Book
 from pyhooks.evidence.claims import CONDITIONAL, CONFIRMED, NOT_TESTABLE, REFUTED, Claim, Claims, Run
 from pyhooks.evidence.judging import NOT_RUN, STALE, UNDECIDED
+from pyhooks.files import write_text
 from pyhooks.pages import environment
 from pyhooks.pictures import DARK, LIGHT
 
@@ -100,9 +101,8 @@ def html(claims: Claims, book: Book, artifacts: str) -> str:
 
 def write(claims: Claims, book: Book, path: Path, folder: Path = EVIDENCE) -> None:
     """Writes the page; its links to artifacts are relative to it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     up = folder.resolve()
     beside = path.parent.resolve()
     common = next(parent for parent in (beside, *beside.parents) if up.is_relative_to(parent))
     steps = [".."] * len(beside.relative_to(common).parts) + list(up.relative_to(common).parts)
-    path.write_text(html(claims, book, "/".join(steps) or "."), encoding="utf-8")
+    write_text(path, html(claims, book, "/".join(steps) or "."))

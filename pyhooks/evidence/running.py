@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from pyhooks.build.distribution import Distribution
 from pyhooks.errors import RackgateError
 from pyhooks.evidence import artifacts, judging
 from pyhooks.evidence.claims import OVERLAY, SERIES, Claims, Run
+from pyhooks.files import parse_json, read_text, write_text
 from pyhooks.process import DIES_WITH_PARENT, exits_on_sigterm
 
 OUT = paths.OUT / "evidence"
@@ -107,6 +107,7 @@ def carry_out(
     if {SERIES, OVERLAY} & set(run.depends):
         _fits(root)
     begun, clock = time.time(), time.monotonic()
+    before = _marks(run, root)
     results: dict[str, Any] = {}
     statuses: dict[str, int] = {}
     for number, (label, command) in enumerate(run.commands.items()):
@@ -117,7 +118,7 @@ def carry_out(
             tail = log.read_text(encoding="utf-8", errors="replace")[-1500:] if log.is_file() else ""
             said = tail.strip() or done.output[-1500:].strip()
             raise RackgateError(f"{command}: ended with status {done.status}; see {log}", detail=said)
-        statuses[label], results[label] = done.status, _result(claims, run, done, root, begun)
+        statuses[label], results[label] = done.status, _result(claims, run, done, root, before)
     seconds = time.monotonic() - clock
     if artifacts.fingerprints(run.depends, root) != depends:
         raise RackgateError(f"run {run.id}: what it depends on has changed meanwhile; run it again")
@@ -134,8 +135,7 @@ def carry_out(
         "result": results.get("", results),
     }
     text = artifacts.text_of(artifact).replace(f"{root}/", "")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{run.id}.json").write_text(text, encoding="utf-8")
+    write_text(folder / f"{run.id}.json", text)
     return artifact
 
 
@@ -157,20 +157,26 @@ def _fits(root: Path) -> None:
         raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
 
 
-def _result(claims: Claims, run: Run, done: Done, root: Path, begun: float) -> Any:
+def _marks(run: Run, root: Path) -> dict[Path, tuple[int, ...]]:
+    """The files that a run reads, with what changes when one is written; no time is compared, a clock may be set."""
+    found = {path: path.stat() for path in (root.glob(run.reads) if run.reads else ()) if path.is_file()}
+    return {path: (own.st_ino, own.st_size, own.st_mtime_ns, own.st_ctime_ns) for path, own in found.items()}
+
+
+def _result(claims: Claims, run: Run, done: Done, root: Path, before: Mapping[Path, tuple[int, ...]]) -> Any:
+    # a report of before says nothing of this run
+    written = sorted(path for path, mark in _marks(run, root).items() if before.get(path) != mark)
     if run.kind == "junit":
-        # a report of before says nothing of this run; file systems keep times less exactly than the clock
-        files = [path for path in root.glob(run.reads) if path.stat().st_mtime >= begun - 1]
-        return artifacts.of_junit(files, artifacts.asked(claims, run.id))
+        return artifacts.of_junit(written, artifacts.asked(claims, run.id))
     if run.reads:
         path = root / run.reads
-        if not path.is_file() or path.stat().st_mtime < begun - 1:
+        if path not in written:
             raise RackgateError(f"run {run.id}: it did not write {run.reads}")
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, "the command writes it")
     else:
         text = done.output
     try:
-        told = json.loads(text, parse_constant=str)
+        told = parse_json(text, constants=str)
     except ValueError as error:
         raise RackgateError(f"run {run.id}: what it wrote is not JSON: {error}") from error
     if run.kind == "system":

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from pyhooks import process
 from pyhooks.cluster.lab import Lab
+from pyhooks.errors import RackgateError
 from pyhooks.fault import registry
 
 # A fault can be busy for an instant when its turn comes.
@@ -41,7 +42,7 @@ class Healer:
         """Looks whether a fault has lost its command; returns at once and raises nothing."""
         try:
             self._look()
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, RackgateError) as error:
             # a record that cannot be read, or no process to be had: the lab is as good as before
             sys.stderr.write(f"look for faults without a command: {error}\n")
 

@@ -23,6 +23,7 @@ from pyhooks.cluster.lab import Lab
 from pyhooks.errors import RackgateError
 from pyhooks.fault import kinds
 from pyhooks.fault.injection import Injection, Target
+from pyhooks.files import evaluating, read_object, write_text
 from pyhooks.history import History
 from pyhooks.wait import wait_for
 
@@ -84,16 +85,15 @@ class Active:
 
     def write(self) -> None:
         """Puts it into its file, all at once."""
-        whole = self.path.with_suffix(".new")
-        whole.write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
-        whole.replace(self.path)
+        write_text(self.path, json.dumps(asdict(self)) + "\n")
 
 
 def _read(path: Path) -> Active | None:
-    try:
-        return Active(**json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    # another command may remove it meanwhile
+    if not path.exists():
         return None
+    with evaluating(path, "a fault of this version"):
+        return Active(**read_object(path, "it describes a fault"))
 
 
 def active() -> tuple[Active, ...]:

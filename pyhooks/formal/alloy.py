@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyhooks import paths, toml
+from pyhooks import files, paths, toml
 from pyhooks.build import maven, recipe
 from pyhooks.build.fetch import Store
 from pyhooks.errors import RackgateError
@@ -76,6 +75,8 @@ def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
     table = top.table("alloy")
     artifact = recipe.Artifact(table.text("id"), table.text("sha256"), ("alloy",))
     top.done()
+    if artifact.id.count(":") < 2:
+        raise table.wrong("id", f"must be group:artifact:version, is {artifact.id!r:.60}")
     store = Store(base or paths.BUILD / "alloy")
     with tempfile.TemporaryDirectory(prefix="rackgate-alloy-") as work:
         store.fetch(replace(recipe.load(), path=pin), [artifact], Path(work))
@@ -133,12 +134,14 @@ def found_in(folder: Path, command: Command) -> Path | None:
     """
     receipt = folder / "receipt.json"
     try:
-        known = json.loads(receipt.read_text(encoding="utf-8"))["commands"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        known = files.read_json(receipt, "Alloy writes it")["commands"]
+        told = known.get(command.name)
+        solved = told is not None and told.get("solution")
+    except (RackgateError, *files.MALFORMED) as error:
         raise RackgateError(f"run {command.name}: Alloy left no receipt in {folder}") from error
-    if command.name not in known:
+    if told is None:
         raise RackgateError(f"run {command.name}: Alloy's receipt in {folder} does not tell of it")
-    if not known[command.name].get("solution"):
+    if not solved:
         return None
     instance = folder / f"{command.name}-solution-0.xml"
     if not instance.exists():

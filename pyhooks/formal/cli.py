@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -17,6 +16,7 @@ from rich.table import Table
 
 from pyhooks import paths, run_folder
 from pyhooks.errors import RackgateError
+from pyhooks.files import MALFORMED, json_text, read_json, write_json
 from pyhooks.formal import alloy
 from pyhooks.formal.alloy import Outcome
 from pyhooks.formal.model import MODEL, Command, choose, commands
@@ -82,10 +82,9 @@ def formal_command(
             "commands": [one.summary() for one in outcomes],
             "pictures": [str(path) for path in drawn],
         }
-        text = json.dumps(summary, indent=1)
-        (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
+        write_json(folder / "summary.json", summary)
     if json_:
-        typer.echo(text)
+        typer.echo(json_text(summary), nl=False)
     else:
         _show(outcomes, seconds, str(summary["bar"]), folder)
     raise typer.Exit(exit_status(outcomes))
@@ -185,9 +184,9 @@ def bar(outcomes: Sequence[Outcome], known: Sequence[Command], seconds: float) -
 
 def _usual(folder: Path) -> dict[str, float]:
     try:
-        known = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["commands"]
+        known = read_json(folder / "summary.json", "it is of an earlier run")["commands"]
         return {str(one["name"]): float(one["seconds"]) for one in known}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (RackgateError, *MALFORMED):
         return {}  # an estimate is not worth an error
 
 

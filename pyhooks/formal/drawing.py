@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 
-from pyhooks.pictures import LIGHT, RC
+from pyhooks import files
+from pyhooks.pictures import LIGHT, RC, contents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,14 +42,10 @@ def write(trace: Sequence[Step], title: str, folder: Path, name: str) -> tuple[P
     Returns:
         The two files.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    vector, bitmap = folder / f"{name}.svg", folder / f"{name}.png"
     with mpl.rc_context(RC):
-        figure = draw(trace, title)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
-        vector.write_text(text.getvalue(), encoding="utf-8")
-        figure.savefig(bitmap, format="png", dpi=_PNG_DPI, facecolor=PAPER, metadata={"Software": None})
+        drawn = contents(draw(trace, title), folder / name, dpi=_PNG_DPI, paper=PAPER)
+    files.write(drawn)
+    bitmap, vector = drawn
     return vector, bitmap
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyhooks.errors import RackgateError
+from pyhooks.files import read_text
 
 Tuple = tuple[str, ...]
 
@@ -85,11 +86,7 @@ def read(path: Path) -> tuple[State, ...]:
     Raises:
         RackgateError: the file cannot be read, or has no instance.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RackgateError(f"{path}: cannot be read: {error.strerror}") from error
-    return parse(text)
+    return parse(read_text(path, "Alloy writes it"))
 
 
 def _state(instance: ET.Element) -> State:

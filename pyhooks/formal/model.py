@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyhooks import paths
 from pyhooks.errors import RackgateError
+from pyhooks.files import read_text
 
 MODEL = paths.REPO / "kip" / "formal" / "isr.als"
 _COMMAND = re.compile(
@@ -45,10 +46,7 @@ def commands(path: Path = MODEL) -> tuple[Command, ...]:
     Raises:
         RackgateError: the file cannot be read, or a command lacks the comment above it, its bounds or what is expected.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RackgateError(f"{path}: cannot be read: {error.strerror}") from error
+    text = read_text(path, "it is the model")
     found = []
     for match in _COMMAND.finditer(text):
         what = _comment_above(text[: match.start()])

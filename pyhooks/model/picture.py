@@ -10,10 +10,10 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from pyhooks.errors import RackgateError
+from pyhooks import files
 from pyhooks.model.choices import Advice, Choice
 from pyhooks.model.show import MINUTES_A_YEAR
-from pyhooks.pictures import LIGHT, RC, axes_style
+from pyhooks.pictures import LIGHT, RC, axes_style, contents
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,15 +33,10 @@ def write(found: Sequence[Choice], given: Sequence[Advice], stem: Path) -> tuple
     Raises:
         RackgateError: they can't be written.
     """
-    png, svg = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
-    try:
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        with mpl.rc_context(RC):
-            figure = draw(found, given)
-            figure.savefig(png, dpi=PNG_DPI, facecolor=PAPER, metadata={"Software": None})
-            figure.savefig(svg, facecolor=PAPER, metadata={"Date": None, "Creator": None})
-    except OSError as error:
-        raise RackgateError(f"--picture {stem}: {error.strerror}") from error
+    with mpl.rc_context(RC):
+        drawn = contents(draw(found, given), stem, dpi=PNG_DPI, paper=PAPER)
+    files.write(drawn)
+    png, svg = drawn
     return png, svg
 
 

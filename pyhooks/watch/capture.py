@@ -39,6 +39,7 @@ from rich.text import Text
 from pyhooks import process
 from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError
+from pyhooks.files import write_text
 
 END_S = 10.0
 ENDED_S = 0.1
@@ -86,12 +87,11 @@ def record(plan: Plan) -> list[Path]:
         raise RackgateError("a picture of a terminal needs the package pyte: pip install pyte") from error
     screen = _emulator(pyte, plan.columns, plan.lines)
     stream = pyte.ByteStream(screen)
-    plan.out.parent.mkdir(parents=True, exist_ok=True)
     cast = plan.out.with_suffix(".cast")
     written = [cast]
-    with cast.open("w", encoding="utf-8") as file, _terminal(plan) as (running, master):
-        head = {"version": 2, "width": plan.columns, "height": plan.lines, "timestamp": int(time.time())}
-        file.write(json.dumps(head | {"title": plan.title}) + "\n")
+    head = {"version": 2, "width": plan.columns, "height": plan.lines, "timestamp": int(time.time())}
+    recorded: list[Any] = [head | {"title": plan.title}]
+    with _terminal(plan) as (running, master):
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         begin = time.monotonic()
         for moment_s in plan.moments_s:
@@ -105,7 +105,7 @@ def record(plan: Plan) -> list[Path]:
                         detail="\n".join(screen.display).rstrip(),
                     )
                 if part is not None:
-                    file.write(json.dumps([round(time.monotonic() - begin, 3), "o", decoder.decode(part)]) + "\n")
+                    recorded.append([round(time.monotonic() - begin, 3), "o", decoder.decode(part)])
                     stream.feed(part)
             written += _picture(plan, screen, moment_s)
         # as a person does: the terminal tells every process that runs on it
@@ -116,6 +116,7 @@ def record(plan: Plan) -> list[Path]:
             _read(master, ENDED_S)
             if time.monotonic() > end:
                 raise RackgateError(f"{plan.command[0]} did not end within {END_S:.0f} s of Ctrl-C; it was killed")
+    write_text(cast, "".join(json.dumps(line) + "\n" for line in recorded))
     return written
 
 
@@ -170,7 +171,7 @@ def _read(master: int, timeout_s: float) -> bytes | None:
 
 def _picture(plan: Plan, screen: Any, moment_s: float) -> list[Path]:
     svg = plan.out.with_name(f"{plan.out.name}-{moment_s:g}s.svg")
-    svg.write_text(picture(screen, plan.title), encoding="utf-8")
+    write_text(svg, picture(screen, plan.title))
     browser = shutil.which("chromium")
     found = VIEW_BOX.search(svg.read_text(encoding="utf-8"))
     if browser is None or found is None:

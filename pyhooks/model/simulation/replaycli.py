@@ -15,6 +15,7 @@ from rich.progress import track
 from rich.table import Table
 
 from pyhooks.errors import RackgateError
+from pyhooks.files import evaluating
 from pyhooks.history import History
 from pyhooks.model.simulation.replay import AGREES, CONTRADICTS, UNKNOWN, Stretch, counts, replay
 
@@ -61,18 +62,23 @@ def replay_command(
     if total[CONTRADICTS]:
         raise typer.Exit(1)
     if not total[AGREES]:
-        raise RackgateError("nothing in these histories could be compared: no records within stretches that are known")
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        raise RackgateError(
+            f"{files[0]}{more}: nothing could be compared: no records within stretches whose state is known"
+        )
 
 
 def _replayed(path: Path) -> tuple[Stretch, ...]:
     if not path.is_file():
         raise RackgateError(f"{path}: no such file; a run of `rackgate system run` leaves a history.jsonl")
+    events = list(History(path).events())
     try:
-        return replay(list(History(path).events()))
+        with evaluating(path, "a history that can be replayed"):
+            return replay(events)
     except RackgateError as error:
+        if str(path) in str(error):
+            raise
         raise RackgateError(f"{path}: {error}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise RackgateError(f"{path}: not a history that can be replayed: {error!r}") from error
 
 
 def _show(found: Mapping[Path, tuple[Stretch, ...]], total: Mapping[str, int]) -> None:
