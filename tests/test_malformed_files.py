@@ -271,7 +271,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("malformed")
 
 
-def by_name(readers: list[Reader]) -> Any:
+def by_name(readers: list[Reader]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("reader", readers, ids=str)
 
 
