@@ -14,10 +14,11 @@ import numpy as np
 
 from bench.availability import REFUSAL_CODES, REFUSALS
 from bench.comparisons import COMPARED, Measured, compare, family_size, quantile_name
-from bench.load import outcome_counts
+from bench.load import SCHEMA, outcome_counts
 from bench.plan import Arm, Cell, LatencyPlan, Scenario
 from bench.quantiles import Counts, Key, Wanted, counted, exact, pooled
 from pyhooks import stats
+from pyhooks.errors import RackgateError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +28,8 @@ CURVE_RESAMPLES = 1000
 CURVE_POINTS_PER_DECADE = 16
 CURVE_DECADES = 4
 NS_PER_MS = 1e6
+# Of the columns; some may be missing, such as the cell if there is only one.
+REQUIRED = frozenset({"arm", "outcome", "intended_ns", "sent_ns", "done_ns"})
 SLOT = ("cell", "arm", "block")
 ARM = ("cell", "arm")
 
@@ -43,8 +46,13 @@ def read_raw(spark: SparkSession, raw: Path) -> DataFrame:
 
     ``latency_us`` counts from the intended time to the delivery report, ``late_us`` from the intended time to the
     call of produce(), ``client_us`` is librdkafka's own, from that call to its report.
+
+    Raises:
+        RackgateError: there are none, or a file is damaged, lacks a column or has one of another type.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    _check_files(raw)
 
     return (
         spark.read.option("recursiveFileLookup", "true")
@@ -52,6 +60,29 @@ def read_raw(spark: SparkSession, raw: Path) -> DataFrame:
         .withColumn("latency_us", (F.col("done_ns") - F.col("intended_ns")) / 1000.0)
         .withColumn("late_us", (F.col("sent_ns") - F.col("intended_ns")) / 1000.0)
     )
+
+
+def _check_files(raw: Path) -> None:
+    """Check the schema of every file: Spark takes that of one, and names no file when another differs."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    is_of = {"string": pa.types.is_string, "boolean": pa.types.is_boolean}
+    columns = {name: is_of.get(kind, pa.types.is_integer) for name, kind in map(str.split, SCHEMA.split(","))}
+    files = sorted(path for path in raw.rglob("*.parquet") if not path.name.startswith((".", "_")))
+    if not files:
+        raise RackgateError(f"{raw}: there are no observations in it; begin anew with --fresh")
+    for file in files:
+        try:
+            found = parquet.read_schema(file)
+        except (OSError, pa.ArrowException) as error:
+            raise RackgateError(f"{file}: not Parquet: {' '.join(str(error).split()):.200}") from error
+        if missing := sorted(REQUIRED - set(found.names)):
+            raise RackgateError(f"{file}: not observations: column {missing[0]} is missing")
+        for name in (*REQUIRED, *(set(found.names) & columns.keys())):
+            kind = found.field(name).type
+            if not (columns[name](kind) or pa.types.is_null(kind)):
+                raise RackgateError(f"{file}: not observations: column {name} is of type {kind}")
 
 
 def cells(raw: DataFrame, planned: Sequence[Cell], refusals: Mapping[Key, str] | None = None) -> list[dict[str, Any]]:

@@ -206,7 +206,7 @@ def _lab(
     as_json: bool,
 ) -> None:
     """A run in labs."""
-    from bench.places import needed
+    from bench.places import check_machine
     from bench.progress import clock
     from bench.run import estimate_s
 
@@ -217,7 +217,7 @@ def _lab(
             f" take 'local[{plan.tasks}]', or fewer --tasks"
         )
     if not os.environ.get("RACKGATE_LAB"):
-        needed(sorted({name for name, _ in plan.places}), master)
+        check_machine(sorted({name for name, _ in plan.places}), master)
     command = ["rackgate", "bench", "run", "--scenario", scenario, "--master", master]
     command += ["--topology", topology] if topology else []
     command += ["--tasks", str(tasks)] if tasks else []

@@ -84,14 +84,14 @@ def _measured(
     """
     from bench import outageresults
     from bench.outages import estimate_s
-    from bench.places import needed
+    from bench.places import check_machine
     from bench.progress import clock
     from pyhooks.build import builder
     from pyhooks.cluster.cli import within
 
     if os.environ.get("RACKGATE_LAB"):
         raise RackgateError("rackgate bench outages makes labs of its own: run it outside of a lab")
-    needed([lab.topology for lab in plan.labs], master)
+    check_machine([lab.topology for lab in plan.labs], master)
     made = builder.build(first=None, force=False, quiet=quiet)
     started, begun = datetime.now(UTC), time.monotonic()
     run_id = started.strftime("%Y%m%d-%H%M%S")

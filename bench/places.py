@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyhooks import memory
 from pyhooks.cluster import labs, topology, wire
+from pyhooks.cluster.cli import check_programs
 from pyhooks.cluster.topology import Node, Topology
 from pyhooks.files import write_text
 
@@ -52,12 +53,14 @@ def _ids(nodes: tuple[Node, ...], role: str) -> list[int]:
     return [node.node_id for node in nodes if node.role == role]
 
 
-def needed(topologies: Sequence[str], master: str) -> None:
-    """Check that memory suffices for the largest of labs that run one after the other, and for Spark beside it.
+def check_machine(topologies: Sequence[str], master: str) -> None:
+    """Check programs, namespaces and memory for labs that run one after the other, before anything is built.
 
     Raises:
-        RackgateError: it does not, or there is no such topology.
+        RackgateError: something is missing, or there is no such topology.
     """
+    check_programs()
+    labs.way()
     labs_mb = memory.of_labs([topology.load(topology.find(name)) for name in topologies], at_once=1)
     # the driver runs beside the lab, whatever the master is
     what = f"a lab of {' or '.join(topologies)} ({labs_mb} MiB) with Spark at {master} ({memory.SPARK_MB} MiB)"

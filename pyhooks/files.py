@@ -34,7 +34,7 @@ def read_text(path: Path, purpose: str) -> str:
     except OSError as error:
         raise RackgateError(f"{path}: can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise RackgateError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from error
+        raise RackgateError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}; {purpose}") from error
     except ValueError as error:
         # a null character in the path
         raise RackgateError(f"{path}: can't be read: {error}") from error

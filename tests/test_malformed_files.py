@@ -23,7 +23,7 @@ from test_bench_outages import result
 from bench import figures, outageplan, outagereport, report, scenarios, sweeper
 from bench.store import Store
 from ducktape_tests import matrix, plan, results
-from pyhooks import cli, ending, files, paths
+from pyhooks import cli, ending, files, paths, run_folder
 from pyhooks.build import mutants, progress, recipe, upstream_suite
 from pyhooks.build.distribution import MANIFEST, Distribution
 from pyhooks.build.fetch import Store as Jars
@@ -260,9 +260,15 @@ def refused(reader: Reader, path: Path) -> str:
     return told
 
 
+# Commands that write pages refuse a folder without their marker before they read anything in it.
+MARKED = {"outages": run_folder.OUTAGES, "system": run_folder.SYSTEM}
+
+
 def place(folder: Path, reader: Reader) -> Path:
     path = folder / reader.name
     path.parent.mkdir(parents=True, exist_ok=True)
+    if (kind := MARKED.get(path.parent.name)) is not None:
+        run_folder.claim(path.parent, kind)
     return path
 
 
@@ -271,7 +277,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("malformed")
 
 
-def by_name(readers: list[Reader]) -> Any:
+def by_name(readers: list[Reader]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("reader", readers, ids=str)
 
 

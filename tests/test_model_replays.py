@@ -254,7 +254,7 @@ def test_the_command_tells_counts_and_ends_with_a_status(tmp_path: Path) -> None
     assert "taken by one rack alone, and" in shown.stdout
     silent = History(tmp_path / "silent.jsonl")
     silent.extend(one for one in events_of(OUTAGE) if one.op != "produce")
-    for path, says in ((silent.path, "nothing in these"), (tmp_path / "none.jsonl", "no such file")):
+    for path, says in ((silent.path, "nothing could be compared"), (tmp_path / "none.jsonl", "no such file")):
         error = runner.invoke(app, ["model", "replay", str(path)]).exception
         assert isinstance(error, RackgateError)
         assert says in str(error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
+import re
 import subprocess
 import sys
 import tempfile
@@ -46,6 +46,7 @@ ONE, TWO = "local[1]", "local[2]"
 LEAST_TIMES = {TWO: 1.4, STANDALONE: 1.05}
 MASTERS = (ONE, *LEAST_TIMES)
 _READY_S = 300.0
+_MASTER = re.compile(r"Starting Spark master at (spark://\S+:\d+)\s")
 _READY = "Successfully registered with master"
 
 SPEED_EPILOG = (
@@ -151,7 +152,7 @@ def standalone(workers: int = WORKERS) -> Iterator[str]:
     import pyspark
 
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    host, port = "127.0.0.1", _free_port()
+    host = "127.0.0.1"
     with tempfile.TemporaryDirectory(prefix="rackgate-spark-") as folder, ExitStack() as stack:
         work = Path(folder)
         logging = work / "log4j2.properties"
@@ -178,12 +179,12 @@ def standalone(workers: int = WORKERS) -> Iterator[str]:
             stack.callback(_end, child)
             return log
 
-        url = f"spark://{host}:{port}"
-        start("master", "org.apache.spark.deploy.master.Master", *_at(host, port), "--webui-port", "0")
-        wait_for(lambda: _listens(host, port), what="Spark's master", timeout_s=_READY_S)
+        # the master chooses its port: one that was found free may be taken by now
+        log = start("master", "org.apache.spark.deploy.master.Master", *_at(host), "--webui-port", "0")
+        url = wait_for(partial(_url, log), what="Spark's master", timeout_s=_READY_S)
         logs = [
             start(
-                f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *_at(host, 0), "--webui-port", "0",
+                f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *_at(host), "--webui-port", "0",
                 "--cores", "1", "--memory", "2g", "--work-dir", str(work / f"work-{number}"), url,
             )
             for number in range(workers)
@@ -197,20 +198,14 @@ def _registered(log: Path) -> bool:
     return _READY in log.read_text(encoding="utf-8")
 
 
-def _at(host: str, port: int) -> tuple[str, ...]:
-    return "--host", host, "--port", str(port)
+def _url(log: Path) -> str:
+    """Return the address that a master reports; empty if it has not started."""
+    found = _MASTER.search(log.read_text(encoding="utf-8"))
+    return found[1] if found else ""
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-def _listens(host: str, port: int) -> bool:
-    with socket.socket() as one:
-        one.settimeout(1.0)
-        return one.connect_ex((host, port)) == 0
+def _at(host: str) -> tuple[str, ...]:
+    return "--host", host, "--port", "0"
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,175 @@
+"""``python tests/on_full_disk.py CASE FOLDER``: one writer on a disk that is full, for ``test_full_disk``.
+
+FOLDER is on a file system of a few MiB that holds nothing else. Prints JSON: the exit status, what was written to
+standard error, and whether the earlier results are as they were.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+
+from bench_results import made_up
+from matplotlib.figure import Figure
+from rich.console import Console
+from test_bench_outages import result as outages_result
+from written_claims import read as read_claims
+
+from bench import figures, outageresults, run
+from ducktape_tests import results
+from pyhooks import cli, ending, files, paths
+from pyhooks.evidence import artifacts, running
+from pyhooks.evidence.judging import Judged
+from pyhooks.evidence.running import Done
+from pyhooks.history import Event, History
+from pyhooks.watch import capture
+
+BALLAST = "ballast"
+
+
+def command(*words: str) -> int:
+    sys.argv = ["rackgate", *words]
+    try:
+        cli.main()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def function(work: Callable[[], object]) -> int:
+    """What a program does around its work."""
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - as programs do
+        return ending.tell(error, Console(stderr=True))
+    return 0
+
+
+def report(folder: Path) -> Callable[[], int]:
+    # drawing takes seconds, and the pictures are written by the same call as the page
+    names = figures.pictures
+    figures.pictures = lambda result: {name: lambda _: Figure((1, 1)) for name in names(result)}
+    source = paths.REPO / "kip/evidence/bench/results.json"
+    return lambda: command("bench", "report", str(source), "--out", str(folder))
+
+
+def bench_results(folder: Path) -> Callable[[], int]:
+    return lambda: function(lambda: run.write(made_up(), folder))
+
+
+def outages_results(folder: Path) -> Callable[[], int]:
+    return lambda: function(lambda: outageresults.write(outages_result(), folder))
+
+
+def page_only(folder: Path) -> Callable[[], int]:
+    files.write_json(folder / "results.json", outages_result())
+    return lambda: command("bench", "outages", "--page-only", "--out", str(folder))
+
+
+def picture(folder: Path) -> Callable[[], int]:
+    return lambda: command("plan", "--racks", "a:1,b:1", "--picture", str(folder / "plan"))
+
+
+def evidence(folder: Path) -> Callable[[], int]:
+    (folder / "input").mkdir()
+    (folder / "input" / "a.txt").write_text("a", encoding="utf-8")
+    claims = read_claims(folder)
+    done = Done(0, json.dumps({"n": 1, "more": "x" * 5000}))
+    out = Path("/dev/shm") if Path("/dev/shm").is_dir() else folder
+    return lambda: function(
+        lambda: running.carry_out(
+            claims, claims.runs["sum"], folder=folder, root=folder, out=out, execute=lambda *_: done
+        )
+    )
+
+
+def index(folder: Path) -> Callable[[], int]:
+    claims = read_claims(folder)
+    book = artifacts.Book({}, {}, {}, {name: Judged("not run", ("x" * 5000,)) for name in claims.claims})
+    return lambda: function(lambda: artifacts.write_index(claims, book, folder))
+
+
+def system_page(folder: Path) -> Callable[[], int]:
+    test = results.Planned("x_test.py::A.test", "az3", 2, "x")
+    whole = {
+        "schema": results.SCHEMA, "started": "2026-01-01T00:00:00+0000", "words": ["system"], "seed": 1290, "jobs": 2,
+        "settings": {}, "command": "rackgate system run", "options": "", "cluster_file": "", "took_s": 95.0,
+        "versions": {"kafka": "4.3.1"}, "machine": {"kernel": "6.1", "cpus": 2}, "bar_min": 40, "tests": [asdict(test)],
+    }  # fmt: skip
+    files.write_json(folder / results.RUN, whole)
+    return lambda: command("system", "page", str(folder))
+
+
+def history(folder: Path) -> Callable[[], int]:
+    one = History(folder / "history.jsonl")
+    one.note("p", "op", "ok")
+    return lambda: function(lambda: one.extend(Event.now("p", "op", "ok", filler="x" * 500) for _ in range(5000)))
+
+
+def captured(folder: Path) -> Callable[[], int]:
+    plan = capture.Plan(
+        command=("sh", "-c", "while :; do seq 30; sleep 0.1; done"),
+        out=folder / "watch",
+        moments_s=(0.5,),
+        columns=100,
+        lines=30,
+        title="t",
+    )
+    return lambda: function(lambda: capture.record(plan))
+
+
+CASES: dict[str, tuple[Callable[[Path], Callable[[], int]], Sequence[str]]] = {
+    "report": (report, ("index.html", "table.md", "timeline.png", "timeline.svg")),
+    "bench results": (bench_results, ("results.json",)),
+    "outages results": (outages_results, ("results.json",)),
+    "outages page": (page_only, ("index.html", "table.md")),
+    "picture": (picture, ("plan.png", "plan.svg")),
+    "evidence": (evidence, ("sum.json",)),
+    "index": (index, ("claims.json",)),
+    "system page": (system_page, ("index.html", "results.json")),
+    "watch": (captured, ("watch.cast", "watch-0.5s.svg")),
+    "history": (history, ()),
+}
+
+
+def fill(folder: Path) -> None:
+    """Leaves no free block."""
+    with (folder / BALLAST).open("wb", buffering=0) as out:
+        for size in (1 << 16, 1 << 12, 1):
+            try:
+                while out.write(b"x" * size) == size:
+                    pass
+            except OSError:
+                continue
+
+
+def main(case: str, folder: Path) -> None:
+    prepare, names = CASES[case]
+    act = prepare(folder)
+    for name in names:
+        if not (folder / name).exists():
+            (folder / name).write_text(f"earlier {name}", encoding="utf-8")
+    fill(folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    error = io.StringIO()
+    with redirect_stdout(io.StringIO()), redirect_stderr(error):
+        status = act()
+    after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    told = {"status": status, "error": error.getvalue(), "new": sorted(after.keys() - before.keys())}
+    told["changed"] = [name for name, content in before.items() if after.get(name) != content]
+    if case == "history":
+        whole = History(folder / "history.jsonl")
+        told["ops"] = [event.op for event in whole.events()]
+        (folder / BALLAST).unlink()
+        whole.note("p", "later", "ok")
+        told["later"] = [event.op for event in whole.events()]
+    sys.stdout.write(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,98 @@
+"""A full disk: one line with the file and the reason, exit status 2, and earlier results are as they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from on_full_disk import CASES
+
+from pyhooks import paths
+from pyhooks.history import MARK, Event, History
+
+PATIENCE_S = 120
+SIZE = "4m"
+OWN_MOUNTS = (
+    ("unshare", "--mount"),
+    ("unshare", "--user", "--map-root-user", "--mount"),
+)
+
+
+@pytest.fixture(scope="module")
+def private() -> tuple[str, ...]:
+    """The words that run a command with mounts of its own."""
+    for words in OWN_MOUNTS:
+        tried = [*words, "mount", "-t", "tmpfs", "none", "/mnt"]
+        if subprocess.run(tried, capture_output=True, check=False, timeout=PATIENCE_S).returncode == 0:
+            return words
+    pytest.skip("this machine has no mount namespaces")
+
+
+def on_full_disk(private: tuple[str, ...], case: str, folder: Path) -> dict[str, Any]:
+    mount = f'mount -t tmpfs -o size={SIZE} none "$1" && exec "$2" "$3" "$4" "$1"'
+    program = str(Path(__file__).with_name("on_full_disk.py"))
+    done = subprocess.run(
+        [*private, "sh", "-c", mount, "sh", str(folder), sys.executable, program, case],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+        cwd=paths.REPO,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(paths.REPO), str(Path(__file__).parent)])},
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_does_not_fit_is_told_and_nothing_is_lost(private: tuple[str, ...], tmp_path: Path, case: str) -> None:
+    told = on_full_disk(private, case, tmp_path)
+    assert told["status"] == 2
+    (line,) = told["error"].splitlines()
+    assert line.startswith(f"error: {tmp_path}/")
+    assert line.endswith("No space left on device")
+    assert told["new"] == []
+    # a history is appended to
+    assert told["changed"] == (["history.jsonl"] if case == "history" else [])
+    if case == "history":
+        assert told["ops"][-1] == "torn"
+        # whatever is written later, when there is space again
+        assert told["later"] == [*told["ops"], "later"]
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_a_history_that_lost_whole_events_is_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """The disk takes some lines of a write, to their ends, and no byte more."""
+    history = History(tmp_path / "h.jsonl")
+    first = [Event.now("p", "first", "ok", number=number) for number in range(2)]
+    more = [Event.now("p", "more", "ok", number=number) for number in range(4)]
+    history.extend(first)
+    write = os.write
+    fits = [len("".join(map(Event.line, more[:written])))]
+
+    def limited(descriptor: int, data: bytes) -> int:
+        if not fits[0]:
+            raise OSError(28, "No space left on device")
+        size = write(descriptor, data[: fits[0]])
+        fits[0] = 0
+        return size
+
+    monkeypatch.setattr(os, "write", limited)
+    with pytest.raises(Exception, match=r"h\.jsonl: can't be written: No space left on device"):
+        history.extend(more)
+    monkeypatch.setattr(os, "write", write)
+    assert history.path.read_text(encoding="utf-8").endswith(f"}}{MARK}")
+    found = list(history.events())
+    # no event is lost that was there
+    assert found[:-1] == [*first, *more[:written]]
+    assert (found[-1].op, found[-1].outcome) == ("torn", "unknown")
+    last = history.note("p", "later", "ok")
+    assert list(history.events()) == [*found, last]

@@ -1,0 +1,240 @@
+"""Too little memory, no namespaces, a second run in the same folder, and a clock that is set."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_claims import read as read_claims
+
+from bench import clocks, progress, scenarios, store
+from ducktape_tests import cli as system
+from pyhooks import bars, cli, memory, paths
+from pyhooks.cluster import topology
+from pyhooks.errors import RackgateError
+from pyhooks.evidence import running
+from pyhooks.evidence.running import Done
+from pyhooks.locks import alone
+
+AZ3 = topology.load(topology.find("az3-outside"))
+NEEDED_MB = 5 * (384 + 64) + 3 * (256 + 64)
+COMMANDS = {
+    "lab up": ("lab", "up", "--topology", "az3-outside"),
+    "lab run": ("lab", "run", "--topology", "az3-outside", "--", "true"),
+    "bench run": ("bench", "run"),
+    "bench outages": ("bench", "outages", "--plan", "quick"),
+    "system run": ("system", "run", "smoke"),
+}
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str]]:
+    """The exit status of a command, and what it wrote to standard error."""
+    monkeypatch.setattr(sys, "argv", ["rackgate", *words])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    return int(caught.value.code or 0), capfd.readouterr().err.splitlines()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with much memory, whose ``/proc`` and control groups are files; nothing is built or started."""
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "groups" / "a" / "b").mkdir(parents=True)
+    has(tmp_path, 100_000)
+    monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "groups")
+    monkeypatch.setattr(system, "PYTHON", Path(sys.executable))
+    monkeypatch.setenv("RACKGATE_STATE", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def has(machine: Path, available_mb: int) -> None:
+    text = f"MemTotal: 200000000 kB\nMemAvailable: {available_mb * 1024} kB\n"
+    (machine / "proc" / "meminfo").write_text(text, encoding="utf-8")
+
+
+def group(folder: Path, limit: str, used_mb: int = 0, cached_mb: int = 0) -> None:
+    (folder / "memory.max").write_text(f"{limit}\n", encoding="utf-8")
+    (folder / "memory.current").write_text(f"{used_mb * 2**20}\n", encoding="utf-8")
+    (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cached_mb * 2**20}\n", encoding="utf-8")
+
+
+def test_a_lab_needs_the_heaps_of_its_nodes_and_what_lies_beside_them() -> None:
+    assert memory.of_lab(AZ3) == NEEDED_MB
+    larger = dataclasses.replace(AZ3, broker_heap_mb=1024)
+    assert memory.of_lab(larger) == NEEDED_MB + 5 * 640
+    assert memory.of_labs([AZ3, larger, AZ3], 2) == 2 * NEEDED_MB + 5 * 640
+    assert memory.of_labs([], 2) == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_too_little_memory_is_stated_before_anything_is_started(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    has(machine, 2000)
+    status, told = ended(monkeypatch, capfd, *COMMANDS[command])
+    assert status == 2
+    (line,) = told
+    assert "MiB of memory" in line
+    assert "2000 MiB" in line
+    assert str(machine / "proc" / "meminfo") in line
+    assert not (machine / "state").exists() or not list((machine / "state").glob("*.json"))
+
+
+@pytest.mark.parametrize(("short_mb", "refused"), [(0, False), (1, True)])
+def test_a_lab_is_refused_where_the_machine_has_less_than_it_needs(machine: Path, short_mb: int, refused: bool) -> None:
+    has(machine, NEEDED_MB - short_mb)
+    if refused:
+        with pytest.raises(RackgateError, match=f"{NEEDED_MB} MiB.*{NEEDED_MB - 1} MiB"):
+            memory.require(memory.of_lab(AZ3), "a lab", "take a smaller one")
+    else:
+        memory.require(memory.of_lab(AZ3), "a lab", "take a smaller one")
+
+
+def test_the_limits_of_all_control_groups_apply(machine: Path) -> None:
+    (machine / "proc" / "self" / "cgroup").write_text("0::/a/b\n", encoding="utf-8")
+    groups = machine / "groups"
+    group(groups / "a" / "b", "max", 7)
+    group(groups / "a", str(3000 * 2**20), 1200, 200)
+    assert dict(memory.available()) == {
+        f"the machine ({machine}/proc/meminfo)": 100_000,
+        f"the control group ({groups}/a/memory.max)": 2000,
+    }
+    with pytest.raises(RackgateError, match=r"a/memory\.max\) leaves 2000 MiB"):
+        memory.require(2001, "a lab", "take a smaller one")
+    memory.require(2000, "a lab", "take a smaller one")
+
+
+def test_the_first_version_of_control_groups_counts_too(machine: Path) -> None:
+    text = "3:cpuset:/\n2:cpu,memory:/a\n0::/\n"
+    (machine / "proc" / "self" / "cgroup").write_text(text, encoding="utf-8")
+    folder = machine / "groups" / "memory" / "a"
+    folder.mkdir(parents=True)
+    for name, value in (("limit", 500), ("usage", 600)):
+        (folder / f"memory.{name}_in_bytes").write_text(f"{value * 2**20}\n", encoding="utf-8")
+    (folder / "memory.stat").write_text("total_inactive_file 0\n", encoding="utf-8")
+    assert list(memory.available())[1:] == [(f"the control group ({folder}/memory.limit_in_bytes)", 0)]
+
+
+@pytest.mark.parametrize("text", ["", "MemAvailable: much\n", "MemTotal: 5 kB\n"])
+def test_what_the_kernel_does_not_report_refuses_nothing(machine: Path, text: str) -> None:
+    (machine / "proc" / "meminfo").write_text(text, encoding="utf-8")
+    memory.require(10**9, "a lab", "take a smaller one")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_machine_without_namespaces_is_told_in_one_line(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    stub = machine / "bin" / "unshare"
+    stub.parent.mkdir()
+    stub.write_text("#!/bin/sh\necho 'unshare: unshare failed: No space left on device' >&2\nexit 1\n")
+    stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{stub.parent}:{os.environ['PATH']}")
+    status, told = ended(monkeypatch, capfd, *COMMANDS[command])
+    assert status == 2
+    (line,) = told
+    assert "gives no namespaces (unshare: unshare failed" in line
+
+
+def test_a_second_evidence_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "OUT", tmp_path)
+    with alone(tmp_path / ".lock", taken="it runs"):
+        status, (line,) = ended(monkeypatch, capfd, "evidence", "--judge")
+        assert (status, "another `rackgate evidence` is at work" in line) == (2, True)
+        # which writes nothing
+        assert ended(monkeypatch, capfd, "evidence", "--list", "parent-class")[0] in (0, 1)
+
+
+def begun(folder: Path) -> store.Store:
+    plan, started = scenarios.load("quick"), datetime.now(UTC)
+    return store.begin(folder, plan, started=started, build="b", given={}, fresh=False)[0]
+
+
+@pytest.mark.parametrize("step_s", [-1e6, 1e6])
+def test_the_time_of_a_run_is_not_that_of_a_clock_that_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    one = begun(tmp_path)
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + step_s)
+    assert one.took_s is not None
+    assert 0 <= one.took_s < 60
+
+
+@pytest.mark.parametrize(("step_s", "known"), [(-1e6, False), (1e6, True)])
+def test_after_a_reboot_a_clock_that_was_set_back_tells_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float, known: bool
+) -> None:
+    one = begun(tmp_path)
+    monkeypatch.setattr(clocks, "boot_id", lambda: "another")
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + step_s)
+    assert one.took_s == (pytest.approx(step_s, abs=60) if known else None)
+
+
+def test_a_time_that_is_unknown_misses_and_meets_no_bar() -> None:
+    bar = bars.of_run(6.0, None)
+    assert bar == {"minutes": 6.0, "took_min": None, "met": None}
+    assert "unknown" in bars.of_run_text(bar)
+    assert progress.clock(None) == "an unknown time"
+
+
+@pytest.mark.parametrize("step_s", [-1e6, 0.0, 1e6])
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_file_of_an_earlier_run_is_none_of_this_one_whatever_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float, writes: bool
+) -> None:
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "a.txt").write_text("a", encoding="utf-8")
+    run = dataclasses.replace(read_claims(tmp_path).runs["sum"], reads="made.json", statuses=(0,))
+    made = tmp_path / "made.json"
+    made.write_text('{"n": 1}', encoding="utf-8")
+    # the earlier file's clock was ahead
+    os.utime(made, (time.time() + 3600, time.time() + 3600))
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + step_s)
+
+    def execute(*_: Any) -> Done:
+        if writes:
+            made.write_text('{"n": 2}', encoding="utf-8")
+        return Done(0, "")
+
+    def carry_out() -> dict[str, Any]:
+        claims = read_claims(tmp_path)
+        return running.carry_out(claims, run, folder=tmp_path, root=tmp_path, out=tmp_path, execute=execute)
+
+    if writes:
+        assert carry_out()["result"] == {"n": 2}
+    else:
+        with pytest.raises(RackgateError, match=r"did not write made\.json"):
+            carry_out()
+
+
+def test_no_duration_or_deadline_goes_by_the_wall_clock() -> None:
+    """Where the wall clock is read it is written down, or compared after a reboot only."""
+    allowed = {
+        "bench/store.py": "after a reboot, where no other clock is left",
+        "ducktape_tests/cli.py": "a seed",
+        "pyhooks/build/workspace.py": "the age of folders that killed tests left",
+        "pyhooks/cluster/labs.py": "written down",
+        "pyhooks/evidence/running.py": "the date of an artifact",
+        "pyhooks/watch/capture.py": "the date of a recording",
+    }
+    found = {
+        str(path.relative_to(paths.REPO))
+        for folder in ("bench", "ducktape_tests", "pyhooks")
+        for path in (paths.REPO / folder).rglob("*.py")
+        if "time.time()" in path.read_text(encoding="utf-8")
+    }
+    assert found <= set(allowed)
