@@ -22,7 +22,7 @@ from written_claims import read as read_claims
 
 from bench import figures, outageresults, run
 from ducktape_tests import results
-from pyhooks import cli, ending, files, paths
+from pyhooks import cli, ending, files, paths, run_folder
 from pyhooks.evidence import artifacts, running
 from pyhooks.evidence.judging import Judged
 from pyhooks.evidence.running import Done
@@ -50,7 +50,13 @@ def function(work: Callable[[], object]) -> int:
     return 0
 
 
+def claim(folder: Path, kind: run_folder.Kind) -> None:
+    with run_folder.held(folder, kind):
+        pass
+
+
 def report(folder: Path) -> Callable[[], int]:
+    claim(folder, run_folder.BENCH)
     # drawing takes seconds, and the pictures are written by the same call as the page
     names = figures.pictures
     figures.pictures = lambda result: {name: lambda _: Figure((1, 1)) for name in names(result)}
@@ -67,6 +73,7 @@ def outages_results(folder: Path) -> Callable[[], int]:
 
 
 def page_only(folder: Path) -> Callable[[], int]:
+    claim(folder, run_folder.OUTAGES)
     files.write_json(folder / "results.json", outages_result())
     return lambda: command("bench", "outages", "--page-only", "--out", str(folder))
 
@@ -95,6 +102,7 @@ def index(folder: Path) -> Callable[[], int]:
 
 
 def system_page(folder: Path) -> Callable[[], int]:
+    claim(folder, run_folder.SYSTEM)
     test = results.Planned("x_test.py::A.test", "az3", 2, "x")
     whole = {
         "schema": results.SCHEMA, "started": "2026-01-01T00:00:00+0000", "words": ["system"], "seed": 1290, "jobs": 2,
