@@ -37,7 +37,7 @@ from pyhooks.cluster import topics
 from pyhooks.errors import RackgateError
 from pyhooks.gate import UNNAMED
 from pyhooks.history import History
-from pyhooks.spark import near
+from pyhooks.spark import effective_settings, in_process, near
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -183,6 +183,9 @@ def measure(asked: Asked, console: Console) -> dict[str, Any]:
 
     # before the cluster is asked, which may take a while
     run_folder.check(asked.out.resolve(), run_folder.BENCH, keep=(run_folder.LOCK,))
+    security.check_conf(asked.conf)
+    if asked.command_config is not None and not in_process(asked.master):
+        security.check_spark(asked.master, effective_settings(asked.conf))
     # py4j logs the traceback of every call that an interrupt ends; what matters is raised as well
     logging.getLogger().addHandler(logging.NullHandler())
     ask.hush()
@@ -285,7 +288,7 @@ def _measure(
 def _spark(asked: Asked, work: Path, target: ClusterTarget) -> Iterator[SparkSession]:
     """A session on the cluster's master, whose executors are gone when the block is over, by Ctrl-C as well."""
     python = executors.python_of(asked.environment, near=near(asked.master))
-    conf = {**ONCE, **HIDDEN, **asked.conf}
+    conf = {**ONCE, **asked.conf, **HIDDEN}
     with spark_session(work, master=asked.master, jars=target.spark_jars, python=python, conf=conf) as spark:
         try:
             yield spark

@@ -2,17 +2,20 @@
 
 The file is what Kafka's own tools take with ``--command-config``. Key and trust stores (JKS, PKCS12, PEM) are read here
 and travel as PEM inside of the settings, since executors on other hosts have no such files and librdkafka reads no
-Java stores. What is secret is in the settings alone: not in a result, a page or a log.
+Java stores. What is secret is in the settings alone: not in a result, a page or a log. Spark carries them to executors
+within the code of tasks and the options of its Kafka source, which it may also write to local disks. So its cluster
+must authenticate, and encrypt both unless it is on this machine.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyhooks import spark
 from pyhooks.errors import RackgateError
 
 PLAIN_KEYS = ("security.protocol", "sasl.mechanism", "ssl.endpoint.identification.algorithm")
@@ -30,6 +33,9 @@ MECHANISMS = {
 }
 # What Spark must not show in a plan or its log, beside what it hides by itself.
 REDACTED = r"(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore[.]key"
+
+# Settings of Spark whose values are secret, by their names; --conf would put them on command lines.
+_SECRET_SETTING = re.compile(r"(?i)(secret|password|passphrase|token|access[.]?key|secret[.]?key)$")
 
 _OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
 _KEY_BLOCK = re.compile(r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.+?-----END \1-----", re.DOTALL)
@@ -66,6 +72,47 @@ def read(file: Path | None) -> Security:
     from pyhooks.check.ask import client_config
 
     return told(client_config(file), str(file))
+
+
+def check_spark(master: str, settings: Mapping[str, str]) -> None:
+    """Check that a Spark cluster keeps the secrets of ``--command-config`` from others.
+
+    Args:
+        master: of the cluster.
+        settings: the effective ones of the session.
+
+    Raises:
+        RackgateError: names the settings that it lacks.
+    """
+
+    def on(name: str) -> bool:
+        return settings.get(name, "").strip().lower() == "true"
+
+    lacking = [] if on(spark.AUTHENTICATE) else [f"{spark.AUTHENTICATE}=true"]
+    # other masters give their applications a secret
+    if master.startswith("spark://") and not settings.get(spark.SECRET):
+        lacking.append(f"{spark.SECRET}=…")
+    if not spark.near(master):
+        lacking += [] if on(spark.ENCRYPT) or on(spark.ENCRYPT_TLS) else [f"{spark.ENCRYPT}=true"]
+        lacking += [] if on(spark.ENCRYPT_FILES) else [f"{spark.ENCRYPT_FILES}=true"]
+    if lacking:
+        raise RackgateError(
+            f"--master {master}: the secrets of --command-config would reach it unprotected: set"
+            f" {', '.join(lacking)} in {spark.defaults_file()}, as the cluster has it"
+        )
+
+
+def check_conf(names: Iterable[str]) -> None:
+    """Check that no setting of ``--conf`` is secret.
+
+    Raises:
+        RackgateError: names one that is.
+    """
+    for name in names:
+        if _SECRET_SETTING.search(name):
+            raise RackgateError(
+                f"--conf {name}: other users can read command lines: set it in {spark.defaults_file()}, with mode 0600"
+            )
 
 
 def told(given: Mapping[str, str], where: str) -> Security:

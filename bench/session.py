@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyhooks import paths
-from pyhooks.spark import LOOPBACK, near, session_builder
+from pyhooks.spark import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,23 +43,17 @@ def spark_session(
     """
     work.mkdir(parents=True, exist_ok=True)
     os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python, sys.executable
-    # executors on other hosts have to reach the driver
-    loopback: Mapping[str, str] = {}
-    if near(master):
-        os.environ["SPARK_LOCAL_IP"] = LOOPBACK["spark.driver.host"]
-        loopback = LOOPBACK
     known = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(paths.REPO), *([known] if known else [])])
-    builder = (
-        session_builder(work, master=master, name="rackgate-bench")
-        .config(map={**loopback, **(conf or {})})
-        .config("spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
+    settings = {
+        **(conf or {}),
+        "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         # Spark and Python connect to each other for every result; on a busy machine 15 s, the default, were too few.
-        .config("spark.python.authenticate.socketTimeout", f"{CONNECT_S}s")
-        .config("spark.jars", ",".join(str(jar) for jar in jars))
-    )
-    spark = builder.getOrCreate()
+        "spark.python.authenticate.socketTimeout": f"{CONNECT_S}s",
+        "spark.jars": ",".join(str(jar) for jar in jars),
+    }
+    spark = start_session(work, master=master, name="rackgate-bench", settings=settings)
     # PySpark's own handler talks to the JVM from within whatever call was interrupted, and fails at that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -30,6 +30,7 @@ from pyhooks import paths
 from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import topics
 from pyhooks.model.simulation.speed import standalone
+from pyhooks.spark import ENCRYPT, ENCRYPT_FILES
 from pyhooks.wait import wait_for
 
 pytestmark = [pytest.mark.build, pytest.mark.long, pytest.mark.timeout(1500)]
@@ -127,7 +128,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with pytest.MonkeyPatch.context() as patch:
         # the logs and work folders of master, workers and executors
         patch.setattr(tempfile, "tempdir", str(spark))
-        with brokers.running(classpath), standalone(2) as master:
+        (spark / "events").mkdir()
+        # as they must be on other hosts, and an event log, in which no secret may be
+        settings = {
+            ENCRYPT: "true",
+            ENCRYPT_FILES: "true",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.dir": (spark / "events").as_uri(),
+        }
+        with brokers.running(classpath), standalone(2, settings) as master:
             yield Place(brokers, master, folder, spark)
 
 
@@ -191,6 +201,8 @@ def test_the_page_tells_of_cluster_and_load_hosts_and_no_secret_is_in_any_file(
     assert PASSWORD not in said
     files = [file for folder in (place.folder / "out-2", place.spark) for file in folder.rglob("*") if file.is_file()]
     assert any(file.name == "stderr" for file in files), "the logs of executors"
+    logged = b"".join(file.read_bytes() for file in files if "events" in file.parts)
+    assert b'"SparkListenerTaskEnd"' in logged, "the event log"
     assert [file for file in files if PASSWORD.encode() in file.read_bytes()] == []
 
 

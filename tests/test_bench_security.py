@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -75,6 +76,67 @@ def test_what_not_every_client_can_go_by_is_refused_in_a_line(given: dict[str, s
 
 def test_secrets_are_in_no_text_of_the_settings() -> None:
     assert "cr=et" not in repr(security.told(PLAIN, "f"))
+
+
+SAFE = {
+    "spark.authenticate": "true",
+    "spark.authenticate.secret": "abc-7",
+    "spark.network.crypto.enabled": "true",
+    "spark.io.encryption.enabled": "true",
+}
+REMOTE, NEAR = "spark://host:7077", "spark://127.0.0.1:7077"
+
+
+@pytest.mark.parametrize(
+    ("master", "changed", "missing"),
+    [
+        (REMOTE, {"spark.authenticate": "false"}, ["spark.authenticate=true"]),
+        (REMOTE, {"spark.authenticate": "yes"}, ["spark.authenticate=true"]),
+        (REMOTE, {"spark.authenticate.secret": ""}, ["spark.authenticate.secret=…"]),
+        (REMOTE, {"spark.network.crypto.enabled": "false"}, ["spark.network.crypto.enabled=true"]),
+        (REMOTE, {"spark.io.encryption.enabled": ""}, ["spark.io.encryption.enabled=true"]),
+        (
+            "yarn",
+            dict.fromkeys(SAFE, "false"),
+            ["spark.authenticate=true", "spark.network.crypto.enabled=true", "spark.io.encryption.enabled=true"],
+        ),
+        (NEAR, {"spark.authenticate": "false"}, ["spark.authenticate=true"]),
+    ],
+)
+def test_a_spark_cluster_that_would_not_protect_the_secrets_is_refused(
+    master: str, changed: dict[str, str], missing: list[str]
+) -> None:
+    with pytest.raises(RackgateError, match=f"^--master {master}: ") as caught:
+        security.check_spark(master, SAFE | changed)
+    assert re.findall(r"spark[.][\w.]+=\S+?(?=,| in )", str(caught.value)) == missing
+    assert "\n" not in str(caught.value)
+    assert "abc-7" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("master", "settings"),
+    [
+        (REMOTE, SAFE),
+        (REMOTE, SAFE | {"spark.authenticate": " TRUE "}),
+        (REMOTE, SAFE | {"spark.network.crypto.enabled": "false", "spark.ssl.rpc.enabled": "true"}),
+        ("yarn", {name: value for name, value in SAFE.items() if name != "spark.authenticate.secret"}),
+        (NEAR, {"spark.authenticate": "true", "spark.authenticate.secret": "abc-7"}),
+    ],
+)
+def test_a_spark_cluster_that_protects_the_secrets_is_taken(master: str, settings: dict[str, str]) -> None:
+    security.check_spark(master, settings)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["spark.authenticate.secret", "spark.ssl.keyPassword", "spark.hadoop.fs.s3a.secret.key", "spark.x.oauthToken"],
+)
+def test_no_secret_is_a_setting_of_the_command_line(name: str) -> None:
+    security.check_conf(
+        ["spark.authenticate.secretBitLength", "spark.authenticate.secret.file", "spark.executor.memory"]
+    )
+    with pytest.raises(RackgateError, match=f"^--conf {name}: other users can read command lines: "):
+        security.check_conf(["spark.executor.memory", name])
 
 
 @pytest.fixture(scope="module")

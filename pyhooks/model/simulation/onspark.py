@@ -24,7 +24,7 @@ import pandas as pd
 from pyhooks.errors import RackgateError
 from pyhooks.model.chances import YEAR_S
 from pyhooks.model.simulation.replication import Found, Plan, play
-from pyhooks.spark import LOOPBACK, near, pack, session_builder
+from pyhooks.spark import pack, start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,10 +179,7 @@ def _table(found: Sequence[Found], cpu_s: float) -> pd.DataFrame:
 @contextmanager
 def _session(work: Path, master: str) -> Iterator[SparkSession]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = session_builder(work, master=master, name="rackgate-model")
-    if near(master):
-        builder = builder.config(map=LOOPBACK)
-    spark = builder.getOrCreate()
+    spark = start_session(work, master=master, name="rackgate-model")
     try:
         spark.sparkContext.addPyFile(str(pack(work, ["pyhooks"])))
         yield spark

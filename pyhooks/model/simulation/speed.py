@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pyhooks import bars, usage
+from pyhooks import bars, spark, usage
 from pyhooks.bars import Bar
 from pyhooks.errors import RackgateError
 from pyhooks.model.chances import YEAR_S
@@ -143,8 +143,14 @@ def bars_of(measures: Sequence[Measure]) -> list[Bar]:
 
 
 @contextmanager
-def standalone(workers: int = WORKERS) -> Iterator[str]:
-    """A master of Spark's own with workers of one core each, on this machine; ends with the block.
+def standalone(workers: int = WORKERS, settings: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Run a standalone master of Spark with workers of one core each on loopback; they end with the block.
+
+    Meanwhile ``SPARK_CONF_DIR`` of this process is a folder with their secret, for sessions of it and of its children.
+
+    Args:
+        workers: how many.
+        settings: further ones of master, workers and sessions.
 
     Raises:
         RackgateError: they do not start.
@@ -152,9 +158,11 @@ def standalone(workers: int = WORKERS) -> Iterator[str]:
     import pyspark
 
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    host = "127.0.0.1"
+    host = spark.HOST
     with tempfile.TemporaryDirectory(prefix="rackgate-spark-") as folder, ExitStack() as stack:
         work = Path(folder)
+        spark.write_defaults_file(work, settings or {})
+        stack.enter_context(spark.environment({spark.CONF_DIR: folder}))
         logging = work / "log4j2.properties"
         logging.write_text(
             "status = error\nappender.out.type = Console\nappender.out.name = out\nappender.out.target = SYSTEM_OUT\n"
@@ -166,6 +174,7 @@ def standalone(workers: int = WORKERS) -> Iterator[str]:
             **os.environ,
             "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile={logging}",
             "SPARK_DAEMON_MEMORY": "512m",
+            spark.LOCAL_IP: host,
         }
         env["PYSPARK_PYTHON"] = sys.executable
         # code comes from the driver alone
