@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyhooks import paths, process
+from pyhooks import paths, private_files, process
 from pyhooks.cluster import echo, kafka, quorum, topics, voting
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.format import format_disks
@@ -78,7 +78,7 @@ class Lab:
         """The lab in which this process runs.
 
         Raises:
-            RackgateError: not inside a lab.
+            RackgateError: not inside a lab, or its description is missing, damaged or could be another user's.
         """
         path = os.environ.get(LAB_VARIABLE)
         if not path:
@@ -86,9 +86,16 @@ class Lab:
                 f"not inside a lab ({LAB_VARIABLE} is not set): start this with 'rackgate lab run --topology … --', or"
                 " with 'rackgate lab exec --' in a lab that runs"
             )
-        raw = json.loads(Path(path).read_text(encoding="utf-8"))
-        raw["run_dir"] = Path(raw["run_dir"])
-        return Lab(topology=parse(raw["source"], source=path), **raw)
+        advice = f"unset {LAB_VARIABLE}, which only a lab sets"
+        try:
+            # programs in a lab may be other users'; its files are root's
+            raw = json.loads(private_files.read_file(Path(path), advice, root_may_own=True))
+            raw["run_dir"] = Path(raw["run_dir"])
+            return Lab(topology=parse(raw["source"], source=path), **raw)
+        except FileNotFoundError as error:
+            raise RackgateError(f"{path}: there is no such file; {advice}") from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise RackgateError(f"{path}: does not describe a lab; {advice}") from error
 
     def save(self) -> None:
         """Writes what ``attach`` reads."""

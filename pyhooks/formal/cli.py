@@ -25,7 +25,7 @@ WIDTH = 120  # columns, where there is no terminal
 BAR_S = 600.0  # what a run of all commands may take
 FORMAL_EPILOG = (
     "Examples: rackgate formal · rackgate formal --list · rackgate formal --only Step --jobs 1 ·"
-    " rackgate formal --only NoRackAwareElr --pictures /tmp · rackgate formal --json >formal.json"
+    " rackgate formal --only NoRackAwareElr --pictures out/formal · rackgate formal --json >formal.json"
 )
 formal_app = typer.Typer()
 
