@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
+import os
+import re
+import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bench import machine
 from bench.plan import Scenario
-from pyhooks import paths
+from pyhooks import paths, private_files
+from pyhooks.errors import RackgateError
 
 # What is driven and how it is counted, and what brokers are given; texts beside it, and plans, which are compared by
 # themselves, may change.
@@ -24,6 +31,11 @@ CODE = (
 # So many differences are named, each with so many letters of a value.
 NAMED, LETTERS = 4, 40
 ABSENT = "nothing"
+STATE_VARIABLE = "XDG_STATE_HOME"
+ADVICE = f"set {STATE_VARIABLE} to a folder of yours that nobody else can write"
+KEY_BYTES = 32
+# as Key.hide makes them: the key's id and the hash
+_HIDDEN = re.compile(r"hmac-sha256:([0-9a-f]{16}):[0-9a-f]{64}")
 
 
 def code_hash(root: Path = paths.REPO) -> str:
@@ -35,9 +47,75 @@ def code_hash(root: Path = paths.REPO) -> str:
     return found.hexdigest()
 
 
-def hidden(text: str) -> str:
-    """Its SHA-256, for what is compared and must not be read."""
-    return hashlib.sha256(text.encode()).hexdigest()
+@dataclass(frozen=True)
+class Key:
+    """Secret key of this user by which secrets are hashed before they are written into results.
+
+    A plain hash of a secret could be checked against a list of guesses by everyone who has the results. The key is
+    never published; without it a hash says only whether two runs of the same user had the same secret.
+
+    Attributes:
+        value: the key.
+    """
+
+    value: bytes = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        """Name of the key, from which the key can't be found."""
+        return self._hash(b"id")[:16]
+
+    def hide(self, name: str, secret: bytes) -> str:
+        """Return the keyed hash of a secret.
+
+        Args:
+            name: of the setting, so that the same secret in two settings has two hashes.
+            secret: its value.
+        """
+        found = self._hash(name.encode() + b"\0" + secret)
+        return f"hmac-sha256:{self.id}:{found}"
+
+    def _hash(self, data: bytes) -> str:
+        return hmac.new(self.value, data, "sha256").hexdigest()
+
+
+def key_file() -> Path:
+    """Return the file of this user's key.
+
+    Raises:
+        RackgateError: this user has no home.
+    """
+    told = os.environ.get(STATE_VARIABLE)
+    try:
+        base = Path(told) if told else Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        raise RackgateError(f"this user has no home folder for the key of secrets: {ADVICE}") from error
+    return base / "rackgate" / "secrets.key"
+
+
+def user_key(published: Path) -> Key:
+    """Return this user's key, made at the first use.
+
+    Args:
+        published: folder of the results, in which it must not be.
+
+    Raises:
+        RackgateError: its file is damaged, in ``published``, or could be read or made by another user.
+    """
+    wanted = key_file()
+    file = private_files.make_folder(wanted.parent, ADVICE) / wanted.name
+    if file.is_relative_to(published.resolve()):
+        raise RackgateError(f"{file}: the key of secrets would be in the folder of results; {ADVICE}")
+    with suppress(FileExistsError):
+        if not file.exists():
+            private_files.write_file(file, secrets.token_hex(KEY_BYTES) + "\n", replace=False)
+    try:
+        text = private_files.read_file(file, "delete it", forbidden=private_files.OTHERS_ANY)
+    except FileNotFoundError as error:
+        raise RackgateError(f"{file}: was deleted while it was being read") from error
+    if not re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}\n", text):
+        raise RackgateError(f"{file}: is no key; delete it, and begin interrupted runs anew with --fresh")
+    return Key(bytes.fromhex(text))
 
 
 def now(scenario: Scenario, build: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,10 +142,19 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     """What differs, each as ``plan.seed: 1290, now 7``, in the order of the names."""
     old, new = dict(_flat("", before)), dict(_flat("", after))
     return [
-        f"{name}: {_short(old.get(name, ABSENT))}, now {_short(new.get(name, ABSENT))}"
+        f"{name}: {_difference(old.get(name, ABSENT), new.get(name, ABSENT))}"
         for name in sorted(old.keys() | new.keys())
         if old.get(name, ABSENT) != new.get(name, ABSENT)
     ]
+
+
+def _difference(before: Any, after: Any) -> str:
+    ids = [found[1] for value in (before, after) if (found := _HIDDEN.fullmatch(str(value)))]
+    if len(ids) < 2:
+        return f"{_short(before)}, now {_short(after)}"
+    if ids[0] == ids[1]:
+        return "has another value"
+    return f"can't be compared, since it was hashed with key {ids[0]}, and the key now is {ids[1]}"
 
 
 def told(found: list[str]) -> str:

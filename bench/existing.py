@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from bench import cells, executors, results, run, scenarios, security
-from bench.conditions import hidden
+from bench.conditions import user_key
 from bench.driving import SURE_LEAD_S, Session
 from bench.executors import Host
 from bench.machine import Sampler
@@ -226,14 +227,21 @@ def _owned(
 
 
 def _given(asked: Asked) -> dict[str, Any]:
-    """What a run on this cluster goes on with only if it is the same; what may be secret by its hash."""
-    file = asked.command_config
-    return {
-        "bootstrap": asked.bootstrap,
-        "command_config": None if file is None else sha256(file),
-        "conf": {name: hidden(value) for name, value in asked.conf.items()},
-        "environment": None if asked.environment is None else sha256(asked.environment),
-    }
+    """What a run on this cluster goes on with only if it is the same; what may be secret by its keyed hash.
+
+    Raises:
+        RackgateError: there is no key, see ``conditions.user_key``.
+    """
+    given: dict[str, Any] = {"bootstrap": asked.bootstrap, "command_config": None, "conf": {}, "environment": None}
+    if asked.command_config or asked.conf or asked.environment:
+        hide = user_key(asked.out).hide
+        if asked.command_config is not None:
+            given["command_config"] = hide("command_config", asked.command_config.read_bytes())
+        if asked.environment is not None:
+            # the hash of a hash, since the file may be larger than memory
+            given["environment"] = hide("environment", sha256(asked.environment).encode())
+        given["conf"] = {name: hide(f"conf.{name}", os.fsencode(value)) for name, value in asked.conf.items()}
+    return given
 
 
 def _measure(

@@ -6,6 +6,7 @@ On its own: ``make bench-existing`` (some minutes).
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -128,6 +129,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with pytest.MonkeyPatch.context() as patch:
         # the logs and work folders of master, workers and executors
         patch.setattr(tempfile, "tempdir", str(spark))
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         (spark / "events").mkdir()
         # as they must be on other hosts, and an event log, in which no secret may be
         settings = {
@@ -203,7 +205,10 @@ def test_the_page_tells_of_cluster_and_load_hosts_and_no_secret_is_in_any_file(
     assert any(file.name == "stderr" for file in files), "the logs of executors"
     logged = b"".join(file.read_bytes() for file in files if "events" in file.parts)
     assert b'"SparkListenerTaskEnd"' in logged, "the event log"
-    assert [file for file in files if PASSWORD.encode() in file.read_bytes()] == []
+    config = (place.folder / "client.properties").read_bytes()
+    hashes = [hashlib.sha256(secret).hexdigest().encode() for secret in (PASSWORD.encode(), config)]
+    assert [file for file in files for secret in (PASSWORD.encode(), *hashes) if secret in file.read_bytes()] == []
+    assert result["manifest"]["conditions"]["given"]["command_config"].startswith("hmac-sha256:")
 
 
 @pytest.fixture(scope="module")

@@ -129,6 +129,18 @@ def test_a_lab_stays_until_it_is_taken_down(person: Person) -> None:
     assert (gone.returncode, gone.stderr) == (2, "error: no lab runs: start one with 'rackgate lab up'\n")
 
 
+def test_a_lab_whose_lock_file_is_deleted_ends_and_leaves_nothing(person: Person) -> None:
+    """As by a logout, with which systemd deletes a user's runtime folder: no command could find the lab any more."""
+    before = traces()
+    up(person)
+    (person.folder / "t.lock").unlink()
+    wait_for(lambda: traces() == before, what="the lab to end", timeout_s=PATIENCE_S)
+    assert "lab t: its lock file was deleted" in (run_dir(person) / "lab.log").read_text(encoding="utf-8")
+    assert "t: az3-outside, has ended" in said(person.tries("lab", "status"))
+    person.does("lab", "down")
+    assert not [file for file in person.folder.iterdir() if file.name.startswith("t.")]
+
+
 def test_two_labs_do_not_see_each_other(person: Person) -> None:
     before = traces()
     up(person, name="one")

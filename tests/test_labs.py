@@ -5,17 +5,26 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import subprocess
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from pyhooks.cluster import labs, tools
-from pyhooks.cluster.lab import Lab
+from pyhooks.cli import app
+from pyhooks.cluster import inside, labs, tools
+from pyhooks.cluster.lab import LAB_VARIABLE, Lab
 from pyhooks.errors import RackgateError
+from pyhooks.wait import wait_for
+
+SOMEBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files and processes to other users")
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +34,49 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def known(name: str, run_dir: Path) -> labs.Known:
-    return labs.Known(name, 1, True, "as somebody", "az3.toml", False, str(run_dir), 0.0, 1)
+    return labs.Known(name, 1, True, "as somebody", "az3.toml", False, str(run_dir), 0.0, 1, run_dir)
+
+
+@contextmanager
+def process_with(lock: Path | None, *before: str) -> Iterator[int]:
+    """A process that holds a lock, or none; its id.
+
+    Args:
+        lock: the file.
+        before: what starts it.
+    """
+    with ExitStack() as stack:
+        descriptors = []
+        if lock is not None:
+            descriptors.append(os.open(lock, os.O_RDWR | os.O_CREAT, 0o600))
+            stack.callback(os.close, descriptors[0])
+            fcntl.flock(descriptors[0], fcntl.LOCK_EX)
+        child = subprocess.Popen([*before, "sleep", "300"], pass_fds=descriptors)
+        stack.pop_all().close()
+        try:
+            yield child.pid
+        finally:
+            child.kill()
+            child.wait()
+
+
+def alive(pid: int) -> bool:
+    return os.waitpid(pid, os.WNOHANG) == (0, 0)
+
+
+def of_process(pid: int, state: Path, name: str = "t") -> labs.Known:
+    """A lab whose state file names a process, with its true start."""
+    lab = replace(known(name, state), pid=pid, ticks=labs._ticks(Path(f"/proc/{pid}")))
+    lab.save()
+    return lab
+
+
+def lines_of_status() -> list[str]:
+    """What ``rackgate lab status`` writes to standard error."""
+    done = CliRunner().invoke(app, ["lab", "status"])
+    assert (done.exit_code, done.exception) == (0, None)
+    assert "no lab runs" in done.stdout
+    return done.stderr.splitlines()
 
 
 def test_a_machine_without_namespaces_is_told_what_to_enable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +121,8 @@ def test_only_root_can_do_without_a_user_namespace(monkeypatch: pytest.MonkeyPat
             labs.way(user=False)
 
 
-def test_what_has_no_lock_does_not_run(state: Path, tmp_path: Path) -> None:
-    (state / "old.json").write_text(json.dumps(asdict(known("old", tmp_path))), encoding="utf-8")
-    (state / "odd.json").write_text('{"name": "odd"}', encoding="utf-8")
+def test_what_has_no_lock_does_not_run(tmp_path: Path) -> None:
+    known("old", tmp_path).save()
     (one,) = labs.known()
     assert (one.name, one.runs) == ("old", False)
     with pytest.raises(RackgateError, match="no lab runs"):
@@ -85,7 +135,7 @@ def test_what_has_no_lock_does_not_run(state: Path, tmp_path: Path) -> None:
 
 def test_somebody_else_s_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    with pytest.raises(RackgateError, match="belongs to somebody else"):
+    with pytest.raises(RackgateError, match="belongs to user 0, not to user 4711; set RACKGATE_STATE"):
         labs.known()
 
 
@@ -121,8 +171,8 @@ def test_a_process_of_the_same_number_is_not_the_lab(state: Path, tmp_path: Path
     """A lab that was killed left its file; its number is another process's by now, which must live on."""
     other = subprocess.Popen(["sleep", "60"])
     try:
-        stale = replace(known("old", tmp_path), pid=other.pid, ticks=labs._ticks(other.pid) - 1)
-        (state / "old.json").write_text(json.dumps(asdict(stale)), encoding="utf-8")
+        stale = replace(known("old", tmp_path), pid=other.pid, ticks=labs._ticks(Path(f"/proc/{other.pid}")) - 1)
+        stale.save()
         with (state / "old.lock").open("w") as lock:
             # a new lab of that name is just starting: it has the lock, and not written its file yet
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -141,3 +191,335 @@ def test_another_lab_cannot_be_meant_from_within_one(monkeypatch: pytest.MonkeyP
     assert labs.inside("one")
     with pytest.raises(RackgateError, match="--lab two: this runs in lab 'one'"):
         labs.inside("two")
+
+
+# Processes that a state file names.
+
+
+def test_the_process_that_holds_the_lock_is_the_lab_and_goes_down(state: Path) -> None:
+    with process_with(state / "t.lock") as pid:
+        lab = of_process(pid, state)
+        assert labs.find("t") == lab
+        assert lab.runs
+        labs.down(lab)
+        assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    assert not list(state.iterdir())
+
+
+@pytest.mark.parametrize("locked", ["by another process", "for reading", "another file"])
+def test_a_process_that_does_not_hold_the_lock_is_neither_entered_nor_killed(
+    state: Path, monkeypatch: pytest.MonkeyPatch, locked: str
+) -> None:
+    """A state file can name any process of this user with its true start."""
+    monkeypatch.setattr(labs, "DOWN_TIMEOUT_S", 0.2)
+    with ExitStack() as stack:
+        holder = stack.enter_context((state / "t.lock").open("w"))
+        fcntl.flock(holder, fcntl.LOCK_SH if locked == "for reading" else fcntl.LOCK_EX)
+        if locked == "for reading":
+            child = subprocess.Popen(["sleep", "300"], pass_fds=[holder.fileno()])
+            stack.callback(child.wait)
+            stack.callback(child.kill)
+            pid = child.pid
+        else:
+            pid = stack.enter_context(process_with(state / "u.lock" if locked == "another file" else None))
+        lab = of_process(pid, state)
+        assert not lab.runs
+        with pytest.raises(RackgateError, match="no lab 't' runs"):
+            labs.find("t")
+        with pytest.raises(RackgateError, match="lab t has ended"):
+            labs.enter(lab, ["touch", str(state / "entered")])
+        if locked != "for reading":
+            with pytest.raises(RackgateError, match="lab t to be gone"):
+                labs.down(lab)
+        assert alive(pid)
+        assert not (state / "entered").exists()
+
+
+@as_root
+def test_another_user_s_process_is_neither_entered_nor_killed(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labs, "DOWN_TIMEOUT_S", 0.2)
+    other = ("setpriv", f"--reuid={SOMEBODY}", "--clear-groups", "--")
+    with process_with(state / "t.lock", *other) as pid:
+        lab = of_process(pid, state)
+        status = Path(f"/proc/{pid}/status")
+        wait_for(lambda: f"Uid:\t{SOMEBODY}\t" in status.read_text(), what="setpriv", timeout_s=10)
+        assert not lab.runs
+        with pytest.raises(RackgateError, match="lab t has ended"):
+            labs.enter(lab, ["true"])
+        with pytest.raises(RackgateError, match="lab t to be gone"):
+            labs.down(lab)
+        assert alive(pid)
+
+
+def test_a_command_enters_the_namespaces_of_the_process_that_holds_the_lock(
+    state: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    unshare = ("unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child")
+    with process_with(state / "t.lock", *unshare) as starter:
+        children = Path(f"/proc/{starter}/task/{starter}/children")
+        pid = int(wait_for(lambda: children.read_text().split(), what="a child", timeout_s=10)[0])
+        lab = of_process(pid, state)
+        assert lab.runs
+        assert labs.enter(lab, ["sh", "-c", "readlink /proc/$1/ns/net; exit 3", "sh", str(pid)]) == 3
+        there, here = (str(Path(f"/proc/{one}/ns/net").readlink()) for one in (pid, "self"))
+        assert capfd.readouterr().out.strip() == there != here
+
+
+def test_a_lab_whose_lock_file_is_deleted_ends(state: Path) -> None:
+    """As by a logout: no command could find it any more."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    lab: Any = SimpleNamespace(name="t")
+    try:
+        with labs._taken(state, "t") as lock:
+            (state / "t.lock").unlink()
+            with pytest.raises(RackgateError, match="lab t: its lock file was deleted"):
+                inside._serve(lab, [], lock)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# State folders and files that somebody else could have made.
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without RACKGATE_STATE, whose /tmp and /run/user are below the folder that is returned."""
+    monkeypatch.delenv("RACKGATE_STATE")
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    for name in ("tmp", "run-user"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "tmp").chmod(0o1777)
+    monkeypatch.setattr(labs, "FALLBACK", tmp_path / "tmp")
+    monkeypatch.setattr(labs, "RUN_USER", tmp_path / "run-user")
+    return tmp_path
+
+
+def planted(folder: Path, how: str) -> Path:
+    """What another user can put in the place of a folder of state in /tmp."""
+    target = folder.with_name("target")
+    target.mkdir(mode=0o700)
+    if how == "link":
+        folder.symlink_to(target)
+        return folder
+    folder.mkdir(mode=0o700)
+    if how == "owner":
+        os.chown(folder, SOMEBODY, -1)
+    else:
+        folder.chmod(int(how, 8))
+    return folder
+
+
+@pytest.mark.parametrize("how", ["link", "0777", "0770", "1777", pytest.param("owner", marks=as_root)])
+def test_a_planted_state_folder_is_refused_by_every_command(folders: Path, how: str) -> None:
+    folder = planted(folders / "tmp" / f"rackgate-{os.geteuid()}", how)
+    for command in (["status"], ["down", "--all"], ["exec", "true"], ["up", "--bare"]):
+        done = CliRunner().invoke(app, ["lab", *command])
+        assert isinstance(done.exception, RackgateError), done.exception
+        assert done.exception.exit_status == 2
+        assert str(folder) in str(done.exception)
+    assert not list((folders / "tmp" / "target").iterdir())
+
+
+def test_the_state_folder_is_made_for_this_user_alone(folders: Path) -> None:
+    assert labs._state() == folders / "tmp" / f"rackgate-{os.geteuid()}"
+    assert labs._state().stat().st_mode & 0o777 == 0o700
+
+
+def test_a_state_folder_below_one_that_others_can_write_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
+    monkeypatch.setenv("RACKGATE_STATE", str(tmp_path / "shared" / "state"))
+    with pytest.raises(RackgateError, match=r"other users can write .*/shared .mode 0777"):
+        labs._state()
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_the_runtime_folder_is_taken_where_there_is_one(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, given: bool
+) -> None:
+    own = folders / "run-user" / str(os.geteuid())
+    if given:
+        own = folders / "session"
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
+    fallback = labs._state()
+    assert fallback.parent == folders / "tmp"
+    own.mkdir(mode=0o700)
+    assert labs._state() == own / "rackgate"
+    # a lab of before the login is found, too
+    known("old", fallback).save()
+    known("new", own / "rackgate").save()
+    assert [(lab.name, lab.state) for lab in labs.known()] == [("new", own / "rackgate"), ("old", fallback)]
+
+
+@pytest.mark.parametrize("how", ["link", "0755", "0777", "0710", pytest.param("owner", marks=as_root)])
+@pytest.mark.parametrize("given", [True, False])
+def test_a_runtime_folder_that_others_can_enter_is_refused(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, how: str, given: bool
+) -> None:
+    own = planted(folders / "run-user" / (str(os.geteuid()) if not given else "session"), how)
+    if given:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
+    for call in (labs._state, labs.known):
+        with pytest.raises(RackgateError, match="set RACKGATE_STATE to a folder of yours") as caught:
+            call()
+        assert str(own) in str(caught.value)
+
+
+def test_a_folder_that_somebody_planted_in_tmp_hides_no_lab_of_the_runtime_folder(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = folders / "session"
+    own.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
+    known("mine", labs._state()).save()
+    folder = planted(folders / "tmp" / f"rackgate-{os.geteuid()}", "0777")
+    found, problems = labs.survey()
+    assert [lab.name for lab in found] == ["mine"]
+    assert [str(folder) in problem for problem in problems] == [True]
+
+
+def test_a_name_is_taken_in_all_folders(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fallback = labs._state()
+    with process_with(fallback / "t.lock") as pid:
+        of_process(pid, fallback)
+        (folders / "session").mkdir(mode=0o700)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(folders / "session"))
+        plan = labs.Plan("t", folders / "t.toml", folders / "run", "", "", "", False)
+        with pytest.raises(RackgateError, match="lab 't' runs already"):
+            labs.up(plan, lambda *_: None)
+
+
+def as_link(file: Path) -> None:
+    file.rename(file.with_name("elsewhere"))
+    file.symlink_to("elsewhere")
+
+
+def as_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file, 0o600)
+
+
+PLANTED: dict[str, Callable[[Path], None]] = {
+    "link": as_link,
+    "pipe": as_pipe,
+    "group-writable": lambda file: file.chmod(0o660),
+    "world-writable": lambda file: file.chmod(0o606),
+}
+
+
+@pytest.mark.parametrize("how", [*PLANTED, pytest.param("owner", marks=as_root)])
+def test_a_planted_state_file_is_named_in_a_line_and_not_used(state: Path, how: str) -> None:
+    with process_with(state / "t.lock") as pid:
+        lab = of_process(pid, state)
+        if how == "owner":
+            os.chown(lab.file, SOMEBODY, -1)
+        else:
+            PLANTED[how](lab.file)
+        assert labs.known() == ()
+        (line,) = lines_of_status()
+        assert line.startswith(f"{state}/t.json: ")
+        done = CliRunner().invoke(app, ["lab", "down", "--all"])
+        assert (done.exit_code, done.stdout) == (0, "no lab runs\n")
+        assert alive(pid)
+
+
+GOOD = {"name": "t", "pid": 1, "user": True, "way": "w", "topology": "t", "stock": False, "run_dir": "r",
+        "started_at": 0.0, "ticks": 1}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "[" * 100_000,
+        "9" * 5000,
+        json.dumps({"name": "t"}),
+        *(json.dumps({key: value for key, value in GOOD.items() if key != left}) for left in GOOD),
+        *(json.dumps(GOOD | {key: {}}) for key in GOOD),
+        *(json.dumps(GOOD | {key: "1"}) for key in ("pid", "user", "stock", "started_at", "ticks")),
+        *(json.dumps(GOOD | {"pid": pid}) for pid in (0, -1, 1.0, True)),
+        *(json.dumps(GOOD | {"started_at": at}) for at in (float("nan"), float("inf"), -1, 1e300)),
+        *(json.dumps(GOOD | {"run_dir": path}) for path in ("", "a\0b", "a\nb", "\x1b[31m", "\udcff")),
+        json.dumps(GOOD | {"name": "u"}),
+        json.dumps(GOOD | {"more": 1}),
+    ],
+)
+def test_a_damaged_state_file_is_named_in_a_line_and_not_used(state: Path, text: str) -> None:
+    (state / "t.json").write_text(text, encoding="utf-8")
+    assert labs.known() == ()
+    (line,) = lines_of_status()
+    assert line.startswith(f"{state}/t.json: ")
+    assert line.isprintable()
+    with pytest.raises(RackgateError, match=r"no lab runs: .*t\.json: "):
+        labs.find(None)
+    (state / "t.json").write_text(json.dumps(GOOD), encoding="utf-8")
+    assert [lab.name for lab in labs.known()] == ["t"]
+
+
+def test_what_no_lab_can_be_called_is_no_state_file(state: Path) -> None:
+    for name in ("README.json", ".json", "a b.json"):
+        (state / name).write_text("", encoding="utf-8")
+    os.close(os.open(os.fsencode(state) + b"/\xff.json", os.O_CREAT))
+    assert labs.survey() == ((), ())
+
+
+def test_a_lock_is_not_made_through_a_link(state: Path) -> None:
+    target = state / "target"
+    (state / "t.lock").symlink_to(target)
+    with pytest.raises(RackgateError, match=r"t\.lock: is a symbolic link"), labs._taken(state, "t"):
+        pytest.fail("it was taken")
+    assert not target.exists()
+    plan = labs.Plan("t", state / "t.toml", state / "run", "", "", "", False)
+    with pytest.raises(RackgateError, match=r"t\.lock: is a symbolic link"):
+        labs.up(plan, lambda *_: None)
+
+
+def test_a_lock_file_that_was_deleted_keeps_nobody_out(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, flock, left = state / "t.lock", fcntl.flock, [1]
+
+    def deleted_first(descriptor: int, how: int) -> None:
+        if left:
+            left.pop()
+            lock.unlink()
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", deleted_first)
+    with labs._taken(state, "t") as descriptor:
+        assert os.path.samestat(os.fstat(descriptor), lock.stat())
+
+
+# The description that a lab gives to the programs in it.
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"run_dir": 1}', '{"run_dir": "r", "source": {}}'])
+def test_a_description_that_is_of_no_lab_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    file = state / "lab.json"
+    monkeypatch.setenv(LAB_VARIABLE, str(file))
+    with pytest.raises(RackgateError, match=r"lab\.json: there is no such file; unset RACKGATE_LAB"):
+        Lab.attach()
+    file.write_text(text, encoding="utf-8")
+    file.chmod(0o644)
+    with pytest.raises(RackgateError, match=r"lab\.json: "):
+        Lab.attach()
+
+
+@pytest.mark.parametrize("how", [*PLANTED, pytest.param("owner", marks=as_root)])
+def test_a_description_that_another_user_could_have_written_is_refused(
+    state: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    file = state / "lab.json"
+    file.write_text("{}", encoding="utf-8")
+    monkeypatch.setenv(LAB_VARIABLE, str(file))
+    if how == "owner":
+        os.chown(file, SOMEBODY, -1)
+    else:
+        PLANTED[how](file)
+    why = "is a symbolic link|is not a regular file|its mode is|belongs to user"
+    with pytest.raises(RackgateError, match=f"lab.json: ({why}).*unset RACKGATE_LAB"):
+        Lab.attach()

@@ -191,10 +191,10 @@ def down_command(
     everything: Annotated[bool, typer.Option("--all", help="All labs of this user.")] = False,
 ) -> None:
     """Takes a lab down, with all that is in it; its folder of results stays."""
+    everyone, problems = labs.survey()
     if everything:
-        chosen = labs.known()
+        chosen = everyone
     else:
-        everyone = labs.known()
         ended = [
             lab for lab in everyone if not lab.runs and (lab.name == name or (name is None and len(everyone) == 1))
         ]
@@ -202,6 +202,8 @@ def down_command(
     for lab in chosen:
         labs.down(lab)
         typer.echo(f"lab {lab.name} is down; its results: {lab.run_dir}")
+    for problem in problems:
+        typer.echo(problem, err=True)
     if not chosen:
         typer.echo("no lab runs")
 
@@ -396,10 +398,10 @@ def status_command(lab_name: LabOption = None, as_json: JsonOption = False) -> N
     Exit status 1 if something is down or a fault is in force.
     """
     if not labs.inside(lab_name):
-        found = labs.known()
+        found, problems = labs.survey()
         running = [lab for lab in found if lab.runs]
         if lab_name is None and len(running) != 1:
-            _list(found, as_json=as_json)
+            _list(found, problems, as_json=as_json)
             return
         raise typer.Exit(labs.enter_again(lab_name))
     status = _status(Lab.attach())
@@ -410,14 +412,16 @@ def status_command(lab_name: LabOption = None, as_json: JsonOption = False) -> N
     raise typer.Exit(0 if status["ok"] else 1)
 
 
-def _list(found: tuple[labs.Known, ...], *, as_json: bool) -> None:
+def _list(found: tuple[labs.Known, ...], problems: tuple[str, ...], *, as_json: bool) -> None:
     rows = [
         {"name": lab.name, "runs": lab.runs, "topology": lab.topology, "stock": lab.stock, "run_dir": lab.run_dir}
         for lab in found
     ]
     if as_json:
-        typer.echo(json.dumps({"labs": rows}, indent=1))
+        typer.echo(json.dumps({"labs": rows, "problems": problems}, indent=1))
         return
+    for problem in problems:
+        typer.echo(problem, err=True)
     if not rows:
         typer.echo("no lab runs: start one with 'rackgate lab up'")
     for lab in found:

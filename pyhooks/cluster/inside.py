@@ -153,11 +153,16 @@ def _collect() -> frozenset[int]:
     return frozenset(ended)
 
 
-def _serve(lab: Lab, holders: list[subprocess.Popen[bytes]]) -> None:
+def _serve(lab: Lab, holders: list[subprocess.Popen[bytes]], lock: int) -> None:
     """Keeps the lab until a SIGTERM, and heals the faults whose time is over and whose command is gone.
 
+    Args:
+        lab: the lab.
+        holders: the processes that hold its nodes.
+        lock: descriptor of the lab's lock.
+
     Raises:
-        RackgateError: the lab itself is damaged.
+        RackgateError: the lab itself is damaged, or its lock file was deleted.
     """
     told = threading.Event()
     healer = Healer(lab)
@@ -166,6 +171,11 @@ def _serve(lab: Lab, holders: list[subprocess.Popen[bytes]]) -> None:
     while not told.wait(ROUND_S):
         if damage := making.broken(holders, _collect()):
             raise RackgateError(f"lab {lab.name}: {damage}; all of it was taken down, since its results would be void")
+        if os.fstat(lock).st_nlink == 0:
+            raise RackgateError(
+                f"lab {lab.name}: its lock file was deleted, as a logout does with the user's runtime folder, so no"
+                " command could find it any more; all of it was taken down"
+            )
         healer.look()
 
 
@@ -179,6 +189,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--archive", required=True)
     parser.add_argument("--bare", action="store_true")
     parser.add_argument("--serve", type=int, metavar="FD", help="the pipe to who started it; no command is run")
+    parser.add_argument("--lock", type=int, metavar="FD", help="with --serve: the lock of the lab's name")
     parser.add_argument("command", nargs="*")
     return parser.parse_args(argv)
 
@@ -199,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 making.start(lab)
         if pipe is not None:
             pipe.ready()
-            _serve(lab, holders)
+            _serve(lab, holders, args.lock)
             return 0
         status = _run_command(args.command, lab)
         if damage := making.broken(holders, frozenset()):

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyhooks import paths, process
+from pyhooks import paths, private_files, process
 from pyhooks.cluster import echo, kafka, quorum, topics, voting
 from pyhooks.cluster.echo import Rtt
 from pyhooks.cluster.format import format_disks
@@ -21,7 +21,7 @@ from pyhooks.cluster.topology import Node, Topology, parse
 from pyhooks.cluster.voting import Quorum
 from pyhooks.cluster.ways import LabWays
 from pyhooks.errors import RackgateError
-from pyhooks.files import evaluating, read_object, write_json
+from pyhooks.files import evaluating, parse_json, write_json
 from pyhooks.wait import wait_for
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Lab:
         """The lab in which this process runs.
 
         Raises:
-            RackgateError: not inside a lab.
+            RackgateError: not inside a lab, or its description is missing, damaged or could be another user's.
         """
         path = os.environ.get(LAB_VARIABLE)
         if not path:
@@ -86,8 +86,14 @@ class Lab:
                 f"not inside a lab ({LAB_VARIABLE} is not set): start this with 'rackgate lab run --topology … --', or"
                 " with 'rackgate lab exec --' in a lab that runs"
             )
-        raw = read_object(Path(path), f"{LAB_VARIABLE} names it as the description of a lab")
-        with evaluating(Path(path), "the description of a lab of this version"):
+        file, advice = Path(path), f"unset {LAB_VARIABLE}, which only a lab sets"
+        try:
+            # programs in a lab may be other users'; its files are root's
+            text = private_files.read_file(file, advice, root_may_own=True)
+        except FileNotFoundError as error:
+            raise RackgateError(f"{file}: there is no such file; {advice}") from error
+        with evaluating(file, f"the description of a lab of this version; {advice}"):
+            raw = parse_json(text)
             raw["run_dir"] = Path(raw["run_dir"])
             return Lab(topology=parse(raw["source"], source=path), **raw)
 

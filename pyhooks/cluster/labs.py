@@ -3,6 +3,12 @@
 What is known of a lab outside of it lies in a folder of this user's run-time state, a file and a lock each. The
 lab's first process holds the lock, so the kernel tells whether a lab runs, however it ended. Nothing in that folder
 outlives a restart of the machine, and nothing of a lab but its folder of results outlives the lab.
+
+The folder is ``$RACKGATE_STATE`` if that is set, else ``rackgate`` in ``$XDG_RUNTIME_DIR`` or ``/run/user/UID``, else
+``/tmp/rackgate-UID``. The runtime folder may come with a login and go with the last logout. So labs are looked for in
+each of these folders, and a lab ends when its lock file is deleted: else it would run on and no command could find it.
+A state file is data, not proof: before a process is signalled or its namespaces are entered, it must belong to this
+user, have started when the file says, and hold the lock.
 """
 
 from __future__ import annotations
@@ -15,20 +21,29 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pyhooks import paths, process
+from pyhooks import paths, private_files, process
 from pyhooks.cluster.lab import DESCRIPTION, LAB_VARIABLE, Lab, in_lab
 from pyhooks.errors import RackgateError
+from pyhooks.toml import Table
 from pyhooks.wait import wait_for
 
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 MAX_NAME = 24
 SYSCTL = Path("/proc/sys")
 STATE_VARIABLE = "RACKGATE_STATE"
+RUNTIME_VARIABLE = "XDG_RUNTIME_DIR"
+RUN_USER = Path("/run/user")
+FALLBACK = Path("/tmp")  # noqa: S108 - a folder in it is checked before use
+ADVICE = f"set {STATE_VARIABLE} to a folder of yours that nobody else can write"
+# The sticky bit keeps what cleans up old files away from them, see tmpfiles.d(5) and XDG_RUNTIME_DIR's specification.
+STATE_MODE = 0o1600
+# option of nsenter -> file below /proc/PID/ns
+NAMESPACES = {"--user": "user", "--net": "net", "--mount": "mnt", "--pid": "pid"}
 UP_TIMEOUT_S = 180.0
 DOWN_TIMEOUT_S = 30.0
 
@@ -119,6 +134,7 @@ class Known:
         run_dir: folder of its results.
         started_at: seconds since the epoch.
         ticks: when its first process started, as the kernel counts; a process id alone may be another's by now.
+        state: folder of its state file and its lock; not part of the state file.
     """
 
     name: str
@@ -130,79 +146,207 @@ class Known:
     run_dir: str
     started_at: float
     ticks: int
+    state: Path
 
     @property
     def runs(self) -> bool:
         """Whether it is there."""
-        return _locked(self.name) and _ticks(self.pid) == self.ticks
+        with _first_process(self) as process_folder:
+            return process_folder is not None
 
     @property
     def log(self) -> Path:
         """What its first process has said."""
         return Path(self.run_dir) / "lab.log"
 
-    def entering(self, command: Sequence[str]) -> list[str]:
-        """The words that run a command in the lab.
+    @property
+    def file(self) -> Path:
+        """State file."""
+        return self.state / f"{self.name}.json"
 
-        The command is killed with the process that runs these words. Ctrl-C reaches the command alone, which decides
-        what to do: the one that waits for it in between must not go first.
+    @property
+    def lock(self) -> Path:
+        """Lock file, locked by the first process."""
+        return _lock_file(self.state, self.name)
+
+    def save(self) -> None:
+        """Write the state file.
+
+        Raises:
+            RackgateError: a path in it has unprintable characters.
         """
-        user = ["--user", "--preserve-credentials"] if self.user else []
-        return [
-            "env",
-            "--ignore-signal=INT,QUIT",
-            *("nsenter", f"--target={self.pid}", *user, "--net", "--mount", "--pid", f"--wdns={Path.cwd()}", "--"),
-            *process.DIES_WITH_PARENT,
-            *("env", "--default-signal=INT,QUIT"),
-            *command,
-        ]
+        values = {key: value for key, value in asdict(self).items() if key != "state"}
+        _parse(self.file, values)
+        private_files.write_file(self.file, json.dumps(values) + "\n", mode=STATE_MODE)
 
 
-def _ticks(pid: int) -> int:
-    """When a process started, in the kernel's ticks since the machine did; 0 if there is none."""
-    fields = process.stat_fields(Path(f"/proc/{pid}"))
+def _parse(file: Path, raw: object) -> Known:
+    """Return the lab that a state file describes.
+
+    Raises:
+        RackgateError: a field is missing, unknown, of another type or out of range.
+    """
+    if not isinstance(raw, dict):
+        raise RackgateError(f"{file}: not an object of JSON")
+    table = Table(raw, file)
+    found = Known(
+        name=table.word("name", [file.stem]),
+        pid=table.whole("pid", 1),
+        user=table.flag("user"),
+        way=table.text("way"),
+        topology=table.text("topology"),
+        stock=table.flag("stock"),
+        run_dir=table.text("run_dir"),
+        # far from what a float or a date can't hold
+        started_at=table.number("started_at", 0, 1e11),
+        ticks=table.whole("ticks", 0),
+        state=file.parent,
+    )
+    table.done()
+    for key in ("way", "topology", "run_dir"):
+        if not (value := getattr(found, key)).isprintable():
+            raise table.wrong(key, f"has unprintable characters: {value!a:.100}")
+    return found
+
+
+def _ticks(entry: Path) -> int:
+    """When a process started, in the kernel's ticks since the machine did; 0 if there is none.
+
+    Args:
+        entry: its folder below /proc.
+    """
+    fields = process.stat_fields(entry)
     # the 22nd of all
     return int(fields[19]) if fields else 0
 
 
-def _state() -> Path:
-    """The folder for what is known of labs; one that outlives a login, as labs do.
+@contextmanager
+def _first_process(lab: Known) -> Iterator[int | None]:
+    """Open the first process of a lab, if the lab runs.
+
+    Yields:
+        A descriptor of the process's folder in /proc, or None. It stands for the process itself: what is opened or
+        signalled through it is never another process that got the same number.
+    """
+    with ExitStack() as stack:
+        folder = None
+        with suppress(FileNotFoundError, ProcessLookupError):
+            folder = os.open(f"/proc/{lab.pid}", os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, folder)
+        yield folder if folder is not None and _is_first_process(Path(f"/proc/self/fd/{folder}"), lab) else None
+
+
+def _is_first_process(entry: Path, lab: Known) -> bool:
+    """Whether a process is this user's, started when the state file says, and holds the lab's lock."""
+    try:
+        if entry.stat().st_uid != os.geteuid() or _ticks(entry) != lab.ticks:
+            return False
+        lock = lab.lock.lstat()
+        descriptors = [link.name for link in (entry / "fd").iterdir()]
+    except OSError:
+        return False  # it has ended, or may not be examined: no proof
+    return any(_holds(entry, number, lock) for number in descriptors)
+
+
+def _holds(entry: Path, number: str, lock: os.stat_result) -> bool:
+    """Whether a descriptor of a process is what locks a file."""
+    try:
+        if not os.path.samestat((entry / "fd" / number).stat(), lock):
+            return False
+        text = (entry / "fdinfo" / number).read_text(encoding="ascii")
+    except OSError:
+        return False  # closed meanwhile
+    # such as "lock:\t1: FLOCK  ADVISORY  WRITE 17083 fe:00:9978415 0 EOF"; only locks held through this descriptor
+    locks = [line.split() for line in text.splitlines() if line.startswith("lock:")]
+    return any("FLOCK" in words and "WRITE" in words for words in locks)
+
+
+def _folders() -> list[Path]:
+    """Return the folders that may have state of this user's labs; new labs get the first.
 
     Raises:
-        RackgateError: somebody else's folder is in its place.
+        RackgateError: the runtime folder is another user's, or other users can get at it.
     """
-    told = os.environ.get(STATE_VARIABLE)
-    folder = Path(told) if told else Path(f"/tmp/rackgate-{os.geteuid()}")  # noqa: S108 - its owner is checked
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.geteuid():
-        raise RackgateError(
-            f"{folder} belongs to somebody else: remove it, or set {STATE_VARIABLE} to a folder of yours"
-        )
-    return folder
+    if told := os.environ.get(STATE_VARIABLE):
+        return [Path(told).absolute()]
+    user = str(os.geteuid())
+    given = os.environ.get(RUNTIME_VARIABLE)
+    bases = dict.fromkeys([*([Path(given)] if given else []), RUN_USER / user])
+    found = [
+        base / "rackgate"
+        for base in bases
+        if private_files.find_folder(base, ADVICE, forbidden=private_files.OTHERS_ANY) is not None
+    ]
+    return [*found, FALLBACK / f"rackgate-{user}"]
 
 
-def _locked(name: str) -> bool:
-    path = _state() / f"{name}.lock"
-    if not path.exists():
+def _state() -> Path:
+    """Return the folder for the state of new labs; it is made if need be.
+
+    Raises:
+        RackgateError: it can't be made, or another user could write it, see ``private_files``.
+    """
+    return private_files.make_folder(_folders()[0], ADVICE)
+
+
+def _lock_file(state: Path, name: str) -> Path:
+    return state / f"{name}.lock"
+
+
+def _locked(state: Path, name: str) -> bool:
+    try:
+        descriptor = private_files.open_file(_lock_file(state, name), os.O_RDONLY, ADVICE)
+    except FileNotFoundError:
         return False
-    with path.open("rb") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
     return False
+
+
+def survey() -> tuple[tuple[Known, ...], tuple[str, ...]]:
+    """Return the labs that run or have ended without being taken down, by name; and a line for each unusable file.
+
+    Raises:
+        RackgateError: the folder that new labs get is unsafe.
+    """
+    found: list[Known] = []
+    problems: list[str] = []
+    for number, folder in enumerate(_folders()):
+        try:
+            real = private_files.find_folder(folder, ADVICE)
+        except RackgateError as error:
+            if number == 0:
+                raise
+            problems.append(f"{error}; not searched for labs")
+            continue
+        for file in sorted(real.glob("*.json")) if real is not None else ():
+            if not _is_name(file.stem):
+                continue  # of no lab
+            try:
+                found.append(_read(file))
+            except FileNotFoundError:
+                continue  # the lab was taken down just now
+            except RackgateError as error:
+                problems.append(f"{error}; ignored: delete it and {file.stem}.lock, which also ends a lab that has it")
+    return tuple(sorted(found, key=lambda lab: lab.name)), tuple(problems)
+
+
+def _read(file: Path) -> Known:
+    text = private_files.read_file(file, "no lab has made it")
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RackgateError(f"{file}: not JSON") from error
+    return _parse(file, raw)
 
 
 def known() -> tuple[Known, ...]:
     """All labs that run, or that have ended without being taken down; by name."""
-    found = []
-    for file in sorted(_state().glob("*.json")):
-        try:
-            found.append(Known(**json.loads(file.read_text(encoding="utf-8"))))
-        except (ValueError, TypeError, FileNotFoundError):
-            # of another version, or just going
-            continue
-    return tuple(found)
+    return survey()[0]
 
 
 def find(name: str | None) -> Known:
@@ -211,18 +355,24 @@ def find(name: str | None) -> Known:
     Raises:
         RackgateError: there is none, or there are several and no name; the message says which run.
     """
-    running = [lab for lab in known() if lab.runs]
+    labs, problems = survey()
+    running = [lab for lab in labs if lab.runs]
     names = ", ".join(lab.name for lab in running)
+    unused = "".join(f"; {problem}" for problem in problems)
     if name is None:
         if len(running) == 1:
             return running[0]
         if running:
             raise RackgateError(f"several labs run ({names}): say which with --lab NAME")
-        raise RackgateError("no lab runs: start one with 'rackgate lab up'")
+        raise RackgateError(f"no lab runs: start one with 'rackgate lab up'{unused}")
     for lab in running:
         if lab.name == name:
             return lab
-    raise RackgateError(f"no lab {name!r} runs; " + (f"those that run: {names}" if names else "none does"))
+    raise RackgateError(f"no lab {name!r} runs; " + (f"those that run: {names}" if names else "none does") + unused)
+
+
+def _is_name(name: str) -> bool:
+    return 1 <= len(name) <= MAX_NAME and set(name) <= NAME_CHARACTERS
 
 
 def check_name(name: str) -> None:
@@ -231,7 +381,7 @@ def check_name(name: str) -> None:
     Raises:
         RackgateError: says what is allowed.
     """
-    if not 1 <= len(name) <= MAX_NAME or not set(name) <= NAME_CHARACTERS:
+    if not _is_name(name):
         raise RackgateError(f"lab {name!r}: a name has 1 to {MAX_NAME} small letters, digits and dashes")
 
 
@@ -267,24 +417,29 @@ class Plan:
 
 
 @contextmanager
-def _taken(name: str) -> Iterator[int]:
+def _taken(state: Path, name: str) -> Iterator[int]:
     """The lock of a name, as a descriptor that a child may inherit; it is free again when all who have it are gone."""
-    path = _state() / f"{name}.lock"
+    path = _lock_file(state, name)
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = private_files.open_file(path, os.O_RDWR | os.O_CREAT, ADVICE)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise RackgateError(
-                    f"lab {name!r} runs already: take it down with 'rackgate lab down {name}', or use another --name"
-                ) from error
+                raise _runs_already(name) from error
             # A lab that was taken down meanwhile took the file with it: a lock on that one would keep nobody out.
-            if path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor)):
+            if os.fstat(descriptor).st_nlink:
+                os.fchmod(descriptor, STATE_MODE)
                 yield descriptor
                 return
         finally:
             os.close(descriptor)
+
+
+def _runs_already(name: str) -> RackgateError:
+    return RackgateError(
+        f"lab {name!r} runs already: take it down with 'rackgate lab down {name}', or use another --name"
+    )
 
 
 def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
@@ -298,18 +453,22 @@ def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
         RackgateError: a lab of that name runs, or this one did not come up.
     """
     check_name(plan.name)
+    state = _state()
+    if any(lab.runs for lab in known() if lab.name == plan.name):
+        raise _runs_already(plan.name)
     chosen = way()
     run_dir = plan.run_dir
     run_dir.mkdir(parents=True, exist_ok=True)
     reading, writing = os.pipe()
     with (
-        _taken(plan.name) as lock,
+        _taken(state, plan.name) as lock,
         (run_dir / "lab.log").open("ab") as log,
         os.fdopen(reading, "rb", buffering=0) as said,
     ):
         # of a lab of that name that has ended
-        (_state() / f"{plan.name}.json").unlink(missing_ok=True)
-        words = [*chosen.words, *plan.words, "--serve", str(writing)]
+        file = state / f"{plan.name}.json"
+        file.unlink(missing_ok=True)
+        words = [*chosen.words, *plan.words, "--serve", str(writing), "--lock", str(lock)]
         starter = subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
@@ -323,21 +482,21 @@ def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
             lab = Known(
                 name=plan.name,
                 pid=(first := _first_child(starter)),
-                ticks=_ticks(first),
+                ticks=_ticks(Path(f"/proc/{first}")),
                 user=chosen.user,
                 way=chosen.text,
                 topology=str(plan.topology),
                 stock=plan.stock,
                 run_dir=str(run_dir.resolve()),
                 started_at=time.time(),
+                state=state,
             )
-            file = _state() / f"{plan.name}.json"
-            file.write_text(json.dumps(asdict(lab)) + "\n", encoding="utf-8")
+            lab.save()
             _listen(said.fileno(), lab, tell)
         except BaseException:
             starter.kill()
             starter.wait()
-            (_state() / f"{plan.name}.json").unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
             raise
         # It lives on without us; nobody shall warn of that.
         starter.returncode = 0
@@ -418,23 +577,15 @@ def down(lab: Known) -> None:
     Raises:
         RackgateError: it does not go.
     """
-    try:
-        # A handle on the process itself: between a look at the number and the signal it could become another's.
-        handle = os.pidfd_open(lab.pid)
-    except ProcessLookupError:
-        handle = -1
-    if handle >= 0:
-        try:
-            if lab.runs:
-                # The kernel ends all other processes before the first one is gone, and with it who holds the lock.
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-        finally:
-            os.close(handle)
+    with _first_process(lab) as process_folder, suppress(ProcessLookupError):
+        if process_folder is not None:
+            # The kernel ends all other processes before the first one is gone, and with it who holds the lock.
+            signal.pidfd_send_signal(process_folder, signal.SIGKILL)
     gone = f"lab {lab.name} to be gone"
-    wait_for(lambda: not _locked(lab.name), what=gone, timeout_s=DOWN_TIMEOUT_S, interval_s=0.05)
-    with _taken(lab.name):
-        for suffix in (".json", ".lock"):
-            (_state() / f"{lab.name}{suffix}").unlink(missing_ok=True)
+    wait_for(lambda: not _locked(lab.state, lab.name), what=gone, timeout_s=DOWN_TIMEOUT_S, interval_s=0.05)
+    with _taken(lab.state, lab.name):
+        for path in (lab.file, lab.lock):
+            path.unlink(missing_ok=True)
 
 
 def enter(lab: Known, command: Sequence[str]) -> int:
@@ -444,15 +595,57 @@ def enter(lab: Known, command: Sequence[str]) -> int:
         RackgateError: the lab cannot be entered.
     """
     env = os.environ | {LAB_VARIABLE: str(DESCRIPTION)}
-    ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
-    try:
-        done = subprocess.run([*process.DIES_WITH_PARENT, *lab.entering(command)], env=env, check=False)
-    finally:
-        for number, handler in ours.items():
-            signal.signal(number, handler)
+    with _namespaces(lab) as descriptors:
+        ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
+        try:
+            words = [*process.DIES_WITH_PARENT, *_entering(command, descriptors)]
+            done = subprocess.run(words, env=env, check=False, pass_fds=tuple(descriptors.values()))
+        finally:
+            for number, handler in ours.items():
+                signal.signal(number, handler)
     if not lab.runs:
         raise RackgateError(f"lab {lab.name} has ended meanwhile, see {lab.log}")
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
+
+
+@contextmanager
+def _namespaces(lab: Known) -> Iterator[dict[str, int]]:
+    """Open the namespaces of a lab's first process; yield a descriptor for each option of nsenter.
+
+    Raises:
+        RackgateError: the lab does not run, or they can't be opened.
+    """
+    with ExitStack() as stack:
+        process_folder = stack.enter_context(_first_process(lab))
+        if process_folder is None:
+            raise RackgateError(f"lab {lab.name} has ended, see {lab.log}")
+        found: dict[str, int] = {}
+        try:
+            for option, name in NAMESPACES.items():
+                if lab.user or option != "--user":
+                    found[option] = os.open(f"ns/{name}", os.O_RDONLY, dir_fd=process_folder)
+                    stack.callback(os.close, found[option])
+        except OSError as error:
+            raise RackgateError(f"lab {lab.name}: its namespaces can't be entered: {error.strerror}") from error
+        yield found
+
+
+def _entering(command: Sequence[str], descriptors: Mapping[str, int]) -> list[str]:
+    """Return the arguments that run a command in the namespaces of ``_namespaces``.
+
+    The command is killed with the process that runs them. Ctrl-C reaches the command alone, which decides what to do:
+    the one that waits for it in between must not go first.
+    """
+    options = [f"{option}=/proc/self/fd/{descriptor}" for option, descriptor in descriptors.items()]
+    return [
+        "env",
+        "--ignore-signal=INT,QUIT",
+        *("nsenter", *options, *(["--preserve-credentials"] if "--user" in descriptors else [])),
+        *(f"--wdns={Path.cwd()}", "--"),
+        *process.DIES_WITH_PARENT,
+        *("env", "--default-signal=INT,QUIT"),
+        *command,
+    ]
 
 
 def inside(name: str | None) -> bool:

@@ -17,10 +17,14 @@ HOSTS = Path("/etc/hosts")
 
 def _own_world() -> None:
     """A private /run, so that namespaces' names, sockets and disks vanish with the lab."""
-    for words in (["mount", "-t", "tmpfs", "rackgate", "/run"], ["ip", "link", "set", "lo", "up"]):
+    # a tmpfs is writable for all unless told otherwise, and programs in a lab may be other users'
+    for words in (
+        ["mount", "-t", "tmpfs", "-o", "mode=0755", "rackgate", "/run"],
+        ["ip", "link", "set", "lo", "up"],
+    ):
         process.run(words, what="lab")
-    (Path("/run") / "netns").mkdir()
-    paths.LAB_HOME.mkdir()
+    for folder in (Path("/run") / "netns", paths.LAB_HOME):
+        folder.mkdir(mode=0o755)
 
 
 def _names(wanted: Topology) -> None:

@@ -113,8 +113,8 @@ def _locked(path: Path, busy: str, patience_s: float) -> Iterator[None]:
     Raises:
         RackgateError: another command has it.
     """
-    FOLDER.mkdir(exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    FOLDER.mkdir(mode=0o755, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
     def taken() -> bool:
         try:

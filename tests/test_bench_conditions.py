@@ -1,0 +1,215 @@
+"""Secrets among the conditions of a run: compared by a keyed hash that nobody can check guesses against."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import hmac
+import itertools
+import json
+import os
+import re
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import conditions, existing, scenarios, store
+from bench.existing import Asked
+from pyhooks import run_folder
+from pyhooks.errors import RackgateError
+
+SECRET = "hunter2"  # noqa: S105 - what is to be hidden
+CONFIG = f'sasl.jaas.config=x required username="ops" password="{SECRET}";\n'
+NAME = "spark.authenticate.secret"
+PLAN = scenarios.load("existing")
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of the user's state."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Asked:
+    """A run with secrets in the file of security, in Spark's settings and in the packed environment."""
+    config, environment = tmp_path / "client.properties", tmp_path / "env.tar.gz"
+    config.write_text(CONFIG, encoding="utf-8")
+    environment.write_bytes(SECRET.encode())
+    conf = {NAME: SECRET, "spark.ssl.keyPassword": SECRET, "spark.executor.memory": "2g"}
+    return Asked("k:1", config, "existing", scenarios.SHIPPED, "local[2]", tmp_path / "out", False, (), None,
+                 environment, conf, "c")  # fmt: skip
+
+
+def begin(asked: Asked) -> bool:
+    """Begins the run; whether it goes on."""
+    given = existing._given(asked)
+    _, goes_on = store.begin(
+        asked.out / "run", PLAN, started=NOW, build="b", given=given, fresh=asked.fresh
+    )  # fmt: skip
+    return goes_on
+
+
+def keep_a_block(asked: Asked) -> None:
+    """A finished block, which must not be lost or continued under other conditions."""
+    (asked.out / "run" / "raw" / "healthy" / "000.1").mkdir(parents=True, exist_ok=True)
+
+
+def strings(value: Any) -> set[str]:
+    """All keys and texts of a JSON document, and their parts between colons."""
+    if isinstance(value, dict):
+        return set(value).union(*(strings(one) for one in value.values()))
+    if isinstance(value, list):
+        return set().union(*(strings(one) for one in value))
+    return {str(value), *str(value).split(":")}
+
+
+def guesses(secret: bytes, published: set[str]) -> set[str]:
+    """What somebody who has the results can compute of a guess: plain hashes, and hashes with what is published."""
+    salts = {b"", b"\n", b"\0", b"id"}
+    for text in published:
+        salts |= {text.encode(), text.encode() + b"\0", f"conf.{text}".encode() + b"\0"}
+        if re.fullmatch("([0-9a-f]{2})+", text):
+            salts.add(bytes.fromhex(text))
+    found = set()
+    for kind, salt in itertools.product(("sha256", "sha512", "sha1", "md5", "blake2b", "blake2s", "sha3_256"), salts):
+        for data in (salt + secret, secret + salt):
+            found.add(hashlib.new(kind, data).hexdigest())
+        found.add(hmac.new(salt, secret, kind).hexdigest())
+        found.update(hmac.new(salt, other + secret, kind).hexdigest() for other in (f"conf.{NAME}".encode() + b"\0",))
+    return found
+
+
+def test_what_is_published_lets_nobody_check_a_guess(state: Path, asked: Asked) -> None:
+    begin(asked)
+    files = [file for file in asked.out.rglob("*") if file.is_file()]
+    assert {file.name for file in files} == {"run.json", run_folder.MARKER}
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    published = {one for file in files for one in strings(json.loads(file.read_text(encoding="utf-8")))}
+    key = (state / "rackgate" / "secrets.key").read_text(encoding="ascii").strip()
+    assert SECRET not in text
+    assert key not in text
+    for secret in (SECRET.encode(), CONFIG.encode(), hashlib.sha256(SECRET.encode()).hexdigest().encode()):
+        assert not {guess for guess in guesses(secret, published) if guess in text}
+    # with the key it could be checked
+    assert conditions.Key(bytes.fromhex(key)).hide(f"conf.{NAME}", SECRET.encode()) in text
+
+
+def test_a_plain_hash_would_be_found_by_these_guesses() -> None:
+    plain = hashlib.sha256(SECRET.encode()).hexdigest()
+    salted = hashlib.sha256(b"salt" + SECRET.encode()).hexdigest()
+    assert {plain, salted} <= guesses(SECRET.encode(), {"salt"})
+
+
+@pytest.mark.usefixtures("state")
+def test_the_same_secret_is_equal_in_two_runs_of_a_user_and_another_is_not(asked: Asked) -> None:
+    first, second = existing._given(asked), existing._given(dataclasses.replace(asked, out=asked.out / "other"))
+    assert first == second
+    assert conditions.differences(first, second) == []
+    other = existing._given(dataclasses.replace(asked, conf={**asked.conf, NAME: "hunter3"}))
+    assert conditions.differences(first, other) == [f"conf.{NAME}: has another value"]
+    # nor do two settings show that they have the same secret
+    assert len(set(first["conf"].values())) == 3
+
+
+def test_another_key_gives_another_hash_and_a_run_does_not_go_on(
+    state: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not begin(asked)
+    keep_a_block(asked)
+    assert begin(asked)
+    before = existing._given(asked)
+    monkeypatch.setenv("XDG_STATE_HOME", str(state.with_name("of another user")))
+    after = existing._given(asked)
+    assert not set(before["conf"].values()) & set(after["conf"].values())
+    with pytest.raises(RackgateError, match=r"given\.command_config: can't be compared, .*with --fresh") as caught:
+        begin(asked)
+    assert caught.value.exit_status == 2
+    assert "\n" not in str(caught.value)
+    assert (asked.out / "run" / "raw" / "healthy" / "000.1").is_dir()
+    assert not begin(dataclasses.replace(asked, fresh=True))
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    keep_a_block(asked)
+    with pytest.raises(RackgateError, match="can't be compared"):
+        begin(asked)
+
+
+def test_a_lost_key_is_told_and_no_run_goes_on_silently(state: Path, asked: Asked) -> None:
+    begin(asked)
+    keep_a_block(asked)
+    (state / "rackgate" / "secrets.key").unlink()
+    with pytest.raises(RackgateError, match=r"can't be compared, .* --fresh"):
+        begin(asked)
+
+
+def test_a_run_of_before_with_a_plain_hash_does_not_go_on(state: Path, asked: Asked) -> None:
+    begin(asked)
+    keep_a_block(asked)
+    file = asked.out / "run" / "run.json"
+    run = json.loads(file.read_text(encoding="utf-8"))
+    run["conditions"]["given"]["conf"][NAME] = hashlib.sha256(SECRET.encode()).hexdigest()
+    file.write_text(json.dumps(run), encoding="utf-8")
+    with pytest.raises(RackgateError, match=rf"given\.conf\.{NAME}: [0-9a-f]{{39}}…, now hmac-sha256:.* --fresh"):
+        begin(asked)
+    assert state.exists()
+
+
+def test_the_key_is_random_and_for_this_user_alone(state: Path, tmp_path: Path) -> None:
+    key = conditions.user_key(tmp_path / "out")
+    file = state / "rackgate" / "secrets.key"
+    assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)
+    assert len(key.value) == 32
+    assert conditions.user_key(tmp_path / "out") == key
+    assert key.value.hex() not in repr(key) + key.id
+    file.unlink()
+    assert conditions.user_key(tmp_path / "out") != key
+
+
+def test_the_key_is_in_the_user_s_home_if_nothing_else_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert conditions.key_file() == tmp_path / ".local" / "state" / "rackgate" / "secrets.key"
+
+
+@pytest.mark.parametrize("how", ["readable", "link", "empty", "short", "folder"])
+def test_a_key_that_another_user_could_have_read_or_planted_is_refused(state: Path, tmp_path: Path, how: str) -> None:
+    conditions.user_key(tmp_path / "out")
+    file = state / "rackgate" / "secrets.key"
+    if how == "readable":
+        file.chmod(0o640)
+    elif how == "link":
+        file.rename(tmp_path / "elsewhere")
+        file.symlink_to(tmp_path / "elsewhere")
+    elif how == "folder":
+        file.parent.chmod(0o777)
+    else:
+        file.write_text("" if how == "empty" else "0" * 63 + "\n", encoding="ascii")
+    with pytest.raises(RackgateError, match=r"secrets\.key|/rackgate: its mode") as caught:
+        conditions.user_key(tmp_path / "out")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
+def test_a_key_of_another_user_is_refused(state: Path, tmp_path: Path) -> None:
+    conditions.user_key(tmp_path / "out")
+    os.chown(state / "rackgate" / "secrets.key", 65534, -1)
+    with pytest.raises(RackgateError, match="belongs to user 65534"):
+        conditions.user_key(tmp_path / "out")
+
+
+def test_the_key_is_not_made_in_the_folder_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "out" / "state"))
+    with pytest.raises(RackgateError, match="would be in the folder of results; set XDG_STATE_HOME"):
+        conditions.user_key(tmp_path / "out")
+    assert not list((tmp_path / "out").rglob("*.key"))
+
+
+def test_a_run_without_secrets_needs_no_key(state: Path, asked: Asked) -> None:
+    given = existing._given(dataclasses.replace(asked, command_config=None, environment=None, conf={}))
+    assert given == {"bootstrap": "k:1", "command_config": None, "conf": {}, "environment": None}
+    assert not state.exists()
