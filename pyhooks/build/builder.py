@@ -122,7 +122,7 @@ def _build(
         if plan.hooks:
             (work / "hooks").mkdir()
             hooks.make_jar(
-                plan, plan.hooks,
+                plan, plan.hooks, repository=space.repository,
                 overlay=sorted((fresh / "overlay").iterdir()), libs=sorted((fresh / "libs").iterdir()),
                 cache=space.cache / "hooks", work=work / "hooks", target=fresh / HOOKS,
             )  # fmt: skip
