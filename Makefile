@@ -124,23 +124,12 @@ system-load: build $(DUCKTAPE_VENV)/ready
 	@exec $(BIN)/rackgate system run load --jobs 1 --run-dir out/system-load
 
 # Set-up: a virtual environment for the project, one for ducktape with its own strict pins, both by hash.
-define make-venv
-	@setup/system.sh
-	echo "setting up $(1) (once; downloads by hash from requirements/)"
-	rm -rf $(1)
-	$(PYTHON) -m venv $(1)
-	# the build backend first, since packages without a wheel are built with it and not with an unpinned one
-	$(1)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/build.lock
-	$(1)/bin/python -m pip install -q --disable-pip-version-check --require-hashes --no-build-isolation -r $(2)
-	$(1)/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
-	touch $(1)/ready
-endef
+VENV_FILES := requirements/build.lock setup/system.sh
+$(VENV)/ready: requirements/main.lock $(VENV_FILES)
+	@PYTHON=$(PYTHON) exec setup/venv.sh $(VENV) $^
 
-$(VENV)/ready: requirements/main.lock requirements/build.lock setup/system.sh
-	$(call make-venv,$(VENV),requirements/main.lock)
-
-$(DUCKTAPE_VENV)/ready: requirements/ducktape.lock requirements/build.lock setup/system.sh
-	$(call make-venv,$(DUCKTAPE_VENV),requirements/ducktape.lock)
+$(DUCKTAPE_VENV)/ready: requirements/ducktape.lock $(VENV_FILES)
+	@PYTHON=$(PYTHON) exec setup/venv.sh $(DUCKTAPE_VENV) $^
 
 lock:
 	@setup/lock.sh
