@@ -30,6 +30,7 @@ help:
 	@echo "make upstream-all  every test class of the touched modules (hours; goes on where it was interrupted)"
 	@echo "make series-check  every prefix of the series compiles and passes the tests of its last patch; series-check-all: all its tests (hours)"
 	@echo "make archive the overlay as one file with an install note and checksums"
+	@echo "make check-reproducible  two clean builds, in other folders, by other users, on other days: the same bytes (5 minutes)"
 	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full takes three times as long and settles the bars"
 	@echo "make mutate  take one piece of the series out after another; a test of Kafka must fail each time"
 	@echo "make formal  the formal model in kip/formal: what holds, and the counter-examples without a piece of the patch (minutes)"
@@ -153,6 +154,11 @@ series-check-all: $(VENV)/ready
 
 archive: $(VENV)/ready
 	@exec $(BIN)/rackgate build --archive
+
+# Two clean builds in other folders, by other users, on other days; the overlay and its archive must have the same bytes.
+.PHONY: check-reproducible
+check-reproducible: $(VENV)/ready
+	@exec $(BIN)/rackgate patch check-reproducible
 
 jmh: build
 	@exec $(BIN)/rackgate patch jmh

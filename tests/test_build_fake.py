@@ -87,13 +87,14 @@ def make_fake(folder: Path) -> Fake:
     fake = Fake(folder / "patch" / "kafka.toml", folder / "build")
     store = fake.root / "artifacts"
     tables, artifacts = [], []
+    published = {"published": b"", "LICENSE": b"licence", "NOTICE": b"notice"}
     for module, sources in SOURCES.items():
         needs = '["alpha"]' if module == "beta" else "[]"
         tables.append(
             f'[[module]]\nname = "{module}"\nartifact = "fake-{module}"\npath = "{module}"\nrelease = 17\n'
             f"needs = {needs}\ntests = false\n"
         )
-        for role, files in (("runtime", {"published": b""}), ("sources", {n: t.encode() for n, t in sources.items()})):
+        for role, files in (("runtime", published), ("sources", {n: t.encode() for n, t in sources.items()})):
             tail = f":{role}" if role != "runtime" else ""
             jar = store / f"fake-{module}-{VERSION}{tail.replace(':', '-')}.jar"
             write_jar(jar, files)

@@ -25,6 +25,7 @@ from pyhooks.build.pace import Rule
 from pyhooks.build.pin import MAVEN, record
 from pyhooks.build.pin import pin as pin_artifacts
 from pyhooks.build.progress import Stages
+from pyhooks.build.reproducible import check_reproducible
 from pyhooks.build.seriescheck import series_check
 from pyhooks.build.upstream import JOBS as UPSTREAM_JOBS
 from pyhooks.build.upstream import upstream
@@ -139,7 +140,9 @@ def pin_command(
 
 def _report(path: Path, before: Mapping[str, str], after: Mapping[str, str]) -> None:
     """Print how pins have changed."""
-    say(f"{path}: {len(after)} files, {len(after.keys() - before.keys())} new, {len(before.keys() - after.keys())} gone")
+    say(
+        f"{path}: {len(after)} files, {len(after.keys() - before.keys())} new, {len(before.keys() - after.keys())} gone"
+    )
     for name in sorted(name for name in before.keys() & after.keys() if before[name] != after[name]):
         say(f"  same coordinates, OTHER CONTENT than pinned before: {name}")
 
@@ -315,6 +318,30 @@ def series_check_command(
         say(
             f"{verdict.summary['checked']} of {verdict.summary['patches']} prefixes checked, "
             f"{len(verdict.summary['failed'])} failed, in {verdict.summary['seconds']:.0f} s; see {verdict.path}"
+        )
+    if not verdict.met:
+        raise typer.Exit(1)
+
+
+@patch_app.command("check-reproducible")
+def check_reproducible_command(json_: Json = False) -> None:
+    """Builds twice from nothing, in other folders, as other users, on other days, and compares the bytes.
+
+    Exit status 1 if a file differs; out/reproducible/summary.json has the SHA-256 of each file and the conditions.
+
+    Examples:
+      rackgate patch check-reproducible
+    """
+    verdict = check_reproducible(quiet=json_)
+    if json_:
+        typer.echo(json.dumps(verdict.summary, indent=1))
+    else:
+        for difference in verdict.summary["differences"]:
+            say(f"differs: {difference}")
+        seconds = ", ".join(f"{build['seconds']:.0f} s" for build in verdict.summary["builds"])
+        say(
+            f"{len(verdict.summary['files'])} files of two builds ({seconds}): {verdict.summary['verdict']}; "
+            f"see {verdict.path}"
         )
     if not verdict.met:
         raise typer.Exit(1)

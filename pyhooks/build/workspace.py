@@ -201,6 +201,7 @@ def overlay_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
     digest = hashlib.sha256(series.series_hash(patches).encode())
     digest.update(recipe.path.read_bytes())
     digest.update(recipe.path.with_name(MAVEN_MANIFEST).read_bytes())
+    digest.update(paths.NOTICE.read_bytes())
     poms = [path for path in maven.TEMPLATES.glob("*.j2") if path.stem in _BUILDING_POMS]
     code = [path for path in Path(__file__).parent.glob("*.py") if path.stem in _BUILDING]
     for path in sorted([*poms, *code]):
