@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -151,6 +152,57 @@ def test_a_manifest_that_is_malformed_is_refused(tmp_path: Path, text: str, faul
     with pytest.raises(RackgateError, match=r"maven\.sha256") as caught:
         fetch.read_pins(path)
     assert fault in str(caught.value)
+
+
+def test_a_repository_has_every_pinned_file_unchanged_and_no_other(tmp_path: Path) -> None:
+    repository = fetch.MavenRepository(tmp_path / "maven", tmp_path / "maven.sha256")
+    names = ["g/a/1/a-1.jar", "g/a/1/a-1.pom"]
+    fetch.write_pins(tmp_path / "maven.sha256", {name: hashlib.sha256(name.encode()).hexdigest() for name in names})
+    for name in names:
+        (repository.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository.root / name).write_text(name)
+    # Maven's own records decide nothing
+    (repository.root / "g/a/1/_remote.repositories").touch()
+    (repository.root / "g/a/1/a-1.jar.lastUpdated").touch()
+    repository.verify()
+
+    foreign = repository.root / "g/b/1/b-1.jar"
+    foreign.parent.mkdir(parents=True)
+    foreign.touch()
+    with pytest.raises(RackgateError, match=r"unpinned file: \S+/g/b/1/b-1\.jar"):
+        repository.verify()
+    foreign.unlink()
+    foreign.symlink_to(tmp_path)
+    with pytest.raises(RackgateError, match=r"unpinned file: \S+/g/b/1/b-1\.jar"):
+        repository.verify()
+    foreign.unlink()
+    (repository.root / names[1]).write_text("other")
+    with pytest.raises(RackgateError, match=r"wrong hash: \S+/g/a/1/a-1\.pom"):
+        repository.verify()
+    (repository.root / names[1]).unlink()
+    with pytest.raises(RackgateError, match=r"/g/a/1/a-1\.pom is missing"):
+        repository.verify()
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("org/g/a-b/1.0/a-b-1.0.jar", ("org.g", "a-b", "1.0", "", "jar")),
+        ("g/a_2.13/1-M2/a_2.13-1-M2-test-sources.jar", ("g", "a_2.13", "1-M2", "test-sources", "jar")),
+        ("g/a/1/a-1.pom", ("g", "a", "1", "", "pom")),
+        ("g/a/1/b-1.jar", None),
+        ("a/1/a-1.jar", None),
+        ("g/a/1/a-2.jar", None),
+    ],
+)
+def test_coordinates_of_a_path(tmp_path: Path, path: str, expected: tuple[str, ...] | None) -> None:
+    if expected is None:
+        with pytest.raises(RackgateError, match="is not the path of an artifact"):
+            fetch.Download.parse(path, tmp_path)
+    else:
+        found = fetch.Download.parse(path, tmp_path)
+        assert (found.group, found.name, found.version, found.classifier, found.type) == expected
+        assert found.path == tmp_path / path
 
 
 def test_the_manifest_pins_what_maven_runs_and_agrees_with_the_recipe() -> None:

@@ -236,7 +236,8 @@ class MavenRepository:
         return {
             path.relative_to(self.root).as_posix(): path
             for path in self.root.rglob("*")
-            if not path.is_dir() and path.name not in _RECORDS and path.suffix not in _RECORD_SUFFIXES
+            # a link to a folder would hide what is in it
+            if path.is_symlink() or not (path.is_dir() or path.name in _RECORDS or path.suffix in _RECORD_SUFFIXES)
         }
 
     def _missing(self) -> list[str]:
@@ -245,7 +246,7 @@ class MavenRepository:
     def _check(self, present: Mapping[str, Path]) -> None:
         manifest = self.manifest.name if self.manifest else "no manifest"
         for name, path in sorted(present.items()):
-            found, expected = sha256(path), self.pins.get(name)
+            found, expected = sha256(path) if path.is_file() else "of no file", self.pins.get(name)
             if expected is None:
                 raise RackgateError(
                     f"unpinned file: {path} (SHA-256 {found}) is not in {manifest}; it is not used: delete it, or "

@@ -136,6 +136,9 @@ def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Verdi
         folder.chmod(0o755)
         with stages.stage("fetch and verify"), space.lock(stages.say):
             space.store.fetch(plan, plan.without(TEST_ALL), folder / "fetch")
+            # all before the first build, so that an edit meanwhile is no difference
+            for conditions in BUILDS:
+                _copy_sources(folder / conditions.name, conditions.source_times_s)
         made: list[_Made] = []
         for conditions in BUILDS:
             with stages.stage(f"build under conditions {len(made) + 1}"):
@@ -205,9 +208,8 @@ def _names(made: Sequence[_Made]) -> list[str]:
 
 
 def _build(conditions: Conditions, space: Workspace, folder: Path) -> _Made:
-    """Copy sources and pinned files to a folder of their own and build there."""
+    """Build in the folder of the conditions, which has the sources, from pinned files alone."""
     root = folder / conditions.name
-    _copy_sources(root, conditions.source_times_s)
     build = root / "build" / space.root.name
     for kept in (space.store.root, space.repository.root):
         shutil.copytree(kept, build / kept.relative_to(space.root))
