@@ -30,9 +30,15 @@ from pyhooks.process import run
 
 _TIMEOUT_S = 1800.0
 _NOBODY = "65534"
-_OTHER_USER = ("setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups", "--")
-# The same for a checkout that only its owner can read, and for a user who is not root.
-_MAPPED_USER = ("unshare", "--user", f"--map-user={_NOBODY}", f"--map-group={_NOBODY}", "--")
+_SETPRIV = ("setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups")
+_READ_ALL = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
+# Commands that run another as another user, the first that works: as root; as root, where only root can read the
+# checkout or Python; and a user namespace for whoever is not root.
+_OTHER_USERS = (
+    (*_SETPRIV, "--"),
+    (*_SETPRIV, *_READ_ALL, "--"),
+    ("unshare", "--user", f"--map-user={_NOBODY}", f"--map-group={_NOBODY}", "--"),
+)
 _BUILD = "import sys; sys.argv = ['rackgate', 'build', '--archive']; from pyhooks.cli import main; main()"
 # Python's and Java's wall clocks, each printed in seconds.
 _PYTHON_CLOCK = "import time; print(int(time.time()))"
@@ -226,8 +232,8 @@ def _build(conditions: Conditions, space: Workspace, folder: Path) -> _Made:
     _check_clock(conditions, prefix, environment, folder)
     started = time.monotonic()
     mask = ("sh", "-c", f'umask {conditions.umask:03o}; exec "$@"', "sh")
-    _run([*prefix, *mask, _python(), "-c", _BUILD], "build", environment, root)
-    made = _Made({**asdict(conditions), "user": prefix[0] if prefix else "same"}, time.monotonic() - started)
+    _run([*prefix, *mask, sys.executable, "-c", _BUILD], "build", environment, root)
+    made = _Made({**asdict(conditions), "run_by": list(prefix)}, time.monotonic() - started)
     # the other user's umask may keep us out if we are not root, but then we are the same user to the file system
     dist = (build / "dist").resolve()
     made.files = {path.relative_to(dist).as_posix(): path for path in dist.glob("*/rackgate-hooks.jar")}
@@ -250,15 +256,18 @@ def _copy_sources(root: Path, time_s: int) -> None:
 
 def _other_user(root: Path) -> tuple[str, ...]:
     """The command that runs another as another user, who gets the files below ``root`` if that is a real one."""
-    if os.geteuid() != 0:
-        return _MAPPED_USER
-    try:
-        run([*_OTHER_USER, _python(), "-c", "import pyspark"], what="run Python as another user", cwd=Path("/"))
-    except RackgateError:
-        return _MAPPED_USER
-    for path in (root, *root.rglob("*")):
-        os.chown(path, int(_NOBODY), int(_NOBODY), follow_symlinks=False)
-    return _OTHER_USER
+    for prefix in _OTHER_USERS:
+        # through a shell, since setpriv itself still has root's capabilities
+        probe = [*prefix, "sh", "-c", 'exec "$@"', "sh", sys.executable, "-c", "import jinja2"]
+        try:
+            run(probe, what="run Python as another user", cwd=Path("/"))
+        except RackgateError:
+            continue
+        if prefix[0] == "setpriv":
+            for path in (root, *root.rglob("*")):
+                os.chown(path, int(_NOBODY), int(_NOBODY), follow_symlinks=False)
+        return prefix
+    raise RackgateError("a build by another user can't be made: neither setpriv nor a user namespace gives one here")
 
 
 def _clock_library(days: int, folder: Path) -> Path:
@@ -280,7 +289,7 @@ def _check_clock(conditions: Conditions, prefix: Sequence[str], environment: Map
     program = folder / "Clock.java"
     program.write_text(_JAVA_CLOCK, encoding="utf-8")
     program.chmod(0o644)
-    for words in ([_python(), "-c", _PYTHON_CLOCK], [str(maven.java_home() / "bin" / "java"), str(program)]):
+    for words in ([sys.executable, "-c", _PYTHON_CLOCK], [str(maven.java_home() / "bin" / "java"), str(program)]):
         shown = int(_run([*prefix, *words], "read the clock", environment, folder))
         if abs(shown - time.time() - conditions.clock_shift_days * 86_400) > 3_600:
             raise RackgateError(
@@ -291,8 +300,3 @@ def _check_clock(conditions: Conditions, prefix: Sequence[str], environment: Map
 
 def _run(words: Sequence[str], what: str, environment: Mapping[str, str], folder: Path) -> str:
     return run(words, what=what, cwd=folder, env=environment, timeout_s=_TIMEOUT_S)
-
-
-def _python() -> str:
-    # a virtual environment is known by the path of its program, which is a link
-    return sys.executable
