@@ -21,6 +21,9 @@ _RECORD_SUFFIXES = frozenset({".lastUpdated", ".sha1", ".md5"})
 _LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<path>[^\s/]+(?:/[^\s/]+){3,})")
 # The coordinates of the dependency in bootstrap.xml that keeps Maven from loading the plugin.
 _ABSENT = "rackgate:absent"
+# What to do about a file that is not as pinned: one in the repository, and one that was just downloaded.
+_KEPT = "delete it and run `rackgate build`, which fetches it again"
+_SERVED = "the registry that Maven is set up with serves another file; find out why before anything else"
 RENEW = "rackgate patch pin --role maven"
 
 
@@ -171,12 +174,12 @@ class MavenRepository:
         for name in self.pins.keys() - missing:
             link(self.root / name, staging.root / name)
         staging.bootstrap(recipe, work)
-        staging._check(staging._present())
+        staging._check(staging._present(), advice=_SERVED)
         downloaded = MavenRepository(work / "downloaded", self.manifest)
         downloads = [Download.parse(name, downloaded.root) for name in staging._missing()]
         if downloads:
             _download(recipe, downloads, staging.root, work)
-            downloaded._check(downloaded._present())
+            downloaded._check(downloaded._present(), advice=_SERVED)
         fetched = {download.path for download in downloads}
         for name in missing:
             source = downloaded.root / name
@@ -243,7 +246,7 @@ class MavenRepository:
     def _missing(self) -> list[str]:
         return sorted(name for name in self.pins if not (self.root / name).exists())
 
-    def _check(self, present: Mapping[str, Path]) -> None:
+    def _check(self, present: Mapping[str, Path], advice: str = _KEPT) -> None:
         manifest = self.manifest.name if self.manifest else "no manifest"
         for name, path in sorted(present.items()):
             found, expected = sha256(path) if path.is_file() else "of no file", self.pins.get(name)
@@ -254,8 +257,7 @@ class MavenRepository:
                 )
             if found != expected:
                 raise RackgateError(
-                    f"wrong hash: {path} has SHA-256 {found}, but {manifest} pins {expected}; it is not used: "
-                    f"delete it and run `rackgate build`, which fetches it again"
+                    f"wrong hash: {path} has SHA-256 {found}, but {manifest} pins {expected}; it is not used: {advice}"
                 )
 
 
