@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -182,6 +183,16 @@ def test_a_repository_has_every_pinned_file_unchanged_and_no_other(tmp_path: Pat
     (repository.root / names[1]).unlink()
     with pytest.raises(RackgateError, match=r"/g/a/1/a-1\.pom is missing"):
         repository.verify()
+
+
+def test_repositories_of_earlier_manifests_are_deleted_but_the_newest(tmp_path: Path) -> None:
+    space = Workspace(tmp_path, tmp_path / "maven.sha256")
+    fetch.write_pins(space.manifest, {})
+    for age, folder in enumerate([space.root / "maven/new", space.root / "maven/old", space.repository.root]):
+        folder.mkdir(parents=True)
+        os.utime(folder, (1_000_000 - age, 1_000_000 - age))
+    space.prune()
+    assert {path.name for path in (space.root / "maven").iterdir()} == {"new", space.repository.root.name}
 
 
 @pytest.mark.parametrize(
