@@ -30,6 +30,7 @@ help:
 	@echo "make upstream-all  every test class of the touched modules (hours; goes on where it was interrupted)"
 	@echo "make series-check  every prefix of the series compiles and passes the tests of its last patch; series-check-all: all its tests (hours)"
 	@echo "make archive the overlay as one file with an install note and checksums"
+	@echo "make check-reproducible  two clean builds, in other folders, by other users, on other days: the same bytes (5 minutes)"
 	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full takes three times as long and settles the bars"
 	@echo "make mutate  take one piece of the series out after another; a test of Kafka must fail each time"
 	@echo "make formal  the formal model in kip/formal: what holds, and the counter-examples without a piece of the patch (minutes)"
@@ -124,23 +125,12 @@ system-load: build $(DUCKTAPE_VENV)/ready
 	@exec $(BIN)/rackgate system run load --jobs 1 --run-dir out/system-load
 
 # Set-up: a virtual environment for the project, one for ducktape with its own strict pins, both by hash.
-define make-venv
-	@setup/system.sh
-	echo "setting up $(1) (once; downloads by hash from requirements/)"
-	rm -rf $(1)
-	$(PYTHON) -m venv $(1)
-	# the build backend first, since packages without a wheel are built with it and not with an unpinned one
-	$(1)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/build.lock
-	$(1)/bin/python -m pip install -q --disable-pip-version-check --require-hashes --no-build-isolation -r $(2)
-	$(1)/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
-	touch $(1)/ready
-endef
+VENV_FILES := requirements/build.lock setup/system.sh
+$(VENV)/ready: requirements/main.lock $(VENV_FILES)
+	@PYTHON=$(PYTHON) exec setup/venv.sh $(VENV) $^
 
-$(VENV)/ready: requirements/main.lock requirements/build.lock setup/system.sh
-	$(call make-venv,$(VENV),requirements/main.lock)
-
-$(DUCKTAPE_VENV)/ready: requirements/ducktape.lock requirements/build.lock setup/system.sh
-	$(call make-venv,$(DUCKTAPE_VENV),requirements/ducktape.lock)
+$(DUCKTAPE_VENV)/ready: requirements/ducktape.lock $(VENV_FILES)
+	@PYTHON=$(PYTHON) exec setup/venv.sh $(DUCKTAPE_VENV) $^
 
 lock:
 	@setup/lock.sh
@@ -164,6 +154,11 @@ series-check-all: $(VENV)/ready
 
 archive: $(VENV)/ready
 	@exec $(BIN)/rackgate build --archive
+
+# Two clean builds in other folders, by other users, on other days; the overlay and its archive must have the same bytes.
+.PHONY: check-reproducible
+check-reproducible: $(VENV)/ready
+	@exec $(BIN)/rackgate patch check-reproducible
 
 jmh: build
 	@exec $(BIN)/rackgate patch jmh

@@ -8,5 +8,6 @@ REPO = Path(__file__).resolve().parent.parent
 PATCH = REPO / "patch" / "4.3.1"
 BUILD = REPO / "build"
 OUT = REPO / "out"
+NOTICE = REPO / "NOTICE"
 # Where a lab keeps its nodes' disks and its own state: a file system of its own, which only its processes see.
 LAB_HOME = Path("/run/rackgate")

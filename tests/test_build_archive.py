@@ -5,21 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pyhooks.build import archive
+from pyhooks.build import archive, recipe, sbom, series
 from pyhooks.build.compiling import write_jar
 from pyhooks.build.distribution import MANIFEST, Distribution
-from pyhooks.build.fetch import sha256
+from pyhooks.build.fetch import read_pins, sha256
+from pyhooks.build.workspace import MAVEN_MANIFEST
 from pyhooks.errors import RackgateError
 from pyhooks.process import run
 
+PUBLISHED, SOURCES = "org.g:m:9.9", "org.g:m:9.9:sources"
+PLUGIN = "org/g/scala-plugin_2.13/1.0+b/scala-plugin_2.13-1.0+b.jar"
 TOP = "kafka-rackgate-9.9-overlay"
 
 
@@ -31,14 +36,15 @@ def make_distribution(root: Path, *, content: bytes = b"code", jars: int = 2) ->
     overlay = []
     for number in range(jars):
         jar = root / "overlay" / f"m{number}-rackgate.jar"
-        write_jar(jar, {"p/A.class": content})
-        overlay.append(
-            {"module": f"m{number}", "jar": jar.name, "sha256": sha256(jar), "classes": ["p/A"], "resources": []}
-        )
+        write_jar(jar, {"META-INF/LICENSE": b"licence", "META-INF/NOTICE": b"notice", "p/A.class": content})
+        entry = {"module": f"m{number}", "jar": jar.name, "sha256": sha256(jar), "classes": ["p/A"], "resources": []}
+        overlay.append({**entry, "published": PUBLISHED})
     files = {str(p.relative_to(root)): sha256(p) for p in sorted(root.rglob("*")) if p.is_file()}
     manifest = {
         "key": "k", "kafka_version": "9.9", "scala_version": "2.13", "javac_version": "17", "tree_commit": "c",
-        "patch_hash": "h", "patches": [{"name": "a.patch"}], "overlay": overlay, "files": files, "artifacts": {},
+        "patch_hash": "h", "patches": [{"name": "a.patch", "subject": "A", "sha256": "1" * 64}], "overlay": overlay,
+        "files": files, "artifacts": {PUBLISHED: "2" * 64, SOURCES: "3" * 64, "g:unused:1": "4" * 64},
+        "compiled_with": [PUBLISHED, SOURCES], "maven": {PLUGIN: "5" * 64},
     }  # fmt: skip
     (root / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
     return Distribution(root)
@@ -106,7 +112,7 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     made = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
     assert made.names == (
         "INSTALL.md", "LICENSE", "NOTICE", "SHA256SUMS", "manifest.json",
-        "overlay/m0-rackgate.jar", "overlay/m1-rackgate.jar",
+        "overlay/m0-rackgate.jar", "overlay/m1-rackgate.jar", "sbom.cdx.json",
     )  # fmt: skip
     assert made.size == made.path.stat().st_size
     with tarfile.open(made.path) as tar:
@@ -119,6 +125,83 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     assert {entry.mode for entry in entries if entry.isdir()} == {0o755}
     # gzip: no flags (so no file name), no time
     assert made.path.read_bytes()[3:8] == bytes(5)
+
+
+def test_licence_and_notice_are_those_of_the_jars(tmp_path: Path) -> None:
+    made = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
+    folder = unpack(made.path, tmp_path / "unpacked")
+    assert (folder / "LICENSE").read_bytes() == b"licence"
+    assert (folder / "NOTICE").read_bytes() == b"notice"
+
+
+def check_sbom(bom: dict[str, Any]) -> None:
+    """What CycloneDX 1.6 requires of the parts that are used; a BOM that a validator of the schema refuses fails it."""
+    assert (bom["bomFormat"], bom["specVersion"], bom["version"]) == ("CycloneDX", "1.6", 1)
+    assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", bom["serialNumber"])
+    (formula,) = bom["formulation"]
+    components = [bom["metadata"]["component"], *bom["components"], *formula["components"]]
+    ancestors = [one for made in components for one in made.get("pedigree", {}).get("ancestors", [])]
+    for component in [*components, *ancestors]:
+        assert component["type"] in {"application", "library", "file"}
+        assert component["name"]
+        for hashed in component.get("hashes", []):
+            assert hashed["alg"] == "SHA-256"
+            assert re.fullmatch("[0-9a-f]{64}", hashed["content"])
+        if "purl" in component:
+            assert re.fullmatch(
+                r"pkg:maven/[\w.%-]+/[\w.%-]+@[\w.%-]+\?(classifier=[\w.-]+&)?type=(jar|pom)", component["purl"]
+            )
+    refs = [component["bom-ref"] for component in components]
+    assert len(set(refs)) == len(refs)
+    for entry in bom["dependencies"]:
+        assert {entry["ref"], *entry["dependsOn"]} <= set(refs)
+    assert all(isinstance(one["value"], str) for one in bom["metadata"]["properties"])
+
+
+def hashes_of(components: list[dict[str, Any]]) -> dict[str, str]:
+    return {made["bom-ref"]: made["hashes"][0]["content"] for made in components if "hashes" in made}
+
+
+def test_the_bill_of_materials_lists_what_the_overlay_is_made_from_and_with(tmp_path: Path) -> None:
+    distribution = make_distribution(tmp_path / "dist", jars=1)
+    made = archive.make_archive(distribution, tmp_path)
+    bom = json.loads((unpack(made.path, tmp_path / "unpacked") / "sbom.cdx.json").read_text())
+    check_sbom(bom)
+    jar = distribution.manifest["overlay"][0]
+    assert hashes_of(bom["components"]) == {
+        "overlay/m0-rackgate.jar": jar["sha256"],
+        "patch/a.patch": "1" * 64,
+        "pkg:maven/org.g/m@9.9?type=jar": "2" * 64,
+        "pkg:maven/org.g/m@9.9?classifier=sources&type=jar": "3" * 64,
+    }
+    assert hashes_of(bom["formulation"][0]["components"]) == {
+        "build:pkg:maven/org.g/scala-plugin_2.13@1.0%2Bb?type=jar": "5" * 64
+    }
+    assert [one["version"] for one in bom["formulation"][0]["components"] if one["name"] == "javac"] == ["17"]
+    assert {"name": "rackgate:javac_version", "value": "17"} in bom["metadata"]["properties"]
+    (ancestor,) = bom["components"][0]["pedigree"]["ancestors"]
+    assert (ancestor["group"], ancestor["name"], ancestor["hashes"][0]["content"]) == ("org.g", "m", "2" * 64)
+
+
+def test_another_input_gives_another_bill_of_materials(tmp_path: Path) -> None:
+    manifest = dict(make_distribution(tmp_path / "dist").manifest)
+    same, other = sbom.make_sbom(manifest), sbom.make_sbom({**manifest, "maven": {PLUGIN: "6" * 64}})
+    assert same == sbom.make_sbom(dict(reversed(manifest.items())))
+    assert json.loads(same)["serialNumber"] != json.loads(other)["serialNumber"]
+
+
+@pytest.mark.build
+def test_the_bill_of_materials_of_the_real_overlay_has_every_pin() -> None:
+    manifest = Distribution.load().manifest
+    bom = json.loads(sbom.make_sbom(manifest))
+    check_sbom(bom)
+    plan = recipe.load()
+    pins = read_pins(plan.path.with_name(MAVEN_MANIFEST))
+    assert sorted(hashes_of(bom["formulation"][0]["components"]).values()) == sorted(pins.values())
+    built = {artifact.sha256 for role in ("runtime", "sources", "generator") for artifact in plan.with_role(role)}
+    found = set(hashes_of(bom["components"]).values())
+    assert built <= found
+    assert {patch.sha256 for patch in series.load(plan.path.parent)} <= found
 
 
 def test_the_note_says_how(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 import subprocess
@@ -12,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from toolchain import real_repository, replace_file, share_repository
 
 from pyhooks import paths
-from pyhooks.build import builder, git, layout, recipe, series
+from pyhooks.build import builder, git, layout, maven, recipe, series
 from pyhooks.build.archive import make_archive
 from pyhooks.build.compiling import read_jar, write_jar
 from pyhooks.build.distribution import Distribution
-from pyhooks.build.fetch import Store, sha256
+from pyhooks.build.fetch import Store, read_pins, sha256, write_pins
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
@@ -50,6 +52,10 @@ class Fake:
     def root(self) -> Path:
         return self.base / f"kafka-{VERSION}"
 
+    @property
+    def space(self) -> Workspace:
+        return Workspace.of(recipe.load(self.toml), self.base)
+
     def build(self, first: int | None = None) -> builder.Built:
         return builder.build(kafka_toml=self.toml, base=self.base, first=first, quiet=True)
 
@@ -61,7 +67,7 @@ class Fake:
         plan = recipe.load(self.toml)
         tree = self.base / "author"
         if not tree.exists():
-            layout.lay_out(plan, Store(self.root / "artifacts"), tree)
+            layout.lay_out(plan, self.space.store, tree)
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(text)
         git.git(tree, "add", "--all", what="add")
@@ -81,13 +87,14 @@ def make_fake(folder: Path) -> Fake:
     fake = Fake(folder / "patch" / "kafka.toml", folder / "build")
     store = fake.root / "artifacts"
     tables, artifacts = [], []
+    published = {"published": b"", "LICENSE": b"licence", "NOTICE": b"notice"}
     for module, sources in SOURCES.items():
         needs = '["alpha"]' if module == "beta" else "[]"
         tables.append(
             f'[[module]]\nname = "{module}"\nartifact = "fake-{module}"\npath = "{module}"\nrelease = 17\n'
             f"needs = {needs}\ntests = false\n"
         )
-        for role, files in (("runtime", {"published": b""}), ("sources", {n: t.encode() for n, t in sources.items()})):
+        for role, files in (("runtime", published), ("sources", {n: t.encode() for n, t in sources.items()})):
             tail = f":{role}" if role != "runtime" else ""
             jar = store / f"fake-{module}-{VERSION}{tail.replace(':', '-')}.jar"
             write_jar(jar, files)
@@ -109,6 +116,7 @@ def make_fake(folder: Path) -> Fake:
         f'[hooks]\nsources = "{folder / "helpers"}"\npackage = "h"\nrelease = 17\nagent = "h.deep.Agent"\n\n'
         + "\n".join([*tables, *artifacts])
     )
+    share_repository(fake.space)
     return fake
 
 
@@ -184,12 +192,118 @@ def test_a_wrong_hash_from_maven_is_not_let_in(tmp_path: Path) -> None:
     plan = recipe.load()
     good = plan.find("jopt-simple", "runtime")
     bad = recipe.Artifact(good.id, "0" * 64, good.roles)
-    store = Store(tmp_path / "store")
+    store = Store(tmp_path / "store", real_repository())
     with pytest.raises(RackgateError, match=f"wrong hash: artifact {good.id}"):
         store.fetch(plan, [bad], tmp_path / "work")
     assert not store.path(bad).exists()
     assert store.fetch(plan, [good], tmp_path / "work2") == 1
     assert store.fetch(plan, [good], tmp_path / "work3") == 0
+
+
+PLUGIN = "org/apache/maven/plugins/maven-compiler-plugin/"
+SCALAC = "org/scala-lang/scala-compiler/"
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The goals of each run of Maven that was started; none is."""
+    runs: list[tuple[str, ...]] = []
+
+    def start(_pom: Path, goals: tuple[str, ...], **_: object) -> None:
+        runs.append(tuple(goals))
+        raise RackgateError("Maven was started")
+
+    monkeypatch.setattr(maven, "maven", start)
+    return runs
+
+
+@pytest.mark.parametrize("folder", [PLUGIN, SCALAC, "org/apache/maven/surefire/surefire-booter/"])
+def test_a_changed_jar_of_maven_s_stops_the_build_before_maven_starts(
+    fake: Fake, folder: str, started: list[tuple[str, ...]]
+) -> None:
+    repository = fake.space.repository
+    name = next(name for name in repository.pins if name.startswith(folder) and name.endswith(".jar"))
+    content = bytearray((repository.root / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    replace_file(repository.root / name, bytes(content))
+    with pytest.raises(RackgateError, match="wrong hash: ") as caught:
+        fake.build()
+    for part in (str(repository.root / name), repository.pins[name], hashlib.sha256(content).hexdigest()):
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert started == []
+    assert not (fake.root / "cache").exists()
+    # what the error says to do
+    (repository.root / name).unlink()
+    with pytest.raises(RackgateError, match="Maven was started"):
+        fake.build()
+    assert started == [("validate",)]
+
+
+def test_a_jar_that_changes_between_two_runs_of_maven_is_refused(fake: Fake) -> None:
+    fake.build()
+    repository = fake.space.repository
+    pom = maven.render("reactor.xml.j2", fake.base / "empty" / "pom.xml", names=[])
+    log = fake.base / "maven.log"
+    repository.maven(pom, ["validate"], what="validate", log=log)
+    log.unlink()
+    name = next(name for name in repository.pins if name.startswith(SCALAC) and name.endswith(".pom"))
+    replace_file(repository.root / name, b"<project/>")
+    with pytest.raises(RackgateError, match="wrong hash: "):
+        repository.maven(pom, ["validate"], what="validate", log=log)
+    assert not log.exists()
+
+
+def test_a_file_without_a_pin_stops_the_build_before_maven_starts(fake: Fake, started: list[tuple[str, ...]]) -> None:
+    manifest = fake.space.manifest
+    dropped = next(name for name in read_pins(manifest) if name.startswith(PLUGIN) and name.endswith(".jar"))
+    write_pins(manifest, {name: digest for name, digest in read_pins(manifest).items() if name != dropped})
+    # another manifest has another folder
+    repository = share_repository(fake.space)
+    with pytest.raises(RackgateError, match="unpinned file: ") as caught:
+        fake.build()
+    assert str(repository.root / dropped) in str(caught.value)
+    assert "rackgate patch pin" in str(caught.value)
+    assert started == []
+
+
+def test_an_artifact_without_a_pin_is_not_downloaded(fake: Fake) -> None:
+    manifest = fake.space.manifest
+    dropped = next(name for name in read_pins(manifest) if name.startswith(PLUGIN) and name.endswith(".jar"))
+    write_pins(manifest, {name: digest for name, digest in read_pins(manifest).items() if name != dropped})
+    (share_repository(fake.space).root / dropped).unlink()
+    with pytest.raises(RackgateError, match=r"maven-compiler-plugin:jar:\S+, which has no pin") as caught:
+        fake.build()
+    assert caught.value.exit_status == 2
+
+
+def test_what_the_repository_lacks_is_fetched(fake: Fake) -> None:
+    repository = fake.space.repository
+    scalac = next(name for name in repository.pins if name.startswith(SCALAC) and name.endswith(".jar"))
+    copier = "org/apache/maven/plugins/maven-dependency-plugin/"
+    plugin = [name for name in repository.pins if name.startswith(copier)]
+    for name in (scalac, *plugin):
+        (repository.root / name).unlink()
+    with pytest.raises(RackgateError, match="is missing"):
+        repository.verify()
+    assert repository.fill(recipe.load(fake.toml), fake.base / "work") == 1 + len(plugin)
+    repository.verify()
+
+
+def test_a_plugin_that_is_served_with_other_content_is_never_loaded(fake: Fake) -> None:
+    manifest = fake.space.manifest
+    pins = read_pins(manifest)
+    copier = "org/apache/maven/plugins/maven-dependency-plugin/"
+    name = next(name for name in pins if name.startswith(copier) and name.endswith(".jar"))
+    write_pins(manifest, {**pins, name: "0" * 64})
+    repository = share_repository(fake.space)
+    (repository.root / name).unlink()
+    work = fake.base / "work"
+    with pytest.raises(RackgateError, match=r"wrong hash: \S+maven-dependency-plugin-\S+\.jar .*the registry"):
+        repository.fill(recipe.load(fake.toml), work)
+    assert (work / "bootstrap.log").exists()
+    assert not (work / "fetch.log").exists()
+    assert not (repository.root / name).exists()
 
 
 def test_a_patch_that_does_not_apply_leaves_the_last_build_alone(fake: Fake) -> None:

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from toolchain import share_repository
 
 from pyhooks import paths
 from pyhooks.build import classfile, mutants, mutate, recipe, series
 from pyhooks.build.compiling import pack
 from pyhooks.build.distribution import Distribution
-from pyhooks.build.fetch import Store
 from pyhooks.build.mutantbench import JAVA, Bench, JvmRun, Line, NotCompiledError, parse_run
 from pyhooks.build.mutants import Mutant, Selector
 from pyhooks.build.mutate import KILLED, SURVIVED, UNKNOWN, Base, Book, judge, missing, run_base
@@ -376,7 +376,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     stock = Artifact("p:alpha:1", "0" * 64, ("runtime",))
     plan: Recipe = replace(real, modules=(module,), artifacts=(*running, stock))
     space = Workspace(root / "space")
-    Store(space.store.root).fetch(real, running, root / "work")
+    share_repository(space)
+    space.store.fetch(real, running, root / "work")
 
     tree = root / "tree"
     sources = tree / "alpha/src/main/java/p"

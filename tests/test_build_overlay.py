@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from pyhooks import paths
 from pyhooks.build import overlay
-from pyhooks.build.compiling import write_jar
+from pyhooks.build.compiling import read_jar, write_jar
+from pyhooks.build.distribution import Distribution
+from pyhooks.build.maven import java_home
 from pyhooks.build.recipe import Module
 from pyhooks.errors import RackgateError
+from pyhooks.process import run
 
+LEGAL = {"LICENSE": b"licence\n", "NOTICE": b"notice\n"}
 MODULE = Module(name="m", artifact="kafka-m", path="m", release=17, relocated=("io/proto/",), may_vanish=("p/Goes",))
 
 
@@ -56,15 +61,16 @@ def test_a_changed_class_of_a_relocated_package_is_an_error() -> None:
 
 def test_jar_bytes_depend_on_content_alone(tmp_path: Path) -> None:
     published = tmp_path / "published.jar"
-    write_jar(published, {"p/A.class": b"old", "p/A$1.class": b"old", "p/B$1.class": b"other nest"})
+    write_jar(published, {**LEGAL, "p/A.class": b"old", "p/A$1.class": b"old", "p/B$1.class": b"other nest"})
     jars = []
     for name, files in (
         ("one", {"p/A.class": b"a", "p/A$2.class": b"2"}),
         ("two", {"p/A$2.class": b"2", "p/A.class": b"a"}),
     ):
         made = overlay.make_jar(
-            MODULE, {"p/A": files}, {"r.txt": b"r"}, published=published, folder=tmp_path / name, manifest=[("X", "y")]
-        )
+            MODULE, {"p/A": files}, {"r.txt": b"r"},
+            published=published, coordinates="g:m:1", folder=tmp_path / name, manifest=[("X", "y")],
+        )  # fmt: skip
         assert made is not None
         jars.append(made)
     assert jars[0] == jars[1]
@@ -73,14 +79,77 @@ def test_jar_bytes_depend_on_content_alone(tmp_path: Path) -> None:
     assert jars[0].resources == ("r.txt",)
     assert jars[0].left_behind == ("p/A$1",)
     with zipfile.ZipFile(tmp_path / "one/m-rackgate.jar") as archive:
-        assert archive.namelist() == ["META-INF/MANIFEST.MF", "p/A$2.class", "p/A.class", "r.txt"]
+        assert archive.namelist() == [
+            "META-INF/MANIFEST.MF", "META-INF/LICENSE", "META-INF/NOTICE", "p/A$2.class", "p/A.class", "r.txt",
+        ]  # fmt: skip
         assert b"X: y" in archive.read("META-INF/MANIFEST.MF")
+
+
+def test_a_jar_carries_licence_and_notice_and_states_its_changes(tmp_path: Path) -> None:
+    published = tmp_path / "published.jar"
+    for prefix in ("", "META-INF/"):
+        write_jar(published, {f"{prefix}{name}": content for name, content in LEGAL.items()})
+        overlay.make_jar(
+            MODULE, {"p/A": {"p/A.class": b"a"}}, {},
+            published=published, coordinates="g:m:1", folder=tmp_path, manifest=[],
+        )  # fmt: skip
+        files = read_jar(tmp_path / "m-rackgate.jar")
+        assert files["META-INF/LICENSE"] == LEGAL["LICENSE"]
+        assert files["META-INF/NOTICE"].startswith(paths.NOTICE.read_bytes())
+        assert files["META-INF/NOTICE"].endswith(LEGAL["NOTICE"])
+        lines = files["META-INF/MANIFEST.MF"].replace(b"\r\n ", b"").decode().splitlines()
+        (changes,) = (line for line in lines if line.startswith("Rackgate-Changes: "))
+        assert "g:m:1" in changes
+        assert "changed" in changes
+
+
+@pytest.mark.parametrize("missing", ["LICENSE", "NOTICE"])
+def test_a_published_jar_without_licence_or_notice_is_an_error(tmp_path: Path, missing: str) -> None:
+    published = tmp_path / "published.jar"
+    write_jar(published, {name: content for name, content in LEGAL.items() if name != missing})
+    with pytest.raises(RackgateError, match=f"has no {missing}"):
+        overlay.make_jar(
+            MODULE, {"p/A": {"p/A.class": b"a"}}, {},
+            published=published, coordinates="g:m:1", folder=tmp_path, manifest=[],
+        )  # fmt: skip
+    assert not (tmp_path / "m-rackgate.jar").exists()
+
+
+def test_lines_of_a_manifest_are_continued_as_java_reads_them(tmp_path: Path) -> None:
+    value = "".join(f"{number:04d}" for number in range(60))
+    text = overlay.manifest_text([("Manifest-Version", "1.0"), ("Long", value), ("Short", "s")])
+    assert max(len(line) for line in text.split(b"\r\n")) <= 71
+    write_jar(tmp_path / "a.jar", {"META-INF/MANIFEST.MF": text})
+    (tmp_path / "Read.java").write_text(
+        "class Read { public static void main(String[] a) throws Exception {"
+        " System.out.print(new java.util.jar.JarFile(a[0]).getManifest().getMainAttributes().getValue(a[1])); } }"
+    )
+    java = java_home() / "bin" / "java"
+    for key, expected in (("Long", value), ("Short", "s")):
+        assert run([java, tmp_path / "Read.java", tmp_path / "a.jar", key], what="read the manifest") == expected
+
+
+@pytest.mark.build
+def test_the_overlay_s_jars_carry_what_kafka_s_licence_asks_for() -> None:
+    built = Distribution.load()
+    kafka = read_jar(next((built.root / "libs").glob("kafka-clients-*.jar")))
+    jars = [built.root / "overlay" / jar["jar"] for jar in built.manifest["overlay"]]
+    assert jars
+    for jar in jars:
+        files = read_jar(jar)
+        assert files["META-INF/LICENSE"] == kafka["LICENSE"]
+        assert files["META-INF/NOTICE"].endswith(kafka["NOTICE"])
+    # the attribution notices, up to the first about a part that is not contained
+    attribution = kafka["NOTICE"].decode().partition("\nThis distribution has")[0]
+    assert "The Apache Software Foundation" in attribution
+    assert attribution in paths.NOTICE.read_text(encoding="utf-8")
 
 
 def test_no_jar_without_a_change(tmp_path: Path) -> None:
     published = tmp_path / "published.jar"
     write_jar(published, {"p/A.class": b"a"})
-    assert overlay.make_jar(MODULE, {}, {}, published=published, folder=tmp_path, manifest=[]) is None
+    made = overlay.make_jar(MODULE, {}, {}, published=published, coordinates="g:m:1", folder=tmp_path, manifest=[])
+    assert made is None
 
 
 def test_changed_resources(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyhooks import paths
-from pyhooks.build import pin, recipe
-from pyhooks.build.fetch import sha256
+from pyhooks.build import cli, pin, recipe
+from pyhooks.build.fetch import MavenRepository, Store, read_pins, sha256, write_pins
 from pyhooks.build.recipe import Recipe, Roots
 from pyhooks.errors import RackgateError
 
@@ -30,7 +30,7 @@ def test_a_role_that_is_not_resolved_keeps_what_is_pinned(
     jar.write_bytes(b"z")
     asked: list[str] = []
 
-    def resolve(_plan: Recipe, role: str, _roots: Roots, _work: Path) -> Sequence[tuple[str, Path]]:
+    def resolve(_plan: Recipe, role: str, _roots: Roots, *_: object) -> Sequence[tuple[str, Path]]:
         asked.append(role)
         return [(NEW, jar)]
 
@@ -61,3 +61,35 @@ def test_a_role_that_nothing_is_resolved_for_is_named_before_anything_is(copy: P
     with pytest.raises(RackgateError, match="nothing is resolved for a role 'tests'"):
         pin.pin(copy, tmp_path, ["tests"])
     assert copy.read_text(encoding="utf-8") == (paths.PATCH / "kafka.toml").read_text(encoding="utf-8")
+
+
+def test_what_maven_runs_is_pinned_beside_the_recipe(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept, changed, new = "g/a/1/a-1.jar", "g/b/1/b-1.pom", "g/c/1/c-1.jar"
+    manifest = tmp_path / "maven.sha256"
+    write_pins(manifest, {kept: "0" * 64, changed: "0" * 64, "g/d/1/d-1.jar": "0" * 64})
+    pins = {new: "2" * 64, kept: "0" * 64, changed: "1" * 64}
+    monkeypatch.setattr(paths, "PATCH", tmp_path)
+    monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(cli, "record", lambda *_: pins)
+    before = copy.read_bytes()
+    cli.pin_command(["maven"])
+    assert copy.read_bytes() == before
+    assert read_pins(manifest) == pins
+    lines = capsys.readouterr().out.splitlines()
+    assert "3 files, 1 new, 1 gone" in lines[-2]
+    assert lines[-1].endswith(f"OTHER CONTENT than pinned before: {changed}")
+
+
+def test_what_maven_got_must_be_what_the_recipe_pins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = recipe.load()
+    launcher = plan.find("junit-platform-launcher", "testrun")
+    monkeypatch.setattr(Store, "fetch", lambda *_: 0)
+    monkeypatch.setattr(MavenRepository, "bootstrap", lambda *_: None)
+    monkeypatch.setattr(pin, "_exercise", lambda *_: None)
+    monkeypatch.setattr(MavenRepository, "files", lambda _: {launcher.repository_path: launcher.sha256})
+    assert pin.record(plan, tmp_path, tmp_path) == {launcher.repository_path: launcher.sha256}
+    monkeypatch.setattr(MavenRepository, "files", lambda _: {launcher.repository_path: "0" * 64})
+    with pytest.raises(RackgateError, match=f"{launcher.id}: kafka.toml pins SHA-256 {launcher.sha256}"):
+        pin.record(plan, tmp_path, tmp_path)

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from toolchain import share_repository
 
 from pyhooks import paths
 from pyhooks.build import builder, layout, mutate, series
@@ -24,6 +25,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fetched = Workspace.of(load()).root / "artifacts"
     if fetched.exists():  # what is missing is fetched
         shutil.copytree(fetched, Workspace.of(load(), base).root / "artifacts", copy_function=os.symlink)
+    share_repository(Workspace.of(load(), base))
     return builder.import_tree(base=base, quiet=True)
 
 

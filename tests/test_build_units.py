@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
+import os
+import re
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
-from pyhooks.build import jvmtest, layout, maven, recipe, workspace
+from pyhooks import paths
+from pyhooks.build import fetch, jvmtest, layout, maven, recipe, workspace
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.fetch import sha256
 from pyhooks.build.recipe import Artifact, Messages, Module
-from pyhooks.build.workspace import touched_modules
+from pyhooks.build.workspace import Workspace, touched_modules
 from pyhooks.errors import RackgateError
 
 JAVA = Module("clients", "kafka-clients", "clients", 11, messages=Messages("common/message", "o.m", ("T",), ("M",)))
@@ -127,6 +132,125 @@ def test_what_decides_the_overlay_is_what_the_builder_imports() -> None:
     assert found - {"distribution", "hooks", "progress"} == workspace._BUILDING
 
 
+LINE = "0" * 64 + "  g/a/1/a-1.jar"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (f"{LINE}\n{LINE}\n", ":2: g/a/1/a-1.jar is listed twice"),
+        (f"{LINE}\n\n", ":2: is not a SHA-256"),
+        (LINE.replace("  ", " "), ":1: is not a SHA-256"),
+        (LINE[1:], ":1: is not a SHA-256"),
+        ("0" * 64 + "  g/../../a-1.jar", "leaves the repository"),
+        ("0" * 64 + "  /g/a/1/a-1.jar", ":1: is not a SHA-256"),
+        ("\udcff", "utf-8"),
+    ],
+)
+def test_a_manifest_that_is_malformed_is_refused(tmp_path: Path, text: str, fault: str) -> None:
+    path = tmp_path / "maven.sha256"
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(RackgateError, match=r"maven\.sha256") as caught:
+        fetch.read_pins(path)
+    assert fault in str(caught.value)
+
+
+def test_a_repository_has_every_pinned_file_unchanged_and_no_other(tmp_path: Path) -> None:
+    repository = fetch.MavenRepository(tmp_path / "maven", tmp_path / "maven.sha256")
+    names = ["g/a/1/a-1.jar", "g/a/1/a-1.pom"]
+    fetch.write_pins(tmp_path / "maven.sha256", {name: hashlib.sha256(name.encode()).hexdigest() for name in names})
+    for name in names:
+        (repository.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository.root / name).write_text(name)
+    # Maven's own records decide nothing
+    (repository.root / "g/a/1/_remote.repositories").touch()
+    (repository.root / "g/a/1/a-1.jar.lastUpdated").touch()
+    repository.verify()
+
+    foreign = repository.root / "g/b/1/b-1.jar"
+    foreign.parent.mkdir(parents=True)
+    foreign.touch()
+    with pytest.raises(RackgateError, match=r"unpinned file: \S+/g/b/1/b-1\.jar"):
+        repository.verify()
+    foreign.unlink()
+    foreign.symlink_to(tmp_path)
+    with pytest.raises(RackgateError, match=r"unpinned file: \S+/g/b/1/b-1\.jar"):
+        repository.verify()
+    foreign.unlink()
+    (repository.root / names[1]).write_text("other")
+    with pytest.raises(RackgateError, match=r"wrong hash: \S+/g/a/1/a-1\.pom"):
+        repository.verify()
+    (repository.root / names[1]).unlink()
+    with pytest.raises(RackgateError, match=r"/g/a/1/a-1\.pom is missing"):
+        repository.verify()
+
+
+def test_repositories_of_earlier_manifests_are_deleted_but_the_newest(tmp_path: Path) -> None:
+    space = Workspace(tmp_path, tmp_path / "maven.sha256")
+    fetch.write_pins(space.manifest, {})
+    for age, folder in enumerate([space.root / "maven/new", space.root / "maven/old", space.repository.root]):
+        folder.mkdir(parents=True)
+        os.utime(folder, (1_000_000 - age, 1_000_000 - age))
+    space.prune()
+    assert {path.name for path in (space.root / "maven").iterdir()} == {"new", space.repository.root.name}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("org/g/a-b/1.0/a-b-1.0.jar", ("org.g", "a-b", "1.0", "", "jar")),
+        ("g/a_2.13/1-M2/a_2.13-1-M2-test-sources.jar", ("g", "a_2.13", "1-M2", "test-sources", "jar")),
+        ("g/a/1/a-1.pom", ("g", "a", "1", "", "pom")),
+        ("g/a/1/b-1.jar", None),
+        ("a/1/a-1.jar", None),
+        ("g/a/1/a-2.jar", None),
+    ],
+)
+def test_coordinates_of_a_path(tmp_path: Path, path: str, expected: tuple[str, ...] | None) -> None:
+    if expected is None:
+        with pytest.raises(RackgateError, match="is not the path of an artifact"):
+            fetch.Download.parse(path, tmp_path)
+    else:
+        found = fetch.Download.parse(path, tmp_path)
+        assert (found.group, found.name, found.version, found.classifier, found.type) == expected
+        assert found.path == tmp_path / path
+
+
+def test_the_manifest_pins_what_maven_runs_and_agrees_with_the_recipe() -> None:
+    plan = recipe.load()
+    pins = fetch.read_pins(plan.path.with_name(workspace.MAVEN_MANIFEST))
+    files = {name.rpartition("/")[2] for name in pins}
+    plugins = {"scala": "scala-maven-plugin", "build-helper": "build-helper-maven-plugin"}
+    for name, version in plan.plugins.items():
+        assert f"{plugins.get(name, f'maven-{name}-plugin')}-{version}.jar" in files
+    assert {f"scala-compiler-{plan.scala}.jar", f"scala-reflect-{plan.scala}.jar"} <= files
+    assert any(name.startswith("surefire-junit-platform-") for name in files)
+    shared = {a.id: (pins[a.repository_path], a.sha256) for a in plan.artifacts if a.repository_path in pins}
+    assert any(id_.startswith("org.junit.platform:junit-platform-launcher:") for id_ in shared)
+    assert all(one == other for one, other in shared.values())
+
+
+def test_only_the_verified_repository_starts_maven() -> None:
+    sources = {path: path.read_text(encoding="utf-8") for path in paths.REPO.glob("pyhooks/**/*.py")}
+    assert {path.name for path, text in sources.items() if "maven.maven(" in text} == {"fetch.py"}
+    assert {path.name for path, text in sources.items() if re.search(r"[\"\']mvn[\"\']", text)} == {"maven.py"}
+
+
+def test_tests_take_junit_from_the_store(tmp_path: Path) -> None:
+    plan = recipe.load()
+    store = Workspace.of(plan, tmp_path).store
+    running = [(artifact, store.path(artifact)) for artifact in plan.with_role("testrun")]
+    pom = maven.render(
+        "upstream.xml.j2", tmp_path / "pom.xml", recipe=plan, classpath=[], running=running, work=tmp_path,
+        classes=tmp_path, reports=tmp_path, methods=[], wanted=["a.B"], method_timeout_s=1,
+    )  # fmt: skip
+    names = {"m": "http://maven.apache.org/POM/4.0.0"}
+    dependencies = ElementTree.fromstring(pom.read_text()).findall("m:dependencies/m:dependency", names)  # noqa: S314 - rendered here
+    found = [[node.findtext(f"m:{key}", "", names) for key in ("scope", "systemPath")] for node in dependencies]
+    assert found == [["system", str(path)] for _, path in running]
+    assert any("junit-jupiter-api" in path for _, path in found)
+
+
 def test_touched_modules(tmp_path: Path) -> None:
     (tmp_path / "kafka.toml").write_text(RECIPE)
     plan = recipe.load(tmp_path / "kafka.toml")
@@ -146,6 +270,12 @@ SCALAC = """[INFO] compiling
 [ERROR] /w/tree/core/src/main/scala/kafka/P.scala:40: error: not found: value x
 [ERROR] Failed to execute goal net.y:scala-maven-plugin:4.9.5:compile (scala) on project core: scala compilation failed
 """
+UNPINNED = (
+    "[ERROR] x: Cannot access central in offline mode and the artifact g:a:jar:1 has not been downloaded from it\n"
+)
+CORRUPT = (
+    "[ERROR] x: Could not transfer artifact g:a:jar:1 from/to central (…): Checksum validation failed, expected 1\n"
+)
 MISSING = "[ERROR] Failed to execute goal on project x: Could not find artifact g:a:jar:1 in central (…) -> [Help 1]\n"
 
 
@@ -155,6 +285,12 @@ MISSING = "[ERROR] Failed to execute goal on project x: Could not find artifact 
         (JAVAC, "compile: /w/tree/clients/src/main/java/org/A.java:12: cannot find symbol", "clients"),
         (SCALAC, "compile: /w/tree/core/src/main/scala/kafka/P.scala:40: not found: value x", "core"),
         (MISSING, "compile: artifact g:a:jar:1 cannot be had; is the network up?", ""),
+        (
+            UNPINNED,
+            "compile: Maven needs g:a:jar:1, which has no pin in maven.sha256; run `rackgate patch pin --role maven`",
+            "",
+        ),
+        (CORRUPT, "compile: artifact g:a:jar:1 does not have the checksum that its repository states", ""),
         ("[ERROR] something else\n", "compile: Maven failed, see log", ""),
     ],
 )

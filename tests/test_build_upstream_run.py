@@ -21,6 +21,7 @@ from upstream_results import NAME, result, write_report
 from pyhooks import process
 from pyhooks.build import maven, recipe, series, upstream, upstream_run
 from pyhooks.build.distribution import Distribution
+from pyhooks.build.fetch import MavenRepository
 from pyhooks.build.recipe import TEST_ALL
 from pyhooks.build.upstream import Unit, Usual, plan_units
 from pyhooks.build.upstream_cases import FAILED, OVERLAY, PASSED, PATCHED, STOCK, ClassResult, judge
@@ -390,7 +391,7 @@ def test_classes_that_cannot_be_loaded_are_left_out_and_the_others_run(
 ) -> None:
     batches: list[list[str]] = []
 
-    def fake(_pom: Path, _goals: object, *, log: Path, **_: object) -> None:
+    def fake(_self: object, _pom: Path, _goals: object, *, log: Path, **_: object) -> None:
         wanted = [name for name in ("x.Bad", "x.Fine", "x.Worse") if f"{name}." in log.with_name("pom.xml").read_text()]
         batches.append(wanted)
         bad = [name for name in wanted if name != "x.Fine"]
@@ -407,7 +408,7 @@ def test_classes_that_cannot_be_loaded_are_left_out_and_the_others_run(
         target.write_text("".join(f"{name}." for name in values["wanted"]))
         return target
 
-    monkeypatch.setattr(maven, "maven", fake)
+    monkeypatch.setattr(MavenRepository, "maven", fake)
     monkeypatch.setattr(maven, "render", render)
     monkeypatch.setattr(Bench, "classes", lambda *_: tmp_path)
     monkeypatch.setattr(Bench, "classpath", lambda *_: [])

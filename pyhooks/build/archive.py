@@ -15,7 +15,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pyhooks import paths
+from pyhooks.build.compiling import read_jar
 from pyhooks.build.distribution import MANIFEST, Distribution
+from pyhooks.build.fetch import sha256
+from pyhooks.build.overlay import LICENSE, NOTICE
+from pyhooks.build.sbom import SBOM, make_sbom
 from pyhooks.errors import RackgateError
 from pyhooks.files import write
 
@@ -44,7 +48,7 @@ class Archive:
 
 
 def make_archive(distribution: Distribution, folder: Path | None = None) -> Archive:
-    """Packs the overlay with a note on how to install it, licence, manifest and checksums.
+    """Packs the overlay with a note on how to install it, licence, notice, manifest, SBOM and checksums.
 
     Args:
         distribution: what to pack.
@@ -110,8 +114,10 @@ def _contents(distribution: Distribution, top: str) -> dict[str, bytes]:
     }
     files[MANIFEST] = (json.dumps(told, indent=1, sort_keys=True) + "\n").encode()
     files["INSTALL.md"] = _note(manifest, top).encode()
-    for name in ("LICENSE", "NOTICE"):
-        files[name] = (paths.REPO / name).read_bytes()
+    # all overlay jars carry the same licence and notice
+    first = read_jar(distribution.root / "overlay" / manifest["overlay"][0]["jar"])
+    files["LICENSE"], files["NOTICE"] = first[LICENSE], first[NOTICE]
+    files[SBOM] = make_sbom(manifest)
     return files
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyhooks.build import git, hooks, layout, maven, overlay, recipe, series
-from pyhooks.build.compiling import Compiler, Sources, read_jar
+from pyhooks.build.compiling import COMPILED_WITH, Compiler, Sources, read_jar
 from pyhooks.build.distribution import FOLDERS, HOOKS, MANIFEST, Distribution
 from pyhooks.build.fetch import link, sha256
 from pyhooks.build.progress import Stages
@@ -122,11 +122,11 @@ def _build(
         if plan.hooks:
             (work / "hooks").mkdir()
             hooks.make_jar(
-                plan, plan.hooks,
+                plan, plan.hooks, repository=space.repository,
                 overlay=sorted((fresh / "overlay").iterdir()), libs=sorted((fresh / "libs").iterdir()),
                 cache=space.cache / "hooks", work=work / "hooks", target=fresh / HOOKS,
             )  # fmt: skip
-        manifest = _manifest(plan, patches, patched, files, jars, key, fresh)
+        manifest = _manifest(plan, patches, patched, files, jars, key, space, fresh)
         (fresh / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         space.publish(fresh, key, target)
 
@@ -141,8 +141,11 @@ def _overlay(
     for module in affected:
         nests = overlay.changed_nests(module, *(read_jar(jars[module.name]) for jars in classes))
         resources = overlay.changed_resources(*(state.tree / module.path / "src/main/resources" for state in states))
-        published = space.store.path(plan.find(module.artifact, "runtime"))
-        jar = overlay.make_jar(module, nests, resources, published=published, folder=folder, manifest=manifest)
+        published = plan.find(module.artifact, "runtime")
+        jar = overlay.make_jar(
+            module, nests, resources,
+            published=space.store.path(published), coordinates=published.id, folder=folder, manifest=manifest,
+        )  # fmt: skip
         if jar:
             made.append(jar)
     return made
@@ -150,7 +153,7 @@ def _overlay(
 
 def _manifest(
     plan: Recipe, patches: tuple[series.Patch, ...], patched: Sources, files: tuple[str, ...],
-    jars: list[overlay.OverlayJar], key: str, fresh: Path,
+    jars: list[overlay.OverlayJar], key: str, space: Workspace, fresh: Path,
 ) -> dict[str, Any]:  # fmt: skip
     present = [path for folder in FOLDERS for path in (fresh / folder).rglob("*") if path.is_file()]
     return {
@@ -163,6 +166,8 @@ def _manifest(
         "patches": [{"name": p.path.name, "subject": p.subject, "sha256": p.sha256} for p in patches],
         "changed_files": list(files),
         "artifacts": {artifact.id: artifact.sha256 for artifact in plan.without(TEST_ALL)},
+        "compiled_with": [a.id for a in plan.artifacts if COMPILED_WITH.intersection(a.roles)],
+        "maven": dict(space.repository.pins),
         "overlay": [asdict(jar) for jar in jars],
         "files": {str(path.relative_to(fresh)): sha256(path) for path in sorted(present)},
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,12 +17,15 @@ from pyhooks.build import builder, git, mutants, mutate, recipe, series
 from pyhooks.build.archive import make_archive
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.facts import facts
+from pyhooks.build.fetch import read_pins, write_pins
 from pyhooks.build.jmh import measure, pace_words
 from pyhooks.build.jmhplan import FULL, QUICK
 from pyhooks.build.jvmtest import run_tests
 from pyhooks.build.pace import Rule
+from pyhooks.build.pin import MAVEN, record
 from pyhooks.build.pin import pin as pin_artifacts
 from pyhooks.build.progress import Stages
+from pyhooks.build.reproducible import check_reproducible
 from pyhooks.build.seriescheck import series_check
 from pyhooks.build.upstream import JOBS as UPSTREAM_JOBS
 from pyhooks.build.upstream import upstream
@@ -102,24 +107,44 @@ def pin_command(
 ) -> None:
     """Resolves every artifact through Maven and writes the list with SHA-256 into kafka.toml.
 
+    What Maven itself runs, its plugins and everything that they load, goes into maven.sha256; its role is "maven".
+
     To move to another Kafka: change the versions at the top of kafka.toml, run this, look at the difference.
 
     Examples:
       rackgate patch pin
       rackgate patch pin --role testall
+      rackgate patch pin --role maven
     """
     path = paths.PATCH / "kafka.toml"
-    before = {artifact.id: artifact.sha256 for artifact in recipe.load(path).artifacts}
-    space = Workspace.of(recipe.load(path))
-    stages = Stages(1, space.root / "timings-pin.json")
-    with space.lock(stages.say), stages.stage("resolve"):
-        artifacts = pin_artifacts(path, space.clear_work(), role or ())
+    before = recipe.load(path)
+    space = Workspace.of(before)
+    stages = Stages(2, space.root / "timings-pin.json")
+    roles = [name for name in role or () if name != MAVEN]
+    with space.lock(stages.say):
+        work = space.clear_work()
+        if roles or not role:
+            with stages.stage("resolve"):
+                artifacts = pin_artifacts(path, work, roles)
+            _report(path, *({a.id: a.sha256 for a in some} for some in (before.artifacts, artifacts)))
+        if not role or MAVEN in role:
+            with stages.stage("record what Maven runs"):
+                pins = record(recipe.load(path), space.root / "artifacts", work)
+            manifest = space.manifest
+            old = read_pins(manifest) if manifest.exists() else {}
+            write_pins(manifest, pins)
+            _report(manifest, old, pins)
+        shutil.rmtree(space.work, ignore_errors=True)
     stages.remember()
-    after = {artifact.id: artifact.sha256 for artifact in artifacts}
-    changed = sorted(id_ for id_ in set(before) & set(after) if before[id_] != after[id_])
-    say(f"{path}: {len(after)} artifacts, {len(set(after) - set(before))} new, {len(set(before) - set(after))} gone")
-    for id_ in changed:
-        say(f"  same coordinates, OTHER CONTENT than pinned before: {id_}")
+
+
+def _report(path: Path, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Print how pins have changed."""
+    say(
+        f"{path}: {len(after)} files, {len(after.keys() - before.keys())} new, {len(before.keys() - after.keys())} gone"
+    )
+    for name in sorted(name for name in before.keys() & after.keys() if before[name] != after[name]):
+        say(f"  same coordinates, OTHER CONTENT than pinned before: {name}")
 
 
 @patch_app.command("import")
@@ -293,6 +318,30 @@ def series_check_command(
         say(
             f"{verdict.summary['checked']} of {verdict.summary['patches']} prefixes checked, "
             f"{len(verdict.summary['failed'])} failed, in {verdict.summary['seconds']:.0f} s; see {verdict.path}"
+        )
+    if not verdict.met:
+        raise typer.Exit(1)
+
+
+@patch_app.command("check-reproducible")
+def check_reproducible_command(json_: Json = False) -> None:
+    """Builds twice from nothing, in other folders, as other users, on other days, and compares the bytes.
+
+    Exit status 1 if a file differs; out/reproducible/summary.json has the SHA-256 of each file and the conditions.
+
+    Examples:
+      rackgate patch check-reproducible
+    """
+    verdict = check_reproducible(quiet=json_)
+    if json_:
+        typer.echo(json.dumps(verdict.summary, indent=1))
+    else:
+        for difference in verdict.summary["differences"]:
+            say(f"differs: {difference}")
+        seconds = ", ".join(f"{build['seconds']:.0f} s" for build in verdict.summary["builds"])
+        say(
+            f"{len(verdict.summary['files'])} files of two builds ({seconds}): {verdict.summary['verdict']}; "
+            f"see {verdict.path}"
         )
     if not verdict.met:
         raise typer.Exit(1)

@@ -25,7 +25,7 @@ from pyhooks.process import run
 FORMAT = 1
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 # Roles whose jars have a part in a compilation; one more client to test with changes nothing about it.
-_COMPILED_WITH = frozenset({"runtime", "compile", "generator", "sources"})
+COMPILED_WITH = frozenset({"runtime", "compile", "generator", "sources"})
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Compiler:
         tell(f"compile {len(missing)} modules, {sources.name}")
         log = work / "maven.log"
         try:
-            maven.maven(pom, ["compile"], what=f"compile {sources.name} sources", log=log)
+            self.store.repository.maven(pom, ["compile"], what=f"compile {sources.name} sources", log=log)
         except maven.MavenError as error:
             done = [m.name for m in missing]
             done = done[: done.index(error.project)] if error.project in done else []
@@ -155,7 +155,8 @@ class Compiler:
         parts = [
             FORMAT, maven.javac_version(), recipe.version, recipe.scala, sorted(recipe.plugins.items()),
             recipe.javac_options, recipe.scalac_options,
-            [[a.id, a.sha256] for a in recipe.artifacts if _COMPILED_WITH.intersection(a.roles)],
+            [[a.id, a.sha256] for a in recipe.artifacts if COMPILED_WITH.intersection(a.roles)],
+            sorted(self.store.repository.pins.items()),
             [(maven.TEMPLATES / name).read_text(encoding="utf-8") for name in ("module.xml.j2", "reactor.xml.j2")],
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

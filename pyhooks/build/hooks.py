@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyhooks.build import maven
 from pyhooks.build.compiling import write_jar
-from pyhooks.build.fetch import sha256
+from pyhooks.build.fetch import MavenRepository, sha256
 from pyhooks.build.recipe import Hooks, Module, Recipe
 from pyhooks.errors import RackgateError
 
@@ -49,7 +49,7 @@ def source_hash(hooks: Hooks | None) -> str:
 
 
 def make_jar(
-    recipe: Recipe, hooks: Hooks, *,
+    recipe: Recipe, hooks: Hooks, *, repository: MavenRepository,
     overlay: Sequence[Path], libs: Sequence[Path], cache: Path, work: Path, target: Path,
 ) -> None:  # fmt: skip
     """Writes the helpers' jar; the same sources and jars give the same bytes.
@@ -57,6 +57,7 @@ def make_jar(
     Args:
         recipe: for plugin versions and options of the compiler.
         hooks: where the sources are, and what the jar's manifest says.
+        repository: has the compiler's plugins.
         overlay: jars that go first on the class path.
         libs: the stock jars.
         cache: where results are kept.
@@ -67,30 +68,34 @@ def make_jar(
         RackgateError: a compile error, named with file and line.
     """
     texts = sources(hooks)
-    kept = cache / f"{_key(recipe, hooks, texts, [*overlay, *libs])}.jar"
+    kept = cache / f"{_key(recipe, hooks, repository, texts, [*overlay, *libs])}.jar"
     if kept.exists():
         kept.touch()  # what is in use is pruned last
     else:
-        _compile(recipe, hooks, texts, [*overlay, *libs], kept, work)
+        _compile(recipe, hooks, repository, texts, [*overlay, *libs], kept, work)
     # A copy and no link: whatever happens to the distribution must not happen to what is kept.
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(kept, target)
 
 
-def _key(recipe: Recipe, hooks: Hooks, texts: dict[str, bytes], classpath: Sequence[Path]) -> str:
+def _key(
+    recipe: Recipe, hooks: Hooks, repository: MavenRepository, texts: dict[str, bytes], classpath: Sequence[Path]
+) -> str:
     parts = [
         _FORMAT, maven.javac_version(), sorted(recipe.plugins.items()), recipe.javac_options,
         hooks.package, hooks.agent, hooks.release,
         {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()},
         [[path.name, sha256(path)] for path in classpath],
+        sorted(repository.pins.items()),
         [(maven.TEMPLATES / name).read_text(encoding="utf-8") for name in ("module.xml.j2", "reactor.xml.j2")],
     ]  # fmt: skip
     return f"hooks-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}"
 
 
 def _compile(
-    recipe: Recipe, hooks: Hooks, texts: dict[str, bytes], classpath: Sequence[Path], kept: Path, work: Path
-) -> None:
+    recipe: Recipe, hooks: Hooks, repository: MavenRepository, texts: dict[str, bytes], classpath: Sequence[Path],
+    kept: Path, work: Path,
+) -> None:  # fmt: skip
     copied = work / "sources"
     for name, text in texts.items():
         (copied / "java" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +109,7 @@ def _compile(
         output=output, jar=work / "jars" / "hooks.jar", sources=copied, classpath=classpath,
     )  # fmt: skip
     try:
-        maven.maven(pom, ["compile"], what="compile the hooks", log=work / "maven.log")
+        repository.maven(pom, ["compile"], what="compile the hooks", log=work / "maven.log")
     except maven.MavenError as error:
         seen = f"{copied}/java/", f"{hooks.sources}/"
         raise RackgateError(str(error).replace(*seen), detail=error.detail.replace(*seen)) from None

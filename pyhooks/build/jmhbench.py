@@ -258,7 +258,7 @@ def prepare(
         "jmh.xml.j2", work / "pom.xml", recipe=plan, sources=SOURCES, output=classes,
         classpath=[*stock.values(), *(jar for jar in jars if jar.name not in stock)],
     )  # fmt: skip
-    maven.maven(pom, ["compile"], what="compile the benchmarks", log=work / "compile.log")
+    space.repository.maven(pom, ["compile"], what="compile the benchmarks", log=work / "compile.log")
     console.print(f"benchmarks compiled: {time.monotonic() - started:.0f} s")
     # ends with JMH's own process, which starts it and ends with us
     java = work / "java"

@@ -119,7 +119,7 @@ def run_tests(
         error = ""
         with stages.stage("compile and run the tests"):
             try:
-                maven.maven(pom, ["test"], what="Kafka's tests", log=log, timeout_s=TIMEOUT_S)
+                space.repository.maven(pom, ["test"], what="Kafka's tests", log=log, timeout_s=TIMEOUT_S)
             except RackgateError as failure:
                 if not list(raw.glob("TEST-*.xml")):
                     raise located(failure, work) from None
@@ -262,7 +262,7 @@ def _write_poms(
     libraries = sorted((distribution.root / "libs").glob("*.jar"))
     # Of all modules, since tests use helpers of other modules; the classes to run are unpacked before them as well.
     tests = [space.store.path(plan.find(module.artifact, "test")) for module in plan.modules if module.tests]
-    running = plan.with_role("testrun")
+    running = [(artifact, space.store.path(artifact)) for artifact in plan.with_role("testrun")]
     paths_of = {"run": [*overlay, *libraries, *tests]}
     if any(changed.values()):
         # The Scala plugin keeps its class path in no order, so no class may be on it twice.

@@ -18,12 +18,14 @@ from pyhooks.process import run
 
 TEMPLATES = paths.REPO / "patch" / "build"
 JMH = paths.REPO / "patch" / "jmh"
-# What Maven says when -o keeps it from something that it does not have yet.
-_OFFLINE = re.compile(r"in offline mode|has not been downloaded from it before|Could not (find|transfer) artifact")
+TIMEOUT_S = 900.0
+# The artifact that Maven lacks while it is offline.
+_UNPINNED = re.compile(r"in offline mode and the artifact (?P<artifact>\S+) has not been downloaded")
 _COMPILE_ERROR = re.compile(
     r"^\[ERROR\] (?P<file>/[^:\[]+\.(?:java|scala)):(?:\[(?P<jline>\d+),\d+\]|(?P<sline>\d+):) ?(?P<text>.*)$"
 )
 _MISSING_FILE = re.compile(r"Could not (?:find|transfer) artifact (?P<artifact>[^\s]+) ")
+_CORRUPT = re.compile(r"Could not transfer artifact (?P<artifact>\S+) .*Checksum validation failed")
 _FAILED_PROJECT = re.compile(r"Failed to execute goal .* on project (?P<project>[^:]+):")
 # The first errors are the ones that matter; a missing class brings thousands.
 _DETAIL_CHARACTERS = 3000
@@ -82,44 +84,40 @@ def javac_version() -> str:
 
 
 def maven(
-    pom: Path, goals: Sequence[str], *, what: str, log: Path, timeout_s: float = 900.0, retry_online: bool = True
-) -> None:
-    """Runs Maven on ``pom``, offline first; only if something is not in the local repository yet, online.
+    pom: Path, goals: Sequence[str], *,
+    repository: Path, online: bool, what: str, log: Path, timeout_s: float = TIMEOUT_S,
+) -> None:  # fmt: skip
+    """Run Maven on ``pom``; ``fetch.MavenRepository.maven`` verifies the repository first.
 
     It works in the folder of ``pom``, by which whoever ends the processes in there finds it, too.
 
     Args:
         pom: the pom file.
         goals: goals, phases and further options.
+        repository: the local repository.
+        online: whether Maven may download; a download with a wrong checksum is then an error.
         what: the work in words, for errors.
         log: file that gets all of Maven's output.
         timeout_s: bound in seconds.
-        retry_online: whether going online may help.
 
     Raises:
         RackgateError: names the source file and line, or the artifact, that it failed at.
     """
     if not shutil.which("mvn"):
         raise RackgateError(f"{what}: mvn is not installed; install the package maven")
-    words = ["mvn", "-B", "-ntp", "-Dstyle.color=never", "-f", pom.name, *goals]
+    words: list[str | Path] = ["mvn", "-B", "-ntp", "-Dstyle.color=never", f"-Dmaven.repo.local={repository}"]
+    # -U: an earlier failure to find something must not count for ever.
+    words += ["--strict-checksums", "-U"] if online else ["--offline"]
     environment: Mapping[str, str] = {
         **os.environ,
         "JAVA_HOME": str(java_home()),
         "MAVEN_OPTS": f"{_MAVEN_OPTS} {os.environ.get('MAVEN_OPTS', '')}".strip(),
     }
     try:
-        run([*words, "-o"], what=what, cwd=pom.parent, env=environment, log=log, timeout_s=timeout_s)
-        return
+        run([*words, "-f", pom.name, *goals], what=what, cwd=pom.parent, env=environment, log=log, timeout_s=timeout_s)
     except RackgateError:
         if not log.exists():
             raise
-        text = log.read_text(encoding="utf-8", errors="replace")
-        if not (retry_online and _OFFLINE.search(text)):
-            raise explain(what, text, log) from None
-    try:
-        # -U: an earlier failure to find something must not count for ever.
-        run([*words, "-U"], what=what, cwd=pom.parent, env=environment, log=log, timeout_s=timeout_s)
-    except RackgateError:
         raise explain(what, log.read_text(encoding="utf-8", errors="replace"), log) from None
 
 
@@ -130,7 +128,7 @@ class MavenError(RackgateError):
 
 
 def explain(what: str, text: str, log: Path) -> MavenError:
-    """Makes one line of a failed run's log: the first compile error, else the artifact that is missing."""
+    """Make one line of a failed run's log: the first compile error, else the artifact that is missing or corrupt."""
     lines = text.splitlines()
     errors = [match for match in map(_COMPILE_ERROR.match, lines) if match]
     detail = "\n".join(line for line in lines if line.startswith("[ERROR]"))
@@ -139,6 +137,13 @@ def explain(what: str, text: str, log: Path) -> MavenError:
         first = errors[0]
         place = f"{first['file']}:{first['jline'] or first['sline']}"
         message = f"{what}: {place}: {first['text'].removeprefix('error: ')}"
+    elif unpinned := _UNPINNED.search(text):
+        message = (
+            f"{what}: Maven needs {unpinned['artifact']}, which has no pin in maven.sha256; "
+            "run `rackgate patch pin --role maven`"
+        )
+    elif corrupt := _CORRUPT.search(text):
+        message = f"{what}: artifact {corrupt['artifact']} does not have the checksum that its repository states"
     elif missing := _MISSING_FILE.search(text):
         message = f"{what}: artifact {missing['artifact']} cannot be had; is the network up?"
     else:

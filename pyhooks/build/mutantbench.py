@@ -19,6 +19,7 @@ from pyhooks import paths
 from pyhooks.build import classfile, git, layout, maven, series
 from pyhooks.build.compiling import Compiler, Sources, read_jar
 from pyhooks.build.distribution import Distribution
+from pyhooks.build.fetch import MavenRepository
 from pyhooks.build.mutants import Mutant
 from pyhooks.build.overlay import nest
 from pyhooks.build.recipe import Artifact, Module, Recipe
@@ -386,15 +387,15 @@ def prepare(plan: Recipe, space: Workspace, patches: Sequence[series.Patch], ben
         bench.compile_tests(compiler, code, bench.tests)
 
 
-def scala_compiler(plan: Recipe, work: Path) -> tuple[Path, ...]:
-    """The jars of scalac in the recipe's version, from Maven's repository, as the Scala plugin gets them."""
+def scala_compiler(plan: Recipe, repository: MavenRepository, work: Path) -> tuple[Path, ...]:
+    """The jars of scalac in the recipe's version, from the verified repository, as the Scala plugin gets them."""
     compiler = Artifact(f"org.scala-lang:scala-compiler:{plan.scala}", "", ("compile",))
     pom = maven.render(
         "resolve.xml.j2", work / "scalac" / "pom.xml", recipe=plan, dependencies=[compiler], exclusions=[]
     )
     listing = pom.parent / "classpath.txt"
     goal = f"org.apache.maven.plugins:maven-dependency-plugin:{plan.plugins['dependency']}:build-classpath"
-    maven.maven(
+    repository.maven(
         pom, [goal, f"-Dmdep.outputFile={listing}", "-Dmdep.includeScope=runtime"],
         what="find the Scala compiler", log=work / "scalac.log",
     )  # fmt: skip

@@ -415,9 +415,9 @@ def _prepare(
 
     tell: Callable[[str], None] = stages.say
     with space.lock(tell):
-        scala = mutantbench.scala_compiler(plan, work)
         roles = ("sources", "test-sources", "test", "testrun", "runtime", "generator")
         space.store.fetch(plan, [artifact for role in roles for artifact in plan.with_role(role)], work)
+        scala = mutantbench.scala_compiler(plan, space.repository, work)
         if not final.exists():
             shutil.rmtree(kept, ignore_errors=True)
             kept.mkdir(parents=True)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyhooks import paths
 from pyhooks.build.compiling import read_jar, write_jar
 from pyhooks.build.fetch import sha256
 from pyhooks.build.recipe import Module
@@ -19,6 +20,10 @@ from pyhooks.errors import RackgateError
 
 _CLASS = ".class"
 _MANIFEST = "META-INF/MANIFEST.MF"
+LICENSE = "META-INF/LICENSE"
+NOTICE = "META-INF/NOTICE"
+# The longest line of a jar's manifest, without its end; a longer value continues after a space.
+_LINE_BYTES = 70
 
 
 @dataclass(frozen=True)
@@ -30,9 +35,10 @@ class OverlayJar:
         jar: its file name.
         sha256: of the jar.
         classes: all classes in it, as paths without ``.class``.
-        resources: all other files in it.
+        resources: all other files in it but manifest, licence and notice.
         left_behind: nested classes of the published jar that the patched nest no longer has; nothing in the nest
             refers to them, so they are only dead weight.
+        published: coordinates of the published jar whose classes these change.
     """
 
     module: str
@@ -41,6 +47,7 @@ class OverlayJar:
     classes: tuple[str, ...]
     resources: tuple[str, ...]
     left_behind: tuple[str, ...]
+    published: str
 
 
 def nest(name: str) -> str:
@@ -104,7 +111,7 @@ def changed_resources(before: Path, after: Path) -> dict[str, bytes]:
 
 def make_jar(
     module: Module, nests: Mapping[str, Mapping[str, bytes]], resources: Mapping[str, bytes], *,
-    published: Path, folder: Path, manifest: Sequence[tuple[str, str]],
+    published: Path, coordinates: str, folder: Path, manifest: Sequence[tuple[str, str]],
 ) -> OverlayJar | None:  # fmt: skip
     """Writes ``<module>-rackgate.jar``.
 
@@ -112,20 +119,26 @@ def make_jar(
         module: whose it is.
         nests: as ``changed_nests`` gives them.
         resources: as ``changed_resources`` gives them.
-        published: the module's published jar.
+        published: the module's published jar; licence and notice are taken from it.
+        coordinates: of the published jar.
         folder: where to write.
         manifest: further lines for the jar's manifest.
 
     Returns:
         What was written, or None if there is nothing to write.
+
+    Raises:
+        RackgateError: the published jar has no licence or notice.
     """
     files = {name: content for files in nests.values() for name, content in files.items()}
     if not files and not resources:
         return None
-    stock = classes_of(read_jar(published))
+    original = read_jar(published)
+    stock = classes_of(original)
     behind = [name for key in nests for name in stock.get(key, {}) if name not in files]
-    lines = [("Manifest-Version", "1.0"), *manifest]
-    head = {_MANIFEST: "".join(f"{key}: {value}\r\n" for key, value in lines).encode() + b"\r\n"}
+    changes = f"classes of {coordinates}, changed by the patches of kafka-rackgate; see {NOTICE}"
+    lines = [("Manifest-Version", "1.0"), ("Rackgate-Changes", changes), *manifest]
+    head = {_MANIFEST: manifest_text(lines), **_legal(original, published)}
     jar = folder / f"{module.name}-rackgate.jar"
     write_jar(jar, {**head, **files, **resources})
     return OverlayJar(
@@ -135,4 +148,29 @@ def make_jar(
         classes=tuple(sorted(name.removesuffix(_CLASS) for name in files)),
         resources=tuple(sorted(resources)),
         left_behind=tuple(sorted(name.removesuffix(_CLASS) for name in behind)),
+        published=coordinates,
     )
+
+
+def manifest_text(lines: Sequence[tuple[str, str]]) -> bytes:
+    """The main section of a jar's manifest; long lines are continued as its specification says."""
+    text = b""
+    for key, value in lines:
+        rest = f"{key}: {value}".encode()
+        while len(rest) > _LINE_BYTES:
+            text += rest[:_LINE_BYTES] + b"\r\n"
+            rest = b" " + rest[_LINE_BYTES:]
+        text += rest + b"\r\n"
+    return text + b"\r\n"
+
+
+def _legal(original: Mapping[str, bytes], published: Path) -> dict[str, bytes]:
+    """Licence and notice of an overlay jar: the project's notice, which states the changes, above Kafka's."""
+    found = {}
+    for name, target in (("LICENSE", LICENSE), ("NOTICE", NOTICE)):
+        content = original.get(target, original.get(name))
+        if content is None:
+            raise RackgateError(f"{published}: has no {name}; an overlay jar must carry it on")
+        found[target] = content
+    found[NOTICE] = paths.NOTICE.read_bytes() + b"\n" + b"=" * 80 + b"\n\n" + found[NOTICE]
+    return found

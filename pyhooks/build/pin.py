@@ -1,4 +1,8 @@
-"""``rackgate patch pin``: resolves every role through Maven and writes the list of artifacts with their SHA-256."""
+"""``rackgate patch pin``: resolves every role through Maven and writes artifacts with their SHA-256.
+
+The artifacts go into ``kafka.toml``. Everything that Maven itself needs to compile and test, its plugins and what they
+load, goes into ``maven.sha256``: an example with one class of each kind is compiled and tested in an empty repository.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,26 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 
-from pyhooks.build import maven
-from pyhooks.build.fetch import sha256
-from pyhooks.build.recipe import Artifact, Recipe, Roots, load, render_artifacts
+from pyhooks.build import maven, mutantbench
+from pyhooks.build.fetch import MavenRepository, Store, sha256
+from pyhooks.build.recipe import Artifact, Module, Recipe, Roots, load, render_artifacts
 from pyhooks.errors import RackgateError
 from pyhooks.files import write_text
 
+# The role, on the command line, of what Maven itself needs.
+MAVEN = "maven"
 MARKER = re.compile(r"^# -+ written by `rackgate patch pin`\n", re.MULTILINE)
 _LISTED = re.compile(
     r"^ +(?P<group>[^:\s]+):(?P<name>[^:\s]+):jar:(?:(?P<classifier>[^:\s]+):)?(?P<version>[^:\s]+)"
     r":(?:compile|runtime|provided|test):(?P<path>/.*?\.jar)(?: -- module.*)?$"
 )
 _JAR_NAME = re.compile(r"(?P<name>.+?)-\d[^/]*\.jar")
+
+
+_JAVA = "package example;\n\npublic class Java {\n}\n"
+_SCALA = "package example\n\nclass Scala(val java: Java)\n"
+_JAVA_TEST = "package example;\n\nclass JavaTest {\n    @org.junit.jupiter.api.Test\n    void passes() {\n    }\n}\n"
+_SCALA_TEST = "package example\n\nclass ScalaTest {\n  @org.junit.jupiter.api.Test\n  def passes(): Unit = {}\n}\n"
 
 
 def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...]:
@@ -46,11 +58,12 @@ def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...
     if not marker:
         raise RackgateError(f"{path}: no line `# --- written by `rackgate patch pin``; the list goes below it")
     todo = dict.fromkeys(only or wanted)
+    repository = MavenRepository(work / "resolved", None)
     kept = {artifact: left for artifact in recipe.artifacts if (left := set(artifact.roles) - todo.keys())}
     roles = {artifact.id: left for artifact, left in kept.items()}
     hashes = {artifact.id: artifact.sha256 for artifact in kept}
     for role in todo:
-        for coordinates, jar in _resolve(recipe, role, wanted[role], work):
+        for coordinates, jar in _resolve(recipe, role, wanted[role], repository, work):
             if role == "spark" and _name(jar.name) in _pyspark_jars():
                 continue
             roles.setdefault(coordinates, set()).add(role)
@@ -68,7 +81,85 @@ def _wanted(recipe: Recipe) -> Iterator[tuple[str, Roots]]:
         yield role, Roots(ids, transitive=False)
 
 
-def _resolve(recipe: Recipe, role: str, roots: Roots, work: Path) -> Sequence[tuple[str, Path]]:
+def record(recipe: Recipe, artifacts: Path, work: Path) -> dict[str, str]:
+    """Download everything that Maven needs to compile and test into an empty repository.
+
+    Args:
+        recipe: versions of the plugins, and the pinned artifacts.
+        artifacts: folder of the store.
+        work: a folder for temporary files.
+
+    Returns:
+        SHA-256 of each file by its path in the repository.
+
+    Raises:
+        RackgateError: something can't be downloaded, the example fails, or a file is not the one that ``kafka.toml``
+            pins under the same coordinates.
+    """
+    store = Store(artifacts, MavenRepository(work / "resolved", None))
+    libraries = [recipe.find("scala-library", "runtime")]
+    running = recipe.with_role("testrun")
+    store.fetch(recipe, [*libraries, *running], work)
+    repository = MavenRepository(work / "recorded", None)
+    # as each fetch begins, so that all it downloads is pinned
+    repository.bootstrap(recipe, work)
+    _exercise(recipe, store, repository, work / "example")
+    pins = repository.files()
+    for artifact in recipe.artifacts:
+        found = pins.get(artifact.repository_path, artifact.sha256)
+        if found != artifact.sha256:
+            raise RackgateError(
+                f"{artifact.id}: {recipe.path.name} pins SHA-256 {artifact.sha256}, but Maven got {found}; "
+                "run `rackgate patch pin`"
+            )
+    return pins
+
+
+def _exercise(recipe: Recipe, store: Store, repository: MavenRepository, work: Path) -> None:
+    """Run every goal that the project uses on an example of two classes and two tests."""
+    for name, text in (
+        ("main/java/example/Java.java", _JAVA), ("main/scala/example/Scala.scala", _SCALA),
+        ("test/java/example/JavaTest.java", _JAVA_TEST), ("test/scala/example/ScalaTest.scala", _SCALA_TEST),
+    ):  # fmt: skip
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(text, encoding="utf-8")
+    mutantbench.scala_compiler(recipe, repository, work)
+    library = store.path(recipe.find("scala-library", "runtime"))
+    module = Module("example", "example", "", 17, scala=True)
+    maven.render(
+        "module.xml.j2", work / "compile" / "example" / "pom.xml",
+        recipe=recipe, module=module, generated=None, output=work / "classes", jar=work / "jars" / "example.jar",
+        sources=work / "main", classpath=[library],
+    )  # fmt: skip
+    pom = maven.render("reactor.xml.j2", work / "compile" / "pom.xml", names=["example"])
+    repository.maven(pom, ["compile"], what="compile the example", log=work / "compile.log")
+    running = [(artifact, store.path(artifact)) for artifact in recipe.with_role("testrun")]
+    tests = work / "test-classes"
+    for name in ("compile", "run"):
+        maven.render(
+            "jvmtest.xml.j2", work / "test-run" / name / "pom.xml",
+            recipe=recipe, name=name, classpath=[library, work / "jars" / "example.jar"], running=running,
+            classes=["example.JavaTest", "example.ScalaTest"], output=tests, sources=work / "test",
+            reports=work / "reports", scala=True,
+        )  # fmt: skip
+    pom = maven.render("reactor.xml.j2", work / "test-run" / "pom.xml", names=["compile", "run"])
+    repository.maven(pom, ["test"], what="test the example", log=work / "test.log")
+    (work / "upstream" / "tmp").mkdir(parents=True)
+    pom = maven.render(
+        "upstream.xml.j2", work / "upstream" / "pom.xml",
+        recipe=recipe, work=work / "upstream", classes=tests, reports=work / "upstream" / "reports",
+        classpath=[library], running=running, wanted=["example.JavaTest"], methods=["example/JavaTest#passes"],
+        method_timeout_s=60,
+    )  # fmt: skip
+    repository.maven(pom, ["test"], what="test a method of the example", log=work / "upstream.log")
+    for folder in (work / "reports", work / "upstream" / "reports"):
+        if not (folder / "TEST-example.JavaTest.xml").exists():
+            raise RackgateError(f"test the example: no test ran; no report in {folder}")
+
+
+def _resolve(
+    recipe: Recipe, role: str, roots: Roots, repository: MavenRepository, work: Path
+) -> Sequence[tuple[str, Path]]:
     dependencies = [Artifact(id_, "", (role,)) for id_ in roots.artifacts]
     exclusions = [tuple(pair.split(":")) for pair in roots.exclude] if roots.transitive else [("*", "*")]
     pom = maven.render(
@@ -77,7 +168,7 @@ def _resolve(recipe: Recipe, role: str, roots: Roots, work: Path) -> Sequence[tu
     )  # fmt: skip
     listing = pom.parent / "list.txt"
     goal = f"org.apache.maven.plugins:maven-dependency-plugin:{recipe.plugins['dependency']}:list"
-    maven.maven(
+    repository.maven(
         pom,
         [goal, "-DincludeScope=runtime", "-DoutputAbsoluteArtifactFilename=true", f"-DoutputFile={listing}"],
         what=f"resolve the {role} artifacts",

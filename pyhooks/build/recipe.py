@@ -61,6 +61,11 @@ class Artifact:
         tail = f"-{self.classifier}" if self.classifier else ""
         return f"{self.name}-{self.version}{tail}.jar"
 
+    @property
+    def repository_path(self) -> str:
+        """The path of the jar in a Maven repository."""
+        return "/".join([*self.group.split("."), self.name, self.version, self.file_name])
+
 
 @dataclass(frozen=True)
 class Messages:

@@ -111,6 +111,11 @@ class Bench:
         last = map(self.space.store.path, self.last)
         return [*overlay, *sorted((root / "libs").glob("*.jar")), *tests, *last]
 
+    @property
+    def running(self) -> list[tuple[Artifact, Path]]:
+        """What runs the tests, JUnit among it, and where its jars are."""
+        return [(artifact, self.space.store.path(artifact)) for artifact in self.plan.with_role("testrun")]
+
     def _test_jar(self, module: Module) -> Path:
         return self.space.store.path(self.plan.find(module.artifact, "test"))
 
@@ -151,14 +156,16 @@ def compile_changed(bench: Bench, patches: tuple[series.Patch, ...]) -> dict[str
             tests = [space.store.path(plan.find(m.artifact, "test")) for m in plan.modules if m.tests]
             maven.render(
                 "jvmtest.xml.j2", work / "compile" / "pom.xml",
-                recipe=plan, name="compile", running=plan.with_role("testrun"), output=output,
+                recipe=plan, name="compile", running=bench.running, output=output,
                 classpath=[*jvmtest.merged(plan, bench.distribution, work / "merged"), *tests],
                 classes=(), reports=work, sources=work / "sources",
                 scala=any(file.suffix == ".scala" for file in files),
             )  # fmt: skip
             pom = maven.render("reactor.xml.j2", work / "pom.xml", names=["compile"])
             try:
-                maven.maven(pom, ["test-compile"], what="compile the series' tests", log=work / "compile.log")
+                space.repository.maven(
+                    pom, ["test-compile"], what="compile the series' tests", log=work / "compile.log"
+                )
             except RackgateError as error:
                 raise jvmtest.located(error, work) from None
         code = {name: [file for file in found if jvmtest.is_code(file)] for name, found in changed.items()}
@@ -225,7 +232,7 @@ def _batch(
         pom = maven.render(
             "upstream.xml.j2", work / "pom.xml",
             recipe=bench.plan, work=work, classes=bench.classes(arm, module), reports=raw,
-            classpath=bench.classpath(arm, module), running=bench.plan.with_role("testrun"),
+            classpath=bench.classpath(arm, module), running=bench.running,
             wanted=list(left), methods=[] if whole else [_selector(*item) for item in left.items()],
             method_timeout_s=METHOD_TIMEOUT_S,
         )  # fmt: skip
@@ -233,7 +240,7 @@ def _batch(
         with _harvest(raw, left, bench.reports / arm if whole else None, tell):
             try:
                 timeout_s = 300.0 + _CLASS_TIMEOUT_S * len(left)
-                maven.maven(pom, ["test"], what="Kafka's tests", log=log, timeout_s=timeout_s)
+                bench.space.repository.maven(pom, ["test"], what="Kafka's tests", log=log, timeout_s=timeout_s)
                 return _Crash("")
             except RackgateError as error:
                 text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""

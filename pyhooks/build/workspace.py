@@ -16,18 +16,21 @@ from pathlib import Path
 
 from pyhooks import paths
 from pyhooks.build import hooks, layout, maven, series
-from pyhooks.build.fetch import Store
+from pyhooks.build.fetch import RENEW, MavenRepository, Store, sha256
 from pyhooks.build.git import git
 from pyhooks.build.recipe import Module, Recipe
 from pyhooks.errors import RackgateError
 
+# Beside kafka.toml: the SHA-256 of everything that Maven runs.
+MAVEN_MANIFEST = "maven.sha256"
 _WORK_PREFIX = "build-"
 _KEPT_DISTRIBUTIONS = 3
 _KEPT_SOURCES = 2
+_KEPT_REPOSITORIES = 2
 _STALE_TESTS_S = 86_400.0
 _KEPT_CLASS_JARS = 150
 _KEPT_HOOKS = 10
-_BUILDING_POMS = frozenset({"fetch.xml", "reactor.xml", "module.xml"})
+_BUILDING_POMS = frozenset({"bootstrap.xml", "fetch.xml", "reactor.xml", "module.xml"})
 # What decides the bytes of an overlay: ``builder`` and all that it imports, but for what reads a build, tells of
 # progress or makes helpers. A test holds this against the imports.
 _BUILDING = frozenset(
@@ -41,19 +44,28 @@ class Workspace:
 
     Attributes:
         root: ``build/kafka-<version>``.
+        manifest: the SHA-256 of every file of Maven's local repository.
     """
 
     root: Path
+    manifest: Path = paths.PATCH / MAVEN_MANIFEST
 
     @staticmethod
     def of(recipe: Recipe, base: Path | None = None) -> Workspace:
         """The workspace of that recipe below ``base``, by default ``build/``."""
-        return Workspace((base or paths.BUILD) / f"kafka-{recipe.version}")
+        return Workspace((base or paths.BUILD) / f"kafka-{recipe.version}", recipe.path.with_name(MAVEN_MANIFEST))
 
     @property
     def store(self) -> Store:
         """The pinned jars."""
-        return Store(self.root / "artifacts")
+        return Store(self.root / "artifacts", self.repository)
+
+    @property
+    def repository(self) -> MavenRepository:
+        """Maven's local repository; another manifest has another folder, so a file that no line names is foreign."""
+        if not self.manifest.is_file():
+            raise RackgateError(f"{self.manifest} is missing; restore it from git, or run `{RENEW}`")
+        return MavenRepository(self.root / "maven" / sha256(self.manifest)[:16], self.manifest)
 
     @property
     def work(self) -> Path:
@@ -165,6 +177,10 @@ class Workspace:
             layout.remove(folder)
         for folder in self._newest_first(self.root / "sources")[_KEPT_SOURCES:]:
             layout.remove(folder)
+        current = self.repository.root
+        repositories = [path for path in self._newest_first(self.root / "maven") if path != current]
+        for folder in repositories[_KEPT_REPOSITORIES - 1 :]:
+            layout.remove(folder)
         for name, kept in (("classes", _KEPT_CLASS_JARS), ("hooks", _KEPT_HOOKS)):
             for jar in self._newest_first(self.cache / name)[kept:]:
                 layout.remove(jar)
@@ -181,9 +197,11 @@ def build_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
 
 
 def overlay_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
-    """A hash of everything that decides what the overlay is: recipe, patches, poms, the code, the compiler."""
+    """A hash of everything that decides what the overlay is: recipe, pins, patches, poms, the code, the compiler."""
     digest = hashlib.sha256(series.series_hash(patches).encode())
     digest.update(recipe.path.read_bytes())
+    digest.update(recipe.path.with_name(MAVEN_MANIFEST).read_bytes())
+    digest.update(paths.NOTICE.read_bytes())
     poms = [path for path in maven.TEMPLATES.glob("*.j2") if path.stem in _BUILDING_POMS]
     code = [path for path in Path(__file__).parent.glob("*.py") if path.stem in _BUILDING]
     for path in sorted([*poms, *code]):

@@ -11,6 +11,7 @@ from typing import Any
 from pyhooks import files, paths, toml
 from pyhooks.build import maven, recipe
 from pyhooks.build.fetch import Store
+from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 from pyhooks.formal.model import Command
 from pyhooks.process import run
@@ -77,9 +78,11 @@ def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
     top.done()
     if artifact.id.count(":") < 2:
         raise table.wrong("id", f"must be group:artifact:version, is {artifact.id!r:.60}")
-    store = Store(base or paths.BUILD / "alloy")
-    with tempfile.TemporaryDirectory(prefix="rackgate-alloy-") as work:
-        store.fetch(replace(recipe.load(), path=pin), [artifact], Path(work))
+    plan = recipe.load()
+    space = Workspace.of(plan)
+    store = Store(base or paths.BUILD / "alloy", space.repository)
+    with space.lock(lambda _: None), tempfile.TemporaryDirectory(prefix="rackgate-alloy-") as work:
+        store.fetch(replace(plan, path=pin), [artifact], Path(work))
     return store.path(artifact)
 
 
