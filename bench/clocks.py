@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyhooks.errors import RackgateError
+
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 QUESTIONS = 30
 PATIENCE_S = 3.0
@@ -76,8 +78,12 @@ def answering(host: str) -> Iterator[tuple[str, int]]:
     """Tells this process's monotonic clock to who asks, while the block runs; gives the address.
 
     Args:
-        host: name or address to listen on.
+        host: name or address to listen on, of IPv6 with or without brackets.
+
+    Raises:
+        RackgateError: there is no such address on this host.
     """
+    host = _plain(host)
 
     class Answers(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -88,8 +94,22 @@ def answering(host: str) -> Iterator[tuple[str, int]]:
             except OSError:
                 return  # who asked has gone, or says nothing more
 
-    with socketserver.ThreadingTCPServer((host, 0), Answers) as server:
-        server.daemon_threads = True
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        # a name may have addresses of both kinds; Spark listens on IPv4 then
+        family, *_, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+        Server.address_family = family
+        server = Server(address, Answers)  # type: ignore[arg-type]  # typeshed knows addresses of IPv4 alone
+    except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is empty or too long
+        why = getattr(error, "strerror", error)
+        raise RackgateError(
+            f"spark.driver.bindAddress or spark.driver.host {host}: can't listen there: {why}; set it with --conf to an"
+            " address of this host"
+        ) from error
+    with server:
         thread = threading.Thread(target=server.serve_forever, name="clock", daemon=True)
         thread.start()
         try:
@@ -103,7 +123,7 @@ def read(address: tuple[str, int]) -> Reading:
     """Reads this host's clock, and the driver's at ``address`` if it answers."""
     best: tuple[int, int] | None = None
     try:
-        with socket.create_connection(address, timeout=PATIENCE_S) as link:
+        with socket.create_connection((_plain(address[0]), address[1]), timeout=PATIENCE_S) as link:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for _ in range(QUESTIONS):
                 asked = time.monotonic_ns()
@@ -117,6 +137,11 @@ def read(address: tuple[str, int]) -> Reading:
         pass  # the job's own beginning and end are left to go by
     ahead, error_ns = best or (None, None)
     return Reading(boot_id(), time.monotonic_ns(), ahead, error_ns)
+
+
+def _plain(host: str) -> str:
+    """An address of IPv6 without the brackets that Spark has around it."""
+    return host.removeprefix("[").removesuffix("]")
 
 
 def _whole(link: socket.socket) -> int:

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pyhooks.usage import PAGE_BYTES, PROC, TICKS_PER_S, busy_s
 
 SAMPLE_S = 1.0
+UNKNOWN = "unknown"
 LINK_PROGRAMS = frozenset({"vde_switch", "vde_plug", "wirefilter", "dpipe"})
 PYTHON_MODULES = {
     "pyspark.daemon": "Spark load tasks",
@@ -32,17 +31,18 @@ class Sample:
 
     Attributes:
         at_ns: monotonic.
-        kind: of ``kind_of``, or ``machine`` for all CPUs together.
+        kind: of ``kind_of``, ``machine`` for all CPUs together, or ``unknown`` for processes that could not be read:
+            each may be of any kind or of none.
         processes: how many.
-        cpu_s: CPU seconds used since each began.
-        rss_mb: resident memory, shared pages counted once per process.
+        cpu_s: CPU seconds used since each began; None if unknown.
+        rss_mb: resident memory, shared pages counted once per process; None if unknown.
     """
 
     at_ns: int
     kind: str
     processes: int
-    cpu_s: float
-    rss_mb: float
+    cpu_s: float | None
+    rss_mb: float | None
 
 
 def kind_of(words: list[str], root: Path = Path("/")) -> str | None:
@@ -68,6 +68,7 @@ def look(proc: Path = PROC) -> list[Sample]:
     """All processes of the benchmark right now, summed by kind, and the machine."""
     now = time.monotonic_ns()
     sums: dict[str, list[float]] = {}
+    unread = 0
     for folder in proc.iterdir():
         if not folder.name.isdigit():
             continue
@@ -80,11 +81,16 @@ def look(proc: Path = PROC) -> list[Sample]:
             pages = int((folder / "statm").read_text().split()[1])
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended while we looked
+        except (OSError, ValueError):
+            # another user's, or /proc hides it (hidepid); or its configuration is none that Kafka could read
+            unread += 1
+            continue
         total = sums.setdefault(kind, [0, 0.0, 0.0])
         total[0] += 1
         total[1] += (int(fields[11]) + int(fields[12])) / TICKS_PER_S
         total[2] += pages * PAGE_BYTES / 2**20
     found = [Sample(now, kind, int(n), cpu_s, rss_mb) for kind, (n, cpu_s, rss_mb) in sorted(sums.items())]
+    found += [Sample(now, UNKNOWN, unread, None, None)] if unread else []
     return [*found, Sample(now, "machine", 0, busy_s(None, proc), 0.0)]
 
 
@@ -122,7 +128,7 @@ class Sampler:
 
 
 def usage(samples: list[Sample]) -> list[dict[str, Any]]:
-    """Mean CPUs in use, greatest memory and number of processes, per kind."""
+    """Mean CPUs in use, greatest memory and number of processes, per kind; None for what is unknown."""
     rows = []
     for kind in sorted({sample.kind for sample in samples}):
         own = sorted((sample for sample in samples if sample.kind == kind), key=lambda sample: sample.at_ns)
@@ -131,15 +137,19 @@ def usage(samples: list[Sample]) -> list[dict[str, Any]]:
         steps = [
             (later.cpu_s - earlier.cpu_s, (later.at_ns - earlier.at_ns) / 1e9)
             for earlier, later in itertools.pairwise(own)
-            if later.processes == earlier.processes and later.cpu_s >= earlier.cpu_s
+            if earlier.cpu_s is not None
+            and later.cpu_s is not None
+            and later.processes == earlier.processes
+            and later.cpu_s >= earlier.cpu_s
         ]
         seconds = sum(step[1] for step in steps)
+        memory = [sample.rss_mb for sample in own if sample.rss_mb is not None]
         rows.append(
             {
                 "kind": kind,
                 "processes": max(sample.processes for sample in own),
                 "cpus": sum(step[0] for step in steps) / seconds if seconds else None,
-                "rss_mb_max": float(np.max([sample.rss_mb for sample in own])),
+                "rss_mb_max": max(memory, default=None),
             }
         )
     return rows

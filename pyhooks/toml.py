@@ -60,8 +60,10 @@ class Table:
 
     def wrong(self, key: str, why: str) -> RackgateError:
         """The error that names ``key``."""
-        # in quotes, a key or an id may have a line break
-        return RackgateError(f"{self._file}: {' '.join(f'{self._place}{key}: {why}'.split())}")
+        # in quotes, a key or an id may have a line break, or characters that control a terminal
+        line = " ".join(f"{self._place}{key}: {why}".split())
+        shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in line)
+        return RackgateError(f"{self._file}: {shown}")
 
     def done(self) -> None:
         """Refuses what nobody took of this table and of those that were taken from it."""

@@ -45,8 +45,8 @@ def _ours(proc: Path) -> dict[tuple[int, int], _Used]:
         try:
             fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
             pages = int((folder / "statm").read_text().split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended while we looked
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # it ended while we looked, or /proc hides it (hidepid), which it does with other users' alone
         parents[int(folder.name)] = int(fields[1])
         # user and system time
         ticks = [int(one) for one in fields[11:15]]

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -143,6 +144,38 @@ def test_a_clock_is_read_over_a_connection_within_its_bound() -> None:
     clock = clocks.compared(reading, clocks.boot_id(), 0, 1)
     assert (clock.how, clock.same) == ("connection", True)
     assert clock.text.endswith(" ms (the same clock)")
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_a_clock_is_read_over_ipv6(host: str) -> None:
+    with clocks.answering(host) as (_, port):
+        # as Spark has the driver's address, or a person
+        readings = [clocks.read((one, port)) for one in ("::1", "[::1]")]
+    for reading in readings:
+        assert reading.ahead_ns is not None
+        assert reading.error_ns is not None
+        assert abs(reading.ahead_ns) <= reading.error_ns < 1_000_000_000
+
+
+def test_a_name_of_both_kinds_of_address_is_listened_on_by_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
+             (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        answers = clocks.answering("both")
+        _, port = answers.__enter__()
+    try:
+        assert clocks.read(("127.0.0.1", port)).ahead_ns is not None
+    finally:
+        answers.__exit__(None, None, None)
+
+
+# addresses of documents, and what can't be a name
+@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "a" * 70 + ".b", "a..b"])
+def test_an_address_that_is_not_this_host_s_is_told_in_a_line(host: str) -> None:
+    with pytest.raises(RackgateError, match=r"spark\.driver\.host .*: can't listen there: .*--conf") as caught:
+        clocks.answering(host).__enter__()
+    assert "\n" not in str(caught.value)
 
 
 def test_where_the_driver_does_not_answer_the_job_bounds_the_clock() -> None:

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench import machine
 from bench.machine import Sample
-from pyhooks import usage
+from pyhooks import paths, usage
 from pyhooks.wait import wait_for
 
 
@@ -45,10 +48,97 @@ def test_one_look_is_no_usage() -> None:
 def test_this_process_is_seen_in_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     own = (Path("/proc") / str(os.getpid()) / "cmdline").read_bytes().decode().split("\0")[:-1]
     monkeypatch.setattr(machine, "kind_of", lambda words, root=None: "driver" if words == own else None)  # noqa: ARG005
-    seen = {one.kind: one for one in machine.look()}
-    assert seen["driver"].rss_mb > 5
-    assert seen["driver"].cpu_s > 0
-    assert seen["machine"].cpu_s > seen["driver"].cpu_s
+    seen = {one.kind: (one.cpu_s or 0, one.rss_mb or 0) for one in machine.look()}
+    cpu_s, rss_mb = seen["driver"]
+    assert rss_mb > 5
+    assert cpu_s > 0
+    assert seen["machine"][0] > cpu_s
+
+
+def fake_proc(folder: Path, commands: dict[int, str]) -> Path:
+    """A /proc with some processes and the totals of the machine."""
+    (folder / "stat").write_text("cpu  10 0 10 100 0 0 0 0 0 0\n", encoding="ascii")
+    for pid, command in commands.items():
+        entry = folder / str(pid)
+        entry.mkdir()
+        (entry / "cmdline").write_bytes(command.replace(" ", "\0").encode() + b"\0")
+        (entry / "stat").write_text(f"{pid} (x) S " + "1 " * 30, encoding="ascii")
+        (entry / "statm").write_text("100 100 0 0 0 0 0\n", encoding="ascii")
+    return folder
+
+
+DRIVER = f"{sys.executable} -m bench.run"
+KAFKA = "java kafka.Kafka /server.properties"
+
+
+@pytest.mark.parametrize("hidden", ["cmdline", "stat", "statm", "server.properties"])
+def test_a_process_that_cannot_be_read_is_unknown_and_the_others_are_sampled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: str
+) -> None:
+    proc = fake_proc(tmp_path, {1: KAFKA, 2: DRIVER})
+    (proc / "1" / "root").mkdir()
+    (proc / "1" / "root" / "server.properties").write_text("process.roles=broker\n", encoding="utf-8")
+    whole = {one.kind: one.processes for one in machine.look(proc)}
+    assert whole == {"brokers": 1, "driver": 1, "machine": 0}
+    opened = Path.open
+
+    def refuse(self: Path, *given: Any, **more: Any) -> Any:
+        if self.name == hidden and self.is_relative_to(proc / "1"):
+            raise PermissionError(1, "Operation not permitted", str(self))
+        return opened(self, *given, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    found = machine.look(proc)
+    assert {one.kind: one.processes for one in found} == {"driver": 1, "machine": 0, "unknown": 1}
+    (unknown,) = [one for one in found if one.kind == "unknown"]
+    assert (unknown.cpu_s, unknown.rss_mb) == (None, None)
+    rows = machine.usage([*found, *(replace(one, at_ns=one.at_ns + 10**9) for one in found)])
+    (row,) = [row for row in rows if row["kind"] == "unknown"]
+    assert row == {"kind": "unknown", "processes": 1, "cpus": None, "rss_mb_max": None}
+    json.dumps(rows, allow_nan=False)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_a_configuration_that_is_no_text_file_does_not_end_the_sampler(tmp_path: Path, content: bytes | None) -> None:
+    proc = fake_proc(tmp_path, {1: KAFKA})
+    properties = proc / "1" / "root" / "server.properties"
+    properties.parent.mkdir()
+    if content is None:
+        properties.mkdir()
+    else:
+        properties.write_bytes(content)
+    assert {one.kind: one.processes for one in machine.look(proc)} == {"machine": 0, "unknown": 1}
+
+
+HIDEPID = """
+import json, sys
+from bench.machine import Sampler
+from pyhooks import usage
+from pyhooks.wait import wait_for
+with Sampler().running() as sampler:
+    wait_for(lambda: len({one.at_ns for one in sampler.samples}) > 1, what="two looks", timeout_s=20)
+usage.tree()
+print(json.dumps([[one.kind, one.processes] for one in sampler.samples]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a /proc that hides processes")
+def test_the_sampler_goes_on_where_proc_hides_other_users_processes() -> None:
+    """The process is root's, without the privilege to look at others', and a sibling is another user's."""
+    inner = (
+        "mount -t proc -o hidepid=1 proc /proc && (setpriv --reuid=65534 --clear-groups sleep 60 & )"
+        ' && exec setpriv --regid=65533 --clear-groups --inh-caps=-all --bounding-set=-all "$0" -c "$1"'
+    )
+    words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", inner, sys.executable, HIDEPID]
+    env = os.environ | {"PYTHONPATH": str(paths.REPO)}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, env=env)
+    if "mount:" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    seen = json.loads(done.stdout)
+    assert [kind for kind, _ in seen].count("machine") >= 2
+    assert ["unknown", 1] in seen
 
 
 def test_the_machine_describes_itself() -> None:

@@ -193,7 +193,12 @@ def result(outcome: dict[str, Any]) -> dict[str, Any]:
             phase: [{"kind": "brokers", "processes": 5, "cpus": 0.5, "rss_mb_max": 1500.0}]
             for phase in ("latency", "outage")
         }
-        | {"later": [{"kind": "probe", "processes": 1, "cpus": None, "rss_mb_max": 0.0}]},
+        | {
+            "later": [
+                {"kind": "probe", "processes": 1, "cpus": None, "rss_mb_max": 0.0},
+                {"kind": "unknown", "processes": 3, "cpus": None, "rss_mb_max": None},
+            ]
+        },
         "manifest": {
             "run_id": "r",
             "command": "rackgate bench run --scenario quick",
@@ -361,6 +366,7 @@ def test_the_report_is_made_from_the_stored_result_alone_and_whole(result: dict[
     assert page.count("<svg ") == 2 * 3
     assert not re.search(r'(src|href)="(?!#)', page), "the page must not reach out"
     assert "a note with &lt;angle&gt; brackets" in page
+    assert "<td>unknown (could not be read)</td><td>3</td>" in page
     assert not any(colour in page for colour in figures.MARKED.names().values())
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))

@@ -2,9 +2,14 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pyhooks.cluster import echo, kafka, topology, wire
 from pyhooks.cluster.topology import Quality
@@ -71,6 +76,23 @@ def test_good_file(tmp_path: Path) -> None:
         (("brokers = [3]", f"brokers = {list(range(300))}"), "site b: brokers: must be 60 nodes in a site at"),
         (("[links]", "".join(f'[[site]]\nname = "s{n}"\n' for n in range(11)) + "[links]"), "must be 12 sites at most"),
         (("[[site]]", "[site"), "t.toml"),
+        (('name = "two"', 'name = " two"'), "name: must be printable, without white space at its ends, is ' two'"),
+        (('name = "two"', r'name = "t\nwo"'), r"name: must be printable, without white space at its ends, is 't\nwo'"),
+        (('name = "two"', r'name = "\u001b[31m"'), r"is '\x1b[31m'"),
+        (('name = "b"', 'name = ""'), "name: must be a text that is not empty, is ''"),
+        (('name = "b"', 'name = "b "'), "lower-case letters and digits, found 'b '"),
+        (('name = "b"', r'name = "\u001b[31m"'), r"lower-case letters and digits, found '\x1b[31m'"),
+        (("rtt_ms = 2", 'rtt_ms = 2\n[brokers.properties]\n"a " = 1'), "brokers.properties.a : a key has letters"),
+        (("rtt_ms = 2", 'rtt_ms = 2\n[brokers.properties]\n"" = 1'), "brokers.properties.: a key has letters"),
+        (("rtt_ms = 2", 'rtt_ms = 2\n[brokers.properties]\n"a=b" = 1'), "brokers.properties.a=b: a key has letters"),
+        (("rtt_ms = 2", 'rtt_ms = 2\n[brokers.properties]\n"\\u001bc" = 1'), r"properties.\x1bc: a key has letters"),
+        (
+            ("rtt_ms = 2", 'rtt_ms = 2\n[controllers.properties]\n"a" = "1\\nb=2"'),
+            r"properties.a: must be printable ASCII, not empty, without white space at its ends, is '1\nb=2'",
+        ),
+        (("rtt_ms = 2", 'rtt_ms = 2\n[brokers.properties]\n"a" = ""'), "properties.a: must be printable ASCII"),
+        (("rtt_ms = 2", 'rtt_ms = 2\n[brokers.properties]\n"a" = "1 "'), "properties.a: must be printable ASCII"),
+        (("rtt_ms = 2", 'rtt_ms = 2\n[brokers.properties]\n"a" = "\u00e9"'), "properties.a: must be printable ASCII"),
     ],
 )
 def test_wrong_file_names_file_key_and_what_is_allowed(tmp_path: Path, change: tuple[str, str], says: str) -> None:
@@ -78,7 +100,82 @@ def test_wrong_file_names_file_key_and_what_is_allowed(tmp_path: Path, change: t
         load(tmp_path, GOOD.replace(*change))
     assert says in str(caught.value)
     assert "t.toml" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert caught.value.exit_status == 2
+
+
+# Names and properties come from a file that a person writes.
+
+ODD = st.text(st.characters(codec="utf-8") | st.sampled_from(" \n\r\t\x00\x1b=:#!\\\u2028\u00a0"), max_size=10)
+PRINTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
+SCALARS = ODD | PRINTABLE | st.integers() | st.booleans() | st.floats()
+
+
+def raw(**more: Any) -> dict[str, Any]:
+    return tomllib.loads(GOOD) | more
+
+
+def refusal_of(given: dict[str, Any]) -> str | None:
+    """The line by which a topology is refused; None if it is not."""
+    try:
+        topology.parse(given, source="t.toml")
+    except RackgateError as error:
+        line, status = str(error), error.exit_status
+    else:
+        return None
+    assert status == 2
+    assert line.startswith("t.toml: ")
+    assert line.isprintable()
+    return line
+
+
+@given(ODD | PRINTABLE)
+@example("two ")
+@example("a\nb")
+@example("")
+def test_a_name_of_a_topology_is_printable_and_has_no_white_space_at_its_ends(name: str) -> None:
+    refused = refusal_of(raw(name=name))
+    assert (refused is None) == (name != "" and name.isprintable() and name == name.strip())
+    assert refused is None or refused.startswith("t.toml: name: ")
+
+
+@given(ODD | st.from_regex(r"[a-z0-9]{1,10}", fullmatch=True))
+@example("b\n")
+@example("\u0662")
+def test_a_name_of_a_rack_has_small_letters_and_digits(name: str) -> None:
+    sites = tomllib.loads(GOOD)["site"]
+    refused = refusal_of(raw(site=[sites[0], sites[1] | {"name": name}]))
+    good = re.fullmatch(r"(?=.*[a-z])[a-z0-9]{1,8}", name) is not None and not name.endswith("\n") and name != "a"
+    assert (refused is None) == good
+    assert refused is None or "name" in refused
+
+
+def loaded(text: str) -> dict[str, str]:
+    """Properties as Java reads them, if the only escape in them is that of a backslash."""
+    found = {}
+    for line in text.split("\n")[:-1]:
+        key, _, value = line.partition("=")
+        assert key.strip() == key
+        assert value.lstrip() == value
+        assert not re.sub(r"\\\\", "", value).count("\\"), "an escape, or a line that goes on"
+        found[key] = value.replace("\\\\", "\\")
+    return found
+
+
+@given(st.dictionaries(ODD | st.from_regex(r"[a-z.]{1,9}", fullmatch=True), SCALARS, max_size=3))
+@example({"a ": "1"})
+@example({"a": "1\nlog.dirs=/"})
+@example({"a": "1\\", "b": "2"})
+@example({"a": r"\u0041\n"})
+def test_properties_reach_kafka_as_they_were_given_or_are_refused(properties: dict[str, Any]) -> None:
+    refused = refusal_of(raw(brokers={"properties": properties}))
+    if refused is not None:
+        assert "brokers.properties." in refused
+        return
+    given = topology.parse(raw(brokers={"properties": properties}), source="t.toml").broker_properties
+    assert {key: str(value).lower() if value in (True, False) and isinstance(value, bool) else str(value)
+            for key, value in properties.items()} == given  # fmt: skip
+    assert loaded(kafka.render(given)) == given
 
 
 def test_shipped_topologies_load() -> None:

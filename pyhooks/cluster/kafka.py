@@ -96,8 +96,9 @@ def server_properties(
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """Properties as the text of a file."""
-    return "".join(f"{key}={value}\n" for key, value in properties.items())
+    """Properties as the text of a file, for keys and values without control characters."""
+    # a backslash begins an escape, at the end of a line it takes the next line to the value
+    return "".join("{}={}\n".format(key, value.replace("\\", "\\\\")) for key, value in properties.items())
 
 
 def java_command(

@@ -6,6 +6,7 @@ their own, so that the quorum can outlive the rack under fault. Exactly one site
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -47,6 +48,9 @@ OWNED = frozenset(
     }
 )
 MAX_LOSS_PERCENT = 90.0
+# They become lines of Java's properties, where other characters end a key, continue a line or are trimmed.
+PROPERTY_KEY = re.compile(r"[A-Za-z0-9._-]+")
+PROPERTY_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 Role = Literal["broker", "controller", "combined"]
 
@@ -312,6 +316,8 @@ def parse(raw: Mapping[str, Any], *, source: str) -> Topology:
     """
     top = Table(raw, source)
     name = top.text("name")
+    if not name.isprintable() or name != name.strip():
+        raise top.wrong("name", f"must be printable, without white space at its ends, is {name!r:.100}")
     tables = top.tables("site")
     if len(tables) > MAX_SITES:
         raise top.wrong("site", f"must be {MAX_SITES} sites at most, is {len(tables)}")
@@ -397,9 +403,15 @@ def _jvm(table: Table, heap_mb: int) -> tuple[int, Mapping[str, str]]:
     given = table.table("properties", {})
     properties: dict[str, str] = {}
     for key in given.left():
+        if not PROPERTY_KEY.fullmatch(key):
+            raise given.wrong(key, f"a key has letters, digits, dots, dashes and underscores, is {key!r:.100}")
         if key in OWNED:
             raise given.wrong(key, "a lab sets this itself; it can't be given")
         value = given.scalar(key)
         properties[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        if not PROPERTY_VALUE.fullmatch(properties[key]):
+            raise given.wrong(
+                key, f"must be printable ASCII, not empty, without white space at its ends, is {value!r:.100}"
+            )
     # Kafka needs 128 MiB or more
     return table.whole("heap_mb", 128, default=heap_mb), properties
