@@ -182,7 +182,7 @@ class Compiler:
         types = ["-t", *messages.types] if messages.types else []
         run(
             [
-                maven.java_home() / "bin" / "java", "-XX:TieredStopAtLevel=1", "-cp", path,
+                maven.java_home() / "bin" / "java", *maven.LANGUAGE, "-XX:TieredStopAtLevel=1", "-cp", path,
                 "org.apache.kafka.message.MessageGenerator", "-p", messages.package, "-o", output,
                 "-i", sources.tree / module.path / "src/main/resources" / messages.path,
                 *types, "-m", *messages.classes,

@@ -31,6 +31,8 @@ _FAILED_PROJECT = re.compile(r"Failed to execute goal .* on project (?P<project>
 _DETAIL_CHARACTERS = 3000
 # The compilers recurse deeply on Kafka's sources; upstream's build gives them the same stack. The second JIT compiler
 # costs such short runs more than it gives: without it clients and core take half the CPU time.
+# scalac fails in a JVM whose language is Turkish: it makes names of methods by changing the case of words.
+LANGUAGE = ("-Duser.language=en", "-Duser.country=US")
 _MAVEN_OPTS = "-Xss4m -Xmx2g -XX:+UseParallelGC -XX:TieredStopAtLevel=1"
 
 
@@ -111,7 +113,7 @@ def maven(
     environment: Mapping[str, str] = {
         **os.environ,
         "JAVA_HOME": str(java_home()),
-        "MAVEN_OPTS": f"{_MAVEN_OPTS} {os.environ.get('MAVEN_OPTS', '')}".strip(),
+        "MAVEN_OPTS": f"{' '.join((_MAVEN_OPTS, *LANGUAGE))} {os.environ.get('MAVEN_OPTS', '')}".strip(),
     }
     try:
         run([*words, "-f", pom.name, *goals], what=what, cwd=pom.parent, env=environment, log=log, timeout_s=timeout_s)
