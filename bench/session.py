@@ -55,6 +55,8 @@ def spark_session(
         .config(map={**loopback, **(conf or {})})
         .config("spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
+        # else a damaged page is read as other observations
+        .config("spark.hadoop.parquet.page.verify-checksum.enabled", "true")
         # Spark and Python connect to each other for every result; on a busy machine 15 s, the default, were too few.
         .config("spark.python.authenticate.socketTimeout", f"{CONNECT_S}s")
         .config("spark.jars", ",".join(str(jar) for jar in jars))

@@ -11,8 +11,11 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import PySparkException
 
 from bench import analyse
+from bench.session import spark_session
+from pyhooks import ending
 from pyhooks.errors import RackgateError
 
 COUNT = 200
@@ -94,3 +97,20 @@ def test_what_is_no_file_is_named(tmp_path: Path, kind: str) -> None:
 def test_columns_may_be_left_out_that_are_not_needed(tmp_path: Path) -> None:
     rows().assign(block=np.int32(1), error=None).to_parquet(tmp_path / "a.parquet")
     analyse._check_files(tmp_path)
+
+
+def test_a_damaged_page_is_not_read_as_other_observations(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    path = raw / "carried.parquet"
+    rows().to_parquet(path, compression=None, write_page_checksum=True)
+    content = path.read_bytes()
+    # in the middle of the columns, whatever the layout
+    middle = len(content) // 4
+    with spark_session(tmp_path / "spark", master="local[1]") as spark:
+        assert analyse.read_raw(spark, raw).agg({"latency_us": "max"}).collect()[0][0] == 0
+        path.write_bytes(content[:middle] + b"\xff" * 64 + content[middle + 64 :])
+        spark.catalog.clearCache()
+        with pytest.raises(PySparkException) as caught:
+            analyse.read_raw(spark, raw).select(*TIMES, "arm", "outcome").collect()
+    assert "carried.parquet" in ending.unforeseen(caught.value)
