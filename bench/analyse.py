@@ -67,7 +67,7 @@ def _check_files(raw: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    is_of = {"string": pa.types.is_string, "boolean": pa.types.is_boolean}
+    is_of = {"string": _is_text, "boolean": pa.types.is_boolean}
     columns = {name: is_of.get(kind, pa.types.is_integer) for name, kind in map(str.split, SCHEMA.split(","))}
     files = sorted(path for path in raw.rglob("*.parquet") if not path.name.startswith((".", "_")))
     if not files:
@@ -83,6 +83,12 @@ def _check_files(raw: Path) -> None:
             kind = found.field(name).type
             if not (columns[name](kind) or pa.types.is_null(kind)):
                 raise RackgateError(f"{file}: not observations: column {name} is of type {kind}")
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def cells(raw: DataFrame, planned: Sequence[Cell], refusals: Mapping[Key, str] | None = None) -> list[dict[str, Any]]:

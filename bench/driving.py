@@ -93,7 +93,9 @@ class Session:
         import pyarrow as pa
         from pyarrow import parquet
 
-        return self.spark.createDataFrame(pa.concat_tables([parquet.read_table(path) for path in paths]))
+        return self.spark.createDataFrame(
+            pa.concat_tables([parquet.read_table(path, page_checksum_verification=True) for path in paths])
+        )
 
     def load(
         self, name: str, slots: tuple[pacing.Slot, ...], start_ns: int, *, cell: Cell | None = None, bootstrap: str = ""
@@ -208,7 +210,7 @@ def _carry(frame: DataFrame, path: Path) -> None:
 
     table = frame.toArrow()
     path.mkdir(parents=True)
-    parquet.write_table(table, path / "carried.parquet")
+    parquet.write_table(table, path / "carried.parquet", write_page_checksum=True)
 
 
 def with_lead(lead_s: float, drive: Callable[[float], None]) -> None:

@@ -49,6 +49,8 @@ def spark_session(
         **(conf or {}),
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        # else a damaged page is read as other observations
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         # Spark and Python connect to each other for every result; on a busy machine 15 s, the default, were too few.
         "spark.python.authenticate.socketTimeout": f"{CONNECT_S}s",
         "spark.jars": ",".join(str(jar) for jar in jars),

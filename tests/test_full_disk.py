@@ -94,5 +94,7 @@ def test_a_history_that_lost_whole_events_is_not_complete(
     # no event is lost that was there
     assert found[:-1] == [*first, *more[:written]]
     assert (found[-1].op, found[-1].outcome) == ("torn", "unknown")
+    # a line that names its writer is excused where that was killed
+    assert found[-1].data["text"] == MARK
     last = history.note("p", "later", "ok")
     assert list(history.events()) == [*found, last]
