@@ -39,6 +39,7 @@ from pyhooks.errors import RackgateError
 from pyhooks.gate import UNNAMED
 from pyhooks.history import History
 from pyhooks.spark import effective_settings, in_process, near
+from pyhooks.terminal import plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,7 +196,7 @@ def measure(asked: Asked, console: Console) -> dict[str, Any]:
     plan = scenarios.load(asked.scenario, asked.scenario_file, tasks=asked.tasks)
     scenario, left_out = fit(plan, seen, asked)
     for line in left_out:
-        console.print(line, markup=False)
+        console.print(plain(line))
     with owned(asked.out) as folder:
         return _owned(asked, console, seen, own, scenario, folder)
 
@@ -212,7 +213,7 @@ def _owned(
     missing = sum(len(store.missing(cell)) for cell in scenario.cells)
     kept = f"goes on: {blocks - missing} of {blocks} blocks are kept" if goes_on else f"{blocks} blocks"
     places = ", ".join(f"{broker} ({seen.cluster.brokers[broker].rack})" for broker in scenario.cells[0].replicas)
-    console.print(f"{scenario.name}: {kept}; replicas on brokers {places}", markup=False)
+    console.print(plain(f"{scenario.name}: {kept}; replicas on brokers {places}"))
     planned = run.planned(store, scenario, scenario.places[0]) | run.finish_planned(scenario)
     console.print(f"about {clock(sum(planned.values()))} to the report", markup=False)
     steps = Steps(planned, console)
@@ -265,7 +266,7 @@ def _measure(
             slots = executors.await_slots(spark, scenario.tasks)
             target.hosts, ahead_ns = executors.survey(spark, slots, target.addresses, java=java)
             for host in target.hosts:
-                console.print(f"load host {host.name}: {host.cpus} CPUs, clock {host.clock.text}", markup=False)
+                console.print(plain(f"load host {host.name}: {host.cpus} CPUs, clock {host.clock.text}"))
             this = Session(
                 target=target,
                 scenario=scenario,

@@ -19,6 +19,7 @@ from bench.verdict import spread
 from pyhooks.errors import RackgateError
 from pyhooks.files import evaluating
 from pyhooks.stats import Interval, student_t_quantile
+from pyhooks.terminal import plain
 
 Said = Literal["alike", "differs", "unknown", "not judged"]
 # Why a ratio does not stand for its arms: nothing can be said of one over it.
@@ -237,7 +238,8 @@ def show(found: Mapping[str, Any], names: tuple[str, str], console: Console) -> 
         names: of the results, for people.
         console: where to.
     """
-    console.print(f"A: {names[0]}\nB: {names[1]}", markup=False)
+    for mark, one in zip("AB", names, strict=True):
+        console.print(plain(f"{mark}: {one}"))
     if found["conditions"]:
         console.print(f"Conditions differ: {conditions.told(found['conditions'])}", markup=False)
     else:
@@ -249,11 +251,11 @@ def show(found: Mapping[str, Any], names: tuple[str, str], console: Console) -> 
         own = [f"{spread(one['ratio'])}, {_word(one)}" if one["ratio"] else NONE for one in (pair["a"], pair["b"])]
         over = spread(pair["factor"]) if pair["factor"] else NONE
         said = f"{pair['said']} ({pair['why']})" if pair["why"] else pair["said"]
-        table.add_row(pair["cell"], pair["label"], pair["at"], *own, over, said)
+        table.add_row(*map(plain, (pair["cell"], pair["label"], pair["at"], *own, over, said)))
     console.print(table)
     for text, key in (("only in A", "only_in_a"), ("only in B", "only_in_b"), ("of another setting", "other_setting")):
         if found[key]:
-            console.print(f"Cells {text}, not compared: {', '.join(found[key])}", markup=False)
+            console.print(plain(f"Cells {text}, not compared: {', '.join(found[key])}"))
     console.print(
         f"B over A: the second ratio over the first; its intervals hold together with {found['confidence']:.0%}. Where"
         " one lies within the band of equivalence, the results are alike; where it does not hold 1, they differ by more"

@@ -10,9 +10,11 @@ import traceback
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from pyhooks import paths
 from pyhooks.errors import RackgateError
+from pyhooks.terminal import plain, visible
 
 # Set by "rackgate --debug", so that it reaches what runs in a lab, too.
 DEBUG_VARIABLE = "RACKGATE_DEBUG"
@@ -36,11 +38,12 @@ def tell(error: Exception, console: Console) -> int:
     line = one_line(str(error) if isinstance(error, RackgateError) else unforeseen(error))
     ours = Console(stderr=True, soft_wrap=True, highlight=False)
     ours.print("[bold red]error:[/bold red]", end=" ")
-    ours.print(line, markup=False)
+    # one line, whatever is in the words of a broker or a file
+    ours.print(plain(" ".join(line.split("\n"))))
     if not isinstance(error, RackgateError):
         return UNFORESEEN_STATUS
     if error.detail:
-        console.print(error.detail, markup=False)
+        console.print(Text("\n".join(visible(line) for line in error.detail.expandtabs().split("\n"))))
     return error.exit_status
 
 

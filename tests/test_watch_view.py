@@ -151,3 +151,20 @@ def test_numbers_and_spans_are_short() -> None:
     assert {value: number(value) for value in values} == values
     assert number(None) == "?"
     assert [span(one) for one in (0.2, 99, 150, 7200, 400_000, None)] == ["0s", "99s", "2m", "2h", "5d", "?"]
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_names_are_shown_literally(width: int) -> None:
+    odd = "[/x]\x1b[2J‮\n"
+    seen = at(11, lost=True)
+    seen = replace(
+        seen,
+        cluster=odd,
+        brokers=tuple(replace(one, rack=f"{one.rack}{odd}") for one in seen.brokers),
+        partitions=tuple(replace(one, topic=f"{odd}{one.topic}") for one in seen.partitions),
+        faults=(FaultSeen("kill-rack", odd, odd, "proved", True, 1, 1),),
+        problems=(odd,),
+    )
+    text = "\n".join(lines(snapshot(seen), width, 60))
+    assert all(c.isprintable() for c in text.replace("\n", ""))
+    assert r"[/x]\x1b[2J\u202e\n" in text

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ducktape_tests.plan import Listed, estimate
 from ducktape_tests.results import Outcome, Result
+from pyhooks.terminal import plain
 
 COLOURS: Mapping[Outcome, str] = {
     "pass": "green",
@@ -91,7 +92,8 @@ class Display:
         return f"{estimate(self._waiting, self._jobs, still):.0f} min"
 
     def _say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        for line in text.split("\n"):
+            self._console.print(plain(line), soft_wrap=True)
 
 
 def minutes(seconds: float | None) -> str:

@@ -4,35 +4,52 @@ Metadata, settings and features could all be had from one broker through Kafka's
 enforces is what *it* knows, and an Admin asks whichever broker is least busy. So each broker is asked over a connection
 of its own, with Kafka's own network client: the handshake tells its versions and features, and it describes its own
 settings and those of the topics that it has replicas of. Security and DNS are set as for the Admin.
+
+One bound covers all questions together. A broker that has not answered by then, refuses, or sends nonsense is unknown,
+and so is what it alone knows. The rest of the report is made all the same.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import jpype
 
+from pyhooks.check.diagnose import why_no_answer
 from pyhooks.check.enforce import MIN_RACKS, MIN_REPLICAS, Answer, Enforcement, strictest
 from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic
+from pyhooks.cluster.topics import minimum
 from pyhooks.errors import RackgateError
 from pyhooks.features import RACKS_FEATURE
-from pyhooks.jvm.admin import TIMEOUT, UNSUPPORTED, Admin, ClusterNode, Reassignment, TopicState
+from pyhooks.jvm.admin import GIVEN_UP, TIMEOUT, UNSUPPORTED, Admin, ClusterNode, Reassignment, TopicState
 from pyhooks.jvm.client import java_of
 from pyhooks.jvm.failure import JavaError
 
 # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource
 _SOURCES = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default"}
 # One broker of three may be silent: all of these meet it once in 243 times.
-_CLIENTS, _LEAST_S = 5, 3.0
+_CLIENTS, _CLIENT_LEAST_S = 5, 2.0
+# Of what is left of the bound, the most that a question may take without which there is a report all the same.
+_SHARE = 0.3
+_LEAST_S = 0.1
+_GRACE_S = 0.5
+_AT_ONCE = 32
+_TIMEOUTS = frozenset({TIMEOUT, GIVEN_UP})
 # Of a question that any broker can answer: a paused one that is asked keeps it until this part of the bound is over.
 _TRIES = 6
 _TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
-_TOPICS_AT_ONCE = 2000
-_POLL_MS = 50
+_TOPICS_AT_ONCE = 500
+_REQUEST_VERSION = 4  # of DescribeConfigs, for the description of a request alone: older brokers get an older one
+_POLL_MS = 100
 
 
 @dataclass(frozen=True)
@@ -86,36 +103,59 @@ def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Ca
     Args:
         bootstrap: brokers, ``host:port,…``.
         config: further properties of Kafka's clients.
-        timeout_s: bound for each of the questions; there are six, one of which may be put several times.
+        timeout_s: bound for all questions together; to close connections takes up to two seconds more.
         say: told what is being asked.
 
     Raises:
         RackgateError: the cluster can't be asked. A single broker that is silent is no error.
     """
+    end = time.monotonic() + timeout_s
+    unanswered: dict[str, str] = {}
+    voters = None
     try:
         with Admin(bootstrap, timeout_s=timeout_s, config=config, tries=_TRIES) as admin:
+            admin.deadline = end
             say("asking for brokers and racks")
             cluster_id, nodes = admin.cluster()
             say("asking for topics")
             topics = admin.topics()
-            voters = admin.voters()
-        say("asking for reassignments")
-        moving = _reassignments(bootstrap, config, timeout_s)
+            say("asking for controllers")
+            admin.deadline = time.monotonic() + _left_s(end) * _SHARE
+            try:
+                voters = admin.voters()
+            except JavaError as error:
+                unanswered["quorum"] = _why(error)
     except JavaError as error:
-        raise _unasked(bootstrap, error, timeout_s) from error
+        raise _unasked(bootstrap, config, error, timeout_s) from error
+    say("asking for reassignments")
+    moving = _reassignments(bootstrap, config, _left_s(end) * _SHARE)
+    if isinstance(moving, str):
+        unanswered["reassignments"] = moving
+        moving = {}
+    described = {name: state for name, state in topics.items() if isinstance(state, TopicState)}
     brokers, questions = _brokers(nodes), _questions(nodes)
     say(f"asking {len(questions)} brokers what they enforce")
-    found = ask_brokers(questions, _hosted(topics, set(questions)), config, timeout_s=timeout_s)
+    hosted = _hosted(described, set(questions))
+    found = ask_brokers(questions, hosted, config, timeout_s=_left_s(end) * (1 - _SHARE))
     enforcement = _enforcement(brokers, found)
-    rest = sorted(set(topics) - {topic for answer in found.answers.values() for topic in answer.topics})
+    rest = sorted(set(described) - {topic for answer in found.answers.values() for topic in answer.topics})
     elsewhere: Mapping[str, Need] = {}
     if rest and found.answers:
         # topics whose brokers are all away: what another broker says of them is better than nothing
         one = min(found.answers)
-        again = ask_brokers({one: questions[one]}, {one: rest}, config, timeout_s=timeout_s)
+        again = ask_brokers({one: questions[one]}, {one: rest}, config, timeout_s=_left_s(end))
         elsewhere = again.answers[one].topics if one in again.answers else {}
-    made = tuple(_topic(name, state, moving, found.answers, elsewhere) for name, state in topics.items())
-    return Seen(Cluster(cluster_id, brokers, made, enforcement.enforced, voters), enforcement)
+    made = tuple(
+        _topic(name, state, moving, found.answers, elsewhere)
+        if isinstance(state, TopicState)
+        else Topic(name, internal=False, partitions=(), need=None, unanswered=_why(state))
+        for name, state in topics.items()
+    )
+    return Seen(Cluster(cluster_id, brokers, made, enforcement.enforced, voters, unanswered), enforcement)
+
+
+def _left_s(end: float) -> float:
+    return max(_LEAST_S, end - time.monotonic())
 
 
 def look_at_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float) -> Seen:
@@ -133,14 +173,17 @@ def look_at_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: flo
         with Admin(bootstrap, timeout_s=timeout_s, config=config, tries=_TRIES) as admin:
             cluster_id, nodes = admin.cluster()
     except JavaError as error:
-        raise _unasked(bootstrap, error, timeout_s) from error
+        raise _unasked(bootstrap, config, error, timeout_s) from error
     brokers = _brokers(nodes)
     enforcement = _enforcement(brokers, ask_brokers(_questions(nodes), {}, config, timeout_s=timeout_s))
     return Seen(Cluster(cluster_id, brokers, (), enforcement.enforced), enforcement)
 
 
-def _unasked(bootstrap: str, error: JavaError, timeout_s: float) -> RackgateError:
-    why = f"no answer within {timeout_s:.0f} s" if error.java_class == TIMEOUT else _deepest(error)
+def _unasked(bootstrap: str, config: Mapping[str, str], error: JavaError, timeout_s: float) -> RackgateError:
+    if error.java_class in _TIMEOUTS:
+        why = why_no_answer(bootstrap, config) or f"no answer within {timeout_s:.0f} s"
+    else:
+        why = _deepest(error)
     return RackgateError(f"cluster {bootstrap}: {why}; see --bootstrap and --command-config")
 
 
@@ -161,25 +204,29 @@ def _enforcement(brokers: Mapping[int, Broker], found: Found) -> Enforcement:
 
 def _reassignments(
     bootstrap: str, config: Mapping[str, str], timeout_s: float
-) -> Mapping[tuple[str, int], Reassignment]:
-    """The reassignments under way, asked for by up to ``_CLIENTS`` clients.
+) -> Mapping[tuple[str, int], Reassignment] | str:
+    """The reassignments under way, asked for by one client after another, or why they are not known.
 
     A client puts this question to the broker that is named to it as the controller. In KRaft that is one of all brokers
     that are not fenced, drawn at random, and the client stays with it though it be silent (Kafka 4.3's
     KRaftMetadataCache.getRandomAliveBrokerId; seen with one of four brokers paused: three times of six).
     """
-    each_s = max(timeout_s / _CLIENTS, min(timeout_s, _LEAST_S))
-    for left in reversed(range(_CLIENTS)):
+    end = time.monotonic() + timeout_s
+    each_s = max(timeout_s / _CLIENTS, _CLIENT_LEAST_S)
+    why = ""
+    while (left_s := end - time.monotonic()) > 0:
         try:
-            with Admin(bootstrap, timeout_s=each_s, config=config) as admin:
+            with Admin(bootstrap, timeout_s=min(each_s, left_s), config=config) as admin:
+                admin.deadline = end
                 return admin.reassignments()
         except JavaError as error:
             # before Kafka 2.4 there is no such question, and nobody could move anything this way
             if error.java_class == UNSUPPORTED:
                 return {}
-            if error.java_class != TIMEOUT or not left:
-                raise
-    return {}
+            why = _why(error)
+            if error.java_class not in _TIMEOUTS:
+                return why
+    return f"no answer within {timeout_s:.0f} s: {why}"
 
 
 def _hosted(topics: Mapping[str, TopicState], brokers: set[int]) -> dict[int, list[str]]:
@@ -218,16 +265,88 @@ class Found:
 
 
 @dataclass
+class Told:
+    """Settings that a broker told, as in ``Answer``.
+
+    Attributes:
+        default: its own.
+        topics: of topics.
+        refused: what it did not tell, and why.
+        invalid: what is no valid number.
+    """
+
+    default: Need | None = None
+    topics: dict[str, Need] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    invalid: dict[str, dict[str, str | None]] = field(default_factory=dict)
+
+    def take(self, results: Iterable[Mapping[str, Any]], wanted: Collection[str]) -> None:
+        """Read the results of a DescribeConfigs response, as Kafka writes it as JSON.
+
+        Args:
+            results: one for each resource, in any order.
+            wanted: names of the topics that were asked for; others are ignored.
+        """
+        for result in results:
+            name = str(result.get("resourceName") or "")
+            if result.get("resourceType") == _BROKER:
+                name = ""
+            elif name not in wanted:
+                continue
+            if result.get("errorCode"):
+                self.refused[name] = str(result.get("errorMessage") or f"Kafka's error code {result['errorCode']}")
+                continue
+            configs = {config.get("name"): config for config in result.get("configs") or ()}
+            settings = {key: _setting(configs[key]) for key in (MIN_REPLICAS, MIN_RACKS) if key in configs}
+            if MIN_REPLICAS not in settings:
+                self.refused[name] = f"it told no {MIN_REPLICAS}"
+                continue
+            if wrong := {key: configs[key].get("value") for key, setting in settings.items() if setting is None}:
+                self.invalid[name] = {key: None if value is None else str(value) for key, value in wrong.items()}
+                continue
+            replicas, racks = settings[MIN_REPLICAS], settings.get(MIN_RACKS)
+            if replicas is None:
+                continue
+            if name:
+                self.topics[name] = Need(replicas, racks)
+            else:
+                self.default = Need(replicas, racks)
+
+    def end(self, wanted: Collection[str]) -> None:
+        """Count as refused what no result named.
+
+        Args:
+            wanted: as for ``take``.
+        """
+        for name in sorted(set(wanted) - self.topics.keys() - self.refused.keys() - self.invalid.keys()):
+            self.refused[name] = "its answer does not name it"
+        if self.default is None and "" not in self.refused and "" not in self.invalid:
+            self.refused[""] = "its answer does not name them"
+
+
+@dataclass
 class _Talk:
     """A broker that is being asked."""
 
+    broker: int
     node: Any
     requests: list[Any]
+    wanted: frozenset[str]
     answer: Answer | None = None
     open: int = 0
-    topics: dict[str, Need] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    default: Need | None = None
+    told: Told = field(default_factory=Told)
+
+
+def _setting(config: Mapping[str, Any]) -> Setting | None:
+    """A value that is a number that Kafka takes for M and R, or None."""
+    value, source = minimum(config.get("value")), config.get("configSource")
+    if value is None:
+        return None
+    # one for all topics with the same value
+    return _settings(value, _SOURCES.get(source, "unknown") if isinstance(source, int) else "unknown")
+
+
+_settings = lru_cache(maxsize=1024)(Setting)
 
 
 def ask_brokers(
@@ -237,7 +356,9 @@ def ask_brokers(
     *,
     timeout_s: float,
 ) -> Found:
-    """Asks brokers, all at once, for versions, features, their settings and those of topics. The JVM must run.
+    """Asks brokers, ``_AT_ONCE`` at a time, for versions, features, their settings and those of topics.
+
+    The JVM must run. Each broker has a client of its own, so that what one sends is no matter of the others'.
 
     Args:
         brokers: host and port by id.
@@ -245,18 +366,58 @@ def ask_brokers(
         config: further properties of Kafka's clients.
         timeout_s: bound for all of it; who has not said everything by then counts as silent.
     """
+    deadline = time.monotonic() + timeout_s
+    each_s = timeout_s / max(1, math.ceil(len(brokers) / _AT_ONCE))
+    waiting = deque(sorted(brokers))
+    heard: dict[int, Answer | str] = {}
+    faults: list[Exception] = []
+
+    def work() -> None:
+        while waiting and not faults:
+            try:
+                broker = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                left_s = min(each_s, deadline - time.monotonic())
+                heard[broker] = _ask_one(broker, brokers[broker], topics.get(broker, ()), config, left_s)
+            except jpype.JException as error:
+                heard[broker] = _why(JavaError.of(error))
+            except Exception as error:  # noqa: BLE001 - raised below, where somebody hears of it
+                faults.append(error)
+
+    # daemons: one that waits for a name server keeps nobody
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_AT_ONCE, len(brokers)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline + _GRACE_S - time.monotonic()))
+    if faults:
+        raise faults[0]
+    known = dict(heard)
+    late = {
+        broker: f"{host}:{port}: no answer within {timeout_s:.0f} s"
+        for broker, (host, port) in brokers.items()
+        if broker not in known
+    }
+    return Found(
+        answers={broker: answer for broker, answer in sorted(known.items()) if isinstance(answer, Answer)},
+        silent=late | {broker: reason for broker, reason in known.items() if isinstance(reason, str)},
+    )
+
+
+def _ask_one(
+    broker: int, address: tuple[str, int], topics: Sequence[str], config: Mapping[str, str], timeout_s: float
+) -> Answer | str:
+    """A broker's answer, or why there is none."""
     kafka = jpype.JPackage("org").apache.kafka
     properties = jpype.java.util.HashMap()
-    bounds = {"bootstrap.servers": "unused:1", "request.timeout.ms": str(round(timeout_s * 1000))}
+    bounds = {"bootstrap.servers": "unused:1", "request.timeout.ms": str(max(1, round(timeout_s * 1000)))}
     for key, value in {**config, **bounds}.items():
         properties.put(key, value)
     versions, clock = kafka.clients.ApiVersions(), kafka.common.utils.Time.SYSTEM
     metrics = kafka.common.metrics.Metrics()
-    talks = {
-        broker: _Talk(kafka.common.Node(broker, host, port), _requests(kafka, broker, topics.get(broker, ())))
-        for broker, (host, port) in brokers.items()
-    }
-    nodes = jpype.java.util.ArrayList([talk.node for talk in talks.values()])
+    node = kafka.common.Node(broker, *address)
     client = kafka.clients.ClientUtils.createNetworkClient(
         kafka.clients.admin.AdminClientConfig(properties),
         "rackgate-check",
@@ -266,58 +427,41 @@ def ask_brokers(
         versions,
         clock,
         100,
-        round(timeout_s * 1000),
+        max(1, round(timeout_s * 1000)),
         None,
-        kafka.clients.ManualMetadataUpdater(nodes),
+        kafka.clients.ManualMetadataUpdater(jpype.java.util.ArrayList([node])),
         kafka.clients.DefaultHostResolver(),
         None,
         None,
     )
+    talk = _Talk(broker, node, _requests(broker, topics), frozenset(topics))
     try:
-        silent = _converse(client, versions, clock, talks, timeout_s)
-    except jpype.JException as error:
-        silent = {broker: str(JavaError.of(error)) for broker in talks}
+        because = _converse(client, versions, clock, talk, timeout_s)
     finally:
         client.close()
         metrics.close()
-    answers = {
-        broker: replace(talk.answer, default=talk.default, topics=talk.topics, refused=talk.refused)
-        for broker, talk in talks.items()
-        if broker not in silent and talk.answer is not None
-    }
-    return Found(answers, silent)
+    if because or talk.answer is None:
+        return because
+    talk.told.end(talk.wanted)
+    return replace(talk.answer, **vars(talk.told))
 
 
-def _converse(client: Any, versions: Any, clock: Any, talks: dict[int, _Talk], timeout_s: float) -> dict[int, str]:
-    """Asks until all have answered, failed or run out of time; returns who did not answer, and why."""
-    silent: dict[int, str] = {}
+def _converse(client: Any, versions: Any, clock: Any, talk: _Talk, timeout_s: float) -> str:
+    """Asks until the broker has answered, failed or run out of time; returns why it did not answer, or nothing."""
     deadline = time.monotonic() + timeout_s
-    while True:
-        busy = [broker for broker, talk in talks.items() if broker not in silent and (talk.requests or talk.open)]
-        if not busy:
-            return silent
-        if time.monotonic() >= deadline:
-            for broker in busy:
-                talk = talks[broker]
-                where = f"{talk.node.host()}:{talk.node.port()}"
-                done = "does not answer" if talk.answer else "no connection to it"
-                silent[broker] = f"{where}: {done} within {timeout_s:.0f} s"
-            return silent
-        for broker in busy:
-            talk = talks[broker]
-            try:
-                _send_next(client, versions, clock, talk)
-            except jpype.JException as error:
-                silent[broker] = _why(JavaError.of(error))
-                continue
-            failed = client.authenticationException(talk.node)
-            if failed is not None:
-                silent[broker] = _why(JavaError.of(failed))
-        for response in client.poll(_POLL_MS, clock.milliseconds()):
-            broker = int(str(response.destination()))
-            because = _take(talks[broker], broker, response)
-            if because:
-                silent.setdefault(broker, because)
+    while talk.requests or talk.open:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            done = "does not answer" if talk.answer else "no connection to it"
+            return f"{talk.node.host()}:{talk.node.port()}: {done} within {timeout_s:.0f} s"
+        _send_next(client, versions, clock, talk)
+        failed = client.authenticationException(talk.node)
+        if failed is not None:
+            return _deepest(JavaError.of(failed), failed)
+        for response in client.poll(min(_POLL_MS, math.ceil(left_s * 1000)), clock.milliseconds()):
+            if because := _take(talk, response):
+                return because
+    return ""
 
 
 def _send_next(client: Any, versions: Any, clock: Any, talk: _Talk) -> None:
@@ -343,64 +487,61 @@ def _handshake(told: Any) -> Answer:
     )
 
 
-def _requests(kafka: Any, broker: int, topics: Sequence[str]) -> list[Any]:
+def _requests(broker: int, topics: Sequence[str]) -> list[Any]:
     wanted = [[(_BROKER, str(broker))]]
     wanted += [
         [(_TOPIC, name) for name in topics[start : start + _TOPICS_AT_ONCE]]
         for start in range(0, len(topics), _TOPICS_AT_ONCE)
     ]
-    keys = jpype.java.util.ArrayList([MIN_REPLICAS, MIN_RACKS])
-    data_class = kafka.common.message.DescribeConfigsRequestData
-    resource_class = jpype.JClass("org.apache.kafka.common.message.DescribeConfigsRequestData$DescribeConfigsResource")
+    # by way of JSON, as in _take
+    mapper = jpype.JClass("com.fasterxml.jackson.databind.ObjectMapper")()
+    converter = jpype.JClass("org.apache.kafka.common.message.DescribeConfigsRequestDataJsonConverter")
+    builder = jpype.JClass("org.apache.kafka.common.requests.DescribeConfigsRequest$Builder")
     requests = []
     for resources in wanted:
-        asked = jpype.java.util.ArrayList()
-        for kind, name in resources:
-            resource = resource_class().setResourceType(jpype.JByte(kind)).setResourceName(name)
-            asked.add(resource.setConfigurationKeys(keys))
-        builder = jpype.JClass("org.apache.kafka.common.requests.DescribeConfigsRequest$Builder")
-        requests.append(builder(data_class().setResources(asked)))
+        keys = [MIN_REPLICAS, MIN_RACKS]
+        told = {
+            "resources": [
+                {"resourceType": kind, "resourceName": name, "configurationKeys": keys} for kind, name in resources
+            ],
+            "includeSynonyms": False,
+            "includeDocumentation": False,
+        }
+        requests.append(builder(converter.read(mapper.readTree(json.dumps(told)), jpype.JShort(_REQUEST_VERSION))))
     return requests
 
 
-def _take(talk: _Talk, broker: int, response: Any) -> str:
+def _take(talk: _Talk, response: Any) -> str:
     """Reads a response; returns why there is none in it, or nothing."""
     talk.open -= 1
     if response.wasDisconnected():
         return "the connection ended before it answered"
     if response.versionMismatch() is not None:
         return f"it can't describe configs: {response.versionMismatch().getMessage()}"
-    for result in response.responseBody().data().results():
-        name = "" if int(result.resourceType()) == _BROKER else str(result.resourceName())
-        code = int(result.errorCode())
-        if code:
-            error = jpype.JClass("org.apache.kafka.common.protocol.Errors").forCode(jpype.JShort(code))
-            talk.refused[name] = str(result.errorMessage() or error.message())
-            continue
-        values = {
-            str(config.name()): Setting(int(str(config.value())), _SOURCES.get(int(config.configSource()), "unknown"))
-            for config in result.configs()
-            if config.value() is not None
-        }
-        if MIN_REPLICAS not in values:
-            talk.refused[name] = f"broker {broker} has no {MIN_REPLICAS}"
-            continue
-        need = Need(values[MIN_REPLICAS], values.get(MIN_RACKS))
-        if name:
-            talk.topics[name] = need
-        else:
-            talk.default = need
+    # by way of JSON: a call of Java for each field of each topic takes ten times as long
+    converter = jpype.JClass("org.apache.kafka.common.message.DescribeConfigsResponseDataJsonConverter")
+    told = converter.write(response.responseBody().data(), response.requestHeader().apiVersion())
+    talk.told.take(json.loads(str(told.toString()))["results"], talk.wanted)
     return ""
 
 
-def _deepest(error: JavaError) -> str:
-    """The message at the root of a failure: a client that can't be made says why only there."""
-    text, thrown = _why(error), error.__cause__
-    while thrown is not None:
-        text = str(thrown.getMessage() or text) if isinstance(thrown, jpype.JException) else text
-        thrown = thrown.getCause() if isinstance(thrown, jpype.JException) else None
+def _deepest(error: JavaError, thrown: Any = None) -> str:
+    """The message at the root of a failure: a client that can't be made says why only there.
+
+    Args:
+        error: the failure.
+        thrown: the throwable of Java, if it is not the cause of the error.
+    """
+    text, thrown = _why(error), error.__cause__ if thrown is None else thrown
+    while isinstance(thrown, jpype.JException):
+        message = thrown.getMessage()
+        if message is not None:
+            # the message of Java's own exception about a file is the file alone
+            name = str(thrown.getClass().getSimpleName())
+            text = f"{name}: {message}" if isinstance(thrown, jpype.java.io.IOException) else str(message)
+        thrown = thrown.getCause()
     return text
 
 
 def _why(error: JavaError) -> str:
-    return error.text or error.java_class
+    return "no answer in time" if error.java_class in _TIMEOUTS else error.text or error.java_class

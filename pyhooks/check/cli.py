@@ -16,6 +16,7 @@ from pyhooks.cluster import labs
 from pyhooks.cluster.cli import LabOption
 from pyhooks.cluster.lab import Lab
 from pyhooks.errors import RackgateError
+from pyhooks.terminal import plain, reader_may_leave
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -62,7 +63,14 @@ def check_command(
     ] = False,
     plan_to: Annotated[Path | None, typer.Option(help="Write that reassignment to a file, beside all else.")] = None,
     lab: LabOption = None,
-    timeout: Annotated[float, typer.Option(help="Seconds that each question may take.", min=1.0, max=600.0)] = 15.0,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            help="Seconds for all questions together; what no broker has answered by then is unknown.",
+            min=1.0,
+            max=600.0,
+        ),
+    ] = 30.0,
 ) -> None:
     """Tells for each topic what min.insync.replicas (M) and min.insync.racks (R) mean where its replicas are.
 
@@ -71,8 +79,11 @@ def check_command(
 
     A row shows M and R as configured, "=n" where the gate counts another number, and where the value is from.
 
-    Exit status: 0 nothing is at risk, 1 something is, 2 the cluster could not be asked. With --plan: 0 all that can't
-    reach R is in the plan (or nothing is), 1 some of it can't be mended.
+    A broker that does not answer within --timeout, refuses, or reports an invalid number is unknown, and the rest is
+    reported. The command ends at most 10 s after --timeout: starting Java and closing connections take time, too.
+
+    Exit status: 0 nothing is at risk, 1 something is or is unknown, 2 the cluster could not be asked. With --plan: 0
+    all that can't reach R is in the plan (or nothing is), 1 some of it can't be mended or is unknown.
     """
     if not bootstrap:
         if not labs.inside(lab):
@@ -89,10 +100,16 @@ def check_command(
     report = make_report(seen, chosen, strict=strict, expect_racks=expect_racks)
     from pyhooks.check import show
 
-    if json_:
-        sys.stdout.write(show.as_json(report) + "\n")
-    else:
-        show.print_report(_console(stderr=False), report, strict=strict)
+    with reader_may_leave():
+        if json_:
+            sys.stdout.writelines(show.json_parts(report))
+            sys.stdout.write("\n")
+        else:
+            # rich ends the process with a status of its own where the reader has left
+            console = _console(stderr=False)
+            with console.capture() as printed:
+                show.print_report(console, report, strict=strict)
+            sys.stdout.write(printed.get())
     raise typer.Exit(1 if report.at_risk else 0)
 
 
@@ -146,29 +163,32 @@ def _console(*, stderr: bool) -> Console:
 
 
 def _chosen(topics: Sequence[Topic], patterns: Sequence[str]) -> tuple[Topic, ...]:
-    for pattern in patterns:
-        if not any(fnmatchcase(one.name, pattern) for one in topics):
+    # brackets are no part of a pattern here
+    literal = [pattern.replace("[", "[[]") for pattern in patterns]
+    for pattern, own in zip(patterns, literal, strict=True):
+        if not any(fnmatchcase(one.name, own) for one in topics):
             raise RackgateError(
                 f"--topic {pattern}: the cluster has no such topic, or does not show it to this principal"
             )
-    return tuple(one for one in topics if not patterns or any(fnmatchcase(one.name, pattern) for pattern in patterns))
+    return tuple(one for one in topics if not literal or any(fnmatchcase(one.name, own) for own in literal))
 
 
 def _plan(seen: Seen, topics: Sequence[Topic], file: Path | None) -> bool:
-    """Prints or writes the plan, tells on standard error what is in it; returns whether nothing is left out."""
+    """Print or write the plan, and report on standard error what is in it; return whether it is complete."""
     from pyhooks.check.plan import plan as make_plan
 
     made = make_plan(seen.cluster, frozenset(one.name for one in topics))
     text = made.to_json() + "\n"
     if file is None:
-        sys.stdout.write(text)
+        with reader_may_leave():
+            sys.stdout.write(text)
     else:
         try:
             file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise RackgateError(f"--plan-to {file}: {error.strerror}") from error
     _tell(made, file)
-    return not made.refusals
+    return made.complete
 
 
 def _tell(made: Plan, file: Path | None) -> None:
@@ -176,12 +196,16 @@ def _tell(made: Plan, file: Path | None) -> None:
     moved = sum(move.moved for move in made.moves)
     if made.moves:
         where = f", written to {file}" if file else ""
-        console.print(f"{len(made.moves)} partitions to mend, {moved} replicas to move{where}", markup=False)
+        console.print(plain(f"{len(made.moves)} partitions to mend, {moved} replicas to move{where}"))
     else:
-        console.print("nothing to move: no placement can be mended, or none needs it", markup=False)
-    reasons: dict[str, list[str]] = {}
+        console.print("nothing to move: no placement can be mended, or none needs it")
+    reasons: dict[tuple[str, str], list[str]] = {}
     for refusal in made.refusals:
-        reasons.setdefault(refusal.because, []).append(f"{refusal.partition.topic}-{refusal.partition.number}")
-    for because, names in reasons.items():
+        reasons.setdefault(("not mended", refusal.because), []).append(
+            f"{refusal.partition.topic}-{refusal.partition.number}"
+        )
+    for one in made.unknown:
+        reasons.setdefault(("unknown", one.because), []).append(one.topic)
+    for (what, because), names in reasons.items():
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        console.print(f"not mended: {', '.join(names[:5])}{more}: {because}", markup=False)
+        console.print(plain(f"{what}: {', '.join(names[:5])}{more}: {because}"))

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pyhooks.check.findings import Finding, brokers_in_words
+from pyhooks.check.findings import Finding, brokers_in_words, some
 from pyhooks.check.placement import Broker, Need, Setting, Topic
+from pyhooks.cluster.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, MINIMUM_MAX
 from pyhooks.features import ELR_FEATURE, RACKS_FEATURE, UPGRADE, level_of
 
 PRODUCE_WITH_RACKS = 14
-MIN_REPLICAS = "min.insync.replicas"
-MIN_RACKS = "min.insync.racks"
+MIN_REPLICAS, MIN_RACKS = MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS
+VALUE_SHOWN = 40
 
 Knows = Literal["yes", "no", "partly"]
 
@@ -35,6 +36,8 @@ class Answer:
         default: what it asks of topics without settings of their own; None if it would not say.
         topics: what it says that topics ask.
         refused: what it would not say and why, by topic; ``""`` for its own settings.
+        invalid: values that are no valid number, by topic as in ``refused`` and key; None for null. The settings that
+            they are part of are in neither ``default`` nor ``topics``.
     """
 
     produce: int
@@ -44,6 +47,7 @@ class Answer:
     default: Need | None
     topics: Mapping[str, Need] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    invalid: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
 
     @property
     def knows(self) -> Knows:
@@ -136,10 +140,28 @@ def _silent(seen: Enforcement, brokers: Mapping[int, Broker], *, wanted: bool) -
             yield Finding("unknown", "broker-silent", means, "see that it runs and can be reached from here, ask again")
     refused = sorted(broker for broker, answer in seen.answers.items() if answer.refused)
     if refused:
-        example = next(iter(seen.answers[refused[0]].refused.items()))
-        what = f"settings of topic {example[0]}" if example[0] else "its own settings"
-        means = f"{brokers_in_words(refused)} did not tell all settings; broker {refused[0]}, {what}: {example[1]}"
+        first = seen.answers[refused[0]].refused
+        names = sorted({name for broker in refused for name in seen.answers[broker].refused} - {""})
+        own = ["their own"] * any("" in seen.answers[broker].refused for broker in refused)
+        what = " and ".join([*own, *([f"those of {some(names)}"] if names else [])])
+        means = f"{brokers_in_words(refused)} did not tell all settings ({what}): {next(iter(first.values()))}"
         yield Finding("unknown", "settings-refused", means, "let the principal of --command-config describe configs")
+    yield from _invalid(seen)
+
+
+def _invalid(seen: Enforcement) -> Iterable[Finding]:
+    """Values that are no valid numbers, those that brokers agree about together."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for broker, answer in sorted(seen.answers.items()):
+        for topic, values in answer.invalid.items():
+            for key, value in values.items():
+                # repr, since it shows blanks and where the value ends
+                text = "null" if value is None else repr(value[:VALUE_SHOWN])
+                found.setdefault((topic, key, text), []).append(broker)
+    for (topic, key, text), brokers in sorted(found.items()):
+        means = f"{brokers_in_words(brokers)}: {key}={text} is no number from 1 to {MINIMUM_MAX}: what holds is unknown"
+        where = f"--entity-type topics --entity-name {topic}" if topic else "--entity-type brokers"
+        yield Finding("unknown", "value-invalid", means, f"set it anew: kafka-configs {where}", topic)
 
 
 def _software(
@@ -156,9 +178,9 @@ def _software(
             f" {RACKS_FEATURE} {answer.supports or 'not known'}, {MIN_RACKS} {config}"
         )
         yield Finding("error", "overlay-not-whole", means, "put all jars of the overlay in front and restart")
-    stock = set(kinds["no"])
-    for topic in topics:
-        if topic.name not in demanding:
+    stock, names = set(kinds["no"]), frozenset(demanding)
+    for topic in topics if stock else ():
+        if topic.name not in names:
             continue
         could = sorted(stock & {replica for partition in topic.partitions for replica in partition.replicas})
         if could:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from pyhooks import gate
@@ -66,7 +66,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Note:
-    """A finding about one partition; those that differ in names and brokers alone become one finding of the topic."""
+    """A finding about one partition; those that differ in names and brokers alone become one finding of the topic.
+
+    ``{racks}``, ``{names}`` and ``{brokers}`` in ``means`` and ``remedy`` are filled in then. A name from outside never
+    stands in these texts themselves, since it may have braces in it.
+    """
 
     severity: Severity
     code: str
@@ -75,6 +79,12 @@ class _Note:
     thing: str = ""
     names: tuple[str, ...] = ()
     brokers: tuple[int, ...] = ()
+    racks: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What notes have in common that become one finding."""
+        return self.severity, self.code, self.means, self.remedy, self.thing, self.racks
 
 
 @dataclass(frozen=True)
@@ -143,7 +153,7 @@ def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, .
         cluster: as it was seen.
         default: what brokers ask of topics without settings of their own; None if no broker told.
     """
-    found = []
+    found = list(_unanswered(cluster))
     named = {broker.rack for broker in cluster.brokers.values() if broker.rack != UNNAMED}
     without = sorted(broker.broker_id for broker in cluster.brokers.values() if broker.rack == UNNAMED)
     asked = max([default.min_racks if default else 1, *(t.need.min_racks for t in cluster.topics if t.need)])
@@ -160,6 +170,9 @@ def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, .
     if len(named) == 1 and not without:
         means = f"all brokers are in rack {min(named)}, so no placement survives its loss"
         found.append(Finding("notice", "one-rack", means, "add brokers in another rack"))
+    for alike in _similar(named):
+        means = f"racks {some([repr(rack) for rack in alike])} differ in case or spaces alone, and count as different"
+        found.append(Finding("notice", "similar-racks", means, "set broker.rack alike on brokers of the same rack"))
     # as the gate counts: those without a rack are in one together
     counted = len(named) + bool(without)
     if default is not None and default.min_racks > max(1, counted):
@@ -177,8 +190,28 @@ def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, .
     return (*found, *_quorum(cluster, len(named)))
 
 
+def _unanswered(cluster: Cluster) -> Iterable[Finding]:
+    again = "see that brokers can be reached from here, and let the principal of --command-config describe the cluster"
+    if because := cluster.unanswered.get("quorum"):
+        means = f"unknown who the controllers are, so it is open whether they survive the loss of a rack: {because}"
+        yield Finding("unknown", "quorum-unanswered", means, again)
+    if because := cluster.unanswered.get("reassignments"):
+        means = f"unknown which partitions are being reassigned: {because}"
+        yield Finding("unknown", "reassignments-unanswered", means, again)
+
+
+def _similar(racks: Collection[str]) -> Iterable[list[str]]:
+    """Racks whose names differ in case or white space alone, together."""
+    alike: dict[str, list[str]] = {}
+    for rack in sorted(racks):
+        alike.setdefault("".join(rack.split()).casefold(), []).append(rack)
+    return [group for group in alike.values() if len(group) > 1]
+
+
 def _quorum(cluster: Cluster, racks: int) -> Iterable[Finding]:
     """Kafka knows the rack of a controller only if the same process is a broker."""
+    if "quorum" in cluster.unanswered:
+        return
     if cluster.voters is None:
         means = (
             "the cluster does not tell who its controllers are, so it is open whether they survive the loss of a rack"
@@ -187,7 +220,7 @@ def _quorum(cluster: Cluster, racks: int) -> Iterable[Finding]:
         return
     elsewhere = [voter for voter in cluster.voters if voter not in cluster.brokers]
     if elsewhere:
-        means = f"controllers {_some(list(map(str, elsewhere)))} are no brokers: Kafka does not know their racks"
+        means = f"controllers {some(list(map(str, elsewhere)))} are no brokers: Kafka does not know their racks"
         yield Finding("notice", "quorum-racks-unknown", means, "see that no rack has half of the controllers or more")
     placed = Counter(cluster.brokers[voter].rack for voter in cluster.voters if voter in cluster.brokers)
     total = len(cluster.voters)
@@ -205,6 +238,15 @@ def _quorum(cluster: Cluster, racks: int) -> Iterable[Finding]:
 
 
 def _untold(topic: Topic, states: Sequence[State]) -> Iterable[Finding]:
+    if topic.unanswered:
+        yield Finding(
+            "unknown",
+            "topic-unanswered",
+            f"its partitions are unknown: {topic.unanswered}",
+            "let the principal of --command-config describe the topic, ask again",
+            topic.name,
+        )
+        return
     if len(states) < len(topic.partitions):
         yield Finding(
             "unknown",
@@ -218,20 +260,19 @@ def _untold(topic: Topic, states: Sequence[State]) -> Iterable[Finding]:
 def _of_states(topic: Topic, states: Sequence[State], cluster: Cluster, room: Room) -> Iterable[Finding]:
     if topic.need is None:
         return
-    numbers: dict[_Note, list[int]] = {}
-    names: dict[_Note, set[str]] = {}
-    brokers: dict[_Note, set[int]] = {}
+    alike: dict[tuple[object, ...], list[tuple[int, _Note]]] = {}
     for state in states:
         for note in _of_state(state, topic.need, cluster, room):
-            kind = replace(note, names=(), brokers=())
-            numbers.setdefault(kind, []).append(state.partition.number)
-            names.setdefault(kind, set()).update(note.names)
-            brokers.setdefault(kind, set()).update(note.brokers)
-    for kind, found in numbers.items():
-        who, whose = _any(kind.thing, names[kind]), brokers_in_words(brokers[kind])
-        # not str.format: a rack may have braces in its name
-        means, remedy = (text.replace("{names}", who).replace("{brokers}", whose) for text in (kind.means, kind.remedy))
-        yield Finding(kind.severity, kind.code, means, remedy, topic.name, tuple(found))
+            alike.setdefault(note.kind, []).append((state.partition.number, note))
+    for found in alike.values():
+        kind = found[0][1]
+        filled = {
+            "racks": some(list(map(rack_name, kind.racks))) or "none",
+            "names": _any(kind.thing, {name for _, note in found for name in note.names}),
+            "brokers": brokers_in_words({broker for _, note in found for broker in note.brokers}),
+        }
+        means, remedy = kind.means.format_map(filled), kind.remedy.format_map(filled)
+        yield Finding(kind.severity, kind.code, means, remedy, topic.name, tuple(number for number, _ in found))
     yield from _capped(topic, topic.need)
 
 
@@ -251,11 +292,11 @@ def _capped(topic: Topic, need: Need) -> Iterable[Finding]:
 
 def _of_state(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
     yield from _now(state)
-    yield from _reach(state, need, cluster)
+    yield from _reach(state, need, cluster, room)
     if state.reachable or not cluster.enforced:
         # where R is in force and the placement can't reach it nothing else matters before it is mended
         yield from _losses(state, need, cluster, room)
-        yield from _alone(state, need, cluster)
+        yield from _alone(state, need, cluster, room)
     if state.partition.adding or state.partition.removing:
         means = "a reassignment is under way; replicas that it adds count as replicas until it ends"
         yield _Note("notice", "reassigning", means, "ask again when it has ended")
@@ -272,18 +313,17 @@ def _now(state: State) -> Iterable[_Note]:
         means = f"refuses acks=all now: {now.replicas} in sync, min.insync.replicas asks for {now.need_replicas}"
         yield _Note("error", "too-few-replicas", means, _BACK, brokers=behind)
     if not now.enough_racks and state.reachable:
-        spanned = ", ".join(map(rack_name, state.isr_racks)) or "none"
-        means = f"refuses acks=all now: in sync in rack {spanned}, min.insync.racks asks for {now.need_racks}"
-        yield _Note("error", "too-few-racks", means, _BACK, brokers=behind)
+        means = f"refuses acks=all now: in sync in rack {{racks}}, min.insync.racks asks for {now.need_racks}"
+        yield _Note("error", "too-few-racks", means, _BACK, brokers=behind, racks=state.isr_racks)
 
 
-def _reach(state: State, need: Need, cluster: Cluster) -> Iterable[_Note]:
+def _reach(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
     if state.strangers:
         means = "has replicas on {brokers}, which the cluster does not know: their racks can't be told"
         remedy = "start {brokers}, or reassign the partitions"
         yield _Note("unknown", "unknown-brokers", means, remedy, brokers=state.strangers)
     needed = gate.capped(need.min_racks, len(state.partition.target))
-    named = len({broker.rack for broker in cluster.brokers.values()} - {UNNAMED})
+    named = len(room.sizes)
     if not state.reachable:
         if not cluster.enforced:
             effect = "would refuse acks=all as soon as min.insync.racks is enforced"
@@ -291,12 +331,11 @@ def _reach(state: State, need: Need, cluster: Cluster) -> Iterable[_Note]:
             effect = "refuses acks=all as soon as its reassignment has ended"
         else:
             effect = "never takes a write with acks=all"
-        held = ", ".join(map(rack_name, state.racks)) or "none"
-        means = f"{effect}: replicas in rack {held}, min.insync.racks asks for {needed}"
+        means = f"{effect}: replicas in rack {{racks}}, min.insync.racks asks for {needed}"
         remedy = "move replicas: rackgate check --plan tells which"
         if named < needed:
             remedy = f"the cluster has {named} named racks: add brokers in another one, or lower min.insync.racks"
-        yield _Note("error", "racks-out-of-reach", means, remedy)
+        yield _Note("error", "racks-out-of-reach", means, remedy, racks=state.racks)
     elif needed > 1 and len(set(state.racks) - {UNNAMED}) < needed:
         means = f"reaches {needed} racks only because brokers without a rack count as one"
         yield _Note("risk", "unnamed-rack-counts", means, "set broker.rack on them")
@@ -326,9 +365,8 @@ def _losses(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[
             yield _Note("notice", f"{kind}-loss-stops-by-choice", means, remedy, kind, stops_whole)
 
 
-def _alone(state: State, need: Need, cluster: Cluster) -> Iterable[_Note]:
-    known = {broker.rack for broker in cluster.brokers.values()}
-    if not state.lone_racks or len(state.partition.target) < 2 or len(known) < 2:
+def _alone(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
+    if not state.lone_racks or len(state.partition.target) < 2 or len(room.sizes) + room.unnamed < 2:
         # one replica, or one rack in all: there is nothing that could be promised, see also the finding one-rack
         return
     needed, names = state.now.need_replicas, tuple(rack_name(rack) for rack in state.lone_racks)
@@ -380,9 +418,10 @@ def _any(thing: str, names: Collection[str]) -> str:
 
 def brokers_in_words(brokers: Collection[int]) -> str:
     """Brokers as a sentence names them, the first ones if there are many."""
-    return f"broker{'s' * (len(brokers) > 1)} {_some(list(map(str, sorted(brokers))))}"
+    return f"broker{'s' * (len(brokers) > 1)} {some(list(map(str, sorted(brokers))))}"
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """Names as a sentence lists them, the first ones if there are many."""
     more = len(names) - MANY
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:MANY])} and {more} more"

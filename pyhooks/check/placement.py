@@ -36,6 +36,11 @@ class Broker:
     fenced: bool = False
     address: str = ""
 
+    def __post_init__(self) -> None:
+        """Take a blank rack for none, as the gate does."""
+        if not self.rack.strip():
+            object.__setattr__(self, "rack", UNNAMED)
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -95,6 +100,8 @@ class Partition:
     @property
     def target(self) -> tuple[int, ...]:
         """The replicas when a reassignment that is under way has ended."""
+        if not self.removing:
+            return self.replicas
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
 
@@ -108,6 +115,7 @@ class Topic:
         partitions: sorted by number.
         need: what it asks; of several answers the one with the highest R; None if no broker told.
         by_broker: what each broker says, where it was asked; the leader's word is what is done.
+        unanswered: why its partitions are not known, or empty.
     """
 
     name: str
@@ -115,6 +123,7 @@ class Topic:
     partitions: tuple[Partition, ...]
     need: Need | None
     by_broker: Mapping[int, Need] = field(default_factory=dict)
+    unanswered: str = ""
 
     def need_of(self, partition: Partition) -> Need | None:
         """What the leader of a partition goes by; the topic's need if it has none or did not tell."""
@@ -131,6 +140,8 @@ class Cluster:
         topics: sorted by name.
         enforced: an R above 1 is in force.
         voters: ids of the controllers that vote; None if not told.
+        unanswered: why no broker answered a question about the cluster, by what was asked: ``quorum`` for the voters,
+            ``reassignments`` for those under way.
     """
 
     cluster_id: str
@@ -138,6 +149,7 @@ class Cluster:
     topics: tuple[Topic, ...]
     enforced: bool
     voters: tuple[int, ...] | None = None
+    unanswered: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def racks(self) -> Mapping[int, str]:
@@ -213,12 +225,59 @@ def limits_of(need: Need, replicas: int, *, enforced: bool) -> Limits:
 
 def reaches(placement: Sequence[int], min_racks: int, racks: Mapping[int, str]) -> bool:
     """Whether replicas placed like this, all in sync, are in enough racks for R, in force or not."""
-    return gate.ask(placement, racks, min_replicas=1, min_racks=min_racks, replicas=len(placement)).enough_racks
+    return _reaches(_places(placement, racks), min_racks)
 
 
 def stopped_by(isr: Iterable[int], limits: Limits, racks: Mapping[int, str]) -> Losses:
     """Which brokers and named racks an ISR that passes the gate can't lose; nothing if it does not pass now."""
-    members = frozenset(isr)
+    return _losses(isr, _places(isr, racks), limits)
+
+
+def lone_racks(placement: Sequence[int], limits: Limits, racks: Mapping[int, str]) -> tuple[str, ...]:
+    """Racks in which an ISR could come to stand alone that the gate would still let through."""
+    return _lone_racks(_places(placement, racks), limits)
+
+
+# What the gate answers depends on the racks of the brokers alone. A cluster has many placements and few combinations
+# of racks, so these are computed once each. Brokers are numbered by their position; None: the cluster does not know it.
+Places = tuple[str | None, ...]
+
+
+def _places(brokers: Iterable[int], racks: Mapping[int, str]) -> Places:
+    return tuple(map(racks.get, sorted(set(brokers))))
+
+
+def _known(places: Places) -> dict[int, str]:
+    return {position: rack for position, rack in enumerate(places) if rack is not None}
+
+
+@lru_cache(maxsize=16384)
+def _answer(places: Places, limits: Limits) -> gate.Answer:
+    return limits.ask(range(len(places)), _known(places))
+
+
+@lru_cache(maxsize=16384)
+def _reaches(places: Places, min_racks: int) -> bool:
+    return _answer(places, gate.limits(1, min_racks, len(places))).enough_racks
+
+
+def _losses(brokers: Iterable[int], places: Places, limits: Limits) -> Losses:
+    lost = _stopped_by(places, limits)
+    if not lost.brokers:
+        return lost
+    members = sorted(set(brokers))
+    return Losses(tuple(members[position] for position in lost.brokers), lost.racks)
+
+
+@lru_cache(maxsize=16384)
+def _racks(places: Places) -> tuple[str, ...]:
+    return tuple(sorted(gate.racks_of(range(len(places)), _known(places))))
+
+
+@lru_cache(maxsize=16384)
+def _stopped_by(places: Places, limits: Limits) -> Losses:
+    """The same as ``stopped_by``, with positions as brokers."""
+    members, racks = frozenset(range(len(places))), _known(places)
     if not limits.ask(members, racks).passes:
         return Losses()
     in_rack = _by_rack(members, racks)
@@ -232,11 +291,10 @@ def stopped_by(isr: Iterable[int], limits: Limits, racks: Mapping[int, str]) -> 
     )
 
 
-def lone_racks(placement: Sequence[int], limits: Limits, racks: Mapping[int, str]) -> tuple[str, ...]:
-    """Racks in which an ISR could come to stand alone that the gate would still let through."""
-    return tuple(
-        rack for rack, members in sorted(_by_rack(placement, racks).items()) if limits.ask(members, racks).passes
-    )
+@lru_cache(maxsize=16384)
+def _lone_racks(places: Places, limits: Limits) -> tuple[str, ...]:
+    racks = _known(places)
+    return tuple(rack for rack, members in sorted(_by_rack(racks, racks).items()) if limits.ask(members, racks).passes)
 
 
 def _by_rack(brokers: Iterable[int], racks: Mapping[int, str]) -> dict[str, frozenset[int]]:
@@ -262,17 +320,18 @@ def state_of(partition: Partition, need: Need, asked: int, cluster: Cluster, rac
     target = partition.target
     # a reassignment under way is judged by what it ends in, and the cap with it
     whole = limits if target == partition.replicas else limits_of(need, len(target), enforced=cluster.enforced)
-    now = limits.ask(partition.isr, racks)
+    isr_places, places = _places(partition.isr, racks), _places(target, racks)
+    now = _answer(isr_places, limits)
     writable = partition.leader >= 0 and now.passes
     return State(
         partition=partition,
         now=now,
-        racks=tuple(sorted(gate.racks_of(target, racks))),
+        racks=_racks(places),
         writable=writable,
-        stopped_by=stopped_by(partition.isr, limits, racks) if writable else Losses(),
-        stopped_when_whole=stopped_by(target, whole, racks),
-        lone_racks=lone_racks(target, whole, racks),
-        reachable=reaches(target, asked, racks),
+        stopped_by=_losses(partition.isr, isr_places, limits) if writable else Losses(),
+        stopped_when_whole=_losses(target, places, whole),
+        lone_racks=_lone_racks(places, whole),
+        reachable=_reaches(places, asked),
         strangers=tuple(replica for replica in target if replica not in racks),
     )
 
@@ -293,15 +352,18 @@ class Room:
 
     Attributes:
         sizes: brokers of each rack, fenced ones too since they come back, largest first.
+        unnamed: there are brokers without a rack, too.
     """
 
     sizes: tuple[int, ...]
+    unnamed: bool = False
 
     @staticmethod
     def of(cluster: Cluster) -> Room:
         """The room of a cluster."""
         counted = Counter(broker.rack for broker in cluster.brokers.values() if broker.rack != UNNAMED)
-        return Room(tuple(sorted(counted.values(), reverse=True)))
+        unnamed = any(broker.rack == UNNAMED for broker in cluster.brokers.values())
+        return Room(tuple(sorted(counted.values(), reverse=True)), unnamed)
 
     def survives_a_rack(self, replicas: int, limits: Limits) -> bool:
         """Whether some placement, all in sync, would stay writable whichever rack is lost."""

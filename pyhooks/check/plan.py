@@ -51,16 +51,36 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class Unknown:
+    """A topic of which it is not known whether it reaches R.
+
+    Attributes:
+        topic: its name.
+        because: why, in a sentence.
+    """
+
+    topic: str
+    because: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """What to move.
 
     Attributes:
         moves: in the order of topics and partitions.
         refusals: partitions that are short of racks and stay so.
+        unknown: topics that are left alone because what they require or where they are is not known.
     """
 
     moves: tuple[Move, ...]
     refusals: tuple[Refusal, ...]
+    unknown: tuple[Unknown, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that can't reach R is in it, as far as known for certain."""
+        return not self.refusals and not self.unknown
 
     def to_json(self) -> str:
         """The file that ``kafka-reassign-partitions --reassignment-json-file`` takes."""
@@ -79,7 +99,7 @@ def plan(cluster: Cluster, topics: frozenset[str] | None = None) -> Plan:
     a copy of data.
 
     Args:
-        cluster: as it was seen. Topics that nobody told the needs of are left alone.
+        cluster: as it was seen.
         topics: which ones to mend; all if None. The others count for the balance.
     """
     racks = cluster.racks
@@ -88,8 +108,13 @@ def plan(cluster: Cluster, topics: frozenset[str] | None = None) -> Plan:
     )
     moves: list[Move] = []
     refusals: list[Refusal] = []
+    unknown: list[Unknown] = []
     for topic in cluster.topics:
-        if topic.need is None or (topics is not None and topic.name not in topics):
+        if topics is not None and topic.name not in topics:
+            continue
+        if topic.need is None:
+            because = topic.unanswered or "no broker told its settings"
+            unknown.append(Unknown(topic.name, because))
             continue
         for partition in topic.partitions:
             if reaches(partition.target, topic.need.min_racks, racks):
@@ -99,6 +124,10 @@ def plan(cluster: Cluster, topics: frozenset[str] | None = None) -> Plan:
                 because = "it is being reassigned: wait for the end or cancel that, then ask again"
                 refusals.append(Refusal(partition, because))
                 continue
+            if "reassignments" in cluster.unanswered:
+                because = "it may be being reassigned, which no broker told: ask again"
+                refusals.append(Refusal(partition, because))
+                continue
             replicas = _spread(partition, needed, cluster, racks, load)
             if replicas is None:
                 refusals.append(Refusal(partition, _why_not(partition, needed, cluster, racks)))
@@ -106,7 +135,7 @@ def plan(cluster: Cluster, topics: frozenset[str] | None = None) -> Plan:
                 load.subtract(partition.target)
                 load.update(replicas)
                 moves.append(Move(partition, replicas))
-    return Plan(tuple(moves), tuple(refusals))
+    return Plan(tuple(moves), tuple(refusals), tuple(unknown))
 
 
 def _spread(

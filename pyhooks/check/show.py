@@ -6,15 +6,19 @@ The JSON is one object. Keys are stable: later versions may add some.
   whether an R above 1 is in force.
 - ``at_risk``: what the exit status tells.
 - ``brokers``: a list of ``{id, rack, address, fenced, answered, because, enforces, knows, produce_version,
-  feature_supported, features, min_insync_replicas, min_insync_racks}``; what a broker did not tell is null.
-- ``topics``: a list of ``{name, internal, min_insync_replicas, min_insync_racks, partitions}``; a setting is ``{value,
-  source}``.
+  feature_supported, features, min_insync_replicas, min_insync_racks, refused, invalid}``; what a broker did not tell is
+  null. ``refused`` maps topics to the reason why it did not tell their settings, ``invalid`` maps them to the values,
+  by key, that are no valid numbers; the broker's own settings are under the empty name.
+- ``topics``: a list of ``{name, internal, unanswered, min_insync_replicas, min_insync_racks, partitions}``; a setting
+  is ``{value, source}``. ``unanswered`` is why the partitions are not known, or null.
 - ``partitions`` of a topic: a list of ``{partition, leader, replicas, isr, elr, adding, removing, racks, isr_racks,
   needs, writable, stopped_by, stopped_when_whole, lone_racks, lone_now, reachable}``. ``needs`` is ``{replicas,
   racks}`` as the gate counts them, the two losses are ``{brokers, racks}``. All from ``racks`` on is as in
   ``pyhooks.check.placement.State``, and missing where no broker told the topic's settings.
 - ``findings``: a list of ``{severity, code, topic, partitions, means, remedy}``, worst first; ``topic`` is null for
   what is about the cluster.
+
+Names and values are the real ones in the JSON, which is ASCII. The table shows what does not print as an escape.
 """
 
 from __future__ import annotations
@@ -27,7 +31,6 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -36,11 +39,14 @@ from pyhooks.check.findings import SEVERITIES, Finding, Severity, TopicReport
 from pyhooks.check.placement import Broker, Need, Setting, State, rack_name
 from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.gate import UNNAMED
+from pyhooks.terminal import plain, visible
 
 STYLES: dict[Severity, str] = {"error": "bold red", "unknown": "magenta", "risk": "yellow", "notice": "dim"}
 TOPICS_SHOWN = 40
 BROKERS_SHOWN = 40
 FINDINGS_SHOWN = 60
+NAME_SHOWN = 100  # characters of a name in a table
+TEXT_SHOWN = 1000  # characters of a finding's sentence
 
 
 @dataclass(frozen=True)
@@ -62,24 +68,35 @@ class Report:
 
 def as_json(report: Report) -> str:
     """See the module."""
+    return "".join(json_parts(report))
+
+
+def json_parts(report: Report) -> Iterable[str]:
+    """The same in parts, a line each for most, since the whole of a large cluster takes as much memory as its parts."""
     cluster, enforcement = report.seen.cluster, report.seen.enforcement
     racks: dict[str, list[int]] = {}
     for broker in sorted(cluster.brokers.values(), key=lambda broker: broker.broker_id):
         if broker.rack != UNNAMED:
             racks.setdefault(broker.rack, []).append(broker.broker_id)
-    told = {
-        "cluster": {
-            "id": cluster.cluster_id,
-            "racks": racks,
-            "brokers_without_rack": sorted(b.broker_id for b in cluster.brokers.values() if b.rack == UNNAMED),
-            "enforced": enforcement.enforced,
-        },
-        "at_risk": report.at_risk,
-        "brokers": [_broker_json(report.seen, broker) for _, broker in sorted(cluster.brokers.items())],
-        "topics": [_topic_json(topic) for topic in report.topics],
-        "findings": [{**asdict(finding), "topic": finding.topic or None} for finding in report.findings],
+    about = {
+        "id": cluster.cluster_id,
+        "racks": racks,
+        "brokers_without_rack": sorted(b.broker_id for b in cluster.brokers.values() if b.rack == UNNAMED),
+        "enforced": enforcement.enforced,
     }
-    return json.dumps(told, indent=1)
+    yield f'{{\n "cluster": {json.dumps(about)},\n "at_risk": {json.dumps(report.at_risk)}'
+    lists: tuple[tuple[str, Iterable[dict[str, Any]]], ...] = (
+        ("brokers", (_broker_json(report.seen, broker) for _, broker in sorted(cluster.brokers.items()))),
+        ("topics", map(_topic_json, report.topics)),
+        ("findings", ({**vars(finding), "topic": finding.topic or None} for finding in report.findings)),
+    )
+    for name, rows in lists:
+        yield f',\n "{name}": ['
+        for position, row in enumerate(rows):
+            # the encoder of Python that indents is ten times slower than that in C, which does not
+            yield f"{',' if position else ''}\n  {json.dumps(row)}"
+        yield "\n ]"
+    yield "\n}"
 
 
 def _setting(setting: Setting | None) -> dict[str, Any] | None:
@@ -103,6 +120,8 @@ def _broker_json(seen: Seen, broker: Broker) -> dict[str, Any]:
         "features": {name: answer.levels.get(name, 0) for name in (RACKS_FEATURE, ELR_FEATURE)} if answer else None,
         "min_insync_replicas": _setting(default.replicas if default else None),
         "min_insync_racks": _setting(default.racks if default else None),
+        "refused": dict(answer.refused) if answer else None,
+        "invalid": {name: dict(values) for name, values in answer.invalid.items()} if answer else None,
     }
 
 
@@ -111,19 +130,25 @@ def _topic_json(report: TopicReport) -> dict[str, Any]:
     states = {state.partition.number: state for state in report.states}
     partitions = []
     for partition in topic.partitions:
-        told = asdict(partition)
-        del told["topic"]
-        told = {"partition": told.pop("number"), **told}
+        told: dict[str, Any] = {
+            "partition": partition.number,
+            "leader": partition.leader,
+            "replicas": partition.replicas,
+            "isr": partition.isr,
+            "elr": partition.elr,
+            "adding": partition.adding,
+            "removing": partition.removing,
+        }
         if partition.number in states:
             state = states[partition.number]
             told |= {
-                "racks": list(state.racks),
-                "isr_racks": list(state.isr_racks),
+                "racks": state.racks,
+                "isr_racks": state.isr_racks,
                 "needs": {"replicas": state.now.need_replicas, "racks": state.now.need_racks},
                 "writable": state.writable,
-                "stopped_by": asdict(state.stopped_by),
-                "stopped_when_whole": asdict(state.stopped_when_whole),
-                "lone_racks": list(state.lone_racks),
+                "stopped_by": vars(state.stopped_by),
+                "stopped_when_whole": vars(state.stopped_when_whole),
+                "lone_racks": state.lone_racks,
                 "lone_now": state.lone_now,
                 "reachable": state.reachable,
             }
@@ -131,6 +156,7 @@ def _topic_json(report: TopicReport) -> dict[str, Any]:
     return {
         "name": topic.name,
         "internal": topic.internal,
+        "unanswered": topic.unanswered or None,
         "min_insync_replicas": _setting(topic.need.replicas if topic.need else None),
         "min_insync_racks": _setting(topic.need.racks if topic.need else None),
         "partitions": partitions,
@@ -212,12 +238,12 @@ def _topic_table(reports: Sequence[TopicReport], worst: dict[str, Severity]) -> 
         style = STYLES[worst[topic.name]] if worst.get(topic.name, "notice") != "notice" else ""
         states = report.states
         table.add_row(
-            Text(topic.name + "*" * topic.internal, style=style),
+            plain(topic.name, style, length_max=NAME_SHOWN).append("*" * topic.internal),
             str(len(topic.partitions)),
             _range(len(partition.target) for partition in topic.partitions),
             _needs(topic.need, "replicas", states),
             _needs(topic.need, "racks", states),
-            _racks(states),
+            Text(_racks(states)),
             _writable(states, len(topic.partitions)),
             _losses(report),
             _alone(states),
@@ -239,7 +265,7 @@ def _needs(need: Need | None, what: str, states: Sequence[State]) -> Text:
     effective = {state.now.need_replicas if what == "replicas" else state.now.need_racks for state in states}
     capped = "" if effective <= {setting.value} else f"={_range(effective)}"
     # the value as configured, what the gate makes of it where that differs, and where it comes from
-    return Text.assemble(f"{setting.value}{capped}", (f" {setting.source}", "dim"))
+    return Text.assemble(f"{setting.value}{capped}", plain(f" {setting.source}", "dim", length_max=NAME_SHOWN))
 
 
 def _racks(states: Sequence[State]) -> str:
@@ -248,12 +274,16 @@ def _racks(states: Sequence[State]) -> str:
     racks = sorted({rack for kind in kinds for rack in kind})
     if not racks:
         return "?"
-    names = " ".join(map(rack_name, racks)) if len(racks) <= 4 else str(len(racks))
+    names = " ".join(map(_rack, racks)) if len(racks) <= 4 else str(len(racks))
     return names if len(kinds) == 1 else f"{_range(map(len, kinds))} of {names}"
 
 
+def _rack(rack: str) -> str:
+    return visible(rack_name(rack), length_max=NAME_SHOWN)
+
+
 def _writable(states: Sequence[State], partitions: int) -> Text:
-    if len(states) < partitions:
+    if not states or len(states) < partitions:
         return Text("?", style=STYLES["unknown"])
     refused = [state for state in states if not state.writable]
     if not refused:
@@ -292,7 +322,7 @@ def _tally(racks: dict[str, int], partitions: int) -> str:
     """Racks, with the number of partitions where it is not all of them."""
     if len(racks) > 4:
         return f"any of {len(racks)}"
-    return " ".join(rack_name(rack) + ("" if number == partitions else f":{number}") for rack, number in racks.items())
+    return " ".join(_rack(rack) + ("" if number == partitions else f":{number}") for rack, number in racks.items())
 
 
 def _brokers_shown(seen: Seen) -> list[Broker]:
@@ -308,7 +338,7 @@ def _brokers_shown(seen: Seen) -> list[Broker]:
 def _broker_table(seen: Seen, brokers: Sequence[Broker]) -> RenderableType:
     table = _table("who enforces racks")
     table.add_column("broker", justify="right")
-    table.add_column("rack")
+    table.add_column("rack", overflow="fold")
     table.add_column("Produce", justify="right")
     table.add_column("feature", justify="right")
     table.add_column("M default")
@@ -322,7 +352,7 @@ def _broker_table(seen: Seen, brokers: Sequence[Broker]) -> RenderableType:
         default = answer.default if answer else None
         table.add_row(
             str(broker.broker_id),
-            escape(rack_name(broker.rack)),
+            Text(_rack(broker.rack)),
             str(answer.produce) if answer else "?",
             level if answer is None or answer.supports else "-",
             _needs(default, "replicas", ()),
@@ -336,15 +366,16 @@ def _finding_table(findings: Sequence[Finding], sizes: Mapping[str, int]) -> Ren
     """``sizes`` are the numbers of partitions, by topic."""
     lines: list[RenderableType] = [Text("findings", style="bold")]
     for finding in findings:
-        where = finding.topic or "cluster"
+        where = visible(finding.topic, length_max=NAME_SHOWN) or "cluster"
         if finding.partitions:
             everything = len(finding.partitions) == sizes.get(finding.topic)
             where += ", all partitions" if everything and len(finding.partitions) > 1 else _numbers(finding.partitions)
-        head = Text.assemble((f"{finding.severity:8}", STYLES[finding.severity]), (where, "bold"), f": {finding.means}")
+        means, remedy = (visible(text, length_max=TEXT_SHOWN) for text in (finding.means, finding.remedy))
+        head = Text.assemble((f"{finding.severity:8}", STYLES[finding.severity]), (where, "bold"), f": {means}")
         grid = Table.grid(padding=(0, 0))
         grid.add_column(width=8)
         grid.add_column()
-        grid.add_row(head[:8], Text.assemble(head[8:], "\n", ("→ " + finding.remedy, "dim")))
+        grid.add_row(head[:8], Text.assemble(head[8:], "\n", ("→ " + remedy, "dim")))
         lines.append(grid)
     return Group(*lines)
 

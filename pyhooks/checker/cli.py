@@ -20,6 +20,7 @@ from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError
 from pyhooks.files import evaluating
 from pyhooks.history import History
+from pyhooks.terminal import plain
 
 STATUS = {"true": 0, "false": 1, "unknown": 2}
 COLOURS = {"true": "green", "false": "bold red", "unknown": "yellow"}
@@ -85,7 +86,7 @@ def _print(found: list[verdict.Verdict], left_out: list[str], events: int, took:
     for one in found:
         for mark, reasons in (("", one.because), ("note: ", one.notes)):
             for reason in reasons[:REASONS]:
-                console.print(f"{one.checker}: {mark}{reason}", markup=False)
+                console.print(plain(f"{one.checker}: {mark}{reason}"))
             if len(reasons) > REASONS:
                 console.print(
                     f"{one.checker}: {mark}and {len(reasons) - REASONS} more (--json shows all)", markup=False

@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from pyhooks import memory, run_folder
 from pyhooks.build.distribution import Distribution
@@ -26,6 +27,7 @@ from pyhooks.cluster.labs import Plan
 from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError
 from pyhooks.history import History
+from pyhooks.terminal import plain, step_line, visible
 
 lab_app = typer.Typer(name="lab", no_args_is_help=True, help="Private clusters of namespaces on this machine.")
 
@@ -176,8 +178,8 @@ def up_command(
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     count = len(topology.load(plan.topology).nodes)
     with console.status(f"lab {called}: {count} nodes come up, which takes about 15 s …"):
-        lab = labs.up(plan, lambda text, seconds: console.print(f"  {text} [dim]{seconds:.1f} s[/dim]"))
-    console.print(f"  as {lab.way}; results go to {lab.run_dir}")
+        lab = labs.up(plan, lambda text, seconds: console.print(step_line(text, seconds)))
+    console.print(plain(f"  as {lab.way}; results go to {lab.run_dir}"))
     which = "" if len([one for one in labs.known() if one.runs]) == 1 else f" --lab {called}"
     console.print(
         f"  next: rackgate lab status{which} · rackgate lab kafka{which} topics --list · rackgate watch{which}"
@@ -201,9 +203,9 @@ def down_command(
         chosen = (ended[0],) if ended else (labs.find(name),)
     for lab in chosen:
         labs.down(lab)
-        typer.echo(f"lab {lab.name} is down; its results: {lab.run_dir}")
+        typer.echo(visible(f"lab {lab.name} is down; its results: {lab.run_dir}"))
     for problem in problems:
-        typer.echo(problem, err=True)
+        typer.echo(visible(problem), err=True)
     if not chosen:
         typer.echo("no lab runs")
 
@@ -421,7 +423,7 @@ def _list(found: tuple[labs.Known, ...], problems: tuple[str, ...], *, as_json: 
         typer.echo(json.dumps({"labs": rows, "problems": problems}, indent=1))
         return
     for problem in problems:
-        typer.echo(problem, err=True)
+        typer.echo(visible(problem), err=True)
     if not rows:
         typer.echo("no lab runs: start one with 'rackgate lab up'")
     for lab in found:
@@ -432,7 +434,7 @@ def _list(found: tuple[labs.Known, ...], problems: tuple[str, ...], *, as_json: 
             if lab.runs
             else f"has ended, see {lab.log}; forget it: rackgate lab down {lab.name}"
         )
-        typer.echo(f"{lab.name}: {Path(lab.topology).stem}{' (stock)' if lab.stock else ''}, {what}")
+        typer.echo(visible(f"{lab.name}: {Path(lab.topology).stem}{' (stock)' if lab.stock else ''}, {what}"))
 
 
 def _status(lab: Lab) -> dict[str, Any]:
@@ -463,24 +465,24 @@ def _status(lab: Lab) -> dict[str, Any]:
 
 def _show(status: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    console.print(f"lab [bold]{status['lab']}[/bold], topology {status['topology']}; results: {status['run_dir']}")
-    console.print(f"brokers: {status['bootstrap']}", soft_wrap=True)
+    of = f", topology {status['topology']}; results: {status['run_dir']}"
+    console.print(Text.assemble("lab ", plain(status["lab"], "bold"), plain(of)))
+    console.print(plain(f"brokers: {status['bootstrap']}"), soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for head in ("site", "node", "address", "process", "registered"):
         table.add_column(head)
     for row in status["nodes"]:
         good = row["process"] in GOOD
-        state = f"[green]{row['process']}[/green]" if good else f"[bold red]{row['process']}[/bold red]"
         said = row.get("registered", "")
         table.add_row(
-            row["site"],
-            row["name"],
-            row["address"],
-            state,
-            said if said != UNKNOWN else f"[red]{said}[/red]",
+            plain(row["site"]),
+            plain(row["name"]),
+            plain(row["address"]),
+            plain(row["process"], "green" if good else "bold red"),
+            plain(said, "red" if said == UNKNOWN else ""),
         )
     console.print(table)
     kinds = sorted({f"{how}" for how in status["links"].values()})
     console.print(f"links: {', '.join(kinds) or 'none'}")
     for fault in status["faults"]:
-        console.print(f"[bold red]fault:[/bold red] {fault['text']}")
+        console.print(Text.assemble(("fault:", "bold red"), " ", plain(fault["text"])))

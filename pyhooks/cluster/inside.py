@@ -28,6 +28,7 @@ from pyhooks.cluster import making
 from pyhooks.cluster.lab import Lab
 from pyhooks.errors import RackgateError
 from pyhooks.fault.orphans import Healer
+from pyhooks.terminal import step_line
 
 # How long a command may take to end after Ctrl-C before the lab ends under it.
 GRACE_S = 20.0
@@ -52,7 +53,7 @@ class Terminal:
 
     def step(self, text: str, seconds: float) -> None:
         """Says it in a line."""
-        self._console.print(f"  {text} [dim]{seconds:.1f} s[/dim]")
+        self._console.print(step_line(text, seconds))
 
     def failed(self, error: Exception) -> int:
         """Says it in a line, with what there is to it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 MIN_INSYNC_RACKS = "min.insync.racks"
+MINIMUM_MAX = 2**31 - 1
+_MINIMUM = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 REQUEST_S = 10.0
 SILENCE_MS = 2000
 READY_S = 60.0
@@ -54,6 +57,13 @@ class State:
 
     leader: int
     isr: tuple[int, ...]
+
+
+def minimum(value: object) -> int | None:
+    """The value of ``min.insync.replicas`` or ``min.insync.racks``; None for what Kafka would not take."""
+    if not isinstance(value, str) or not _MINIMUM.fullmatch(value) or int(value) > MINIMUM_MAX:
+        return None
+    return int(value)
 
 
 def admin(bootstrap: str, config: Mapping[str, str] | None = None) -> AdminClient:

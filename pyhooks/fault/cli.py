@@ -17,6 +17,7 @@ from pyhooks.durations import seconds
 from pyhooks.fault import registry
 from pyhooks.fault.injection import Target
 from pyhooks.fault.registry import Active
+from pyhooks.terminal import plain, visible
 
 TargetKind = Literal["rack", "broker"]
 
@@ -66,7 +67,7 @@ def _apply(
         with console.status("") as shown:
             end = time.monotonic() + until_s
             while (left_s := end - time.monotonic()) > 0:
-                shown.update(f"{kind}: {target} is away, proved; healed in {left_s:.0f} s (Ctrl-C: now)")
+                shown.update(plain(f"{kind}: {target} is away, proved; healed in {left_s:.0f} s (Ctrl-C: now)"))
                 time.sleep(min(0.5, left_s))
     _say(as_json, f"{kind}: {target} was away for {until_s:g} s and is back, proved", kind, target)
 
@@ -76,7 +77,7 @@ def _heal_line(target: Target) -> str:
 
 
 def _say(as_json: bool, text: str, kind: str, target: Target) -> None:
-    typer.echo(json.dumps({"kind": kind, target.kind: target.name, "text": text}) if as_json else text)
+    typer.echo(json.dumps({"kind": kind, target.kind: target.name, "text": text}) if as_json else visible(text))
 
 
 def _heal(lab_name: str | None, target_kind: TargetKind, name: str, *, as_json: bool) -> None:

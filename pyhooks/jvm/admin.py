@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from pyhooks.jvm.failure import JavaError
 
 UNKNOWN_TOPIC = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException"
 TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
+# Of a future that was given up here, before the client gave it up.
+GIVEN_UP = "java.util.concurrent.TimeoutException"
 NOT_ALLOWED = "org.apache.kafka.common.errors.ClusterAuthorizationException"
 UNSUPPORTED = "org.apache.kafka.common.errors.UnsupportedVersionException"
 
@@ -102,6 +105,9 @@ class Admin(Client):
         tries: how many brokers at least a request can be sent to within the bound, one after another. With more of them
             one that lives is asked more surely while another hangs; but a change may be refused when it is sent again.
 
+    Attributes:
+        deadline: moment of ``time.monotonic()`` after which no answer is waited for, whatever the bound; None for none.
+
     Raises:
         JavaError: the configuration is refused.
         RackgateError: no distribution, or no Java.
@@ -119,6 +125,7 @@ class Admin(Client):
         name = "org.apache.kafka.clients.admin.Admin"
         super().__init__(java_of(name, lambda kind, p: kind.create(p), bootstrap, config), close_timeout_s=2.0)
         self._timeout_s = timeout_s
+        self.deadline: float | None = None
 
     def __enter__(self) -> Admin:
         return self
@@ -147,7 +154,7 @@ class Admin(Client):
             JavaError: no such topic, or not answered in time.
         """
         answer = self._get(self._java.describeTopics(jpype.java.util.List.of(topic)).allTopicNames())
-        return _partition_state(answer.get(topic).partitions().get(partition))
+        return _partition_state(answer.get(topic).partitions().get(partition), _NodeIds())
 
     def cluster(self) -> tuple[str, tuple[ClusterNode, ...]]:
         """The cluster's id and its brokers, sorted by id; fenced ones too if it can tell them (Kafka 4.0 and later).
@@ -166,24 +173,27 @@ class Admin(Client):
             nodes = self._get(answer.nodes())
         return str(self._get(answer.clusterId())), tuple(sorted(map(_cluster_node, nodes), key=lambda n: n.broker_id))
 
-    def topics(self) -> dict[str, TopicState]:
-        """All topics, Kafka's own included, in order of their names. A topic that is deleted meanwhile is left out.
+    def topics(self) -> dict[str, TopicState | JavaError]:
+        """All topics, Kafka's own included, in order of their names; or why one of them is not described.
+
+        A topic that is deleted meanwhile is left out.
 
         Raises:
-            JavaError: not answered in time, or not allowed.
+            JavaError: not answered in time, or topics can't be listed.
         """
         options = jpype.JClass("org.apache.kafka.clients.admin.ListTopicsOptions")
         names = self._get(self._java.listTopics(options().listInternal(True)).names())
         answer = self._java.describeTopics(jpype.java.util.ArrayList(names)).topicNameValues()
-        found: dict[str, TopicState] = {}
+        found: dict[str, TopicState | JavaError] = {}
+        ids = _NodeIds()
         for entry in answer.entrySet():
             try:
-                told = self._get(entry.getValue())
+                found[str(entry.getKey())] = topic_state(self._get(entry.getValue()), ids)
             except JavaError as error:
-                if error.java_class != UNKNOWN_TOPIC:
+                if error.java_class in {TIMEOUT, GIVEN_UP}:
                     raise
-                continue
-            found[str(entry.getKey())] = topic_state(told)
+                if error.java_class != UNKNOWN_TOPIC:
+                    found[str(entry.getKey())] = error
         return dict(sorted(found.items()))
 
     def reassignments(self) -> dict[tuple[str, int], Reassignment]:
@@ -296,31 +306,53 @@ class Admin(Client):
         raise LookupError(f"broker {broker} has no replica of {topic}-{partition}")
 
     def _get(self, future: Any) -> Any:
+        wait_s = self._timeout_s + 1
+        if self.deadline is not None:
+            wait_s = max(0.0, min(wait_s, self.deadline - time.monotonic()))
         try:
-            return future.get(round(self._timeout_s * 1000) + 1000, jpype.java.util.concurrent.TimeUnit.MILLISECONDS)
+            return future.get(round(wait_s * 1000), jpype.java.util.concurrent.TimeUnit.MILLISECONDS)
         except jpype.JException as error:
             raise JavaError.of(error) from error
 
 
-def _ids(nodes: Any) -> tuple[int, ...]:
-    return tuple(sorted(int(node.id()) for node in nodes or ()))
+class _NodeIds:
+    """Broker ids of lists of nodes, each list of Java read once: in a large cluster most lists come again and again."""
+
+    def __init__(self) -> None:
+        self._positions = jpype.java.util.HashMap()
+        self._ids: list[tuple[int, ...]] = [()]
+
+    def of(self, nodes: Any) -> tuple[int, ...]:
+        """The ids in their order; none of null."""
+        if nodes is None:
+            return ()
+        position = self._positions.get(nodes)
+        if position is None:
+            position = len(self._ids)
+            self._positions.put(nodes, jpype.JInt(position))
+            self._ids.append(tuple(int(node.id()) for node in nodes))
+        return self._ids[int(position)]
+
+    def sorted(self, nodes: Any) -> tuple[int, ...]:
+        """The ids in ascending order; none of null."""
+        return tuple(sorted(self.of(nodes)))
 
 
-def topic_state(described: Any) -> TopicState:
+def topic_state(described: Any, ids: _NodeIds) -> TopicState:
     """An org.apache.kafka.clients.admin.TopicDescription as Python's own."""
     return TopicState(
         internal=bool(described.isInternal()),
-        partitions={int(info.partition()): _partition_state(info) for info in described.partitions()},
+        partitions={int(info.partition()): _partition_state(info, ids) for info in described.partitions()},
     )
 
 
-def _partition_state(info: Any) -> PartitionState:
+def _partition_state(info: Any, ids: _NodeIds) -> PartitionState:
     leader = info.leader()
     return PartitionState(
         leader=-1 if leader is None else int(leader.id()),
-        replicas=tuple(int(node.id()) for node in info.replicas()),
-        isr=_ids(info.isr()),
-        elr=_ids(info.elr()),
+        replicas=ids.of(info.replicas()),
+        isr=ids.sorted(info.isr()),
+        elr=ids.sorted(info.elr()),
     )
 
 

@@ -27,6 +27,7 @@ from pyhooks.model.chances import DEFAULTS, Chances
 from pyhooks.model.choices import Advice, Choice, goes_on, outlived
 from pyhooks.model.exact import Weighed
 from pyhooks.model.placement import Placement
+from pyhooks.terminal import plain
 
 MINUTES_A_YEAR = 365.25 * 24 * 60
 
@@ -207,7 +208,7 @@ def _table(found: Sequence[Choice]) -> RenderableType:
         weighed = one.weighed
         table.add_row(
             str(one.copies),
-            str(one.placement),
+            plain(str(one.placement)),
             str(one.min_replicas),
             _span(one.min_racks),
             of_a_year(weighed.refused.total),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -24,6 +23,7 @@ from pyhooks.cluster.cli import LabOption
 from pyhooks.cluster.lab import Lab, in_lab
 from pyhooks.durations import seconds
 from pyhooks.errors import RackgateError
+from pyhooks.terminal import reader_may_leave
 from pyhooks.wait import wait_for
 from pyhooks.watch.collect import Collector, Member, Target
 from pyhooks.watch.document import as_json
@@ -164,10 +164,7 @@ def _show(frames: Iterator[Snapshot], *, as_lines: bool, once: bool) -> None:
 
 def _print_all(frames: Iterator[Snapshot], show: Callable[[Snapshot], object]) -> None:
     """Prints frame after frame; a reader that goes away (``| head``) is a normal end."""
-    try:
+    with reader_may_leave():
         for frame in frames:
             show(frame)
             sys.stdout.flush()
-    except BrokenPipeError:
-        # what is still buffered must not be tried again when the interpreter ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

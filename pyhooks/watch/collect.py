@@ -186,6 +186,7 @@ class Collector:
     _produced: Mapping[tuple[str, int], Produced] = field(default_factory=dict)
     _faults: tuple[FaultSeen, ...] = ()
     _unreadable: str = ""
+    _untold: str = ""
     _asked_first: int = -1
 
     def __post_init__(self) -> None:
@@ -260,7 +261,7 @@ class Collector:
         # of a process that is known to be dead nobody expects metrics
         dead = {one.broker for one in brokers if one.process == "down"}
         problems += [poll.problem for poll in polls if poll.broker not in dead]
-        problems.append(self._unreadable)
+        problems += [self._unreadable, self._untold]
         return Observation(
             mono_ns=now_ns,
             wall_ms=wall_ms,
@@ -346,6 +347,7 @@ class Collector:
         return True
 
     def _ask_rules(self) -> Mapping[str, Rules]:
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import ConfigResource, ResourceType
 
         metadata = self._metadata.latest
@@ -353,15 +355,20 @@ class Collector:
             raise RackgateError("topics are not known yet")
         names = sorted({topic for topic, _ in metadata.partitions})
         rules: dict[str, Rules] = {}
+        untold: list[str] = []
         for start in range(0, len(names), RULES_AT_ONCE):
             resources = [ConfigResource(ResourceType.TOPIC, name) for name in names[start : start + RULES_AT_ONCE]]
+            deadline = time.monotonic() + ASK_S + GRACE_S
             for resource, future in self._admin.describe_configs(resources, request_timeout=ASK_S).items():
-                values = future.result(timeout=ASK_S + GRACE_S)
-                racks = values.get(topics.MIN_INSYNC_RACKS)
-                rules[resource.name] = Rules(
-                    min_replicas=int(values[topics.MIN_INSYNC_REPLICAS].value),
-                    min_racks=int(racks.value) if racks is not None else None,
-                )
+                # what one topic lacks is no matter of the others
+                try:
+                    rules[resource.name] = _rules(future.result(timeout=max(0.0, deadline - time.monotonic())))
+                except (KafkaException, TimeoutError, ValueError) as error:
+                    untold.append(f"settings of topic {resource.name}: {_reason(error)}")
+        if untold and not rules:
+            raise RackgateError(untold[0])
+        more = f" (and {len(untold) - 1} topics more)" if len(untold) > 1 else ""
+        self._untold = f"{untold[0]}{more}" if untold else ""
         return rules
 
     def _ask_ends(self, broker: int) -> Ends:
@@ -433,6 +440,28 @@ def node_metrics(poll: Poll) -> BrokerMetrics:
         else:
             partitions.setdefault((one.topic, one.partition), {})[one.name] = one.value
     return BrokerMetrics(poll.mono_ns, values, of_topics, partitions)
+
+
+def _rules(values: Mapping[str, Any]) -> Rules:
+    """The settings of a topic as a broker told them.
+
+    Raises:
+        ValueError: one of them is missing or no valid number.
+    """
+    replicas, racks = values.get(topics.MIN_INSYNC_REPLICAS), values.get(topics.MIN_INSYNC_RACKS)
+    if replicas is None:
+        raise ValueError(f"no {topics.MIN_INSYNC_REPLICAS}")
+    return Rules(
+        min_replicas=_minimum(topics.MIN_INSYNC_REPLICAS, replicas.value),
+        min_racks=None if racks is None else _minimum(topics.MIN_INSYNC_RACKS, racks.value),
+    )
+
+
+def _minimum(key: str, text: object) -> int:
+    number = topics.minimum(text)
+    if number is None:
+        raise ValueError(f"{key}={text!r} is no number from 1 to {topics.MINIMUM_MAX}")
+    return number
 
 
 def _connects(host: str, port: int) -> bool:

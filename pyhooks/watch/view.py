@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from pyhooks.terminal import visible
 from pyhooks.watch.states import LEVELS, BrokerState, Fault, PartitionState, Snapshot
 from pyhooks.watch.verdict import Level
 
@@ -47,6 +48,7 @@ RACK_WIDTH_MIN = 24
 BROKERS_SHOWN_MAX = 6
 PROBLEMS_SHOWN_MAX = 2
 HEIGHT_MIN = 12
+NAME_SHOWN = 100  # characters of a name from outside, at most
 
 
 def render(snapshot: Snapshot, width: int, height: int | None) -> RenderableType:
@@ -65,7 +67,7 @@ def render(snapshot: Snapshot, width: int, height: int | None) -> RenderableType
     boxes, box_lines = _racks(snapshot, styles, tags, width, height)
     top += boxes
     top += _gate(snapshot, width)
-    problems = [Text(f"? {text}", style="magenta") for text in snapshot.observation.problems]
+    problems = [Text(f"? {visible(text)}", style="magenta") for text in snapshot.observation.problems]
     if len(problems) > PROBLEMS_SHOWN_MAX and height is not None:
         more = len(problems) - PROBLEMS_SHOWN_MAX
         problems = problems[:PROBLEMS_SHOWN_MAX]
@@ -115,7 +117,7 @@ def span(seconds: float | None) -> str:
 def _title(snapshot: Snapshot, width: int) -> Text:
     seen = snapshot.observation
     clock = time.strftime("%H:%M:%S", time.localtime(seen.wall_ms / 1000))
-    line = Text(f"{seen.cluster}  {clock}  ", style="bold")
+    line = Text(f"{visible(seen.cluster)}  {clock}  ", style="bold")
     line.append_text(_levels(snapshot.partitions))
     # the end of a long name is worth less than the counts
     line.truncate(width, overflow="ellipsis")
@@ -133,13 +135,17 @@ def _levels(partitions: Iterable[PartitionState]) -> Text:
 
 
 def _fault_words(one: Fault) -> str:
-    where = f" {one.target}" if one.target else ""
+    where = f" {_shown(one.target)}" if one.target else ""
     state = "" if one.state == "active" else f" {one.state.upper()}"
-    return f"{one.op}{where}{state} {span(one.for_s)}"
+    return f"{_shown(one.op)}{where}{state} {span(one.for_s)}"
+
+
+def _shown(name: str) -> str:
+    return visible(name, length_max=NAME_SHOWN)
 
 
 def _faults(faults: Sequence[Fault], width: int) -> Text:
-    words = ", ".join(f"{_fault_words(one)} (rack {one.rack})" for one in faults)
+    words = ", ".join(f"{_fault_words(one)} (rack {_shown(one.rack or '?')})" for one in faults)
     line = Text(f" FAULT {words} ", style=FAULT_STYLE)
     line.truncate(width, overflow="ellipsis")
     return line
@@ -199,7 +205,7 @@ def _compact(
     shown = chosen if len(chosen) <= bound else chosen[: bound - 1]
     lines = []
     for rack, brokers in shown:
-        line = Text(f"rack {'?' if rack is None else rack}", style=f"bold {styles.get(rack or '', '')}")
+        line = Text(f"rack {'?' if rack is None else _shown(rack)}", style=f"bold {styles.get(rack or '', '')}")
         for state, style in STATE_STYLES.items():
             ids = [str(one.broker) for one in brokers if one.state == state]
             if ids:
@@ -230,12 +236,12 @@ def _box(
         name.append("rack ?", style="not dim bold magenta")
     else:
         tag = tags[rack].lstrip(":")
-        words = f"rack {rack}" if tag == rack else f"rack {rack} ({tag})"
+        words = f"rack {_shown(rack)}" if tag == rack else f"rack {_shown(rack)} ({_shown(tag)})"
         name.append(words if rack else "no rack", style=f"not dim bold {styles[rack]}")
     for one in faults:
         name.append(" ")
         # how long is told above
-        name.append(f" {one.op}{'' if one.state == 'active' else f' {one.state.upper()}'} ", style=FAULT_STYLE)
+        name.append(f" {_shown(one.op)}{'' if one.state == 'active' else f' {one.state.upper()}'} ", style=FAULT_STYLE)
     return Panel(
         Group(*body),
         title=name,
@@ -298,7 +304,7 @@ def _gate(snapshot: Snapshot, width: int) -> list[Text]:
         line.append(f"of {gate.nodes_known}/{brokers}{' brokers' if wide else ''}", style="magenta")
     lines = [line]
     if gate.produce_errors_per_s:
-        words = "  ".join(f"{name} {number(rate)}/s" for name, rate in gate.produce_errors_per_s.items())
+        words = "  ".join(f"{_shown(name)} {number(rate)}/s" for name, rate in gate.produce_errors_per_s.items())
         lines.append(Text.assemble(("produce errors  ", "dim"), (words, "red")))
     for one in lines:
         one.truncate(width, overflow="ellipsis")
@@ -356,18 +362,18 @@ def _partitions(
             cells.append(_outcomes(one))
         if wide or not clients:
             cells.append(Text(number(one.failed_per_s), style="red" if one.failed_per_s else "dim"))
-        table.add_row(*cells, Text(one.verdict, style=style))
+        table.add_row(*cells, Text(visible(one.verdict), style=style))
     return table
 
 
 def _name(one: PartitionState) -> str:
-    return f"{one.seen.topic}-{one.seen.partition}"
+    return f"{visible(one.seen.topic)}-{one.seen.partition}"
 
 
 def _elided(one: PartitionState, width: int) -> str:
     """The name in ``width`` columns; the partition's number is always there."""
     name, tail = _name(one), f"-{one.seen.partition}"
-    return name if len(name) <= width else f"{one.seen.topic[: max(0, width - len(tail) - 1)]}…{tail}"
+    return name if len(name) <= width else f"{name[: max(0, width - len(tail) - 1)]}…{tail}"
 
 
 def _leader(one: PartitionState, racks: Mapping[int, str | None], styles: Mapping[str, str]) -> Text:
@@ -385,7 +391,7 @@ def _replicas(
     words = []
     for replica in one.seen.replicas:
         rack = racks.get(replica)
-        word = f"{replica}{tags.get(rack, '?') if rack is not None else '?'}"
+        word = f"{replica}{_shown(tags.get(rack, '?')) if rack is not None else '?'}"
         if one.seen.isr is None:
             words.append(Text(f"{word}?", style="magenta"))
         elif replica in one.seen.isr:

@@ -18,6 +18,7 @@ from pyhooks.errors import RackgateError
 from pyhooks.files import evaluating
 from pyhooks.history import History
 from pyhooks.model.simulation.replay import AGREES, CONTRADICTS, UNKNOWN, Stretch, counts, replay
+from pyhooks.terminal import plain
 
 WIDTH = 120  # columns, where there is no terminal
 REPLAY_EPILOG = (
@@ -91,7 +92,7 @@ def _show(found: Mapping[Path, tuple[Stretch, ...]], total: Mapping[str, int]) -
         for number, (says, row) in enumerate(sorted(counts(own).items(), key=lambda pair: (not pair[0], pair[0]))):
             style = "bold red" if row[CONTRADICTS] else ""
             name = path.stem if not number else ""
-            table.add_row(name, says or "(cannot say)", *map(str, row.values()), style=style)
+            table.add_row(plain(name), plain(says or "(cannot say)"), *map(str, row.values()), style=style)
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=WIDTH)
@@ -100,6 +101,6 @@ def _show(found: Mapping[Path, tuple[Stretch, ...]], total: Mapping[str, int]) -
         for one in own:
             if one.verdict == CONTRADICTS:
                 where = f"{path.stem}: {one.topic}-{one.partition}, {one.from_s:.1f} to {one.to_s:.1f} s"
-                console.print(f"{where}: {one.says}, and {one.because}", soft_wrap=True)
+                console.print(plain(f"{where}: {one.says}, and {one.because}"), soft_wrap=True)
     words = f"{total[AGREES]} agree, {total[CONTRADICTS]} contradict, {total[UNKNOWN]} unknown"
     console.print(f"{sum(total.values())} stretches: {words}", soft_wrap=True)

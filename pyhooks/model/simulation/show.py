@@ -34,6 +34,7 @@ from pyhooks.model.simulation.faults import DEFAULTS
 from pyhooks.model.simulation.replication import Plan, layout
 from pyhooks.model.simulation.script import Cause, Setting, Status
 from pyhooks.model.simulation.summary import LEAST, REFUSED, Figure, Judged
+from pyhooks.terminal import plain
 
 CAUSES = {
     Cause.BROKERS: "disks one by one",
@@ -153,7 +154,7 @@ def print_simulated(console: Console, judged: Sequence[Judged], plan: Plan, took
         ),
         soft_wrap=True,
     )
-    console.print(f"racks of replicas, the leader's first: {_cut(placements)}", style="dim", soft_wrap=True)
+    console.print(plain(f"racks of replicas, the leader's first: {_cut(placements)}", "dim"), soft_wrap=True)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
     for one in judged:

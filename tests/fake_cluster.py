@@ -1,0 +1,296 @@
+"""Brokers that are none: each answers a client's requests with what a test made up, in Kafka's protocol.
+
+Answers are written as the JSON of Kafka's own message converters, so the JVM of this process must be able to start.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import jpype
+
+from pyhooks.check import ask
+from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
+
+LISTENING = "127.0.0.1"
+# (highest version that is offered, key) by the name of the message
+APIS = {
+    "Produce": (14, 0),
+    "Metadata": (12, 3),
+    "ApiVersions": (4, 18),
+    "DescribeConfigs": (4, 32),
+    "ListPartitionReassignments": (0, 46),
+    "DescribeQuorum": (1, 55),
+    "DescribeCluster": (2, 60),
+    "DescribeTopicPartitions": (0, 75),
+}
+NAMES = {key: name for name, (_, key) in APIS.items()}
+# versions from which a header of a response ends with tagged fields
+FLEXIBLE = {
+    "Metadata": 9,
+    "DescribeConfigs": 4,
+    "ListPartitionReassignments": 0,
+    "DescribeQuorum": 0,
+    "DescribeCluster": 0,
+    "DescribeTopicPartitions": 0,
+}
+LARGEST = 100 * 1024 * 1024
+NULL_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+ON = {RACKS_FEATURE: 1, ELR_FEATURE: 1}
+SILENT, CLOSE = b"silent", b"close"
+# What a test answers instead: from the name of the API and the request to a response, bytes, or None for the usual.
+Odd = Callable[[str, Mapping[str, Any]], Mapping[str, Any] | bytes | None]
+
+
+def encode(name: str, version: int, told: Mapping[str, Any]) -> bytes:
+    """A response in Kafka's bytes, without its header."""
+    message = "org.apache.kafka.common"
+    mapper = _java("com.fasterxml.jackson.databind.ObjectMapper")()
+    data = _java(f"{message}.message.{name}ResponseDataJsonConverter").read(mapper.readTree(json.dumps(told)), version)
+    buffer = _java(f"{message}.protocol.MessageUtil").toByteBufferAccessor(data, version).buffer()
+    return bytes(buffer.array())[buffer.arrayOffset() + buffer.position() : buffer.arrayOffset() + buffer.limit()]
+
+
+def decode(name: str, version: int, body: bytes) -> dict[str, Any]:
+    """A request of Kafka's bytes, without its header."""
+    message = "org.apache.kafka.common"
+    accessor = _java(f"{message}.protocol.ByteBufferAccessor")(
+        jpype.java.nio.ByteBuffer.wrap(jpype.JArray(jpype.JByte)(body))
+    )
+    data = _java(f"{message}.message.{name}RequestData")(accessor, version)
+    found: dict[str, Any] = json.loads(
+        str(_java(f"{message}.message.{name}RequestDataJsonConverter").write(data, version).toString())
+    )
+    return found
+
+
+@cache
+def _java(name: str) -> Any:
+    ask.hush()
+    return jpype.JClass(name)
+
+
+@dataclass
+class FakeCluster:
+    """A cluster whose brokers listen on loopback.
+
+    Attributes:
+        racks: of brokers, by id; None for one without.
+        topics: partitions by topic: brokers of each, the first of which leads.
+        settings: ``min.insync.replicas`` and ``min.insync.racks`` as brokers tell them, by topic.
+        defaults: the same of brokers.
+        odd: what a broker answers otherwise, by id.
+        offline: partitions without a leader.
+        ports: by broker, when it runs.
+    """
+
+    racks: Mapping[int, str | None]
+    topics: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    settings: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    defaults: tuple[str | None, str | None] = ("1", "1")
+    odd: Mapping[int, Odd] = field(default_factory=dict)
+    offline: frozenset[tuple[str, int]] = frozenset()
+    ports: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of all brokers."""
+        return ",".join(f"{LISTENING}:{port}" for port in self.ports.values())
+
+    @property
+    def addresses(self) -> dict[int, tuple[str, int]]:
+        """Host and port by broker."""
+        return {broker: (LISTENING, port) for broker, port in self.ports.items()}
+
+    @contextmanager
+    def running(self) -> Iterator[FakeCluster]:
+        """The brokers listen within the block."""
+        with ExitStack() as kept:
+            listeners = {broker: kept.enter_context(socket.create_server((LISTENING, 0))) for broker in self.racks}
+            self.ports.update({broker: one.getsockname()[1] for broker, one in listeners.items()})
+            for broker, listener in listeners.items():
+                # closing alone does not wake who waits
+                kept.callback(listener.shutdown, socket.SHUT_RDWR)
+                threading.Thread(target=self._accept, args=(broker, listener, kept), daemon=True).start()
+            yield self
+
+    def _accept(self, broker: int, listener: socket.socket, kept: ExitStack) -> None:
+        with suppress(OSError):
+            while True:
+                talk = kept.enter_context(listener.accept()[0])
+                threading.Thread(target=self._serve, args=(broker, talk), daemon=True).start()
+
+    def _serve(self, broker: int, talk: socket.socket) -> None:
+        stream = talk.makefile("rwb")
+        with suppress(OSError, ValueError):
+            while len(size := stream.read(4)) == 4:
+                if int.from_bytes(size) > LARGEST:
+                    # as brokers do with a client that speaks TLS
+                    talk.shutdown(socket.SHUT_RDWR)
+                    return
+                request = stream.read(int.from_bytes(size))
+                key, version, correlation, client = struct.unpack(">hhih", request[:10])
+                if key not in NAMES:
+                    talk.shutdown(socket.SHUT_RDWR)
+                    return
+                # all requests here have a header with tagged fields, and none
+                name, body = NAMES[key], request[11 + client :]
+                answer = self._answer(broker, name, version, body)
+                if answer == SILENT:
+                    continue
+                if answer == CLOSE:
+                    # the file keeps a socket open that is only closed
+                    talk.shutdown(socket.SHUT_RDWR)
+                    return
+                tags = b"\0" if version >= FLEXIBLE.get(name, 99) else b""
+                whole = correlation.to_bytes(4) + tags + answer
+                stream.write(len(whole).to_bytes(4) + whole)
+                stream.flush()
+
+    def _answer(self, broker: int, name: str, version: int, body: bytes) -> bytes:
+        asked = decode(name, version, body)
+        told = self.odd[broker](name, asked) if broker in self.odd else None
+        if told is None:
+            told = getattr(self, f"_{name}")(broker, asked)
+        return told if isinstance(told, bytes) else encode(name, version, told)
+
+    def _ApiVersions(self, _broker: int, _asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802 - Kafka's name
+        return {
+            "errorCode": 0,
+            "throttleTimeMs": 0,
+            "apiKeys": [{"apiKey": key, "minVersion": 0, "maxVersion": version} for version, key in APIS.values()],
+            "supportedFeatures": [{"name": name, "minVersion": 0, "maxVersion": 1} for name in ON],
+            "finalizedFeaturesEpoch": 7,
+            "finalizedFeatures": [{"name": n, "maxVersionLevel": 1, "minVersionLevel": 1} for n in ON],
+        }
+
+    def _brokers(self, key: str) -> list[dict[str, Any]]:
+        return [
+            {key: broker, "host": LISTENING, "port": self.ports[broker], "rack": rack}
+            for broker, rack in self.racks.items()
+        ]
+
+    def _DescribeCluster(self, _broker: int, _asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
+        return {
+            "throttleTimeMs": 0,
+            "errorCode": 0,
+            "errorMessage": None,
+            "endpointType": 1,
+            "clusterId": "fake",
+            "controllerId": min(self.racks),
+            "brokers": [{**one, "isFenced": False} for one in self._brokers("brokerId")],
+            "clusterAuthorizedOperations": -2147483648,
+        }
+
+    def _partitions(self, topic: str) -> list[dict[str, Any]]:
+        return [
+            {
+                "errorCode": 0,
+                "partitionIndex": number,
+                "leaderId": -1 if (topic, number) in self.offline else brokers[0],
+                "leaderEpoch": 0,
+                "replicaNodes": list(brokers),
+                "isrNodes": list(brokers),
+                "offlineReplicas": [],
+            }
+            for number, brokers in enumerate(self.topics[topic])
+        ]
+
+    def _Metadata(self, _broker: int, asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
+        wanted = self.topics if asked["topics"] is None else [one["name"] for one in asked["topics"]]
+        return {
+            "throttleTimeMs": 0,
+            "brokers": self._brokers("nodeId"),
+            "clusterId": "fake",
+            "controllerId": min(self.racks),
+            "topics": [
+                {
+                    "errorCode": 0,
+                    "name": name,
+                    "topicId": NULL_ID,
+                    "isInternal": False,
+                    # a list of topics is all that Kafka's client makes of the answer to a request for all of them
+                    "partitions": [] if asked["topics"] is None else self._partitions(name),
+                    "topicAuthorizedOperations": -2147483648,
+                }
+                for name in wanted
+            ],
+        }
+
+    def _DescribeTopicPartitions(self, _broker: int, asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
+        names = sorted(one["name"] for one in asked["topics"])
+        if asked.get("cursor"):
+            names = [name for name in names if name >= asked["cursor"]["topicName"]]
+        # as brokers do, no more than so many partitions at once, but whole topics
+        chosen, partitions = [], 0
+        while names and partitions < asked["responsePartitionLimit"]:
+            chosen.append(names.pop(0))
+            partitions += len(self.topics[chosen[-1]])
+        return {
+            "throttleTimeMs": 0,
+            "topics": [
+                {
+                    "errorCode": 0,
+                    "name": name,
+                    "topicId": NULL_ID,
+                    "isInternal": False,
+                    "partitions": [
+                        {**one, "eligibleLeaderReplicas": [], "lastKnownElr": []} for one in self._partitions(name)
+                    ],
+                    "topicAuthorizedOperations": -2147483648,
+                }
+                for name in chosen
+            ],
+            "nextCursor": {"topicName": names[0], "partitionIndex": 0} if names else None,
+        }
+
+    def _DescribeConfigs(self, _broker: int, asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
+        results = []
+        for one in asked["resources"]:
+            topic = one["resourceType"] == 2
+            values = self.settings.get(one["resourceName"], self.defaults) if topic else self.defaults
+            own = topic and one["resourceName"] in self.settings
+            configs = [
+                {**BLANK, "name": key, "value": value, "configSource": 1 if own else 5}
+                for key, value in zip(("min.insync.replicas", "min.insync.racks"), values, strict=True)
+            ]
+            results.append({**one, "errorCode": 0, "errorMessage": None, "configs": configs})
+        for result in results:
+            result.pop("configurationKeys")
+        return {"throttleTimeMs": 0, "results": results}
+
+    def _ListPartitionReassignments(self, _broker: int, _asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
+        return {"throttleTimeMs": 0, "errorCode": 0, "errorMessage": None, "topics": []}
+
+    def _DescribeQuorum(self, _broker: int, _asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
+        voters = [
+            {"replicaId": one, "logEndOffset": 1, "lastFetchTimestamp": -1, "lastCaughtUpTimestamp": -1}
+            for one in list(self.racks)[:3]
+        ]
+        partition = {
+            "partitionIndex": 0,
+            "errorCode": 0,
+            "leaderId": voters[0]["replicaId"],
+            "leaderEpoch": 1,
+            "highWatermark": 1,
+            "currentVoters": voters,
+            "observers": [],
+        }
+        return {"errorCode": 0, "topics": [{"topicName": "__cluster_metadata", "partitions": [partition]}]}
+
+
+BLANK = {
+    "readOnly": False,
+    "isSensitive": False,
+    "synonyms": [],
+    "configType": 3,
+    "documentation": None,
+}

@@ -1,0 +1,305 @@
+"""``rackgate check`` on brokers that answer late, never, in part or nonsense, and on the answers of a large cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answering import dead
+from fake_cluster import BLANK, CLOSE, SILENT, FakeCluster, Odd
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyhooks import paths
+from pyhooks.check import ask
+from pyhooks.check.ask import Seen
+from pyhooks.check.cli import make_report
+from pyhooks.check.plan import plan
+from pyhooks.check.show import as_json
+from pyhooks.errors import RackgateError
+
+pytestmark = [pytest.mark.build, pytest.mark.timeout(300)]
+RACKS = {1: "[red]", 2: "[/x]", 3: "b\x1b[31m\n‮"}
+TOPICS: Mapping[str, Sequence[Sequence[int]]] = {"t": [(1, 2, 3), (2, 3, 1)], "a.b": [(2, 1)], "a_b": [(3, 1)]}
+# over the bound, for what ends a command: to close clients, and a machine that is busy
+SLACK_S = 6.0
+
+
+def fake(odd: Mapping[int, Odd] | None = None, **more: Any) -> FakeCluster:
+    return FakeCluster(RACKS, TOPICS, {"t": ("2", "2")}, odd=odd or {}, **more)
+
+
+def look(cluster: FakeCluster, timeout_s: float = 20.0) -> Seen:
+    begun = time.monotonic()
+    seen = ask.look(cluster.bootstrap, {}, timeout_s=timeout_s, say=lambda _: None)
+    assert time.monotonic() - begun < timeout_s + SLACK_S
+    return seen
+
+
+def codes(seen: Seen) -> Mapping[str, str]:
+    made = make_report(seen, seen.cluster.topics, strict=False)
+    json.loads(as_json(made))
+    found = {one.code: one.severity for one in made.findings}
+    assert made.at_risk == any(severity != "notice" for severity in found.values())
+    return found
+
+
+def of(name: str, answer: bytes) -> Odd:
+    """Answers one of the requests like this."""
+    return lambda asked, _: answer if asked == name else None
+
+
+def test_names_arrive_as_they_are() -> None:
+    with fake().running() as cluster:
+        seen = look(cluster)
+    assert {broker.broker_id: broker.rack for broker in seen.cluster.brokers.values()} == RACKS
+    assert [topic.name for topic in seen.cluster.topics] == sorted(TOPICS)
+    assert not seen.enforcement.silent
+    assert {topic.need.min_racks for topic in seen.cluster.topics if topic.need and topic.name == "t"} == {2}
+
+
+@pytest.mark.parametrize(
+    ("odd", "timeout_s", "reason"),
+    [
+        (of("DescribeConfigs", SILENT), 5.0, "does not answer"),
+        (of("ApiVersions", SILENT), 5.0, "no connection to it"),
+        (of("DescribeConfigs", CLOSE), 20.0, "the connection ended"),
+        (of("DescribeConfigs", b"\x7f" * 30), 20.0, ""),
+        (of("DescribeConfigs", b""), 20.0, ""),
+    ],
+)
+def test_a_broker_without_an_answer_is_unknown_and_the_rest_is_told(odd: Odd, timeout_s: float, reason: str) -> None:
+    with fake({3: odd}).running() as cluster:
+        seen = look(cluster, timeout_s)
+    assert set(seen.enforcement.silent) == {3}
+    assert reason in seen.enforcement.silent[3]
+    assert set(seen.enforcement.answers) == {1, 2}
+    assert codes(seen)["broker-silent"] == "unknown"
+    assert all(topic.need for topic in seen.cluster.topics)
+
+
+def test_a_slow_broker_is_waited_for_within_the_bound() -> None:
+    asked = threading.Event()
+
+    def slow(name: str, _: Mapping[str, Any]) -> None:
+        if name == "DescribeConfigs":
+            asked.wait(1.5)
+
+    with fake({2: slow}).running() as cluster:
+        assert not look(cluster).enforcement.silent
+
+
+def test_the_bound_is_one_for_all_brokers() -> None:
+    racks = {number: "abc"[number % 3] for number in range(1, 71)}
+    silent = of("DescribeConfigs", SILENT)
+    with FakeCluster(racks, {"t": [(1, 2, 3)]}, odd=dict.fromkeys(racks, silent)).running() as cluster:
+        seen = look(cluster, timeout_s=6.0)
+    assert set(seen.enforcement.silent) == set(racks)
+    assert codes(seen)["settings-unknown"] == "unknown"
+    made = plan(seen.cluster)
+    assert not made.complete
+
+
+def test_a_cluster_that_never_answers_is_an_error_within_the_bound() -> None:
+    everything = dict.fromkeys(RACKS, lambda _name, _asked: SILENT)
+    with fake(everything).running() as cluster, pytest.raises(RackgateError, match="no answer within 2 s"):
+        look(cluster, timeout_s=2.0)
+    with dead() as address, pytest.raises(RackgateError, match="refused"):
+        ask.look(address, {}, timeout_s=2.0, say=lambda _: None)
+
+
+def test_odd_numbers_of_one_broker_are_unknown_of_it_alone() -> None:
+    def odd(name: str, asked: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if name != "DescribeConfigs":
+            return None
+        results = [
+            {
+                "errorCode": 0,
+                "errorMessage": None,
+                "resourceType": one["resourceType"],
+                "resourceName": one["resourceName"],
+                "configs": [
+                    {**BLANK, "name": "min.insync.replicas", "value": "2", "configSource": 1},
+                    {**BLANK, "name": "min.insync.racks", "value": "abc\x1b", "configSource": 1},
+                ],
+            }
+            for one in asked["resources"]
+        ]
+        return {"throttleTimeMs": 0, "results": results}
+
+    with fake({2: odd}).running() as cluster:
+        seen = look(cluster)
+    assert not seen.enforcement.silent
+    assert codes(seen)["value-invalid"] == "unknown"
+    made = make_report(seen, seen.cluster.topics, strict=False)
+    named = {(one.topic, one.means.split(" is ")[0]) for one in made.findings if one.code == "value-invalid"}
+    assert named == {(name, r"broker 2: min.insync.racks='abc\x1b'") for name in ("", "t", "a.b")}
+    assert all(topic.need for topic in seen.cluster.topics), "the others told"
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "code"),
+    [
+        ("ListPartitionReassignments", "reassignments", "reassignments-unanswered"),
+        ("DescribeQuorum", "quorum", "quorum-unanswered"),
+    ],
+)
+def test_a_question_that_is_not_answered_leaves_the_rest(name: str, key: str, code: str) -> None:
+    with fake(dict.fromkeys(RACKS, of(name, SILENT))).running() as cluster:
+        seen = look(cluster, timeout_s=8.0)
+    assert set(seen.cluster.unanswered) == {key}
+    assert codes(seen)[code] == "unknown"
+    assert not seen.enforcement.silent
+
+
+def test_reassignments_that_are_refused_are_unknown() -> None:
+    refused = {"throttleTimeMs": 0, "errorCode": 31, "errorMessage": "not you", "topics": []}
+    odd: Odd = lambda name, _: refused if name == "ListPartitionReassignments" else None  # noqa: E731
+    with fake(dict.fromkeys(RACKS, odd)).running() as cluster:
+        seen = look(cluster)
+    assert seen.cluster.unanswered == {"reassignments": "not you"}
+    assert codes(seen)["reassignments-unanswered"] == "unknown"
+
+
+def topic_error(cluster: FakeCluster, code: int) -> Odd:
+    def odd(name: str, asked: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if name != "DescribeTopicPartitions":
+            return None
+        told = cluster._DescribeTopicPartitions(1, asked)
+        for one in told["topics"]:
+            if one["name"] == "a.b":
+                one.update(errorCode=code, partitions=[])
+        return told
+
+    return odd
+
+
+def test_a_topic_that_is_refused_is_unknown_and_one_that_is_deleted_is_left_out() -> None:
+    cluster = fake()
+    with cluster.running():
+        cluster.odd = dict.fromkeys(RACKS, topic_error(cluster, 29))
+        seen = look(cluster)
+        assert codes(seen)["topic-unanswered"] == "unknown"
+        assert {topic.name: bool(topic.unanswered) for topic in seen.cluster.topics} == {
+            "a.b": True, "a_b": False, "t": False,
+        }  # fmt: skip
+        assert not plan(seen.cluster).complete
+        cluster.odd = dict.fromkeys(RACKS, topic_error(cluster, 3))
+        assert [topic.name for topic in look(cluster).cluster.topics] == ["a_b", "t"]
+
+
+def test_settings_that_are_refused_for_one_topic_are_named() -> None:
+    cluster = fake()
+
+    def odd(name: str, asked: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if name != "DescribeConfigs":
+            return None
+        told = cluster._DescribeConfigs(1, asked)
+        for one in told["results"]:
+            if one["resourceName"] == "a_b":
+                one.update(errorCode=29, errorMessage="[not] authorized\n", configs=[])
+        return told
+
+    with cluster.running():
+        cluster.odd = dict.fromkeys(RACKS, odd)
+        seen = look(cluster)
+    (found,) = [
+        one for one in make_report(seen, seen.cluster.topics, strict=False).findings if one.code == "settings-refused"
+    ]
+    assert "a_b" in found.means
+    assert {topic.name for topic in seen.cluster.topics if topic.need is None} == {"a_b"}
+    assert codes(seen)["settings-unknown"] == "unknown"
+
+
+def test_partitions_without_a_leader_and_brokers_without_a_rack() -> None:
+    racks: dict[int, str | None] = {1: None, 2: "", 3: " ", 4: "a"}
+    with FakeCluster(racks, {"t": [(1, 4)]}, offline=frozenset({("t", 0)})).running() as cluster:
+        seen = look(cluster)
+    assert {broker.rack for broker in seen.cluster.brokers.values()} == {"", "a"}
+    found = codes(seen)
+    assert found["offline"] == "error"
+    assert found["brokers-without-rack"] == "risk"
+
+
+@settings(max_examples=15)
+@given(st.binary(max_size=40), st.sampled_from(["DescribeConfigs", "DescribeQuorum", "ListPartitionReassignments"]))
+def test_bytes_of_any_kind_leave_a_report(small: FakeCluster, answer: bytes, name: str) -> None:
+    small.odd = {1: of(name, answer)}
+    # that of another number of bytes is waited for
+    found = codes(look(small, timeout_s=2.0))
+    assert "broker-silent" in found or name != "DescribeConfigs"
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[FakeCluster]:
+    with FakeCluster({1: "a", 2: "b"}, {"t": [(2, 1)]}).running() as cluster:
+        yield cluster
+
+
+# -- a large cluster -------------------------------------------------------------------------------------------------
+
+CPU_S, MEMORY_MB = 10.0, 500
+
+
+@contextmanager
+def large(topics: int, partitions: int) -> Iterator[FakeCluster]:
+    drawn = random.Random(7)  # noqa: S311 - nothing secret
+    racks = {number: "abc"[number % 3] for number in range(1, 13)}
+    placed = {
+        f"topic-{number:06}": [tuple(drawn.sample(sorted(racks), 3)) for _ in range(partitions)]
+        for number in range(topics)
+    }
+    with FakeCluster(racks, placed, dict.fromkeys(placed, ("2", "2"))).running() as cluster:
+        yield cluster
+
+
+def check(bootstrap: str, out: Path, *more: str) -> tuple[int, float, float]:
+    """Exit status, seconds of CPU time and greatest memory in MB of ``rackgate check``."""
+    words = [sys.executable, "-m", "pyhooks.cli", "check", "--bootstrap", bootstrap, *more]
+    env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
+    with out.open("wb") as stream:
+        process = subprocess.Popen(words, stdout=stream, env=env)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def test_100000_partitions_take_10_s_and_500_mb_at_most(tmp_path: Path) -> None:
+    with large(2000, 50) as cluster:
+        status, cpu_s, memory_mb = check(cluster.bootstrap, tmp_path / "out", "--json", "--timeout", "200")
+    told = json.loads((tmp_path / "out").read_bytes())
+    assert sum(len(topic["partitions"]) for topic in told["topics"]) == 100_000
+    assert all(broker["answered"] for broker in told["brokers"])
+    assert {topic["min_insync_racks"]["value"] for topic in told["topics"]} == {2}
+    assert status == 1
+    assert cpu_s <= CPU_S, f"{cpu_s:.1f} s of CPU time, {memory_mb:.0f} MB"
+    assert memory_mb <= MEMORY_MB, f"{cpu_s:.1f} s of CPU time, {memory_mb:.0f} MB"
+
+
+def test_enforcement_is_linear_in_topics() -> None:
+    from pyhooks.check.enforce import Answer, Enforcement, enforcement_findings
+    from pyhooks.check.placement import Broker, Need, Partition, Setting, Topic
+
+    need = Need(Setting(2, "topic"), Setting(2, "topic"))
+    brokers = {1: Broker(1, "a"), 2: Broker(2, "b")}
+    stock = Need(Setting(2, "default"), None)
+    answers = {1: Answer(13, 0, {}, 7, stock), 2: Answer(14, 1, {}, 7, need)}
+
+    def cpu_s(number: int) -> float:
+        topics = [Topic(f"t{n}", False, (Partition(f"t{n}", 0, 1, (1, 2), (1, 2)),), need) for n in range(number)]
+        begun = time.process_time()
+        found = enforcement_findings(Enforcement(answers, {}), brokers, topics)
+        assert sum(one.code == "would-not-enforce" for one in found) == number
+        return time.process_time() - begun
+
+    assert cpu_s(20_000) < 1.0

@@ -1,0 +1,317 @@
+"""The check on names and values that nobody chose well: a report is made of all of them, safe for the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.text import Text
+
+from pyhooks import ending, paths, terminal
+from pyhooks.check import cli
+from pyhooks.check.ask import Seen, Told
+from pyhooks.check.cli import make_report
+from pyhooks.check.enforce import MIN_RACKS, MIN_REPLICAS, Answer, Enforcement
+from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic
+from pyhooks.check.plan import plan
+from pyhooks.check.show import as_json, print_report
+from pyhooks.errors import RackgateError
+from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
+
+ODD = [
+    "[red]",
+    "[/x]",
+    "[bold]a[/bold]",
+    ":warning:",
+    "{names}",
+    "{brokers}",
+    "a\\",
+    "\\[b]",
+    "a\nb",
+    "\x1b[2J",
+    "‮x",
+    "",
+    " ",
+]
+NAMES = st.one_of(st.sampled_from(ODD), st.text(max_size=12), st.text(min_size=200, max_size=400))
+NUMBERS = st.one_of(st.integers(-5, 5), st.integers(-(2**31), 2**31 - 1))
+ON = {RACKS_FEATURE: 1, ELR_FEATURE: 1}
+
+
+def shown(report: Any, *, strict: bool) -> str:
+    console = Console(file=io.StringIO(), width=100, highlight=False, force_terminal=False)
+    print_report(console, report, strict=strict)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def raw(text: str) -> list[str]:
+    return [c for c in text if not c.isprintable() and c != "\n"]
+
+
+@st.composite
+def seens(draw: st.DrawFn) -> Seen:
+    """A cluster of which everything is odd that a broker can make so."""
+    numbers = range(1, draw(st.integers(1, 5)) + 1)
+    brokers = {n: Broker(n, draw(NAMES), draw(st.booleans()), draw(NAMES)) for n in numbers}
+    ids = st.integers(-1, 6)
+    setting = st.builds(Setting, NUMBERS, NAMES)
+    needs = st.builds(Need, setting, st.none() | setting)
+    topics = []
+    for name in draw(st.lists(NAMES, max_size=4, unique=True)):
+        members = st.lists(ids, max_size=4, unique=True).map(tuple)
+        partitions = tuple(
+            Partition(name, number, draw(ids), *(draw(members) for _ in range(5)))
+            for number in range(draw(st.integers(0, 3)))
+        )
+        by_broker = draw(st.dictionaries(st.sampled_from(numbers), needs, max_size=3))
+        unanswered = draw(st.just("") | NAMES)
+        topics.append(Topic(name, draw(st.booleans()), partitions, draw(st.none() | needs), by_broker, unanswered))
+    answers = {}
+    for number in draw(st.sets(st.sampled_from(numbers))):
+        answers[number] = Answer(
+            produce=draw(NUMBERS),
+            supports=draw(NUMBERS),
+            levels=draw(st.just(ON) | st.dictionaries(NAMES, NUMBERS, max_size=2)),
+            epoch=draw(NUMBERS),
+            default=draw(st.none() | needs),
+            refused=draw(st.dictionaries(NAMES, NAMES, max_size=2)),
+            invalid=draw(st.dictionaries(NAMES, st.dictionaries(NAMES, st.none() | NAMES, max_size=2), max_size=2)),
+        )
+    silent = {number: draw(NAMES) for number in numbers if number not in answers}
+    enforcement = Enforcement(answers, silent)
+    voters = draw(st.none() | st.lists(ids, max_size=3).map(tuple))
+    questions = draw(st.dictionaries(st.sampled_from(["quorum", "reassignments"]), NAMES))
+    cluster = Cluster(draw(NAMES), brokers, tuple(topics), enforcement.enforced, voters, questions)
+    return Seen(cluster, enforcement)
+
+
+@given(seens(), st.booleans())
+def test_the_report_is_always_made_and_safe_to_print(seen: Seen, strict: bool) -> None:
+    made = make_report(seen, seen.cluster.topics, strict=strict, expect_racks=2)
+    assert not raw(shown(made, strict=strict))
+    text = as_json(made)
+    assert text.isascii()
+    told = json.loads(text)
+    assert [one["name"] for one in told["topics"]] == [one.name for one in seen.cluster.topics]
+    assert {one["id"]: one["rack"] or "" for one in told["brokers"]} == {
+        broker.broker_id: broker.rack for broker in seen.cluster.brokers.values()
+    }
+    assert {one["id"]: one["address"] for one in told["brokers"]} == {
+        broker.broker_id: broker.address for broker in seen.cluster.brokers.values()
+    }
+    assert [one["means"] for one in told["findings"]] == [one.means for one in made.findings]
+    silent = {one["id"] for one in told["brokers"] if not one["answered"]}
+    assert silent == set(seen.enforcement.silent)
+    assert made.at_risk or not silent or all(seen.cluster.brokers[one].fenced for one in silent)
+
+
+@given(seens())
+def test_a_plan_is_always_made_and_its_json_has_the_names(seen: Seen) -> None:
+    made = plan(seen.cluster)
+    moved = {one["topic"] for one in json.loads(made.to_json())["partitions"]}
+    assert moved == {move.partition.topic for move in made.moves}
+    unknown = {one.topic for one in made.unknown}
+    assert unknown == {one.name for one in seen.cluster.topics if one.need is None}
+    assert not (unknown and made.complete)
+    if "reassignments" in seen.cluster.unanswered:
+        assert not made.moves
+
+
+RACKS = {1: "[red]", 2: "[/x]", 3: "\x1b[31m‮b\n", 4: ":warning: {brokers}"}
+
+
+def placed(replicas: tuple[int, ...], isr: tuple[int, ...], *, racks: Mapping[int, str] = RACKS) -> Any:
+    need = Need(Setting(2, "topic"), Setting(3, "topic"))
+    brokers = {number: Broker(number, rack, False, f"h{number}:1") for number, rack in racks.items()}
+    topic = Topic("t", False, (Partition("t", 0, isr[0], replicas, isr),), need)
+    enforcement = Enforcement({number: Answer(14, 1, ON, 7, need) for number in racks}, {})
+    seen = Seen(Cluster("id", brokers, (topic,), enforcement.enforced, (1, 2, 3)), enforcement)
+    return make_report(seen, seen.cluster.topics, strict=True)
+
+
+def test_each_rack_is_shown_as_it_is_called() -> None:
+    joined = "".join(shown(placed((1, 2, 4), (1, 2)), strict=True).split())
+    for name in ("[red]", "[/x]", r"\x1b[31m\u202eb\n", ":warning:{brokers}"):
+        assert name in joined
+    (short,) = [one for one in placed((1, 2, 4), (4,)).findings if one.code == "too-few-racks"]
+    assert "in rack :warning: {brokers}, min" in short.means, "a name is never filled in"
+
+
+def test_a_long_name_takes_some_lines_at_most() -> None:
+    made = placed((1, 2, 3), (1, 2, 3), racks={1: "a" * 30_000, 2: "b", 3: "c"})
+    assert len(shown(made, strict=True).splitlines()) < 100
+    assert "a" * 30_000 in as_json(made)
+
+
+def test_racks_that_differ_in_case_or_spaces_are_a_notice() -> None:
+    (found,) = [
+        one
+        for one in placed((1, 2, 3), (1, 2, 3), racks={1: "az1", 2: "AZ 1", 3: "az2"}).findings
+        if one.code == "similar-racks"
+    ]
+    assert (found.severity, "'AZ 1', 'az1'" in found.means, "az2" in found.means) == ("notice", True, False)
+    assert "similar-racks" not in {one.code for one in placed((1, 2, 3), (1, 2, 3)).findings}
+
+
+# -- what a broker tells of its settings -----------------------------------------------------------------------------
+
+
+def config(key: str, value: Any, source: Any = 1) -> dict[str, Any]:
+    return {"name": key, "value": value, "configSource": source}
+
+
+def told(*configs: Mapping[str, Any], name: str = "t") -> Told:
+    made = Told()
+    made.take([{"resourceType": 2, "resourceName": name, "errorCode": 0, "configs": list(configs)}], {name})
+    made.end({name})
+    return made
+
+
+@pytest.mark.parametrize(
+    "value", ["abc", "-3", "0", "", " 2", "2 ", "+2", "1_0", "2.0", "٣", "2147483648", "9" * 5000, None]
+)
+@pytest.mark.parametrize("key", [MIN_REPLICAS, MIN_RACKS])
+def test_a_value_that_is_no_number_is_named_and_unknown(key: str, value: str | None) -> None:
+    values = {MIN_REPLICAS: "2", MIN_RACKS: "2"} | {key: value}
+    made = told(*(config(*one) for one in values.items()))
+    assert (made.topics, made.invalid) == ({}, {"t": {key: value}})
+    need = Need(Setting(2, "topic"), Setting(2, "topic"))
+    good = Answer(14, 1, ON, 7, Need(Setting(1, "default"), Setting(1, "default")), topics={"t": need})
+    bad = Answer(14, 1, ON, 7, good.default, invalid=made.invalid)
+    topic = Topic("t", False, (Partition("t", 0, 1, (1, 2), (1, 2)),), need, {1: need})
+    brokers = {number: Broker(number, "ab"[number % 2]) for number in (1, 2)}
+    enforcement = Enforcement({1: good, 2: bad}, {})
+    seen = Seen(Cluster("id", brokers, (topic,), enforcement.enforced, ()), enforcement)
+    report = make_report(seen, [topic], strict=False)
+    (found,) = [one for one in report.findings if one.code == "value-invalid"]
+    assert (found.severity, found.topic) == ("unknown", "t")
+    assert found.means.startswith(f"broker 2: {key}={'null' if value is None else repr(value[:40])} ")
+    assert report.at_risk
+    assert report.topics[0].states, "the other broker's answer counts"
+
+
+@pytest.mark.parametrize(("value", "number"), [("1", 1), ("2147483647", 2**31 - 1)])
+def test_a_number_is_taken(value: str, number: int) -> None:
+    made = told(config(MIN_REPLICAS, value), config(MIN_RACKS, value, 5))
+    assert made.topics == {"t": Need(Setting(number, "topic"), Setting(number, "default"))}
+    assert not made.invalid
+
+
+def test_a_broker_without_the_config_for_racks_is_no_invalid_one() -> None:
+    assert told(config(MIN_REPLICAS, "2")).topics == {"t": Need(Setting(2, "topic"), None)}
+
+
+def test_what_an_answer_leaves_out_is_refused() -> None:
+    made = Told()
+    made.take([{"resourceType": 2, "resourceName": "other", "errorCode": 0, "configs": []}], {"t"})
+    made.end({"t"})
+    assert set(made.refused) == {"t", ""}
+    assert not made.topics
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+CONFIGS = st.lists(
+    st.fixed_dictionaries(
+        {}, optional={"name": st.sampled_from([MIN_REPLICAS, MIN_RACKS, "x"]), "value": JSON, "configSource": JSON}
+    ),
+    max_size=3,
+)
+RESULTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "resourceType": st.sampled_from([2, 4]),
+        "resourceName": st.sampled_from(["t", "u", "", "3"]),
+        "errorCode": st.integers(-1, 90),
+        "errorMessage": st.none() | NAMES,
+        "configs": st.none() | CONFIGS,
+    },
+)
+
+
+@given(st.lists(RESULTS, max_size=5))
+@example([{"resourceType": 2, "resourceName": "t", "errorCode": 0, "configs": [config(MIN_REPLICAS, True)]}])
+def test_of_each_topic_something_is_known_or_said_to_be_unknown(results: list[dict[str, Any]]) -> None:
+    made = Told()
+    made.take(results, {"t", "u"})
+    made.end({"t", "u"})
+    assert made.topics.keys() | made.refused.keys() | made.invalid.keys() >= {"t", "u"}
+    assert made.topics.keys() <= {"t", "u"}
+    assert made.default is not None or "" in made.refused or "" in made.invalid
+    for need in (*made.topics.values(), *([made.default] if made.default else ())):
+        for setting in (need.replicas, need.racks):
+            assert setting is None or 1 <= setting.value < 2**31
+
+
+# -- the terminal ----------------------------------------------------------------------------------------------------
+
+
+@given(st.text())
+def test_nothing_in_a_text_takes_effect_on_a_terminal(text: str) -> None:
+    made = terminal.plain(text)
+    assert not raw(made.plain.replace("\n", "\x00"))
+    console = Console(file=io.StringIO(), width=10_000, highlight=False)
+    console.print(made, Text("."))
+    assert isinstance(console.file, io.StringIO)
+    if len(text) <= terminal.LENGTH_MAX:
+        assert console.file.getvalue() == f"{made.plain} .\n"
+        if text.isprintable():
+            assert made.plain == text
+
+
+def test_a_long_text_is_cut_in_the_middle() -> None:
+    cut = terminal.visible("a" * 60 + "b" * 60, length_max=10)
+    assert cut == "aaaaa…bbbb"
+    assert terminal.visible("abc", length_max=3) == "abc"
+
+
+@given(st.text(max_size=50))
+def test_an_error_is_one_safe_line(text: str) -> None:
+    stream, before = io.StringIO(), sys.stderr
+    sys.stderr = stream
+    try:
+        status = ending.tell(RackgateError(f"x{text}", detail=f"one\n{text}"), Console(file=stream))
+    finally:
+        sys.stderr = before
+    assert status == 2
+    assert not raw(stream.getvalue())
+    assert stream.getvalue().startswith("error: x")
+
+
+@pytest.mark.parametrize("pattern", ["a[b]", "a[b*", "?[b]", "*[b]"])
+def test_brackets_in_a_pattern_are_literal(pattern: str) -> None:
+    topics = [Topic(name, False, (), None) for name in ("a[b]", "ab", "a.b", "a_b")]
+    assert [one.name for one in cli._chosen(topics, [pattern])] == ["a[b]"]
+    assert [one.name for one in cli._chosen(topics, ["a.b", "a_b"])] == ["a.b", "a_b"], "neither stands for the other"
+    with pytest.raises(RackgateError, match="no such topic"):
+        cli._chosen(topics, ["a[.]b"])
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
+    code = (
+        "import sys; from pyhooks.terminal import reader_may_leave\n"
+        "with reader_may_leave():\n"
+        "    sys.stdout.writelines('x' * 1000 + '\\n' for _ in range(10_000))\n"
+        "sys.exit(7)"
+    )
+    read, write = os.pipe()
+    env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, env=env)
+    os.close(write)
+    os.read(read, 10)
+    os.close(read)
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (7, b"")

@@ -1,0 +1,47 @@
+"""``rackgate check`` on brokers with 10,000 partitions: what it takes."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+from loopback import Brokers
+from test_check_answers import CPU_S, MEMORY_MB, check
+from test_check_live import unfenced
+
+from pyhooks.build.distribution import Distribution
+from pyhooks.jvm.admin import Admin, TopicState
+from pyhooks.wait import wait_for
+
+pytestmark = [pytest.mark.build, pytest.mark.long, pytest.mark.timeout(1200)]
+TOPICS, PARTITIONS = 100, 100
+RACKS = {1: "a", 2: "a", 3: "b", 4: "c"}
+
+
+def whole(admin: Admin) -> bool:
+    found = [state for state in admin.topics().values() if isinstance(state, TopicState)]
+    partitions = [one for state in found for one in state.partitions.values()]
+    return len(partitions) == TOPICS * PARTITIONS and all(len(one.isr) == 2 for one in partitions)
+
+
+def test_10000_partitions_take_10_s_and_500_mb_at_most(tmp_path: Path) -> None:
+    classpath = Distribution.load().classpath()
+    brokers = Brokers(tmp_path, RACKS, controller=1)
+    brokers.format(classpath)
+    placed = [[1 + n % 4, 1 + (n + 1 + n // 4 % 3) % 4] for n in range(PARTITIONS)]
+    with brokers.running(classpath):
+        with Admin(brokers.bootstrap, timeout_s=120.0) as admin:
+            wait_for(partial(unfenced, admin, 4), what="four brokers", timeout_s=120)
+            for number in range(TOPICS):
+                admin.create_topic(f"topic-{number:03}", placed, {"min.insync.replicas": "2", "min.insync.racks": "2"})
+            wait_for(partial(whole, admin), what="all replicas in sync", timeout_s=600, interval_s=5)
+        status, cpu_s, memory_mb = check(brokers.bootstrap, tmp_path / "out", "--json")
+    told = json.loads((tmp_path / "out").read_bytes())
+    print(f"{cpu_s:.1f} s of CPU time, {memory_mb:.0f} MB")  # noqa: T201 - the figures of the run
+    assert sum(len(topic["partitions"]) for topic in told["topics"]) == TOPICS * PARTITIONS
+    assert all(broker["answered"] for broker in told["brokers"])
+    assert status == 1
+    assert cpu_s <= CPU_S, f"{cpu_s:.1f} s of CPU time"
+    assert memory_mb <= MEMORY_MB, f"{memory_mb:.0f} MB"

@@ -1,0 +1,39 @@
+"""What the watch makes of the settings that brokers tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from pyhooks.watch.collect import _rules
+from pyhooks.watch.observation import Rules
+
+
+@dataclass(frozen=True)
+class Entry:
+    """As confluent-kafka's ConfigEntry."""
+
+    value: str | None
+
+
+def told(replicas: str | None, racks: str | None) -> dict[str, Entry]:
+    return {"min.insync.replicas": Entry(replicas), "min.insync.racks": Entry(racks)}
+
+
+def test_numbers_are_taken() -> None:
+    assert _rules(told("2", "3")) == Rules(2, 3)
+    assert _rules({"min.insync.replicas": Entry("2")}) == Rules(2, None)
+
+
+@pytest.mark.parametrize("value", ["abc", "-3", "0", "", "2.0", None])
+def test_what_is_no_number_is_named(value: str | None) -> None:
+    with pytest.raises(ValueError, match=r"min\.insync\.replicas="):
+        _rules(told(value, "1"))
+    with pytest.raises(ValueError, match=r"min\.insync\.racks="):
+        _rules(told("1", value))
+
+
+def test_a_topic_without_the_setting_is_unknown() -> None:
+    with pytest.raises(ValueError, match="no min"):
+        _rules({})
