@@ -1,0 +1,66 @@
+"""A benchmark and its lab listen on loopback or inside the lab's namespaces alone."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from listening import Listener, listening_sockets, process_tree
+
+from pyhooks import paths
+from pyhooks.process import DIES_WITH_PARENT
+from pyhooks.wait import wait_for
+
+START_S = 280.0
+END_S = 60.0
+HOST = Path("/proc/self/ns/net")
+INTERFACES = Path("/proc/self/net/dev")
+KAFKA, WORKERS, SPARK = "kafka.Kafka", "pyspark.daemon", "org.apache.spark.deploy.SparkSubmit"
+# Programs whose sockets ask for no secret, by an argument of their command, and why.
+OPEN = {
+    KAFKA: "brokers and controllers of a lab: their namespaces have no way out, and the tests' clients are to be those"
+    " of a plain cluster",
+    "-c": "accumulators of PySpark, see test_spark",
+}
+
+
+def program(one: Listener) -> str:
+    """The argument by which a listening program is known; the whole command if it is an unknown one."""
+    known = (*OPEN, WORKERS, SPARK, "bench.run")
+    return next((word for word in one.command if word in known), " ".join(one.command))
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(400)
+def test_a_benchmark_and_its_lab_listen_nowhere_else(tmp_path: Path) -> None:
+    host, interfaces = str(HOST.readlink()), INTERFACES.read_text(encoding="ascii").count("\n")
+    seen: dict[tuple[str, int, str, int], Listener] = {}
+    argv = [sys.executable, "-m", "pyhooks.cli", "bench", "run", "--scenario", "quick", "--out", str(tmp_path / "out")]
+    with (tmp_path / "log").open("wb") as log:
+        bench = subprocess.Popen(
+            [*DIES_WITH_PARENT, *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=paths.REPO
+        )
+
+    def all_listen() -> bool:
+        assert bench.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
+        for one in listening_sockets(process_tree(bench.pid)):
+            seen[one.network, one.pid, str(one.address), one.port] = one
+        return {KAFKA, WORKERS, SPARK} <= {program(one) for one in seen.values()}
+
+    try:
+        wait_for(all_listen, what="a lab with load from Spark", timeout_s=START_S, interval_s=0.5)
+    finally:
+        bench.send_signal(signal.SIGTERM)
+        bench.wait(timeout=END_S)
+    found = list(seen.values())
+    # nothing leads from the machine into the lab
+    assert INTERFACES.read_text(encoding="ascii").count("\n") == interfaces
+    assert [one.text for one in found if one.network == host and not one.address.is_loopback] == []
+    # inside a lab Kafka alone is reached from another node
+    assert {program(one) for one in found if not one.address.is_loopback} == {KAFKA}
+    # a program that is not known here has to be judged by a person
+    assert {program(one) for one in found} <= {*OPEN, WORKERS, SPARK, "bench.run"}
+    assert [one.text for one in found if program(one) == KAFKA and one.network == host] == []
