@@ -17,6 +17,7 @@ from written_claims import read as read_claims
 from bench import clocks, progress, scenarios, store
 from ducktape_tests import cli as system
 from pyhooks import bars, cli, memory, paths
+from pyhooks.build.distribution import Distribution
 from pyhooks.cluster import topology
 from pyhooks.errors import RackgateError
 from pyhooks.evidence import running
@@ -51,6 +52,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
     monkeypatch.setattr(memory, "CGROUPS", tmp_path / "groups")
     monkeypatch.setattr(system, "PYTHON", Path(sys.executable))
+    monkeypatch.setattr(Distribution, "load", lambda *_: None)
     monkeypatch.setenv("RACKGATE_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
