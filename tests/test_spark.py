@@ -69,7 +69,12 @@ def child(folder: Path, master: str, *before: str, **more: str) -> Iterator[subp
         try:
             yield process
         finally:
-            process.communicate(timeout=SOON_S)
+            try:
+                process.communicate(timeout=SOON_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise
 
 
 def ready(folder: Path, process: subprocess.Popen[bytes]) -> dict[str, Any]:
