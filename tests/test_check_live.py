@@ -126,7 +126,8 @@ def test_what_can_not_be_asked_ends_with_one_line_in_time(patched: Brokers, tmp_
     assert time.monotonic() - started < 60
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"error: cluster 127.0.0.1:{nobody}: no answer within 3 s; see --bootstrap and --command-config\n"
+        f"error: cluster 127.0.0.1:{nobody}: 127.0.0.1:{nobody} can't be reached: Connection refused;"
+        " see --bootstrap and --command-config\n"
     )
     for words, reason in (
         (("--bootstrap", "no port"), "Invalid url"),

@@ -92,7 +92,7 @@ TLS = "security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={
         ("tls localhost", "security.protocol=SSL\n", "unable to find valid certification path"),
         ("tls", TLS, "No subject alternative names matching IP address 127.0.0.1 found"),
         ("tls localhost", TLS.replace("ca.pem", "absent.pem"), "absent.pem"),
-        ("tls", "security.protocol=[FOO]\x1b\n", "Invalid value [FOO]\\x1b for configuration security.protocol"),
+        ("tls", "security.protocol=[F\x1bOO]\n", "Invalid value [F\\x1bOO] for configuration security.protocol"),
         ("plain", "odd=\\u12\n", "--command-config"),
     ],
 )

@@ -297,6 +297,9 @@ class Told:
                 self.refused[name] = str(result.get("errorMessage") or f"Kafka's error code {result['errorCode']}")
                 continue
             configs = {config.get("name"): config for config in result.get("configs") or ()}
+            # a broker without the overlay tells null of it where it stands in its properties
+            if configs.get(MIN_RACKS, {}).get("value") is None:
+                configs.pop(MIN_RACKS, None)
             settings = {key: _setting(configs[key]) for key in (MIN_REPLICAS, MIN_RACKS) if key in configs}
             if MIN_REPLICAS not in settings:
                 self.refused[name] = f"it told no {MIN_REPLICAS}"

@@ -453,7 +453,7 @@ def _rules(values: Mapping[str, Any]) -> Rules:
         raise ValueError(f"no {topics.MIN_INSYNC_REPLICAS}")
     return Rules(
         min_replicas=_minimum(topics.MIN_INSYNC_REPLICAS, replicas.value),
-        min_racks=None if racks is None else _minimum(topics.MIN_INSYNC_RACKS, racks.value),
+        min_racks=None if racks is None or racks.value is None else _minimum(topics.MIN_INSYNC_RACKS, racks.value),
     )
 
 
