@@ -270,7 +270,7 @@ def load(out: Path) -> dict[str, Any]:
         RackgateError: there is none, or it is not one.
     """
     file = out / "results.json"
-    whole = read_json(file, "'rackgate bench outages' writes it")
+    whole = read_json(file, "run 'rackgate bench outages' first")
     if not isinstance(whole, dict) or whole.get("schema") != SCHEMA_VERSION or "states" not in whole:
         raise RackgateError(f"{file}: not a result of this version of 'rackgate bench outages'")
     return whole

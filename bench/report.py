@@ -61,7 +61,7 @@ def load(path: Path) -> dict[str, Any]:
         RackgateError: there is none, or it is not one.
     """
     file = path / "results.json" if path.is_dir() else path
-    result = read_json(file, "'rackgate bench run' writes it")
+    result = read_json(file, "run 'rackgate bench run' first")
     schema = result.get("schema") if isinstance(result, dict) else None
     if type(schema) is not int or not isinstance(result.get("cells"), list):
         raise RackgateError(f"{file}: not a result of the benchmark")
