@@ -290,7 +290,7 @@ class KilledTest(_BothRacksFail):
 
         setup: a topic on replicas in racks a, a, b with M=2 and R=2.
         drive: 100 records while all are in sync; kill rack b; destroy rack a; restore a, then b.
-        validate: no record is lost; all checkers.
+        validate: no record is lost; all checkers but that of the spread over outages, in which nothing is sent.
         """
         self._keeps(holder_first=False)
 
@@ -300,7 +300,7 @@ class KilledTest(_BothRacksFail):
 
         setup: a topic on replicas in racks a, a, b with M=2 and R=2.
         drive: 100 records while all are in sync; kill rack b; destroy rack a; restore b, then a.
-        validate: no record is lost; all checkers.
+        validate: no record is lost; all checkers but that of the spread over outages, in which nothing is sent.
         """
         self._keeps(holder_first=True)
 
@@ -309,7 +309,8 @@ class KilledTest(_BothRacksFail):
         found = self.counted()["killed"]
         assert found.acked >= RECORDS, f"{found.acked} records were acknowledged"
         assert found.lost == ()
-        must_hold(self.verdicts(("delivery", "offsets", "promise")))
+        # nothing is sent while a rack is missing, so the spread over outages is unknown
+        must_hold([one for one in self.verdicts(("delivery", "offsets", "promise")) if one.checker != SPREAD])
 
 
 class KilledLevelOffTest(_BothRacksFail):
