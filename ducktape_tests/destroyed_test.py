@@ -207,38 +207,56 @@ class OneRackTest(_Destroyed):
         )
 
 
-class _Forgotten(_Destroyed):
-    """What controls have in common in which rack b holds all that was acknowledged, and may not lead with it."""
+class _BothRacksFail(_Destroyed):
+    """Base class of tests in which rack b leaves with all acknowledged records and rack a is destroyed meanwhile."""
 
-    def forgets(self, own: TopicSpec, how: str) -> None:
-        """100 records while all are in sync; then rack b leaves, and rack a is destroyed and comes back first.
+    def fail_both(self, own: TopicSpec, how: str, holder_first: bool = False, attempts: bool = False) -> None:
+        """Write 100 records while all replicas are in sync. Then let rack b leave, destroy rack a, and restore both.
 
         Args:
             own: a topic on replicas in racks a, a, b.
             how: the fault by which rack b leaves.
-
-        Raises:
-            AssertionError: not all of them are lost.
+            holder_first: whether rack b returns before rack a.
+            attempts: whether to send records during the outages, which must not be acknowledged.
         """
         with self.driven([own], []):
             words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", own.name, "--mode", "idempotent"]
-            words += ["--rate", "50", "--count", str(RECORDS), "--timeout-ms", str(PATIENT_MS)]
-            told = self.clients.produce(self.history, *words)
+            told = self.clients.produce(
+                self.history, *words, "--rate", "50", "--count", str(RECORDS), "--timeout-ms", str(PATIENT_MS)
+            )
             acked = sum(event.op == "produce" and event.outcome == "ok" for event in told)
             assert acked == RECORDS, f"{acked} of {RECORDS} records were acknowledged with all in sync"
-            with self.fault(how, rack=HOLDER):
+            with ExitStack() as left, ExitStack() as destroyed:
+                left.enter_context(self.fault(how, rack=HOLDER))
                 topics.wait_isr(self.kafka.admin, own.name, frozenset({1, 2}))
-                with self.fault("wipe", rack=LOST):
-                    pass
+                if attempts:
+                    self._attempt(words)
+                destroyed.enter_context(self.fault("wipe", rack=LOST))
+                if attempts:
+                    self._attempt(words)
+                for fault in (left, destroyed) if holder_first else (destroyed, left):
+                    fault.close()
             self.whole([own])
             # that it can be written to again; what lies at the lost offsets then is something else
             self.probe(own.name)
         self.drain()
+
+    def _attempt(self, words: Sequence[str]) -> None:
+        """Send records that time out within the outage, so that its spread over clients can be judged."""
+        self.clients.produce(self.history, *words, "--rate", "5", "--count", "5", "--timeout-ms", "3000")
+
+    def forgets(self, own: TopicSpec, how: str) -> None:
+        """Let both racks fail and require that all records are lost.
+
+        Raises:
+            AssertionError: not all of them are lost.
+        """
+        self.fail_both(own, how)
         lost = must_find_loss(self.verdicts(), self.counted())
         assert len(lost) == RECORDS, f"{len(lost)} of {RECORDS} records are lost, all were expected to be"
 
 
-class StockTest(_Forgotten):
+class StockTest(_BothRacksFail):
     """The control for the memory of who may lead: stock Kafka forgets the only holder of what was acknowledged."""
 
     OVERLAY = False
@@ -255,7 +273,7 @@ class StockTest(_Forgotten):
         self.forgets(spec("forgotten", AAB, 2), "cut")
 
 
-class LevelOffTest(_Forgotten):
+class LevelOffTest(_BothRacksFail):
     """The control for the level of the feature: without it the patched Kafka forgets as stock Kafka does."""
 
     @cluster(num_nodes=9)
@@ -270,22 +288,53 @@ class LevelOffTest(_Forgotten):
         self.forgets(spec("forgotten", AAB, 2), "cut")
 
 
-class KilledTest(_Forgotten):
-    """The control for the boundary of the promise: who is killed may have lost its disk, as far as Kafka knows."""
+class KilledTest(_BothRacksFail):
+    """A killed rack keeps its disks, so no acknowledged record is lost with another rack."""
 
     @cluster(num_nodes=9)
-    def test_a_killed_rack_and_a_destroyed_one_are_two(self) -> None:
-        """With R=2 one rack may be lost, and a holder that was killed counts as lost until it is in sync again.
+    def test_the_destroyed_rack_returns_first(self) -> None:
+        """With R=2 the loss of one rack's disks loses nothing, although the other rack was killed.
 
-        Kafka takes a broker that ends without notice out of those that may lead, since its disk may lack what the
-        system had not written yet (KIP-966); a rack that is only cut off stays among them. So this is why rounds of
-        ``DestroyedTest`` kill no rack while another one is destroyed.
+        The broker of rack b leaves the ELR when it registers after its unclean shutdown. The controller remembers it in
+        the last known ELR, and knows by the directory IDs that the logs of rack a are lost.
 
         setup: a topic on replicas in racks a, a, b with M=2 and R=2.
-        drive: as with stock brokers, but that rack b is killed.
-        validate: as with stock brokers.
+        drive: 100 records while all are in sync; kill rack b; destroy rack a; restore a, then b.
+        validate: no record is lost; all checkers.
         """
-        self.forgets(spec("killed", AAB, 2, 2), "kill")
+        self._keeps(holder_first=False)
+
+    @cluster(num_nodes=9)
+    def test_the_killed_rack_returns_first(self) -> None:
+        """The same if the killed rack returns while the last leader, which is destroyed, may still do so.
+
+        setup: a topic on replicas in racks a, a, b with M=2 and R=2.
+        drive: 100 records while all are in sync; kill rack b; destroy rack a; restore b, then a.
+        validate: no record is lost; all checkers.
+        """
+        self._keeps(holder_first=True)
+
+    def _keeps(self, holder_first: bool) -> None:
+        self.fail_both(spec("killed", AAB, 2, 2), "kill", holder_first, attempts=True)
+        found = self.counted()["killed"]
+        assert found.acked >= RECORDS, f"{found.acked} records were acknowledged"
+        assert found.lost == ()
+        must_hold(self.verdicts((*NEEDS, SPREAD, "faults")))
+
+
+class KilledLevelOffTest(_BothRacksFail):
+    """Control of ``KilledTest``: the same loses all records while the feature is at level 0."""
+
+    @cluster(num_nodes=9)
+    def test_a_killed_rack_is_forgotten(self) -> None:
+        """Patched brokers at level 0 elect the empty last leader, as stock Kafka does.
+
+        setup: patched brokers, the feature at level 0; a topic on replicas in racks a, a, b with M=2.
+        drive: as in ``KilledTest``; rack a returns first.
+        validate: the checker of deliveries finds all 100 records lost; every fault took hold.
+        """
+        internal.change_level(self.kafka, "downgrade", 0)
+        self.forgets(spec("killed", AAB, 2), "kill")
 
 
 def must_find_loss(found: Sequence[Verdict], counted: Mapping[str, Losses]) -> frozenset[str]:

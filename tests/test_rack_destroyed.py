@@ -1,4 +1,4 @@
-"""All disks of a rack destroyed while the other rack is away: who has what was acknowledged must lead when it is back.
+"""A rack is destroyed while the other rack is stopped, cut off or killed: the other one must lead when it is back.
 
 On stock Kafka the controller forgets that broker, and everything that was acknowledged is lost.
 """
@@ -31,6 +31,8 @@ CONTROLLER = 100
 RECORDS = 100
 OVERLAY, STOCK = "overlay", "stock"
 STOPPED, CUT_OFF = "stopped", "cut off"
+ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+UNCLEAN = ("--election-type", "unclean", "--partition", "0")
 SETTINGS = {STOCK: {"min.insync.replicas": "2"}, OVERLAY: {"min.insync.replicas": "2", "min.insync.racks": "2"}}
 
 
@@ -61,7 +63,7 @@ def look(history: History, moment: str, state: PartitionState) -> PartitionState
 
 
 def destroy(brokers: Brokers, classpath: str, history: History) -> None:
-    """Takes the power and the disks of all brokers of rack a, and starts them on empty ones."""
+    """Kill all brokers of rack a and replace their disks by empty ones."""
     before = {broker: directory_id(brokers, broker) for broker in LOST}
     for broker in LOST:
         brokers.kill(broker)
@@ -71,9 +73,14 @@ def destroy(brokers: Brokers, classpath: str, history: History) -> None:
     for broker in LOST:
         ids = {"directory_before": before[broker], "directory_after": directory_id(brokers, broker)}
         history.note("test", "destroy", "ok", broker=broker, **ids)
-        brokers.start(broker, classpath)
-    for broker in LOST:
-        wait_for(partial(brokers.serves, broker), what=f"broker {broker} on its new disk", timeout_s=120)
+
+
+def start(brokers: Brokers, classpath: str, *nodes: int) -> None:
+    """Start brokers at the same time and wait until they serve requests."""
+    for node in nodes:
+        brokers.start(node, classpath)
+    for node in nodes:
+        wait_for(partial(brokers.serves, node), what=f"broker {node} to serve requests", timeout_s=120)
 
 
 def all_in_sync(asked: Admin) -> PartitionState:
@@ -90,14 +97,12 @@ def after_loss(asked: Admin, arm: str) -> PartitionState | None:
 def comes_back(brokers: Brokers, others: Admin, classpath: str, how: str) -> PartitionState:
     """Rack b is there again, and all are in sync: as the others know, since it may know only what was before."""
     if how == STOPPED:
-        brokers.start(HOLDER, classpath)
-        wait_for(partial(brokers.serves, HOLDER), what="rack b to be back", timeout_s=120)
+        start(brokers, classpath, HOLDER)
     else:
         brokers.resume(HOLDER)
     return all_in_sync(others)
 
 
-# A broker that was killed would count as destroyed itself.
 @pytest.mark.parametrize(("arm", "how"), [(OVERLAY, STOPPED), (OVERLAY, CUT_OFF), (STOCK, STOPPED)])
 def test_the_rack_that_has_what_was_acknowledged_leads(tmp_path: Path, arm: str, how: str) -> None:
     classpath = Distribution.load().classpath(overlay=arm == OVERLAY)
@@ -122,6 +127,7 @@ def test_the_rack_that_has_what_was_acknowledged_leads(tmp_path: Path, arm: str,
         away = look(history, AWAY, shrunk)
 
         destroy(brokers, classpath, history)
+        start(brokers, classpath, *LOST)
         with Admin(others) as fresh:
             known = wait_for(partial(after_loss, fresh, arm), what="what became of the partition", timeout_s=60)
         destroyed = look(history, DESTROYED, known)
@@ -149,6 +155,57 @@ def test_the_rack_that_has_what_was_acknowledged_leads(tmp_path: Path, arm: str,
         # wrong in exactly these ways, and no evidence is missing
         assert succession.valid == delivery.valid == "false"
         assert len(succession.because) == 1, succession.because
+        assert sorted(delivery.because) == sorted(
+            f"{TOPIC}: acknowledged record key-{n} is lost" for n in range(RECORDS)
+        )
+
+
+def waits(asked: Admin) -> bool:
+    """Whether the partition has neither a leader nor a member of the ISR."""
+    state = asked.partition(TOPIC)
+    return state.leader == -1 and not state.isr
+
+
+# Brokers in the order in which they return. Where broker 1 does not, an operator ends the wait for it. The last
+# case is the control: without racks the empty last leader is elected.
+@pytest.mark.parametrize(
+    ("min_racks", "order"), [("2", (1, 2, 3)), ("2", (3, 1, 2)), ("2", (2, 3, 1)), ("2", (2, 3)), ("1", (1, 2, 3))]
+)
+def test_a_killed_rack_keeps_what_was_acknowledged(tmp_path: Path, min_racks: str, order: tuple[int, ...]) -> None:
+    classpath = Distribution.load().classpath()
+    history = History(tmp_path / "history.jsonl")
+    brokers = Brokers(tmp_path, RACKS, CONTROLLER, extra={"auto.leader.rebalance.enable": "false"})
+    brokers.format(classpath)
+    with brokers.running(classpath):
+        with Admin(brokers.bootstrap) as admin:
+            admin.create_topic(TOPIC, [[1, 2, 3]], {"min.insync.replicas": "2", "min.insync.racks": min_racks})
+            all_in_sync(admin)
+            produce(brokers.bootstrap, history)
+        brokers.kill(HOLDER)
+        with Admin(",".join(brokers.address(broker) for broker in LOST)) as admin:
+            away = wait_for(partial(admin.in_sync, TOPIC, LOST), what="the ISR without rack b", timeout_s=90)
+
+        destroy(brokers, classpath, history)
+        for position, broker in enumerate(order, 1):
+            start(brokers, classpath, broker)
+            if min_racks == "2" and set(order[:position]) != {*LOST, HOLDER}:
+                with Admin(brokers.address(broker)) as admin:
+                    wait_for(partial(waits, admin), what="a partition without a leader", timeout_s=60)
+        if len(order) == len(LOST):
+            ended = tool(classpath, ELECTION, *UNCLEAN, "--topic", TOPIC, "--bootstrap-server", brokers.address(HOLDER))
+            assert "Successfully completed leader election (UNCLEAN)" in ended.text, ended.text
+        with Admin(",".join(brokers.address(broker) for broker in order)) as admin:
+            back = wait_for(partial(admin.in_sync, TOPIC, order), what="the replicas that returned", timeout_s=90)
+        read_all(brokers.bootstrap, [TOPIC], history, values=True)
+
+    events = list(history.events())
+    assert sum(event.op == "produce" and event.outcome == "ok" for event in events) == RECORDS
+    delivery = check_delivery(events)
+    if min_racks == "2":
+        assert (away.elr, back.leader) == ((HOLDER,), HOLDER)
+        assert delivery.valid == "true", delivery.because
+    else:
+        assert (away.elr, back.leader in LOST) == ((), True)
         assert sorted(delivery.because) == sorted(
             f"{TOPIC}: acknowledged record key-{n} is lost" for n in range(RECORDS)
         )
