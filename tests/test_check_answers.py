@@ -184,7 +184,7 @@ def topic_error(cluster: FakeCluster, code: int) -> Odd:
     return odd
 
 
-def test_a_topic_that_is_refused_is_unknown_and_one_that_is_deleted_is_left_out() -> None:
+def test_a_topic_that_is_refused_or_not_known_is_unknown_and_one_that_is_deleted_is_left_out() -> None:
     cluster = fake()
     with cluster.running():
         cluster.odd = dict.fromkeys(RACKS, topic_error(cluster, 29))
@@ -194,7 +194,18 @@ def test_a_topic_that_is_refused_is_unknown_and_one_that_is_deleted_is_left_out(
             "a.b": True, "a_b": False, "t": False,
         }  # fmt: skip
         assert not plan(seen.cluster).complete
+        # listed by one broker that knows it, described by one that is behind
         cluster.odd = dict.fromkeys(RACKS, topic_error(cluster, 3))
+        assert codes(look(cluster))["topic-unanswered"] == "unknown"
+        gone = topic_error(cluster, 3)
+
+        def deleted(name: str, asked: Mapping[str, Any]) -> Mapping[str, Any] | bytes | None:
+            told = gone(name, asked)
+            if told is not None:
+                cluster.topics = {name: placed for name, placed in TOPICS.items() if name != "a.b"}
+            return told
+
+        cluster.odd = dict.fromkeys(RACKS, deleted)
         assert [topic.name for topic in look(cluster).cluster.topics] == ["a_b", "t"]
 
 

@@ -176,13 +176,13 @@ class Admin(Client):
     def topics(self) -> dict[str, TopicState | JavaError]:
         """All topics, Kafka's own included, in order of their names; or why one of them is not described.
 
-        A topic that is deleted meanwhile is left out.
+        A topic that is deleted meanwhile is left out; one that a broker does not know, and that is listed all the same
+        when asked again, is not: that broker may be behind.
 
         Raises:
             JavaError: not answered in time, or topics can't be listed.
         """
-        options = jpype.JClass("org.apache.kafka.clients.admin.ListTopicsOptions")
-        names = self._get(self._java.listTopics(options().listInternal(True)).names())
+        names = self._topic_names()
         answer = self._java.describeTopics(jpype.java.util.ArrayList(names)).topicNameValues()
         found: dict[str, TopicState | JavaError] = {}
         ids = _NodeIds()
@@ -192,9 +192,17 @@ class Admin(Client):
             except JavaError as error:
                 if error.java_class in {TIMEOUT, GIVEN_UP}:
                     raise
-                if error.java_class != UNKNOWN_TOPIC:
-                    found[str(entry.getKey())] = error
-        return dict(sorted(found.items()))
+                found[str(entry.getKey())] = error
+        missing = {
+            name for name, one in found.items() if isinstance(one, JavaError) and one.java_class == UNKNOWN_TOPIC
+        }
+        if missing:
+            missing -= set(map(str, self._topic_names()))
+        return {name: one for name, one in sorted(found.items()) if name not in missing}
+
+    def _topic_names(self) -> Any:
+        options = jpype.JClass("org.apache.kafka.clients.admin.ListTopicsOptions")
+        return self._get(self._java.listTopics(options().listInternal(True)).names())
 
     def reassignments(self) -> dict[tuple[str, int], Reassignment]:
         """The reassignments under way, by topic and partition.
