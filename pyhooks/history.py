@@ -162,6 +162,9 @@ class History:
                 for number, line in enumerate(lines, start=1):
                     if line != b"\n":
                         yield from self._parsed(number, line)
+                    if not line.endswith(b"\n"):
+                        # its writer may be at work: read on, its other half would be taken for a line
+                        return
         except FileNotFoundError:
             return
         except OSError as error:

@@ -101,3 +101,18 @@ def test_a_line_that_was_cut_short_spoils_no_other(
     else:
         assert [event.op for event in found] == ["op", "torn", "op"]
         assert (found[0], found[2], found[1].outcome) == (first, last, "unknown")
+
+
+def test_a_line_that_is_being_written_ends_what_is_read(tmp_path: Path) -> None:
+    history = History(tmp_path / "h.jsonl")
+    first = history.note("p", "first", "ok")
+    line = Event.now("p", "second", "ok", n=1).line()
+    with history.path.open("a", encoding="utf-8") as writer:
+        writer.write(line[:40])
+        writer.flush()
+        reading = history.events()
+        assert [next(reading), next(reading).op] == [first, "torn"]
+        writer.write(line[40:])
+        writer.flush()
+        assert list(reading) == []
+    assert [event.op for event in history.events()] == ["first", "second"]

@@ -228,6 +228,7 @@ def test_no_duration_or_deadline_goes_by_the_wall_clock() -> None:
     allowed = {
         "bench/store.py": "after a reboot, where no other clock is left",
         "ducktape_tests/cli.py": "a seed",
+        "pyhooks/build/reproducible.py": "what a build sees as the date, which is set",
         "pyhooks/build/workspace.py": "the age of folders that killed tests left",
         "pyhooks/cluster/labs.py": "written down",
         "pyhooks/evidence/running.py": "the date of an artifact",

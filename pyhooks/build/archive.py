@@ -17,7 +17,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pyhooks import paths
 from pyhooks.build.compiling import read_jar
 from pyhooks.build.distribution import MANIFEST, Distribution
-from pyhooks.build.fetch import sha256
 from pyhooks.build.overlay import LICENSE, NOTICE
 from pyhooks.build.sbom import SBOM, make_sbom
 from pyhooks.errors import RackgateError
