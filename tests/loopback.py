@@ -65,6 +65,7 @@ class Brokers:
         advertised: ports that clients are sent to instead of the brokers' own, or none.
         extra: further properties of all nodes.
         jmx: give each node a JMX port on loopback.
+        heap_mb: heap of each node, in MiB.
     """
 
     def __init__(
@@ -76,8 +77,10 @@ class Brokers:
         advertised: Sequence[int] = (),
         extra: Mapping[str, str] | None = None,
         jmx: bool = False,
+        heap_mb: int = 256,
     ) -> None:
         self.folder = folder
+        self._heap_mb = heap_mb
         self.racks = dict(racks)
         self.controller = controller
         self.nodes = sorted({*racks, controller})
@@ -153,7 +156,7 @@ class Brokers:
         """Starts a node, within the block of ``running``, and does not wait for it."""
         # the first compiler alone, as in the system tests: the second is not paid back in so short a life
         once = ["-XX:TieredStopAtLevel=1"]
-        words = java_command(classpath=classpath, heap_mb=256, properties=self.file(node), options=once)
+        words = java_command(classpath=classpath, heap_mb=self._heap_mb, properties=self.file(node), options=once)
         if node in self.jmx_ports:
             words[1:1] = jmx_options(self.jmx_ports[node])
         with (self.folder / f"{node}.log").open("wb") as log:

@@ -33,7 +33,7 @@ def whole(asker: Asker) -> bool:
 
 def test_10000_partitions_take_10_s_and_500_mb_at_most(tmp_path: Path) -> None:
     classpath = Distribution.load().classpath()
-    brokers = Brokers(tmp_path, RACKS, controller=1)
+    brokers = Brokers(tmp_path, RACKS, controller=1, heap_mb=1024)
     brokers.format(classpath)
     placed = [[1 + n % 4, 1 + (n + 1 + n // 4 % 3) % 4] for n in range(PARTITIONS)]
     with brokers.running(classpath):
