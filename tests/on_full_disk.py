@@ -1,13 +1,14 @@
-"""``python tests/on_full_disk.py CASE FOLDER``: one writer on a disk that is full, for ``test_full_disk``.
+"""``python tests/on_full_disk.py CASE KIND FOLDER``: one writer on a disk that is full or read-only, for tests.
 
-FOLDER is on a file system of a few MiB that holds nothing else. Prints JSON: the exit status, what was written to
-standard error, and whether the earlier results are as they were.
+KIND is ``full`` or ``read-only``. FOLDER is on a file system of a few MiB that holds nothing else. Prints JSON: the
+exit status, what was written to standard error, and whether the earlier results are as they were.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -156,13 +157,16 @@ def fill(folder: Path) -> None:
                 continue
 
 
-def main(case: str, folder: Path) -> None:
+def main(case: str, kind: str, folder: Path) -> None:
     prepare, names = CASES[case]
     act = prepare(folder)
     for name in names:
         if not (folder / name).exists():
             (folder / name).write_text(f"earlier {name}", encoding="utf-8")
-    fill(folder)
+    if kind == "full":
+        fill(folder)
+    else:
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     error = io.StringIO()
     with redirect_stdout(io.StringIO()), redirect_stderr(error):
@@ -170,7 +174,7 @@ def main(case: str, folder: Path) -> None:
     after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     told = {"status": status, "error": error.getvalue(), "new": sorted(after.keys() - before.keys())}
     told["changed"] = [name for name, content in before.items() if after.get(name) != content]
-    if case == "history":
+    if (case, kind) == ("history", "full"):
         whole = History(folder / "history.jsonl")
         told["ops"] = [event.op for event in whole.events()]
         (folder / BALLAST).unlink()
@@ -180,4 +184,4 @@ def main(case: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

@@ -1,4 +1,4 @@
-"""A full disk: one line with the file and the reason, exit status 2, and earlier results are as they were."""
+"""A full disk or a read-only one: one line with file and reason, status 2, and earlier results are as they were."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def private() -> tuple[str, ...]:
     pytest.skip("this machine has no mount namespaces")
 
 
-def on_full_disk(private: tuple[str, ...], case: str, folder: Path) -> dict[str, Any]:
-    mount = f'mount -t tmpfs -o size={SIZE} none "$1" && exec "$2" "$3" "$4" "$1"'
+def on_full_disk(private: tuple[str, ...], case: str, kind: str, folder: Path) -> dict[str, Any]:
+    mount = f'mount -t tmpfs -o size={SIZE} none "$1" && exec "$2" "$3" "$4" "$5" "$1"'
     program = str(Path(__file__).with_name("on_full_disk.py"))
     done = subprocess.run(
-        [*private, "sh", "-c", mount, "sh", str(folder), sys.executable, program, case],
+        [*private, "sh", "-c", mount, "sh", str(folder), sys.executable, program, case, kind],
         capture_output=True,
         text=True,
         check=False,
@@ -52,7 +52,7 @@ def on_full_disk(private: tuple[str, ...], case: str, folder: Path) -> dict[str,
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_does_not_fit_is_told_and_nothing_is_lost(private: tuple[str, ...], tmp_path: Path, case: str) -> None:
-    told = on_full_disk(private, case, tmp_path)
+    told = on_full_disk(private, case, "full", tmp_path)
     assert told["status"] == 2
     (line,) = told["error"].splitlines()
     assert line.startswith(f"error: {tmp_path}/")
@@ -64,6 +64,16 @@ def test_what_does_not_fit_is_told_and_nothing_is_lost(private: tuple[str, ...],
         assert told["ops"][-1] == "torn"
         # whatever is written later, when there is space again
         assert told["later"] == [*told["ops"], "later"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_read_only_folder_is_told_and_left_as_it_is(private: tuple[str, ...], tmp_path: Path, case: str) -> None:
+    told = on_full_disk(private, case, "read-only", tmp_path)
+    assert told["status"] == 2
+    (line,) = told["error"].splitlines()
+    assert line.startswith(f"error: {tmp_path}/")
+    assert line.endswith("Read-only file system")
+    assert (told["new"], told["changed"]) == ([], [])
 
 
 @pytest.mark.parametrize("written", range(4))
