@@ -85,9 +85,9 @@ def key_file() -> Path:
     Raises:
         RackgateError: this user has no home.
     """
-    told = os.environ.get(STATE_VARIABLE)
+    given = os.environ.get(STATE_VARIABLE)
     try:
-        base = Path(told) if told else Path.home() / ".local" / "state"
+        base = Path(given) if given else Path.home() / ".local" / "state"
     except RuntimeError as error:
         raise RackgateError(f"this user has no home folder for the key of secrets: {ADVICE}") from error
     return base / "rackgate" / "secrets.key"

@@ -109,6 +109,17 @@ def run(
     return done.stdout or ""
 
 
+def close_input_and_wait(child: subprocess.Popen[Any], timeout_s: float) -> None:
+    """Close the standard input of a child that ends with it, and wait for its end; it is killed after ``timeout_s``."""
+    if child.stdin is not None:
+        child.stdin.close()
+    try:
+        child.wait(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
 def end_processes_in(folder: Path) -> int:
     """Ends processes whose working folder is below ``folder``, also one whose parent has ended before it.
 

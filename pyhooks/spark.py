@@ -13,7 +13,6 @@ import os
 import re
 import secrets
 import stat
-import subprocess
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyhooks import paths
 from pyhooks.errors import RackgateError
+from pyhooks.process import close_input_and_wait
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,13 +150,7 @@ def end_jvm() -> None:
 
 def _end_gateway(gateway: Any) -> None:
     gateway.shutdown()
-    # it ends with its input
-    gateway.proc.stdin.close()
-    try:
-        gateway.proc.wait(timeout=_END_S)
-    except subprocess.TimeoutExpired:
-        gateway.proc.kill()
-        gateway.proc.wait()
+    close_input_and_wait(gateway.proc, _END_S)
 
 
 def effective_settings(settings: Mapping[str, str]) -> dict[str, str]:

@@ -60,8 +60,8 @@ def run_command(account: Any, name: str, command: str, timeout_s: float = TOOL_T
     """
     tell = f"( {command} ) 2>$e; s=$?; [ $s -eq 0 ] || tail -c 4000 $e; rm -f $e; printf '\\n%d' $s"
     script = f"e=$(mktemp) && {{ {tell}; }}"
-    told = account.ssh_output(script, combine_stderr=False, timeout_sec=timeout_s)
-    text, _, status = told.decode(errors="replace").rpartition("\n")
+    output = account.ssh_output(script, combine_stderr=False, timeout_sec=timeout_s)
+    text, _, status = output.decode(errors="replace").rpartition("\n")
     if status == "0":
         return str(text)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")

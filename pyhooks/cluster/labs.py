@@ -267,8 +267,8 @@ def _folders() -> list[Path]:
     Raises:
         RackgateError: the runtime folder is another user's, or other users can get at it.
     """
-    if told := os.environ.get(STATE_VARIABLE):
-        return [Path(told).absolute()]
+    if chosen := os.environ.get(STATE_VARIABLE):
+        return [Path(chosen).absolute()]
     user = str(os.geteuid())
     given = os.environ.get(RUNTIME_VARIABLE)
     bases = dict.fromkeys([*([Path(given)] if given else []), RUN_USER / user])

@@ -22,7 +22,7 @@ from pyhooks.cluster.node import NamespaceMachine
 from pyhooks.errors import RackgateError
 from pyhooks.jvm.client import java_errors
 from pyhooks.jvm.machine import LOG4J
-from pyhooks.process import DIES_WITH_PARENT
+from pyhooks.process import DIES_WITH_PARENT, close_input_and_wait
 
 LOOPBACK = "127.0.0.1"
 START_S = 30.0
@@ -201,13 +201,7 @@ class Gateway(AbstractContextManager["Gateway"]):
         self._end()
 
     def _end(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            self._process.wait(timeout=STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        close_input_and_wait(self._process, STOP_S)
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._errors.close()
