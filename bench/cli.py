@@ -233,7 +233,7 @@ def _lab(
         if not inside:
             from pyhooks.build import builder
 
-            made = builder.build(first=None, force=False, quiet=as_json)
+            made = builder.build(force=False, quiet=as_json)
             about = f"Kafka {made.distribution.manifest['kafka_version']} with the series"
             typer.echo(f"{about}: ready in {made.seconds:.1f} s", err=as_json)
         build = str(Distribution.load().manifest.get("patch_hash", ""))

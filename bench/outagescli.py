@@ -92,7 +92,7 @@ def _measured(
     if os.environ.get("RACKGATE_LAB"):
         raise RackgateError("rackgate bench outages makes labs of its own: run it outside of a lab")
     check_machine([lab.topology for lab in plan.labs], master)
-    made = builder.build(first=None, force=False, quiet=quiet)
+    made = builder.build(force=False, quiet=quiet)
     started, begun = datetime.now(UTC), time.monotonic()
     run_id = started.strftime("%Y%m%d-%H%M%S")
     many = sum(times for lab in plan.labs for times in lab.outages.values())

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ PLUGIN = "org/g/scala-plugin_2.13/1.0+b/scala-plugin_2.13-1.0+b.jar"
 TOP = "kafka-rackgate-9.9-overlay"
 
 
-def make_distribution(root: Path, *, content: bytes = b"code", jars: int = 2) -> Distribution:
+def make_distribution(
+    root: Path, *, content: bytes = b"code", jars: int = 2, opt_ins: Sequence[str] = ()
+) -> Distribution:
     """A distribution of a few bytes."""
     (root / "libs").mkdir(parents=True)
     (root / "overlay").mkdir()
@@ -42,7 +45,8 @@ def make_distribution(root: Path, *, content: bytes = b"code", jars: int = 2) ->
     files = {str(p.relative_to(root)): sha256(p) for p in sorted(root.rglob("*")) if p.is_file()}
     manifest = {
         "key": "k", "kafka_version": "9.9", "scala_version": "2.13", "javac_version": "17", "tree_commit": "c",
-        "patch_hash": "h", "patches": [{"name": "a.patch", "subject": "A", "sha256": "1" * 64}], "overlay": overlay,
+        "patch_hash": "h", "opt_ins": list(opt_ins), "overlay": overlay,
+        "patches": [{"name": "gate/0001-a.patch", "subject": "A", "sha256": "1" * 64}],
         "files": files, "artifacts": {PUBLISHED: "2" * 64, SOURCES: "3" * 64, "g:unused:1": "4" * 64},
         "compiled_with": [PUBLISHED, SOURCES], "maven": {PLUGIN: "5" * 64},
     }  # fmt: skip
@@ -170,7 +174,7 @@ def test_the_bill_of_materials_lists_what_the_overlay_is_made_from_and_with(tmp_
     jar = distribution.manifest["overlay"][0]
     assert hashes_of(bom["components"]) == {
         "overlay/m0-rackgate.jar": jar["sha256"],
-        "patch/a.patch": "1" * 64,
+        "patch/gate/0001-a.patch": "1" * 64,
         "pkg:maven/org.g/m@9.9?type=jar": "2" * 64,
         "pkg:maven/org.g/m@9.9?classifier=sources&type=jar": "3" * 64,
     }
@@ -212,6 +216,23 @@ def test_the_note_says_how(tmp_path: Path) -> None:
         assert heading in note
     assert f'export CLASSPATH="/opt/{TOP}/overlay/*"' in note
     assert str(tmp_path) not in note + (folder / MANIFEST).read_text()
+
+
+def test_opt_in_fixes_have_an_archive_of_their_own(tmp_path: Path) -> None:
+    default, other = (
+        archive.make_archive(make_distribution(tmp_path / "-".join(["dist", *names]), opt_ins=names), tmp_path)
+        for names in ((), ("raft", "clients"))
+    )
+    assert [made.path.name for made in (default, other)] == [f"{TOP}.tar.gz", f"{TOP}-with-clients-raft.tar.gz"]
+    for made, names in ((default, []), (other, ["raft", "clients"])):
+        top = made.path.name.removesuffix(".tar.gz")
+        with tarfile.open(made.path) as tar:
+            members = {name: tar.extractfile(f"{top}/{name}") for name in ("INSTALL.md", MANIFEST, sbom.SBOM)}
+            note, manifest, bom = (member.read().decode() for member in members.values() if member)
+        assert ("raft, clients" in note) is bool(names)
+        assert json.loads(manifest)["opt_ins"] == names
+        properties = json.loads(bom)["metadata"]["properties"]
+        assert [p["value"] for p in properties if p["name"] == "rackgate:opt_in"] == names
 
 
 def test_a_damaged_distribution_is_not_packed(tmp_path: Path) -> None:

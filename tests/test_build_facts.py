@@ -53,8 +53,34 @@ def test_a_jar_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert jar(tmp_path / "b.jar", None).versions("org/apache/kafka/common/message/None") == []
 
 
+def test_each_part_and_each_opt_in_has_its_size() -> None:
+    text = (
+        "diff --git a/{0} b/{0}\n--- a/{0}\n+++ b/{0}\n@@ -1 +1,2 @@\n-a\n+b\n+c\n"
+        "diff --git a/x/src/test/A b/x/src/test/A\n--- a/x/src/test/A\n+++ b/x/src/test/A\n@@ -0,0 +1 @@\n+d\n"
+    )
+    raft = (("Opt-in", "raft"),)
+    patches = [
+        series.Patch(Path(name), name, text.format(file), name, "R.", trailers, (file,))
+        for name, file, trailers in (
+            ("fixes/0001-a.patch", "x/src/main/A", ()),
+            ("fixes/0002-b.patch", "x/src/main/A", raft),
+            ("fixes/0003-c.patch", "x/src/main/A", ()),
+            ("gate/0001-d.patch", "x/src/test/B", ()),
+        )
+    ]
+    assert [tuple(row.values()) for row in facts.sizes(patches)] == [
+        ("fixes", "", 2, 4, 2),
+        ("fixes", "raft", 1, 2, 1),
+        ("gate", "", 1, 0, 3),
+        ("elr", "", 0, 0, 0),
+        ("observe", "", 0, 0, 0),
+        ("all", "", 4, 6, 6),
+    ]
+    assert list(facts.sizes([])[0]) == ["part", "opt_in", "patches", "main_added", "test_added"]
+
+
 def test_the_facts_of_the_series() -> None:
-    patches = series.load(paths.PATCH)
+    patches = series.load_all(paths.PATCH)
     told = facts.facts(Distribution.load(), patches)
     # read from the published jar, so these are what is claimed of Kafka itself
     assert told["parents"]["stock"]["NotEnoughReplicasException"][0] == "RetriableException"
@@ -64,5 +90,9 @@ def test_the_facts_of_the_series() -> None:
     assert told["requests"]["Fetch"]["stock"] == told["requests"]["Fetch"]["overlay"]
     assert told["main_files"] == sum(len(files) for files in told["main"].values())
     assert set(told["messages"]) == {"ProduceRequest", "ProduceResponse"}
+    *parts, total = told["parts"]
+    assert [row["part"] for row in parts if not row["opt_in"]] == list(series.PARTS)
+    assert total["patches"] == len(patches) == sum(row["patches"] for row in parts)
+    assert total["main_added"] == sum(row["main_added"] for row in parts) > 0
     with pytest.raises(RackgateError, match="not of the present series"):
         facts.facts(Distribution.load(), patches[:-1])

@@ -16,11 +16,12 @@ import pytest
 from toolchain import real_repository, replace_file, share_repository
 
 from pyhooks import paths
-from pyhooks.build import builder, git, layout, maven, recipe, series
+from pyhooks.build import builder, git, layout, maven, recipe, series, serieslint
 from pyhooks.build.archive import make_archive
 from pyhooks.build.compiling import read_jar, write_jar
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.fetch import Store, read_pins, sha256, write_pins
+from pyhooks.build.series import DEFAULT, Selection
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
@@ -38,6 +39,7 @@ SOURCES = {
         "q/Other.java": "package q;\n\npublic class Other {\n    p.Still still;\n}\n",
     },
 }
+RAFT = frozenset({"raft"})
 LIMITS = "alpha/src/main/java/p/Limits.java"
 
 
@@ -56,22 +58,26 @@ class Fake:
     def space(self) -> Workspace:
         return Workspace.of(recipe.load(self.toml), self.base)
 
-    def build(self, first: int | None = None) -> builder.Built:
-        return builder.build(kafka_toml=self.toml, base=self.base, first=first, quiet=True)
+    def build(self, selection: Selection = DEFAULT) -> builder.Built:
+        return builder.build(kafka_toml=self.toml, base=self.base, selection=selection, quiet=True)
 
     def load(self) -> Distribution:
         return Distribution.load(self.root / "dist")
 
-    def patch(self, name: str, text: str, subject: str) -> None:
-        """Adds a patch that gives the file ``name`` that content."""
+    def patch(self, name: str, text: str, subject: str, part: str = "gate") -> None:
+        """Adds a patch on top that gives the file ``name`` that content; ``part`` must not come before the last one."""
         plan = recipe.load(self.toml)
         tree = self.base / "author"
         if not tree.exists():
             layout.lay_out(plan, self.space.store, tree)
+            series.apply_parts(tree, ())
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(text)
+        message = subject if "\n" in subject else f"{subject}\n\nReason."
         git.git(tree, "add", "--all", what="add")
-        git.git(tree, "commit", "--quiet", "--message", f"{subject}\n\nReason.", what="commit")
+        git.git(tree, "commit", "--quiet", "--message", message, what="commit")
+        for later in series.PARTS[series.PARTS.index(part) : -1]:
+            git.git(tree, "branch", "--force", later, what="move the branch")
         series.export(tree, self.toml.parent)
 
     def command(self) -> list[str]:
@@ -157,7 +163,7 @@ def test_two_builds_give_the_same_bytes(tmp_path: Path) -> None:
         fake = make_fake(tmp_path / name)
         fake.patch(LIMITS, SOURCES["alpha"]["p/Limits.java"].replace("1", "2"), "Raise the limit")
         # The date of the commit is part of the patch, so both get the same one.
-        patch = fake.toml.parent / "Raise-the-limit.patch"
+        patch = fake.toml.parent / "gate/0001-Raise-the-limit.patch"
         lines = patch.read_text().splitlines(keepends=True)
         patch.write_text(
             "".join("Date: Fri, 20 Nov 2026 00:00:00 +0000\n" if w.startswith("Date:") else w for w in lines)
@@ -172,9 +178,49 @@ def test_two_builds_give_the_same_bytes(tmp_path: Path) -> None:
 def test_first_patches_go_to_a_folder_of_their_own(fake: Fake) -> None:
     fake.patch("beta/src/main/java/q/New.java", "package q;\n\nclass New { }\n", "Add a class")
     fake.build()
-    assert overlay_of(fake.build(first=1).distribution)["beta-rackgate.jar"] == ["q/Uses"]
-    assert overlay_of(fake.build(first=0).distribution) == {}
+    assert overlay_of(fake.build(Selection(first=1)).distribution)["beta-rackgate.jar"] == ["q/Uses"]
+    assert overlay_of(fake.build(Selection(first=0)).distribution) == {}
     assert overlay_of(fake.load())["beta-rackgate.jar"] == ["q/New", "q/Uses"]
+
+
+def test_parts_and_opt_in_fixes_have_distributions_of_their_own(tmp_path: Path) -> None:
+    fake = make_fake(tmp_path)
+    for name, part, trailer in (
+        ("Fix", "fixes", ""),
+        ("Raft", "fixes", "\n\nOpt-in: raft"),
+        ("Gate", "gate", ""),
+        ("Elr", "elr", ""),
+    ):
+        text = f"package p;\n\nclass {name} {{ }}\n"
+        fake.patch(f"alpha/src/main/java/p/{name}.java", text, f"{name}\n\nReason.{trailer}", part)
+        selections = (
+            DEFAULT,
+            Selection(RAFT),
+            Selection(last_part="fixes"),
+            Selection(RAFT, last_part="fixes"),
+            Selection(fix=2),
+        )
+    built = {selection.label: fake.build(selection).distribution for selection in selections}
+    assert {label: overlay_of(made)["alpha-rackgate.jar"] for label, made in built.items()} == {
+        "": ["p/Elr", "p/Fix", "p/Gate"],
+        "with-raft": ["p/Elr", "p/Fix", "p/Gate", "p/Raft"],
+        "fixes": ["p/Fix"],
+        "fixes-with-raft": ["p/Fix", "p/Raft"],
+        "fix-0002": ["p/Raft"],
+    }
+    assert {label for label, made in built.items() if made.opt_ins == RAFT} == {
+        "with-raft", "fixes-with-raft", "fix-0002",
+    }  # fmt: skip
+    assert len({made.manifest["key"] for made in built.values()}) == 5
+    links = {path.name for path in fake.root.glob("dist*") if path.is_symlink()}
+    assert links == {"dist", *(f"dist-{label}" for label in built if label)}
+    assert not fake.build(Selection(RAFT)).fresh
+    assert not fake.build().fresh
+    # the tree has all of the series
+    tree = builder.import_tree(kafka_toml=fake.toml, base=fake.base, quiet=True)
+    assert (tree / "alpha/src/main/java/p/Raft.java").exists()
+    counts = [git.git(tree, "rev-list", "--count", f"published..{part}", what="count") for part in series.PARTS]
+    assert counts == ["2", "3", "4", "4"]
 
 
 def test_a_wrong_hash_names_the_artifact_and_leaves_nothing(fake: Fake) -> None:
@@ -309,9 +355,9 @@ def test_a_plugin_that_is_served_with_other_content_is_never_loaded(fake: Fake) 
 def test_a_patch_that_does_not_apply_leaves_the_last_build_alone(fake: Fake) -> None:
     fake.build()
     before = fake.load().root
-    patch = fake.toml.parent / "Raise-the-limit.patch"
+    patch = fake.toml.parent / "gate/0001-Raise-the-limit.patch"
     patch.write_text(patch.read_text().replace("MAX = 1", "MAX = 7"))
-    with pytest.raises(RackgateError, match=f"patch Raise-the-limit.patch does not apply: {LIMITS}:1"):
+    with pytest.raises(RackgateError, match=f"patch gate/0001-Raise-the-limit.patch does not apply: {LIMITS}:1"):
         fake.build()
     assert fake.load().root == before
     assert not fake.load().damage()
@@ -328,7 +374,9 @@ def test_a_compile_error_names_file_and_line(fake: Fake) -> None:
 
 def test_a_change_outside_the_modules_is_refused(fake: Fake) -> None:
     fake.patch("streams/src/main/java/S.java", "class S { }\n", "Touch streams")
-    with pytest.raises(RackgateError, match=r"patch Touch-streams\.patch changes streams/src/main/java/S\.java"):
+    with pytest.raises(
+        RackgateError, match=r"patch gate/0002-Touch-streams\.patch changes streams/src/main/java/S\.java"
+    ):
         fake.build()
 
 
@@ -458,10 +506,9 @@ def test_work_in_the_tree_is_not_thrown_away(fake: Fake) -> None:
 
 def test_check_says_when_it_could_not_try(fake: Fake) -> None:
     plan = recipe.load(fake.toml)
-    patches = series.load(fake.toml.parent)
-    assert builder.try_apply(plan, patches, fake.base) is False
+    assert serieslint.lint_application(plan, fake.toml.parent, fake.base) is None
     fake.build()
-    assert builder.try_apply(plan, patches, fake.base) is True
+    assert serieslint.lint_application(plan, fake.toml.parent, fake.base) == ()
     assert not Workspace.of(plan, fake.base).work.exists()
 
 

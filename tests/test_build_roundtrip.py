@@ -29,6 +29,10 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return builder.import_tree(base=base, quiet=True)
 
 
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_what_the_list_of_mutants_takes_out_is_there_once(tree: Path) -> None:
     for one in mutate.listed():
         one.apply((tree / one.file).read_text(encoding="utf-8"))
@@ -36,18 +40,23 @@ def test_what_the_list_of_mutants_takes_out_is_there_once(tree: Path) -> None:
 
 def test_import_and_export_of_the_series_change_nothing(tree: Path, tmp_path: Path) -> None:
     commits = git(tree, "rev-list", f"{layout.BASELINE}..HEAD", what="list the commits").split()
-    assert len(commits) == len(series.load(paths.PATCH)) > 0
+    patches = series.load_all(paths.PATCH)
+    assert len(commits) == len(patches) > 0
+    for part, of_part in series.part_commits(tree).items():
+        assert len(of_part) == sum(patch.part == part for patch in patches)
     assert git(tree, "status", "--porcelain", what="look at the tree") == ""
 
     folder = tmp_path / "series"
     shutil.copytree(paths.PATCH, folder)
     series.export(tree, folder)
-    stored = {path.name: path.read_bytes() for path in paths.PATCH.iterdir()}
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == stored
+    stored = files(paths.PATCH)
+    assert files(folder) == stored
 
     # it could have come out otherwise: a commit on top of it is a patch more
     (tree / "NOTICE.more").write_text("more\n")
     git(tree, "add", "NOTICE.more", what="add a file")
     git(tree, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "One more", what="commit")
     series.export(tree, folder)
-    assert {path.name for path in folder.iterdir()} == {*stored, "One-more.patch"}
+    (added,) = files(folder).keys() - stored.keys()
+    assert added.startswith(f"{series.TOP}/")
+    assert added.endswith("-One-more.patch")

@@ -1,13 +1,15 @@
-"""The series as text and as commits: parsing, lint, application, round trip."""
+"""The series as text and as commits: parsing, selection, branches of the parts, round trip."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pyhooks import paths
-from pyhooks.build import git, layout, series
+from pyhooks.build import git, layout, series, serieslint
+from pyhooks.build.series import PARTS, Selection
 from pyhooks.errors import RackgateError
 
 
@@ -19,6 +21,7 @@ def tree(tmp_path: Path) -> Path:
     git.git(folder, "init", "--quiet", "--initial-branch=rackgate", what="init")
     git.commit_all(folder, "baseline")
     git.git(folder, "tag", layout.BASELINE, what="tag")
+    series.apply_parts(folder, ())
     return folder
 
 
@@ -30,10 +33,25 @@ def commit(tree: Path, name: str, text: str, message: str) -> None:
     git.git(tree, "commit", "--quiet", "--message", message, what="commit")
 
 
+def commit_to(tree: Path, part: str, name: str, text: str, message: str) -> None:
+    """Commits to a part, with the branches of the later parts at the same commit."""
+    git.git(tree, "checkout", "--quiet", part, what="check out")
+    commit(tree, name, text, message)
+    for later in PARTS[PARTS.index(part) + 1 :]:
+        git.git(tree, "branch", "--force", later, what="move the branch")
+    git.git(tree, "checkout", "--quiet", PARTS[-1], what="check out")
+
+
 def copy_of(tree: Path, folder: Path) -> Path:
     layout.clone(tree, folder)
     git.git(folder, "reset", "--hard", "--quiet", layout.BASELINE, what="reset")
     return folder
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """The files of a series by name; the repository may lie beside them."""
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if not name.startswith("tree/")}
 
 
 A = "clients/src/main/java/A.java"
@@ -51,46 +69,218 @@ def test_baseline_commit_is_the_same_everywhere(tmp_path: Path) -> None:
     assert len(hashes) == 1
 
 
+B = "clients/src/main/java/B.java"
+C = "clients/src/main/java/C.java"
+
+
 def test_export_and_import_give_no_difference(tree: Path, tmp_path: Path) -> None:
-    commit(tree, A, "class A {\n    int a = 2;\n}\n", "KIP-1290: Two\n\nBecause one is not enough.")
-    commit(tree, "clients/src/main/java/B.java", "class B { }\n", f"{LONG}\n\nFor a reason, and ä.\n\nLink: KIP-1290")
+    commit_to(tree, "fixes", A, "class A {\n    int a = 2;\n}\n", "KIP-1290: Two\n\nBecause one is not enough.")
+    message = f"{LONG}\n\nFor a reason, and ä.\n\nLink: KIP-1290\nDrop-when: it is\n  long ago"
+    commit_to(tree, "gate", B, "class B { }\n", message)
+    commit_to(tree, "gate", C, "class C { }\n", "KIP-1290: Three\n\nIt: too.")
+    commit_to(tree, "observe", A, "class A { }\n", "KIP-1290: Four\n\nIt too.")
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     names = series.export(tree, first)
+    assert [name[:11] for name in names] == ["fixes/0001-", "gate/0001-K", "gate/0002-K", "observe/000"]
+    assert [name[:12] for name in names][3] == "observe/0001"
     again = copy_of(tree, tmp_path / "again")
-    head = series.apply(again, series.load(first))
+    series.apply_parts(again, series.load(first))
     second.mkdir()
     assert series.export(again, second) == names
-    assert {p.name: p.read_bytes() for p in first.iterdir()} == {p.name: p.read_bytes() for p in second.iterdir()}
-    assert head == series.apply(copy_of(tree, tmp_path / "third"), series.load(first)), "am is not reproducible"
-    assert series.load(first)[1].subject == LONG
-    assert series.load(first)[1].reason == "For a reason, and ä."
+    assert content(first) == content(second)
+    third = copy_of(tree, tmp_path / "third")
+    head = git.commit_of(again, "HEAD")
+    assert head == series.apply(third, series.load(first)), "am is not reproducible"
+    patch = series.load(first)[1]
+    assert (patch.subject, patch.reason) == (LONG, "For a reason, and ä.")
+    assert patch.trailers == (("Link", "KIP-1290"), ("Drop-when", "it is long ago"))
+    assert (patch.part, patch.number) == ("gate", 1)
+
+
+def test_import_makes_stacked_branches_that_a_rebase_moves(tree: Path, tmp_path: Path) -> None:
+    commit_to(tree, "fixes", A, "class A { }\n", "Fix\n\nReason.")
+    commit_to(tree, "gate", B, "class B { }\n", "Gate\n\nReason.")
+    commit_to(tree, "observe", C, "class C { }\n", "Observe\n\nReason.")
+    folder = tmp_path / "series"
+    folder.mkdir()
+    series.export(tree, folder)
+    before = content(folder)
+    fresh = copy_of(tree, tmp_path / "fresh")
+    series.apply_parts(fresh, series.load(folder))
+    assert series.unexported(fresh) == ""
+    branches = git.git(fresh, "for-each-ref", "--format=%(refname:short) %(subject)", "refs/heads", what="list")
+    assert branches.splitlines() == ["elr Gate", "fixes Fix", "gate Gate", "observe Observe"]
+    assert git.git(fresh, "symbolic-ref", "--short", "HEAD", what="look") == "observe"
+    # as a person would: a fixup of a patch further down
+    (fresh / B).write_text("class B { int b; }\n")
+    git.git(fresh, "commit", "--quiet", "--all", "--fixup", "gate", what="commit")
+    assert series.unexported(fresh) == "has commits that were not exported"
+    git.git(fresh, "rebase", "--quiet", "--interactive", "--autosquash", layout.BASELINE, what="rebase")
+    series.export(fresh, folder)
+    after = content(folder)
+    assert before.keys() == after.keys()
+    assert {name for name in before if before[name] != after[name]} == {"gate/0001-Gate.patch"}
 
 
 def test_export_keeps_the_file_name_of_a_subject_and_drops_what_is_gone(tree: Path, tmp_path: Path) -> None:
-    commit(tree, A, "class A { }\n", "KIP-1290: Empty it\n\nReason.")
+    commit_to(tree, "gate", A, "class A { }\n", "KIP-1290: Empty it\n\nReason.")
     series.export(tree, tmp_path)
-    (tmp_path / "KIP-1290-Empty-it.patch").rename(tmp_path / "chosen.patch")
-    (tmp_path / "series").write_text("chosen.patch\n")
-    commit(tree, A, "class A { int b; }\n", "KIP-1290: Fill it\n\nReason.")
-    assert series.export(tree, tmp_path) == ("chosen.patch", "KIP-1290-Fill-it.patch")
-    git.git(tree, "reset", "--hard", "--quiet", "HEAD~1", what="reset")
-    assert series.export(tree, tmp_path) == ("chosen.patch",)
-    assert sorted(p.name for p in tmp_path.glob("*.patch")) == ["chosen.patch"]
+    (tmp_path / "gate/0001-KIP-1290-Empty-it.patch").rename(tmp_path / "gate/0004-chosen.patch")
+    (tmp_path / "series").write_text("gate/0004-chosen.patch\n")
+    commit_to(tree, "gate", A, "class A { int b; }\n", "KIP-1290: Fill it\n\nReason.")
+    commit_to(tree, "elr", B, "class B { }\n", "KIP-1290: Add it\n\nReason.")
+    filled, added = "gate/0005-KIP-1290-Fill-it.patch", "elr/0001-KIP-1290-Add-it.patch"
+    assert series.export(tree, tmp_path) == ("gate/0004-chosen.patch", filled, added)
+    for part in ("elr", "observe", "gate"):
+        git.git(tree, "update-ref", f"refs/heads/{part}", "gate~1", what="reset")
+    git.git(tree, "reset", "--hard", "--quiet", what="reset")
+    assert series.export(tree, tmp_path) == ("gate/0004-chosen.patch",)
+    assert sorted(content(tmp_path)) == ["gate/0004-chosen.patch", "series"]
+    assert not (tmp_path / "elr").exists()
+    assert series.export(tree, tmp_path, renumber=True) == ("gate/0001-KIP-1290-Empty-it.patch",)
+
+
+def test_a_patch_that_is_put_in_between_renames_no_other(tree: Path, tmp_path: Path) -> None:
+    for number, letter in enumerate("XYZ"):
+        commit_to(
+            tree, "gate", f"clients/src/main/java/{letter}.java", f"class {letter} {{ }}\n", f"{letter}\n\nReason."
+        )
+        if number < 2:
+            series.export(tree, tmp_path)
+    assert series.export(tree, tmp_path) == ("gate/0001-X.patch", "gate/0002-Y.patch", "gate/0003-Z.patch")
+    order = [git.git(tree, "rev-parse", revision, what="look") for revision in ("gate~1", "gate~2", "gate")]
+    git.git(tree, "reset", "--hard", "--quiet", layout.BASELINE, what="reset")
+    git.git(tree, "cherry-pick", order[1], what="pick")
+    commit(tree, A, "class A { }\n", "New\n\nReason.")
+    git.git(tree, "cherry-pick", order[0], order[2], what="pick")
+    git.git(tree, "commit", "--quiet", "--amend", "--message", "Zed\n\nReason.", what="rename")
+    for part in ("gate", "elr"):
+        git.git(tree, "branch", "--force", part, what="move")
+    assert series.export(tree, tmp_path) == (
+        "gate/0001-X.patch", "gate/0003-New.patch", "gate/0002-Y.patch", "gate/0004-Zed.patch",
+    )  # fmt: skip
+    assert series.export(tree, tmp_path, renumber=True)[1:] == (
+        "gate/0002-New.patch", "gate/0003-Y.patch", "gate/0004-Zed.patch",
+    )  # fmt: skip
+
+
+def test_a_dependency_by_number_does_not_change_its_meaning(tree: Path, tmp_path: Path) -> None:
+    commit_to(tree, "fixes", A, "class A { }\n", "First\n\nReason.")
+    commit_to(tree, "fixes", B, "class B { }\n", "Second\n\nReason.\n\nDepends: 0001")
+    series.export(tree, tmp_path)
+    before = content(tmp_path)
+    git.git(tree, "reset", "--hard", "--quiet", layout.BASELINE, what="reset")
+    commit(tree, C, "class C { }\n", "Zeroth\n\nReason.")
+    git.git(tree, "cherry-pick", "fixes~1", "fixes", what="pick")
+    for part in PARTS[:3]:
+        git.git(tree, "branch", "--force", part, what="move")
+    with pytest.raises(RackgateError, match="'Second' depends on fix 0001, 'First', which gets another number"):
+        series.export(tree, tmp_path, renumber=True)
+    assert content(tmp_path) == before
+    assert len(series.export(tree, tmp_path)) == 3
 
 
 def test_export_refuses_uncommitted_changes(tree: Path, tmp_path: Path) -> None:
     (tree / A).write_text("changed\n")
+    assert series.unexported(tree) == "has uncommitted changes"
     with pytest.raises(RackgateError, match="uncommitted changes"):
         series.export(tree, tmp_path)
 
 
+def above(tree: Path) -> None:
+    git.git(tree, "checkout", "--quiet", "--detach", what="detach")
+    commit(tree, A, "class A { }\n", "More\n\nReason.")
+
+
+def aside(tree: Path) -> None:
+    git.git(tree, "checkout", "--quiet", "--detach", "elr", what="detach")
+    commit(tree, A, "class A { }\n", "More\n\nReason.")
+
+
+def behind(tree: Path) -> None:
+    git.git(tree, "checkout", "--quiet", "gate", what="check out")
+    commit(tree, A, "class A { }\n", "More\n\nReason.")
+    git.git(tree, "branch", "--force", "elr", "fixes", what="move")
+
+
+def forked(tree: Path) -> None:
+    git.git(tree, "checkout", "--quiet", "gate", what="check out")
+    commit(tree, A, "class A { }\n", "More\n\nReason.")
+    git.git(tree, "checkout", "--quiet", "observe", what="check out")
+
+
+def absent(tree: Path) -> None:
+    git.git(tree, "branch", "--delete", "--force", "elr", what="delete")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "fault", "way"),
+    [
+        (above, "HEAD has commits above branch observe", "git branch -f observe HEAD"),
+        (aside, "HEAD has commits above branch observe", "git rebase observe"),
+        (behind, "branch elr must contain branch gate", "git branch -f elr gate"),
+        (forked, "branch observe must contain branch elr", "git rebase elr observe"),
+        (absent, "branch elr is missing", "git branch elr COMMIT"),
+    ],
+)
+def test_branches_that_are_not_stacked_are_refused_with_a_way_out(
+    tree: Path, tmp_path: Path, spoil: Callable[[Path], None], fault: str, way: str
+) -> None:
+    commit_to(tree, "fixes", B, "class B { }\n", "Fix\n\nReason.")
+    if spoil is forked:
+        commit_to(tree, "elr", "clients/src/main/java/D.java", "class D { }\n", "Elr\n\nReason.")
+        git.git(tree, "branch", "--force", "gate", "elr", what="move")
+        git.git(tree, "update-ref", "refs/heads/observe", "fixes", what="move")
+        git.git(tree, "reset", "--hard", "--quiet", what="reset")
+    commit_to(tree, "observe", C, "class C { }\n", "Observe\n\nReason.")
+    if spoil is forked:
+        with pytest.raises(RackgateError) as caught:
+            series.export(tree, tmp_path)
+    else:
+        series.export(tree, tmp_path)
+        series.mark_saved(tree)
+        spoil(tree)
+        with pytest.raises(RackgateError) as caught:
+            series.export(tree, tmp_path)
+        assert series.unexported(tree) == "has commits that were not exported"
+    assert fault in str(caught.value)
+    assert way in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_merge_is_refused(tree: Path, tmp_path: Path) -> None:
+    commit(tree, B, "class B { }\n", "One\n\nReason.")
+    git.git(tree, "checkout", "--quiet", "--detach", layout.BASELINE, what="detach")
+    commit(tree, C, "class C { }\n", "Other\n\nReason.")
+    git.git(tree, "merge", "--quiet", "observe", what="merge")
+    git.git(tree, "checkout", "--quiet", "-B", "observe", what="move")
+    with pytest.raises(RackgateError, match="a merge on top of published"):
+        series.export(tree, tmp_path)
+
+
+def test_two_commits_of_one_subject_are_refused(tree: Path, tmp_path: Path) -> None:
+    commit_to(tree, "fixes", B, "class B { }\n", "One\n\nReason.")
+    commit_to(tree, "elr", C, "class C { }\n", "One\n\nReason.")
+    with pytest.raises(RackgateError, match="two commits are called 'One'"):
+        series.export(tree, tmp_path)
+
+
+def test_a_series_of_one_flat_folder_is_replaced(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "0001-Old.patch").write_text(GOOD.format(subject="Old", reason="R."))
+    (tmp_path / "series").write_text("0001-Old.patch\n")
+    commit_to(tree, "gate", B, "class B { }\n", "Old\n\nReason.")
+    assert series.export(tree, tmp_path) == ("gate/0001-Old.patch",)
+    assert sorted(content(tmp_path)) == ["gate/0001-Old.patch", "series"]
+
+
 def test_a_patch_that_does_not_apply_is_named_with_its_file(tree: Path, tmp_path: Path) -> None:
-    commit(tree, A, "class A {\n    int a = 2;\n}\n", "KIP-1290: Two\n\nReason.")
-    commit(tree, A, "class A {\n    int a = 3;\n}\n", "KIP-1290: Three\n\nReason.")
+    commit_to(tree, "gate", A, "class A {\n    int a = 2;\n}\n", "KIP-1290: Two\n\nReason.")
+    commit_to(tree, "gate", A, "class A {\n    int a = 3;\n}\n", "KIP-1290: Three\n\nReason.")
     series.export(tree, tmp_path)
     fresh = copy_of(tree, tmp_path / "fresh")
-    with pytest.raises(RackgateError, match=rf"patch KIP-1290-Three.patch does not apply: {A}:1") as caught:
+    fault = rf"patch gate/0002-KIP-1290-Three.patch does not apply: {A}:1"
+    with pytest.raises(RackgateError, match=fault) as caught:
         series.apply(fresh, [series.load(tmp_path)[1]])
     assert "\n" not in str(caught.value)
     assert not git.git(fresh, "status", "--porcelain", what="status"), "the failed patch left something behind"
@@ -112,51 +302,122 @@ diff --git a/clients/src/main/java/A.java b/clients/src/main/java/A.java
 """
 
 
-def write(folder: Path, listing: str, **patches: str) -> None:
-    (folder / "series").write_text(listing)
-    for name, text in patches.items():
-        (folder / f"{name}.patch").write_text(text)
+def write(folder: Path, *patches: tuple[str, str]) -> None:
+    """A series of patches of that name and trailers; the subject is the name's last word."""
+    for name, trailers in patches:
+        (folder / name).parent.mkdir(exist_ok=True)
+        subject = name.removesuffix(".patch").rpartition("-")[2]
+        (folder / name).write_text(GOOD.format(subject=subject, reason=f"Reason.\n\n{trailers}"))
+    (folder / "series").write_text("# why\n" + "".join(f"{name}\n" for name, _ in patches))
 
 
-def test_lint_accepts_a_good_series(tmp_path: Path) -> None:
-    write(tmp_path, "# why\na.patch\n", a=GOOD.format(subject="KIP-1290: Do", reason="Because."))
-    assert series.lint(tmp_path) == ()
+@pytest.fixture
+def parts(tmp_path: Path) -> tuple[series.Patch, ...]:
+    write(
+        tmp_path,
+        ("fixes/0001-one.patch", ""),
+        ("fixes/0002-two.patch", "Opt-in: raft"),
+        ("fixes/0003-three.patch", "Depends: 0001"),
+        ("fixes/0004-four.patch", "Depends: two\nDepends: 0001, 3\nOpt-in: raft"),
+        ("fixes/0005-five.patch", "Depends: none\nOpt-in: clients"),
+        ("gate/0001-six.patch", ""),
+        ("elr/0001-seven.patch", ""),
+    )
+    return series.load_all(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("listing", "patches", "fault"),
+    ("selection", "label", "subjects"),
     [
-        ("a.patch\nb.patch\n", {"a": GOOD.format(subject="One", reason="R.")}, "b.patch: listed in"),
-        ("", {"a": GOOD.format(subject="One", reason="R.")}, "a.patch: not listed"),
-        ("a.patch\na.patch\n", {"a": GOOD.format(subject="One", reason="R.")}, "a.patch: listed twice"),
-        ("a.patch\n", {"a": GOOD.format(subject="O" * 76, reason="R.")}, "76 columns"),
-        ("a.patch\n", {"a": GOOD.format(subject="One", reason="Signed-off-by: A <a@b>")}, "no reason"),
-        ("a.patch\n", {"a": "hello\n"}, "not a patch"),
-        (
-            "a.patch\nb.patch\n",
-            {"a": GOOD.format(subject="One", reason="R."), "b": GOOD.format(subject="One", reason="R.")},
-            "same subject as a.patch",
-        ),
+        (Selection(), "", "one three six seven"),
+        (Selection(frozenset({"raft"})), "with-raft", "one two three four six seven"),
+        (Selection(frozenset({"raft", "clients"})), "with-clients-raft", "one two three four five six seven"),
+        (Selection(last_part="fixes"), "fixes", "one three"),
+        (Selection(frozenset({"clients"}), last_part="fixes"), "fixes-with-clients", "one three five"),
+        (Selection(last_part="gate"), "gate", "one three six"),
+        (Selection(last_part="observe"), "observe", "one three six seven"),
+        (Selection(first=2), "2", "one three"),
+        (Selection(first=0), "0", ""),
+        (Selection(fix=4), "fix-0004", "one two three four"),
+        (Selection(fix=5), "fix-0005", "five"),
     ],
 )
-def test_lint_names_each_fault(tmp_path: Path, listing: str, patches: dict[str, str], fault: str) -> None:
-    write(tmp_path, listing, **patches)
-    faults = series.lint(tmp_path)
-    assert len(faults) == 1
-    assert fault in faults[0]
+def test_a_build_applies_what_it_selects(
+    parts: tuple[series.Patch, ...], selection: Selection, label: str, subjects: str
+) -> None:
+    assert [patch.subject for patch in selection.choose(parts)] == subjects.split()
+    assert selection.label == label
 
 
-def test_more_patches_than_there_are(tmp_path: Path) -> None:
-    write(tmp_path, "a.patch\n", a=GOOD.format(subject="One", reason="R."))
-    assert len(series.load(tmp_path, 1)) == 1
-    assert series.load(tmp_path, 0) == ()
-    with pytest.raises(RackgateError, match="the series has 1 patches"):
-        series.load(tmp_path, 2)
+@pytest.mark.parametrize(
+    ("selection", "fault"),
+    [
+        (Selection(frozenset({"rift"})), "no fix is opt-in as rift; the series has: clients, raft"),
+        (Selection(last_part="gates"), "gates is no part of the series"),
+        (Selection(first=5), "--patches 5: the series has 4 patches"),
+        (Selection(fix=6), "the series has no fix 0006"),
+    ],
+)
+def test_what_is_not_there_cannot_be_selected(
+    parts: tuple[series.Patch, ...], selection: Selection, fault: str
+) -> None:
+    with pytest.raises(RackgateError, match=fault):
+        selection.choose(parts)
+
+
+def test_a_dependency_on_no_fix_is_named(tmp_path: Path) -> None:
+    write(tmp_path, ("fixes/0001-one.patch", "Depends: another"), ("gate/0001-another.patch", ""))
+    with pytest.raises(RackgateError, match=r"fixes/0001-one\.patch: depends on 'another', which is no fix"):
+        Selection(fix=1).choose(series.load_all(tmp_path))
+
+
+def test_trailers_are_the_last_paragraph_alone() -> None:
+    assert series.split_trailers("Why: so\nand on.\n\nUpstream: none found\nDrop-when:") == (
+        "Why: so\nand on.", (("Upstream", "none found"), ("Drop-when", "")),
+    )  # fmt: skip
+    assert series.split_trailers("Upstream: K\n\nLast.") == ("Upstream: K\n\nLast.", ())
+    assert series.split_trailers("Signed-off-by: A <a@b>") == ("", (("Signed-off-by", "A <a@b>"),))
+
+
+def test_added_lines_are_counted_by_hunk() -> None:
+    text = """diff --git a/x/src/main/java/A.java b/x/src/main/java/A.java
+--- a/x/src/main/java/A.java
++++ b/x/src/main/java/A.java
+@@ -1,3 +1,4 @@
+ a
+--- b
++++ c
++diff --git a/x/src/test/java/A.java b/x/src/test/java/A.java
+
+@@ -10 +11,2 @@ class A {
++d
+ e
+diff --git a/x/src/test/java/A.java b/x/src/test/java/A.java
+new file mode 100644
+--- /dev/null
++++ b/x/src/test/java/A.java
+@@ -0,0 +1,2 @@
++a
++b
+\\ No newline at end of file
+diff --git a/test-common/src/main/java/T.java b/test-common/src/main/java/T.java
+--- a/test-common/src/main/java/T.java
++++ b/test-common/src/main/java/T.java
+@@ -1 +1 @@
+-a
++b
+"""
+    patch = series.Patch(Path("p"), "gate/0001-a.patch", text, "s", "r", (), ())
+    assert patch.added_lines() == (3, 3)
 
 
 def test_the_project_s_own_series_is_in_order() -> None:
-    assert series.lint(paths.PATCH) == ()
+    assert serieslint.lint(paths.PATCH) == ()
     assert series.names(paths.PATCH)
+
+
+def test_the_project_s_own_patches_are_in_order() -> None:
+    assert serieslint.lint_patches(series.load_all(paths.PATCH)) == ()
 
 
 def test_what_is_built_has_a_hash_that_tests_and_words_do_not_change(tree: Path, tmp_path: Path) -> None:

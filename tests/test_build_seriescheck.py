@@ -1,4 +1,4 @@
-"""The check of every prefix: what is run for which, what is kept, and what counts as a prefix's own fault."""
+"""The checks of prefixes and of fixes: what is run for which, what is kept, and what counts as a check's own fault."""
 
 from __future__ import annotations
 
@@ -10,71 +10,117 @@ import pytest
 
 from pyhooks import paths
 from pyhooks.build import builder, recipe, series, seriescheck
+from pyhooks.build.series import Selection
+from pyhooks.build.seriescheck import Check
 from pyhooks.build.upstream_cases import FAILED, PASSED, PATCHED, STOCK, Case, ClassResult
 from pyhooks.build.upstream_run import Bench
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 
 
-def ok_row(number: int, **other: Any) -> dict[str, Any]:
+def ok_row(**other: Any) -> dict[str, Any]:
     row = {
-        "number": number, "patch": f"{number}", "error": "", "classes": {}, "failures": [], "flakes": [],
-        "published_fail": [], "ok": True,
+        "patches": 1, "error": "", "classes": {}, "failures": [], "flakes": [], "published_fail": [], "ok": True,
         "totals": {"tests": 1, "classes": 1}, "seconds": {},
     }  # fmt: skip
     return {**row, **other}
 
 
+def patch(name: str, trailers: str = "") -> series.Patch:
+    files = (f"core/src/main/scala/{name}.scala", f"core/src/test/scala/{name}Test.scala")
+    return series.Patch(Path(name), name, name, name, "R.", series.split_trailers(trailers)[1], files)
+
+
+PATCHES = (
+    patch("fixes/0001-a.patch"),
+    patch("fixes/0002-b.patch", "Opt-in: raft"),
+    patch("fixes/0003-c.patch", "Depends: 1"),
+    patch("gate/0001-d.patch"),
+    patch("elr/0001-e.patch"),
+)
+NAMES = tuple(one.name for one in PATCHES)
+
+
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
     monkeypatch.setattr(paths, "OUT", tmp_path / "out")
-    checked: list[int] = []
+    monkeypatch.setattr(series, "load_all", lambda _: PATCHES)
+    checked: list[Check] = []
 
-    def fake(_plan: object, _space: object, prefix: tuple[Any, ...], _folder: Path, *, whole: bool) -> dict[str, Any]:
-        checked.append(len(prefix))
-        return ok_row(len(prefix), patch=prefix[-1].path.name, whole=whole)
+    def fake(_plan: object, _space: object, check: Check, _folder: Path) -> dict[str, Any]:
+        checked.append(check)
+        return ok_row(patches=len(check.patches))
 
-    monkeypatch.setattr(seriescheck, "check_prefix", fake)
+    monkeypatch.setattr(seriescheck, "run_check", fake)
     return checked
 
 
-def test_every_prefix_is_checked_once_and_kept(here: list[int], tmp_path: Path) -> None:
-    count = len(series.load(recipe.load().path.parent))
+def test_the_checks_of_a_series() -> None:
+    without = tuple(one for one in PATCHES if not one.opt_in)
+    prefixes = seriescheck.prefix_checks(PATCHES)
+    assert [check.patches for check in prefixes] == [without[:number] for number in (1, 2, 3, 4)]
+    assert [check.selection for check in prefixes] == [Selection(first=number) for number in (1, 2, 3, 4)]
+    assert [check.changed for check in prefixes] == [*(one.files for one in without[:3]), None]
+    assert [check.name for check in prefixes][1] == "prefix 2, fixes/0003-c.patch"
+    *alone, whole = seriescheck.fix_checks(PATCHES)
+    assert [(check.patches, check.selection, check.changed) for check in alone] == [
+        (PATCHES[:1], Selection(fix=1), PATCHES[0].files),
+        (PATCHES[1:2], Selection(fix=2), PATCHES[1].files),
+        ((PATCHES[0], PATCHES[2]), Selection(fix=3), PATCHES[2].files),
+    ]
+    assert (whole.patches, whole.changed) == (PATCHES, PATCHES[1].files)
+    assert whole.selection == Selection(opt_ins=frozenset({"raft"}))
+    assert seriescheck.fix_checks(PATCHES[3:]) == []
+    assert len(seriescheck.fix_checks(PATCHES[:1])) == 1, "without opt-in fixes there is no series with them"
+
+
+def test_every_build_is_checked_once_and_kept(here: list[Check], tmp_path: Path) -> None:
     verdict = seriescheck.series_check(quiet=True)
-    assert here == list(range(1, count + 1))
+    # fixes 1 and 3 alone are the first two prefixes
+    assert [len(check.patches) for check in here] == [1, 2, 3, 4, 1, 5]
     assert verdict.met
-    assert [row["whole"] for row in verdict.summary["prefixes"]] == [False] * (count - 1) + [True]
+    assert [row["check"].partition(",")[0] for row in verdict.summary["prefixes"]] == [
+        f"prefix {n}" for n in (1, 2, 3, 4)
+    ]
+    assert [row["check"] for row in verdict.summary["fixes"]] == [*(f"alone, {n}" for n in NAMES[:3]), "with raft"]
+    count = len(here)
     again = seriescheck.series_check(quiet=True)
     assert len(here) == count
-    assert all(row["kept"] for row in again.summary["prefixes"])
+    assert all(row["kept"] for row in (*again.summary["prefixes"], *again.summary["fixes"]))
     seriescheck.series_check(start=2, end=2, fresh=True, quiet=True)
-    assert here[-1] == 2
+    assert here[count:] == [here[1]]
     written = json.loads((tmp_path / "out" / "series-check" / "summary.json").read_text())
-    assert (written["checked"], written["patches"], written["failed"]) == (1, count, [])
+    assert (written["checked"], written["patches"], written["failed"], written["fixes"]) == (1, 5, [], [])
 
 
-def test_all_tests_of_each_prefix(here: list[int]) -> None:
+def test_fixes_without_the_prefixes(here: list[Check]) -> None:
+    verdict = seriescheck.series_check(fixes=True, quiet=True)
+    assert [check.name.partition(",")[0] for check in here] == ["alone", "alone", "alone", "with raft"]
+    assert verdict.summary["prefixes"] == []
+    with pytest.raises(RackgateError, match="--fixes checks no prefixes"):
+        seriescheck.series_check(fixes=True, end=2, quiet=True)
+
+
+def test_all_tests_of_each_prefix(here: list[Check]) -> None:
     seriescheck.series_check(end=3, quiet=True)
-    verdict = seriescheck.series_check(end=3, all_tests=True, quiet=True)
-    assert here == [1, 2, 3, 1, 2, 3], "what was found with the tests of the last patch says nothing of the others"
-    assert [row["whole"] for row in verdict.summary["prefixes"]] == [True] * 3
+    seriescheck.series_check(end=3, all_tests=True, quiet=True)
+    assert [len(check.patches) for check in here] == [1, 2, 3, 1, 2, 3], "tests of the last patch are not all tests"
+    assert [check.changed for check in here[3:]] == [None] * 3
     seriescheck.series_check(end=2, quiet=True)
     assert len(here) == 6, "both are kept"
 
 
-def test_a_prefix_that_fails_misses(here: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        seriescheck, "check_prefix", lambda _p, _s, prefix, _f, whole: ok_row(len(prefix), ok=False, error=f"{whole}")
-    )
+def test_a_check_that_fails_misses(here: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seriescheck, "run_check", lambda *_: ok_row(ok=False, error="A.java:1"))
     verdict = seriescheck.series_check(start=1, end=1, quiet=True)
     assert not verdict.met
-    assert verdict.summary["failed"] == [1]
+    assert verdict.summary["failed"] == ["prefix 1, fixes/0001-a.patch"]
     assert here == []
 
 
-@pytest.mark.parametrize(("start", "end"), [(0, 1), (3, 2), (1, 9999)])
-def test_prefixes_that_do_not_exist_are_refused(here: list[int], start: int, end: int) -> None:
+@pytest.mark.parametrize(("start", "end"), [(-1, 1), (3, 2), (1, 5)])
+def test_prefixes_that_do_not_exist_are_refused(here: list[Check], start: int, end: int) -> None:
     with pytest.raises(RackgateError, match="series-check: prefixes"):
         seriescheck.series_check(start=start, end=end, quiet=True)
     assert here == []
@@ -82,14 +128,9 @@ def test_prefixes_that_do_not_exist_are_refused(here: list[int], start: int, end
 
 def test_what_is_kept_depends_on_the_patches_and_on_what_is_run() -> None:
     plan = recipe.load()
-    patches = series.load(plan.path.parent)
-    keys = {
-        seriescheck.prefix_key(plan, patches[:1], whole=False),
-        seriescheck.prefix_key(plan, patches[:2], whole=False),
-        seriescheck.prefix_key(plan, patches[:2], whole=True),
-    }
-    assert len(keys) == 3
-    assert seriescheck.prefix_key(plan, patches[:1], whole=False) in keys
+    checks = [*seriescheck.prefix_checks(PATCHES, 1, 2), *seriescheck.prefix_checks(PATCHES, 1, 2, all_tests=True)]
+    assert len({check.key(plan) for check in checks}) == 4
+    assert seriescheck.fix_checks(PATCHES)[0].key(plan) == checks[0].key(plan)
 
 
 def test_only_the_classes_that_the_patch_changes_are_run() -> None:
@@ -98,14 +139,15 @@ def test_only_the_classes_that_the_patch_changes_are_run() -> None:
     assert seriescheck.only(recipe.load(), tests, files) == {"core": ("kafka.cluster.PartitionTest",), "clients": ()}
 
 
+CHECK = Check("prefix 1, a", Selection(first=1), PATCHES[:1], None)
+
+
 def prefix_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: RackgateError) -> dict[str, Any]:
     def fail(**_: Any) -> None:
         raise error
 
     monkeypatch.setattr(builder, "build", fail)
-    plan = recipe.load()
-    patches = series.load(plan.path.parent, 1)
-    return seriescheck.check_prefix(plan, Workspace(tmp_path), patches, tmp_path / "work", whole=False)
+    return seriescheck.run_check(recipe.load(), Workspace(tmp_path), CHECK, tmp_path / "work")
 
 
 def test_a_prefix_that_does_not_compile_is_found_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,9 +188,7 @@ def test_a_failure_counts_if_it_comes_back_each_time_and_only_with_the_series(
     monkeypatch.setattr(seriescheck, "series_tests", lambda changed, _: changed)
     monkeypatch.setattr(seriescheck, "run_classes", fake)
     monkeypatch.setattr(Bench, "classes", lambda *_: tmp_path / "published")
-    plan = recipe.load()
-    patches = series.load(plan.path.parent, 1)
-    row = seriescheck.check_prefix(plan, Workspace(tmp_path), patches, tmp_path / "work", whole=True)
+    row = seriescheck.run_check(recipe.load(), Workspace(tmp_path), CHECK, tmp_path / "work")
     tried = [(PATCHED, {"a.ATest": ()}), *[(PATCHED, {"a.ATest": ("b",)})] * 5]
     assert ran == tried + [(STOCK, {"a.ATest": ("b",)})] * bool(published)
     assert row["ok"] is ok

@@ -26,7 +26,9 @@ SUMS = "SHA256SUMS"
 # 1980-01-01, as the entries of the jars: some tools refuse earlier times, and a build's own time must not count.
 _MTIME_S = 315_532_800
 # What of the distribution's manifest concerns the overlay; the rest is about jars that are not in the archive.
-_TOLD = ("kafka_version", "scala_version", "javac_version", "tree_commit", "patch_hash", "patches", "overlay")
+_TOLD = (
+    "kafka_version", "scala_version", "javac_version", "tree_commit", "patch_hash", "opt_ins", "patches", "overlay",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def make_archive(distribution: Distribution, folder: Path | None = None) -> Arch
         raise RackgateError(f"{distribution.root}: {fault}; run `rackgate build --force` before packing it")
     if not manifest["overlay"]:
         raise RackgateError("the overlay is empty, there is nothing to pack: the series changes no class")
-    top = f"kafka-rackgate-{manifest['kafka_version']}-overlay"
+    top = "-".join([f"kafka-rackgate-{manifest['kafka_version']}-overlay", *_opt_in_words(distribution)])
     files = _contents(distribution, top)
     files[SUMS] = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)).encode()
     folder = folder or paths.BUILD / f"kafka-{manifest['kafka_version']}"
@@ -71,6 +73,11 @@ def make_archive(distribution: Distribution, folder: Path | None = None) -> Arch
     # Complete or not there: a person may copy it away at any moment.
     write({path: content, path.with_name(f"{path.name}.sha256"): f"{digest}  {path.name}\n"})
     return Archive(path, digest, len(content), tuple(sorted(files)))
+
+
+def _opt_in_words(distribution: Distribution) -> list[str]:
+    """What tells the overlay with opt-in fixes from the default one, in file names."""
+    return ["with", *sorted(distribution.opt_ins)] if distribution.opt_ins else []
 
 
 def pack(top: str, files: Mapping[str, bytes]) -> bytes:
@@ -132,6 +139,7 @@ def _note(manifest: Mapping[str, Any], top: str) -> str:
     return engine.get_template("install.md.j2").render(
         version=manifest["kafka_version"],
         patches=len(manifest["patches"]),
+        opt_ins=manifest["opt_ins"],
         jars=manifest["overlay"],
         series=manifest["patch_hash"],
         top=top,

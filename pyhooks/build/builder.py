@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from pyhooks.build.distribution import FOLDERS, HOOKS, MANIFEST, Distribution
 from pyhooks.build.fetch import link, sha256
 from pyhooks.build.progress import Stages
 from pyhooks.build.recipe import TEST_ALL, Module, Recipe
+from pyhooks.build.series import DEFAULT, Selection
 from pyhooks.build.workspace import Workspace, build_key, touched_modules
 from pyhooks.errors import RackgateError
 
@@ -42,7 +42,7 @@ def build(
     *,
     kafka_toml: Path | None = None,
     base: Path | None = None,
-    first: int | None = None,
+    selection: Selection = DEFAULT,
     force: bool = False,
     quiet: bool = False,
 ) -> Built:
@@ -51,7 +51,7 @@ def build(
     Args:
         kafka_toml: the recipe, with the series beside it; by default the one in ``patch/``.
         base: the folder to build in, by default ``build/``.
-        first: apply only the first patches, into a distribution of their own.
+        selection: which patches are applied; any but the default has a distribution of its own.
         force: build even if nothing changed.
         quiet: show no progress.
 
@@ -60,10 +60,10 @@ def build(
     """
     started = time.monotonic()
     plan = recipe.load(kafka_toml)
-    patches = series.load(plan.path.parent, first)
+    patches = series.load(plan.path.parent, selection)
     space = Workspace.of(plan, base)
     stages = Stages(len(STAGES), space.root / "timings.json", quiet=quiet)
-    target = space.link(first)
+    target = space.link(selection.label)
     key = build_key(plan, patches)
     if not force and _is_built(target, key):
         return Built(Distribution(target), False, time.monotonic() - started)
@@ -163,7 +163,8 @@ def _manifest(
         "javac_version": maven.javac_version(),
         "tree_commit": patched.commit,
         "patch_hash": series.series_hash(patches),
-        "patches": [{"name": p.path.name, "subject": p.subject, "sha256": p.sha256} for p in patches],
+        "opt_ins": list(series.opt_ins(patches)),
+        "patches": [{"name": p.name, "subject": p.subject, "sha256": p.sha256} for p in patches],
         "changed_files": list(files),
         "artifacts": {artifact.id: artifact.sha256 for artifact in plan.without(TEST_ALL)},
         "compiled_with": [a.id for a in plan.artifacts if COMPILED_WITH.intersection(a.roles)],
@@ -176,7 +177,7 @@ def _manifest(
 def import_tree(
     *, kafka_toml: Path | None = None, base: Path | None = None, force: bool = False, quiet: bool = False
 ) -> Path:
-    """Lays out the person's tree: the published sources with the series as commits on top.
+    """Lays out the person's tree: the published sources with all of the series as commits, and a branch for each part.
 
     Args:
         kafka_toml: the recipe, with the series beside it.
@@ -191,11 +192,11 @@ def import_tree(
         RackgateError: the tree holds work that is not in the series, or a patch does not apply.
     """
     plan = recipe.load(kafka_toml)
-    patches = series.load(plan.path.parent)
+    patches = series.load_all(plan.path.parent)
     space = Workspace.of(plan, base)
     stages = Stages(3, space.root / "timings-import.json", quiet=quiet)
     with space.lock(stages.say):
-        if space.tree.exists() and not force and (work_in_tree := unexported(space.tree)):
+        if space.tree.exists() and not force and (work_in_tree := series.unexported(space.tree)):
             raise RackgateError(
                 f"{space.tree}: {work_in_tree}; `rackgate patch export` keeps it, --force throws it away"
             )
@@ -207,46 +208,10 @@ def import_tree(
             fresh = work / "tree"
             layout.clone(space.sources(plan, work), fresh)
         with stages.stage(STAGES[2]):
-            head = series.apply(fresh, patches)
-            git.git(fresh, "update-ref", IMPORTED, head, what="mark what was imported")
+            series.apply_parts(fresh, patches)
             if space.tree.exists():
                 space.tree.replace(work / "replaced-tree")
             fresh.replace(space.tree)
         stages.remember()
         shutil.rmtree(space.work, ignore_errors=True)
     return space.tree
-
-
-IMPORTED = "refs/rackgate/imported"
-
-
-def unexported(tree: Path) -> str:
-    """What a person's tree holds beyond what was imported or exported last, in words, or empty."""
-    if git.git(tree, "status", "--porcelain", what="look at the tree"):
-        return "has uncommitted changes"
-    head, imported = (git.commit_of(tree, ref) for ref in ("HEAD", IMPORTED))
-    return "" if head == imported else "has commits that were not exported"
-
-
-def try_apply(plan: Recipe, patches: tuple[series.Patch, ...], base: Path | None = None) -> bool:
-    """Applies the series to a copy of the laid-out sources, if there are any.
-
-    Args:
-        plan: the recipe.
-        patches: the series.
-        base: the folder builds are in.
-
-    Returns:
-        Whether it could be tried.
-
-    Raises:
-        RackgateError: a patch does not apply, or changes a file that is not built.
-    """
-    space = Workspace.of(plan, base)
-    laid_out = sorted((space.root / "sources").glob("*/.git"), key=lambda path: path.stat().st_mtime_ns)
-    if not laid_out:
-        return False
-    with tempfile.TemporaryDirectory(prefix="rackgate-check-") as folder:
-        files = series.check_applies(laid_out[-1].parent, Path(folder) / "check", patches)
-    touched_modules(plan, files, patches)
-    return True

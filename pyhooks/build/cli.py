@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from pyhooks import paths
-from pyhooks.build import builder, git, mutants, mutate, recipe, series
+from pyhooks.build import builder, git, mutants, mutate, recipe, series, serieslint
 from pyhooks.build.archive import make_archive
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.facts import facts
@@ -26,6 +26,7 @@ from pyhooks.build.pin import MAVEN, record
 from pyhooks.build.pin import pin as pin_artifacts
 from pyhooks.build.progress import Stages
 from pyhooks.build.reproducible import check_reproducible
+from pyhooks.build.series import Selection
 from pyhooks.build.seriescheck import series_check
 from pyhooks.build.upstream import JOBS as UPSTREAM_JOBS
 from pyhooks.build.upstream import upstream
@@ -39,6 +40,10 @@ patch_app = typer.Typer(
     no_args_is_help=True,
 )
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")]
+With = Annotated[
+    list[str] | None,
+    typer.Option("--with", help="Build the opt-in fixes of this name in, such as raft; may be repeated."),
+]
 
 
 def say(text: str = "") -> None:
@@ -51,6 +56,10 @@ def build_command(
     patches: Annotated[
         int | None, typer.Option("--patches", min=0, help="Apply only the first N patches, into a folder of their own.")
     ] = None,
+    part: Annotated[
+        str, typer.Option("--part", help="Apply only the parts up to this one, into a folder of their own.")
+    ] = "",
+    with_: With = None,
     force: Annotated[bool, typer.Option("--force", help="Build even if nothing changed.")] = False,
     archive: Annotated[
         bool, typer.Option("--archive", help="Pack the overlay with an install note and checksums, too.")
@@ -62,19 +71,25 @@ def build_command(
     Examples:
       rackgate build
       rackgate build --patches 2
+      rackgate build --part fixes
+      rackgate build --with raft --with clients
       rackgate build --archive
       export CLASSPATH=$(rackgate build --json | jq -r .classpath)
     """
-    made = builder.build(first=patches, force=force, quiet=json_)
+    selection = Selection(frozenset(with_ or ()), part, patches)
+    made = builder.build(selection=selection, force=force, quiet=json_)
     manifest = made.distribution.manifest
-    packed = make_archive(made.distribution, _beside(made, patches)) if archive else None
+    packed = make_archive(made.distribution, _beside(made, selection)) if archive else None
     if json_:
         summary: dict[str, Any] = {
             "root": str(made.distribution.root),
             "classpath": made.distribution.overlay_classpath,
             "fresh": made.fresh,
             "seconds": round(made.seconds, 2),
-            **{key: manifest[key] for key in ("kafka_version", "patch_hash", "patches", "overlay", "tree_commit")},
+            **{
+                key: manifest[key]
+                for key in ("kafka_version", "patch_hash", "opt_ins", "patches", "overlay", "tree_commit")
+            },
         }
         if packed:
             summary["archive"] = {"path": str(packed.path), "sha256": packed.sha256}
@@ -83,7 +98,8 @@ def build_command(
     classes = sum(len(jar["classes"]) for jar in manifest["overlay"])
     count = len(manifest["patches"])
     state = "built" if made.fresh else "up to date"
-    say(f"Kafka {manifest['kafka_version']} with {count} patches: {state} in {made.seconds:.1f} s")
+    names = f", opt-in fixes {', '.join(manifest['opt_ins'])}" if manifest["opt_ins"] else ""
+    say(f"Kafka {manifest['kafka_version']} with {count} patches{names}: {state} in {made.seconds:.1f} s")
     say(f"  {made.distribution.root}")
     for jar in manifest["overlay"]:
         say(f"  overlay/{jar['jar']}: {len(jar['classes'])} classes, {len(jar['resources'])} other files")
@@ -96,9 +112,9 @@ def build_command(
         say(f"{packed.path}: {len(packed.names)} files, {packed.size / 1024:.0f} KiB, sha256 {packed.sha256}")
 
 
-def _beside(made: builder.Built, first: int | None) -> Path | None:
-    """Where to put the archive: that of a part of the series not where one looks for the whole."""
-    return None if first is None else made.distribution.root.parent.parent / f"archive-{first}"
+def _beside(made: builder.Built, selection: Selection) -> Path | None:
+    """Where to put the archive: only that of the default selection in the default folder."""
+    return made.distribution.root.parent.parent / f"archive-{selection.label}" if selection.label else None
 
 
 @patch_app.command("pin")
@@ -153,61 +169,82 @@ def import_command(
 ) -> None:
     """Lays out Kafka's sources as a git repository with the series as commits on top, to work on.
 
+    The branches fixes, gate, elr and observe are at the last commit of each part; observe is checked out. Opt-in fixes
+    are included. `git rebase -i published` moves the branches along.
+
     Examples:
       rackgate patch import
       cd build/kafka-4.3.1/tree && git log --oneline
     """
     tree = builder.import_tree(force=force)
-    log = git.git(tree, "log", "--oneline", "--no-decorate", what="list the commits")
+    log = git.git(tree, "log", "--oneline", "--decorate=short", what="list the commits")
     say(log)
     say(f"{tree}: change, commit, then `rackgate patch export`")
 
 
 @patch_app.command("export")
-def export_command() -> None:
-    """Writes the tree's commits back to the series.
+def export_command(
+    renumber: Annotated[
+        bool, typer.Option("--renumber", help="Name all files anew, numbered from 1 in each part.")
+    ] = False,
+) -> None:
+    """Writes the tree's commits back to the series, each part from its branch.
+
+    A patch keeps its file name as long as its subject and part stay.
 
     Examples:
       rackgate patch export && git diff patch/
+      rackgate patch export --renumber
     """
     plan = recipe.load()
     space = Workspace.of(plan)
     if not space.tree.exists():
         raise RackgateError(f"{space.tree} is not there; run `rackgate patch import` first")
     with space.lock(say):
-        names = series.export(space.tree, plan.path.parent)
-        head = git.commit_of(space.tree, "HEAD")
-        git.git(space.tree, "update-ref", builder.IMPORTED, head, what="mark what was exported")
+        names = series.export(space.tree, plan.path.parent, renumber=renumber)
+        series.mark_saved(space.tree)
     say(f"{plan.path.parent}: {len(names)} patches")
 
 
 @patch_app.command("check")
 def check_command() -> None:
-    """Checks the series: complete, readable, each patch with a short subject and a reason, and that it applies."""
+    """Checks the series: files, commit messages, trailers and sizes of the patches, and that they apply.
+
+    They must apply without the opt-in fixes, with each and with all of them, and each fix alone on the published
+    sources with the fixes that it depends on.
+    """
     plan = recipe.load()
-    faults = series.lint(plan.path.parent)
+    folder = plan.path.parent
+    faults = serieslint.lint(folder)
+    applied: tuple[str, ...] | None = ()
+    if not faults:
+        patches = series.load_all(folder)
+        applied = serieslint.lint_application(plan, folder)
+        faults = (*serieslint.lint_patches(patches), *(applied or ()))
     for fault in faults:
         say(f"error: {fault}")
     if faults:
         raise typer.Exit(1)
-    patches = series.load(plan.path.parent)
-    applied = builder.try_apply(plan, patches)
-    ending = "and they apply" if applied else "NOT TRIED whether they apply: no sources yet, run `rackgate build` once"
-    say(f"{len(patches)} patches are in order, {ending}")
+    ending = "NOT TRIED whether they apply: no sources yet, run `rackgate build` once"
+    say(f"{len(patches)} patches are in order, {'and they apply' if applied is not None else ending}")
 
 
 @patch_app.command("facts")
 def facts_command(json_: Json = False) -> None:
-    """Says what the series touches: files, messages on the wire and their versions, parents of the errors.
+    """Reports the size of each part, and what the series touches: files, messages and versions, parents of the errors.
 
     Examples:
       rackgate patch facts
       rackgate patch facts --json | jq .requests
     """
-    found = facts(Distribution.load(), series.load(recipe.load().path.parent))
+    found = facts(Distribution.load(), series.load_all(recipe.load().path.parent))
     if json_:
         typer.echo(json.dumps(found, indent=1))
         return
+    say(f"{'part':24} {'patches':>8} {'main added':>11} {'test added':>11}")
+    for row in found["parts"]:
+        name = f"{row['part']}, opt-in {row['opt_in']}" if row["opt_in"] else row["part"]
+        say(f"{name:24} {row['patches']:8} {row['main_added']:11} {row['test_added']:11}")
     say(f"{found['patches']} patches: {found['main_files']} files of Kafka's code, {found['test_files']} of its tests")
     for module, files in found["main"].items():
         say(f"  {module}: {', '.join(files)}")
@@ -224,6 +261,7 @@ def facts_command(json_: Json = False) -> None:
 def jvm_test_command(
     classes: Annotated[list[str], typer.Argument(help="Test classes, such as kafka.cluster.PartitionTest.")],
     stock: Annotated[bool, typer.Option("--stock", help="Run on the published jars, without the overlay.")] = False,
+    with_: With = None,
     json_: Json = False,
 ) -> None:
     """Runs Kafka's own tests on the overlay; those that the series changes are compiled from it.
@@ -231,8 +269,11 @@ def jvm_test_command(
     Examples:
       rackgate patch test kafka.cluster.PartitionTest
       rackgate patch test --stock kafka.cluster.PartitionTest
+      rackgate patch test --with raft org.apache.kafka.raft.KafkaRaftClientTest
     """
-    outcome = run_tests(Distribution.load(), classes, stock=stock, quiet=json_)
+    chosen = Selection(frozenset(with_ or ()))
+    built = builder.build(selection=chosen, quiet=json_).distribution if with_ else Distribution.load()
+    outcome = run_tests(built, classes, stock=stock, quiet=json_)
     if json_:
         typer.echo(json.dumps(outcome.as_dict(), indent=1))
     else:
@@ -290,34 +331,41 @@ def upstream_command(
 
 @patch_app.command("series-check")
 def series_check_command(
-    start: Annotated[int, typer.Option("--from", min=1, help="Begin with the prefix of so many patches.")] = 1,
+    start: Annotated[
+        int | None, typer.Option("--from", min=1, help="Begin with the prefix of so many patches.")
+    ] = None,
     end: Annotated[int | None, typer.Option("--to", min=1, help="End with the prefix of so many patches.")] = None,
     all_tests: Annotated[
         bool,
         typer.Option("--all-tests", help="Run all tests of each prefix, and not only those of its last patch (hours)."),
     ] = False,
+    fixes: Annotated[bool, typer.Option("--fixes", help="Check only the fixes alone and the opt-in fixes.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Check again what is known already.")] = False,
     json_: Json = False,
 ) -> None:
-    """Checks that every prefix of the series compiles and passes the tests that it contains.
+    """Checks that every prefix of the series, and each fix alone, compiles and passes the tests that it contains.
+
+    Prefixes are those of the default series, without the opt-in fixes. Each fix is checked on the published sources
+    with the fixes that it depends on, and the whole series with all opt-in fixes. --from or --to checks only prefixes.
 
     Examples:
       rackgate patch series-check
       rackgate patch series-check --all-tests
       rackgate patch series-check --from 8 --to 9
+      rackgate patch series-check --fixes
     """
-    verdict = series_check(start=start, end=end, all_tests=all_tests, fresh=fresh, quiet=json_)
+    verdict = series_check(start=start, end=end, fixes=fixes, all_tests=all_tests, fresh=fresh, quiet=json_)
     if json_:
         typer.echo(json.dumps(verdict.summary, indent=1))
     else:
-        for row in verdict.summary["prefixes"]:
+        for row in (*verdict.summary["prefixes"], *verdict.summary["fixes"]):
             for failure in row["failures"]:
-                say(f"{row['number']} {row['patch']}: failed: {failure['test']}: {failure['message']}")
+                say(f"{row['check']}: failed: {failure['test']}: {failure['message']}")
             if row["error"]:
-                say(f"{row['number']} {row['patch']}: {row['error']}")
+                say(f"{row['check']}: {row['error']}")
         say(
-            f"{verdict.summary['checked']} of {verdict.summary['patches']} prefixes checked, "
-            f"{len(verdict.summary['failed'])} failed, in {verdict.summary['seconds']:.0f} s; see {verdict.path}"
+            f"{verdict.summary['checked']} checks, {len(verdict.summary['failed'])} failed, "
+            f"in {verdict.summary['seconds']:.0f} s; see {verdict.path}"
         )
     if not verdict.met:
         raise typer.Exit(1)

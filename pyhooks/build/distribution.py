@@ -92,6 +92,11 @@ class Distribution:
         return parsed
 
     @property
+    def opt_ins(self) -> frozenset[str]:
+        """The names of the opt-in fixes that are built in."""
+        return frozenset(self.manifest.get("opt_ins", ()))
+
+    @property
     def spark_jars(self) -> tuple[Path, ...]:
         """The jars that Spark needs for its Kafka source beside those of pyspark."""
         return tuple(sorted((self.root / "spark").glob("*.jar")))

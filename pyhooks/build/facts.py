@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,21 +31,23 @@ _VERSION = re.compile(r"field (LOWEST|HIGHEST)_SUPPORTED_VERSION S \d+ = (b.*)")
 _DEPRECATION = re.compile(r"^\+.*(?:@Deprecated|@deprecated|\bDeprecated\b.*@since)", re.MULTILINE)
 
 
-def facts(distribution: Distribution, patches: Sequence[series.Patch]) -> dict[str, Any]:
+def facts(distribution: Distribution, series_: Sequence[series.Patch]) -> dict[str, Any]:
     """What can be said of the series without running any of it.
 
     Args:
-        distribution: the build of the series.
-        patches: the series.
+        distribution: a build of the series.
+        series_: the whole series. What it touches is reported of the patches that are built in.
 
     Returns:
-        ``main``: changed files of Kafka's own code, by module; ``messages``: for each changed definition of a message
-        whether fields changed, and its versions; ``parents``: superclasses of the errors, nearest first, by side;
-        ``requests``: lowest and highest version by side; ``deprecations``: how many lines deprecate something.
+        ``parts``: see ``sizes``; ``main``: changed files of Kafka's own code, by module; ``messages``: for each changed
+        definition of a message whether fields changed, and its versions; ``parents``: superclasses of the errors,
+        nearest first, by side; ``requests``: lowest and highest version by side; ``deprecations``: how many lines
+        deprecate something.
 
     Raises:
         RackgateError: the build is of another series.
     """
+    patches = series.Selection(opt_ins=distribution.opt_ins).choose(series_)
     if distribution.manifest["patch_hash"] != series.series_hash(patches):
         raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
     plan = recipe.load()
@@ -59,6 +62,7 @@ def facts(distribution: Distribution, patches: Sequence[series.Patch]) -> dict[s
     return {
         "patch_hash": distribution.manifest["patch_hash"],
         "patches": len(patches),
+        "parts": sizes(series_),
         "main": main,
         "main_files": sum(map(len, main.values())),
         "test_files": sum("/src/test/" in file for file in files),
@@ -79,6 +83,30 @@ def facts(distribution: Distribution, patches: Sequence[series.Patch]) -> dict[s
         },
         "deprecations": sum(len(_DEPRECATION.findall(patch.text)) for patch in patches),
     }
+
+
+def sizes(patches: Sequence[series.Patch]) -> list[dict[str, Any]]:
+    """How many patches each part of a series has, and how many lines they add to Kafka's main code and to its tests.
+
+    Opt-in fixes have rows of their own. The last row is the sum of all others.
+
+    Returns:
+        Rows of ``part``, ``opt_in``, ``patches``, ``main_added`` and ``test_added``.
+    """
+    counts: dict[tuple[str, str], Counter[str]] = {(part, ""): Counter() for part in series.PARTS}
+    counts |= {(series.FIXES, name): Counter() for name in series.opt_ins(patches)}
+    total: Counter[str] = Counter()
+    for patch in patches:
+        main, test = patch.added_lines()
+        row = Counter(patches=1, main_added=main, test_added=test)
+        counts[patch.part, patch.opt_in] += row
+        total += row
+    ordered = sorted(counts, key=lambda key: (series.PARTS.index(key[0]), key[1]))
+    rows = [(part, opt_in, counts[part, opt_in]) for part, opt_in in ordered]
+    return [
+        {"part": part, "opt_in": opt_in, **{key: row[key] for key in ("patches", "main_added", "test_added")}}
+        for part, opt_in, row in [*rows, ("all", "", total)]
+    ]
 
 
 class Jar:

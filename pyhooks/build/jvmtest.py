@@ -24,6 +24,7 @@ from pyhooks.build.distribution import Distribution
 from pyhooks.build.overlay import nest
 from pyhooks.build.progress import Stages
 from pyhooks.build.recipe import Recipe
+from pyhooks.build.series import Selection
 from pyhooks.build.workspace import Workspace, home
 from pyhooks.errors import RackgateError
 
@@ -84,7 +85,7 @@ def run_tests(
     """
     started = time.monotonic()
     plan = recipe.load()
-    patches = series.load(plan.path.parent)
+    patches = series.load(plan.path.parent, Selection(opt_ins=distribution.opt_ins))
     if not stock and distribution.manifest["patch_hash"] != series.series_hash(patches):
         raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
     space = Workspace.of(plan)

@@ -1,9 +1,10 @@
 """``rackgate patch series-check``: every prefix of the series compiles and passes the tests that it contains.
 
 For the first k patches: build the overlay, compile all test sources changed so far, and run the test classes that
-patch k changes; after the last patch, all that the series changes, or so after each (``all_tests``). What was found of
-a prefix is kept under a hash of all that goes into it, so only prefixes from a changed patch on are checked again, and
-an interrupted check goes on.
+patch k changes; after the last patch, all that the series changes, or so after each (``all_tests``). Likewise for each
+fix alone, after the fixes that it depends on, and for the whole series with all opt-in fixes. What was found is kept
+under a hash of all that goes into it, so only prefixes from a changed patch on are checked again, and an interrupted
+check goes on.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from pyhooks import paths
 from pyhooks.build import builder, maven, recipe, series
 from pyhooks.build.progress import Stages, durations
 from pyhooks.build.recipe import Recipe
-from pyhooks.build.series import Patch
+from pyhooks.build.series import DEFAULT, FIXES, Patch, Selection, opt_ins
 from pyhooks.build.upstream import REPEATS, methods_of, series_tests
 from pyhooks.build.upstream_cases import PATCHED, STOCK, ClassResult, Runs, totals
 from pyhooks.build.upstream_run import Bench, compile_changed, run_classes
@@ -30,20 +32,96 @@ from pyhooks.build.workspace import Workspace, home, overlay_key
 from pyhooks.errors import RackgateError
 from pyhooks.files import read_object, write_json
 
-_FORMAT = 3
+_FORMAT = 4
 _KEPT_ROWS = 200
 # An error of the prefix itself, and not of the machine: a place in a source, or a patch that does not fit.
 _OF_THE_PREFIX = re.compile(r"\.(java|scala):\d+|does not apply|is in src/main or src/test of no|is relocated")
 
 
-def series_check(
-    *, start: int = 1, end: int | None = None, all_tests: bool = False, fresh: bool = False, quiet: bool = False
-) -> Verdict:
-    """Checks the prefixes of the series.
+@dataclass(frozen=True)
+class Check:
+    """One build of the series, and the tests that it must pass.
+
+    Attributes:
+        name: what it checks, unique.
+        selection: the patches to build.
+        patches: the same patches, read.
+        changed: files whose test classes are run, or None for all tests of the patches.
+    """
+
+    name: str
+    selection: Selection
+    patches: tuple[Patch, ...]
+    changed: tuple[str, ...] | None
+
+    def key(self, plan: Recipe) -> str:
+        """A hash of everything that decides what the check finds."""
+        template = (maven.TEMPLATES / "upstream.xml.j2").read_text(encoding="utf-8")
+        parts = [_FORMAT, overlay_key(plan, self.patches), template, self.changed]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def prefix_checks(
+    patches: Sequence[Patch], start: int | None = None, end: int | None = None, *, all_tests: bool = False
+) -> list[Check]:
+    """The checks of the prefixes of the default series.
 
     Args:
-        start: number of patches of the first prefix.
+        patches: the whole series.
+        start: number of patches of the first prefix, by default 1.
         end: of the last one, by default the whole series.
+        all_tests: run all tests that a prefix contains, and not only those of its last patch.
+
+    Raises:
+        RackgateError: there are no such prefixes.
+    """
+    chosen = DEFAULT.choose(patches)
+    first, last = start or 1, len(chosen) if end is None else end
+    if not 1 <= first <= last <= len(chosen):
+        raise RackgateError(f"series-check: prefixes {first} to {last} of a series of {len(chosen)} patches")
+    return [
+        Check(
+            f"prefix {number}, {chosen[number - 1].name}",
+            Selection(first=number),
+            chosen[:number],
+            None if all_tests or number == len(chosen) else chosen[number - 1].files,
+        )
+        for number in range(first, last + 1)
+    ]
+
+
+def fix_checks(patches: Sequence[Patch]) -> list[Check]:
+    """The checks of each fix alone, after those that it depends on, and of the whole series with all opt-in fixes.
+
+    Args:
+        patches: the whole series.
+    """
+    checks = []
+    for fix in (patch for patch in patches if patch.part == FIXES):
+        alone = Selection(fix=fix.number)
+        checks.append(Check(f"alone, {fix.name}", alone, alone.choose(patches), fix.files))
+    if names := opt_ins(patches):
+        every = Selection(opt_ins=frozenset(names))
+        files = {file: None for patch in patches if patch.opt_in for file in patch.files}
+        checks.append(Check(f"with {', '.join(names)}", every, every.choose(patches), tuple(files)))
+    return checks
+
+
+def series_check(
+    *,
+    start: int | None = None,
+    end: int | None = None,
+    fixes: bool = False,
+    all_tests: bool = False,
+    fresh: bool = False,
+    quiet: bool = False,
+) -> Verdict:
+    """Checks the prefixes of the series, each fix alone, and the series with its opt-in fixes.
+
+    Args:
+        start: number of patches of the first prefix; given, only prefixes are checked.
+        end: of the last one, by default the whole series; given, only prefixes are checked.
+        fixes: check no prefixes.
         all_tests: run all tests that a prefix contains, and not only those of its last patch.
         fresh: check again what is known already.
         quiet: show no progress.
@@ -53,64 +131,49 @@ def series_check(
     """
     started = time.monotonic()
     plan = recipe.load()
-    patches = series.load(plan.path.parent)
-    last = len(patches) if end is None else end
-    if not 1 <= start <= last <= len(patches):
-        raise RackgateError(f"series-check: prefixes {start} to {last} of a series of {len(patches)} patches")
+    patches = series.load_all(plan.path.parent)
+    if fixes and (start or end):
+        raise RackgateError("series-check: --fixes checks no prefixes; leave --from and --to out")
+    checks = [] if fixes else prefix_checks(patches, start, end, all_tests=all_tests)
+    prefixes = len(checks)
+    if start is None and end is None:
+        checks += fix_checks(patches)
     space = Workspace.of(plan)
     kept = space.root / "series-check"
     kept.mkdir(parents=True, exist_ok=True)
-    todo = range(start, last + 1)
-    stages = Stages(len(todo), kept / "timings.json", quiet=quiet)
+    stages = Stages(len(checks), kept / "timings.json", quiet=quiet)
     rows: list[dict[str, Any]] = []
-    for number in todo:
-        prefix = patches[:number]
-        whole = all_tests or number == len(patches)
-        file = kept / f"{prefix_key(plan, prefix, whole=whole)[:32]}.json"
-        with stages.stage(prefix[-1].path.name):
+    for position, check in enumerate(checks, 1):
+        file = kept / f"{check.key(plan)[:32]}.json"
+        with stages.stage(check.name):
             if file.exists() and not fresh:
                 row = {**read_object(file, "it is the result of a prefix; delete it"), "kept": True}
             else:
-                row = {**check_prefix(plan, space, prefix, kept / f"{file.stem}-work", whole=whole), "kept": False}
+                row = {**run_check(plan, space, check, kept / f"{file.stem}-work"), "kept": False}
                 write_json(file, row)
         stages.remember()
-        rows.append(row)
-        left = [usual for entry in patches[number:last] if (usual := stages_usual(kept, entry)) is not None]
+        # the same patches may have been checked under another name
+        rows.append({"check": check.name, **row})
+        left = [usual for other in checks[position:] if (usual := stages_usual(kept, other.name)) is not None]
         about = f"; about {sum(left) / 60:.0f} min left" if left else ""
         stages.say(f"  {words(row)}{about}")
-        write(rows, len(patches), time.monotonic() - started)
+        write(rows, prefixes, len(patches), time.monotonic() - started)
     _prune(kept)
-    summary, path = write(rows, len(patches), time.monotonic() - started)
+    summary, path = write(rows, prefixes, len(patches), time.monotonic() - started)
     return Verdict(summary, path, met=not summary["failed"])
 
 
-def prefix_key(plan: Recipe, prefix: tuple[Patch, ...], *, whole: bool) -> str:
-    """A hash of everything that decides what the check of a prefix finds.
-
-    Args:
-        plan: the recipe.
-        prefix: the patches.
-        whole: whether all tests of the prefix are run, and not only those of its last patch.
-    """
-    template = (maven.TEMPLATES / "upstream.xml.j2").read_text(encoding="utf-8")
-    parts = [_FORMAT, overlay_key(plan, prefix), template, whole]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def check_prefix(
-    plan: Recipe, space: Workspace, prefix: tuple[Patch, ...], folder: Path, *, whole: bool
-) -> dict[str, Any]:
-    """Builds one prefix, compiles its tests and runs those of its last patch.
+def run_check(plan: Recipe, space: Workspace, check: Check, folder: Path) -> dict[str, Any]:
+    """Builds the patches of a check, compiles their tests and runs those that it wants.
 
     Args:
         plan: the recipe.
         space: where builds lie.
-        prefix: the patches.
+        check: what is checked.
         folder: for compiled tests; goes afterwards.
-        whole: run all tests of the prefix instead.
 
     Returns:
-        Plain JSON: ``number``, ``patch``, ``ok``, ``error`` (what does not compile, or empty), ``classes``,
+        Plain JSON: ``patches`` (how many), ``ok``, ``error`` (what does not compile, or empty), ``classes``,
         ``failures``, ``flakes``, ``published_fail`` (what fails without the series as well, such as a test that expects
         not to be run by root), ``totals``, ``seconds``.
 
@@ -118,7 +181,7 @@ def check_prefix(
         RackgateError: it could not be checked.
     """
     row: dict[str, Any] = {
-        "number": len(prefix), "patch": prefix[-1].path.name, "error": "", "classes": {}, "failures": [], "flakes": [],
+        "patches": len(check.patches), "error": "", "classes": {}, "failures": [], "flakes": [],
         "published_fail": [],
     }  # fmt: skip
     clock = time.monotonic()
@@ -131,13 +194,13 @@ def check_prefix(
 
     runs = Runs()
     try:
-        built = builder.build(first=len(prefix), quiet=True)
+        built = builder.build(selection=check.selection, quiet=True)
         lap("build")
         bench = Bench(plan, space, built.distribution, folder, folder / "reports")
-        changed = compile_changed(bench, prefix)
+        changed = compile_changed(bench, check.patches)
         lap("compile tests")
         tests = series_tests(changed, bench)
-        wanted = tests if whole else only(plan, tests, prefix[-1].files)
+        wanted = tests if check.changed is None else only(plan, tests, check.changed)
         for module in (m for m in plan.modules if wanted.get(m.name)):
             run_classes(bench, PATCHED, module, dict.fromkeys(wanted[module.name], ()), _teller(runs, PATCHED))
         repeat(bench, runs, wanted)
@@ -200,7 +263,7 @@ def only(plan: Recipe, tests: Mapping[str, Sequence[str]], files: Sequence[str])
 
 
 def words(row: Mapping[str, Any]) -> str:
-    """One prefix in a line."""
+    """One result in a line."""
     if row["error"]:
         return f"FAILED: {row['error']}"
     figures = row["totals"]
@@ -211,20 +274,30 @@ def words(row: Mapping[str, Any]) -> str:
     return f"{'ok' if row['ok'] else 'FAILED'}: compiles, {ran}{' (known before)' if row['kept'] else ''}"
 
 
-def stages_usual(kept: Path, patch: Patch) -> float | None:
-    """How long the prefix that ends with ``patch`` took the last time, in seconds, if known."""
-    return durations(kept / "timings.json").get(patch.path.name)
+def stages_usual(kept: Path, check: str) -> float | None:
+    """How long the check of that name took the last time, in seconds, if known."""
+    return durations(kept / "timings.json").get(check)
 
 
-def write(rows: Sequence[Mapping[str, Any]], count: int, seconds: float) -> tuple[dict[str, Any], Path]:
-    """Writes ``summary.json`` of what is known so far; returns what it says, and where."""
+def write(
+    rows: Sequence[Mapping[str, Any]], prefixes: int, patches: int, seconds: float
+) -> tuple[dict[str, Any], Path]:
+    """Writes ``summary.json`` of what is known so far; returns its content and its path.
+
+    Args:
+        rows: the results, those of prefixes first.
+        prefixes: how many prefixes are checked.
+        patches: how many patches the series has.
+        seconds: how long it has taken.
+    """
     path = paths.OUT / "series-check" / "summary.json"
     summary = {
-        "patches": count,
+        "patches": patches,
         "checked": len(rows),
-        "failed": [row["number"] for row in rows if not row["ok"]],
+        "failed": [row["check"] for row in rows if not row["ok"]],
         "seconds": round(seconds, 1),
-        "prefixes": list(rows),
+        "prefixes": list(rows[:prefixes]),
+        "fixes": list(rows[prefixes:]),
     }
     write_json(path, summary)
     return summary, path

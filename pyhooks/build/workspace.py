@@ -82,9 +82,9 @@ class Workspace:
         """The person's own tree: the series as commits, to change and export."""
         return self.root / "tree"
 
-    def link(self, first: int | None) -> Path:
-        """The symbolic link to the finished distribution, of the whole series or of its first patches."""
-        return self.root / ("dist" if first is None else f"dist-{first}")
+    def link(self, label: str) -> Path:
+        """The symbolic link to the finished distribution of a selection of the series, by its label."""
+        return self.root / (f"dist-{label}" if label else "dist")
 
     @contextmanager
     def lock(self, tell: Callable[[str], None]) -> Iterator[None]:
@@ -225,7 +225,7 @@ def touched_modules(recipe: Recipe, files: Sequence[str], patches: Sequence[seri
     for file in files:
         module = home(recipe, file)
         if module is None:
-            culprit = next((p.path.name for p in patches if file in p.files), "the series")
+            culprit = next((p.name for p in patches if file in p.files), "the series")
             raise RackgateError(
                 f"patch {culprit} changes {file}, which is in src/main or src/test of no [[module]] in "
                 f"{recipe.path.name}; add its module there"
