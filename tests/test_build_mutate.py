@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from pyhooks.build.distribution import Distribution
 from pyhooks.build.mutantbench import JAVA, Bench, JvmRun, Line, NotCompiledError, parse_run
 from pyhooks.build.mutants import Mutant, Selector
 from pyhooks.build.mutate import KILLED, SURVIVED, UNKNOWN, Base, Book, judge, missing, run_base
+from pyhooks.build.progress import Stages
 from pyhooks.build.recipe import Artifact, Module, Recipe
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
@@ -57,6 +59,8 @@ def test_list_is_read(tmp_path: Path) -> None:
     assert only.tests == (Selector("kafka.cluster.PartitionTest", "testGate"), Selector("kafka.cluster.OtherTest"))
     assert [str(test) for test in only.tests] == ["kafka.cluster.PartitionTest#testGate", "kafka.cluster.OtherTest"]
     assert only.apply("a if (shut) b") == "a if (false) b"
+    assert only.opt_ins == frozenset()
+    assert load(tmp_path, f'{ENTRY}with = ["raft"]')[0].opt_ins == {"raft"}
 
 
 @pytest.mark.parametrize(
@@ -107,14 +111,10 @@ def test_mutants_are_chosen_by_name_in_the_order_of_the_list() -> None:
 
 def test_the_list_of_the_series_fits_its_patches() -> None:
     listed = mutate.listed()
-    touched = {file for patch in paths.PATCH.glob("*.patch") for file in _files_of(patch)}
-    assert {m.file for m in listed} <= touched
+    patches = series.load_all(paths.PATCH)
+    assert {m.file for m in listed} <= {file for patch in patches for file in patch.files}
+    assert {name for m in listed for name in m.opt_ins} <= set(series.opt_ins(patches))
     assert len(listed) > 60
-
-
-def _files_of(patch: Path) -> set[str]:
-    lines = patch.read_text(encoding="utf-8").splitlines()
-    return {line.split(" b/", 1)[1] for line in lines if line.startswith("diff --git a/")}
 
 
 @pytest.mark.parametrize("changed", [{"old": "x"}, {"new": "x"}, {"file": "x"}])
@@ -231,29 +231,63 @@ def test_a_doubt_in_one_class_keeps_a_mutant_from_having_survived() -> None:
     assert judge(trier, mutant(tests=("q.A", "q.B")), bases, "key").status == UNKNOWN
 
 
+CONTEXTS = {frozenset[str](): "series"}
+RAFT = frozenset({"raft"})
+
+
+def test_a_mutant_of_opt_in_fixes_is_tried_on_a_build_with_them(tmp_path: Path) -> None:
+    listed = (mutant("a"), replace(mutant("b"), opt_ins=RAFT), mutant("c"))
+    contexts = {**CONTEXTS, RAFT: "series with raft"}
+    book = Book(tmp_path / "out", listed, contexts)
+    prepared: list[frozenset[str]] = []
+
+    class FakeBench(FakeTrier):
+        @contextmanager
+        def compiler(self) -> Iterator[None]:
+            yield None
+
+    def prepare(names: frozenset[str], work: Path) -> Any:
+        assert work.is_dir()
+        prepared.append(names)
+        return FakeBench(base={"q.GateTest": ran("passed one")}, mutated={"q.GateTest": ran("failed one")})
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(mutate, "OnBench", lambda bench, *_: bench)
+        stages = Stages(6, None, quiet=True)
+        mutate._try_all(listed, book, stages, prepare, Workspace(tmp_path))
+    assert prepared == [frozenset(), RAFT], "one bench for all mutants of a build"
+    assert [verdict.status for verdict in book.verdicts()] == [KILLED] * 3
+    assert {context: list(bases) for context, bases in book.bases.items()} == {
+        "series": list(BASES), "series with raft": list(BASES),
+    }  # fmt: skip
+    again = Book(tmp_path / "out", listed, {**contexts, RAFT: "other fixes"})
+    assert [again.known(one) for one in listed] == [True, False, True]
+    assert again.bases == {"series": book.bases["series"], "other fixes": {}}
+
+
 def test_results_are_kept_and_those_that_no_longer_hold_are_not(tmp_path: Path) -> None:
     listed = (mutant("a"), mutant("b"), mutant("c"))
     trier = FakeTrier(mutated={"q.GateTest": ran("failed one")})
-    book = Book(tmp_path, listed, "series")
+    book = Book(tmp_path, listed, CONTEXTS)
     assert [v.said for v in book.verdicts()] == [mutate.NOT_RUN] * 3
-    book.add_bases(BASES.values())
-    book.add(judge(trier, listed[0], book.bases, listed[0].key("series")))
-    book.add(judge(FakeTrier(fault=NotCompiledError("no")), listed[1], book.bases, listed[1].key("series")))
+    book.add_bases("series", BASES.values())
+    book.add(judge(trier, listed[0], book.bases["series"], listed[0].key("series")))
+    book.add(judge(FakeTrier(fault=NotCompiledError("no")), listed[1], book.bases["series"], listed[1].key("series")))
 
-    again = Book(tmp_path, listed, "series")
-    assert again.bases == BASES
+    again = Book(tmp_path, listed, CONTEXTS)
+    assert again.bases["series"] == BASES
     # what is unknown is tried again
     assert [again.known(m) for m in listed] == [True, False, False]
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["total"], summary["killed"], summary["survived"], summary["unknown"]) == (3, 1, 0, 2)
     assert summary["mutants"][0]["by"] == "q.GateTest#one"
 
-    assert not Book(tmp_path, listed, "other series").known(listed[0])
-    assert not Book(tmp_path, listed, "other series").bases
-    assert not Book(tmp_path, (replace(listed[0], new="true"),), "series").known(listed[0])
-    assert not Book(tmp_path, listed, "series", fresh=True).known(listed[0])
+    assert not Book(tmp_path, listed, {frozenset(): "other series"}).known(listed[0])
+    assert Book(tmp_path, listed, {frozenset(): "other series"}).bases == {"other series": {}}
+    assert not Book(tmp_path, (replace(listed[0], new="true"),), CONTEXTS).known(listed[0])
+    assert not Book(tmp_path, listed, CONTEXTS, fresh=True).known(listed[0])
     (tmp_path / "summary.json").write_text("{ cut o")
-    assert not Book(tmp_path, listed, "series").known(listed[0])
+    assert not Book(tmp_path, listed, CONTEXTS).known(listed[0])
 
 
 def test_two_runs_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,13 +299,13 @@ def test_two_runs_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_failed_run_without_mutants_is_not_kept(tmp_path: Path) -> None:
-    Book(tmp_path, [mutant()], "series").add_bases([Base("q.GateTest", (), "fails", 1.0)])
-    assert not Book(tmp_path, [mutant()], "series").bases
+    Book(tmp_path, [mutant()], CONTEXTS).add_bases("series", [Base("q.GateTest", (), "fails", 1.0)])
+    assert not Book(tmp_path, [mutant()], CONTEXTS).bases["series"]
 
 
 def test_a_summary_passes_only_if_all_that_was_chosen_was_killed(tmp_path: Path) -> None:
     listed = (mutant("a"), mutant("b"))
-    book = Book(tmp_path, listed, "series")
+    book = Book(tmp_path, listed, CONTEXTS)
     book.add(judge(FakeTrier(mutated={"q.GateTest": ran("failed one")}), listed[0], BASES, listed[0].key("series")))
     assert mutate.Summary(book.verdicts(), ("a",), 0, book.file, 1.0).passed
     assert not mutate.Summary(book.verdicts(), ("a", "b"), 0, book.file, 1.0).passed

@@ -55,6 +55,8 @@ class Mutant:
         tests: at least one of these must fail.
         recompile: further files to compile with the changed one. Needed if the change alters what other classes were
             compiled against, such as a constant.
+        opt_ins: names of the opt-in fixes without which the old text or the tests are not there; the mutant is tried on
+            a build with them.
     """
 
     name: str
@@ -65,12 +67,13 @@ class Mutant:
     new: str
     tests: tuple[Selector, ...]
     recompile: tuple[str, ...] = ()
+    opt_ins: frozenset[str] = frozenset()
 
     def key(self, context: str) -> str:
         """A hash of all that a result depends on.
 
         Args:
-            context: stands for the series and whatever else is the same for all mutants.
+            context: stands for the patches of the build and whatever else is the same for all mutants of it.
         """
         parts = [context, self.file, self.old, self.new, [str(test) for test in self.tests], list(self.recompile)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -122,6 +125,7 @@ def _mutant(table: Table) -> Mutant:
         new=table.text("new", empty=True),
         tests=tuple(map(Selector.of, tests)),
         recompile=table.texts("recompile", ()),
+        opt_ins=frozenset(table.texts("with", ())),
     )
     if not _NAME.fullmatch(mutant.name):
         raise table.wrong("name", "must be lower-case words with hyphens between")

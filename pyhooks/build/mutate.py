@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pyhooks import paths
-from pyhooks.build import maven, mutantbench, recipe, series
+from pyhooks.build import builder, maven, mutantbench, recipe, series
 from pyhooks.build.distribution import Distribution
 from pyhooks.build.mutantbench import Bench, CompileServer, JvmRun, NotCompiledError
 from pyhooks.build.mutants import Mutant, Selector, choose, load
 from pyhooks.build.progress import Stages
 from pyhooks.build.recipe import Recipe
+from pyhooks.build.series import Patch, Selection
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 from pyhooks.files import evaluating, read_object, write_json
@@ -155,8 +156,10 @@ def mutate(
 ) -> Summary:  # fmt: skip
     """Tries mutants, those first whose result is not known yet.
 
+    A mutant of opt-in fixes is tried on a build with them, which is made if need be.
+
     Args:
-        distribution: the build to change pieces of; its series must be the present one.
+        distribution: the default build, to change pieces of; its series must be the present one.
         only: names of mutants, or none for all.
         fresh: forget earlier results.
         quiet: show no progress.
@@ -167,36 +170,56 @@ def mutate(
     """
     started = time.monotonic()
     plan = recipe.load()
-    patches = series.load(plan.path.parent)
-    if distribution.manifest["patch_hash"] != series.series_hash(patches):
+    every_patch = series.load_all(plan.path.parent)
+    if distribution.manifest["patch_hash"] != series.series_hash(Selection().choose(every_patch)):
         raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
     everything = load(plan.path.parent / LIST, plan)
     chosen = choose(everything, only)
     target = out or paths.OUT / "mutate"
-    context = _context(plan, patches)
+    patches = {
+        names: Selection(names).choose(every_patch) for names in {frozenset[str](), *(m.opt_ins for m in everything)}
+    }
+    contexts = {names: _context(plan, some) for names, some in patches.items()}
     space = Workspace.of(plan)
-    stages = Stages(3, space.root / "timings-mutate.json", quiet=quiet)
     taken = f"another run tries mutants in {target}; wait for it or end it"
     with alone(target / "lock", taken=taken):
-        book = Book(target, everything, context, fresh=fresh)
+        book = Book(target, everything, contexts, fresh=fresh)
         todo = [mutant for mutant in chosen if not book.known(mutant)]
-        _try_all(
-            todo, book, stages, lambda work: _prepare(plan, patches, space, distribution, context, work, stages), space
-        )
+        wanted = {mutant.opt_ins for mutant in todo}
+        built = {
+            names: builder.build(selection=Selection(names), quiet=quiet).distribution if names else distribution
+            for names in _sorted(wanted)
+        }
+        stages = Stages(3 * len(wanted), space.root / "timings-mutate.json", quiet=quiet)
+
+        def prepare(names: frozenset[str], work: Path) -> Bench:
+            return _prepare(plan, patches[names], space, built[names], contexts, work, stages)
+
+        _try_all(todo, book, stages, prepare, space)
     names = tuple(mutant.name for mutant in chosen)
     return Summary(book.verdicts(), names, len(chosen) - len(todo), book.file, time.monotonic() - started)
 
 
+def _sorted(groups: Iterable[frozenset[str]]) -> list[frozenset[str]]:
+    """Sets of opt-in fixes in a fixed order, the empty one first."""
+    return sorted(set(groups), key=sorted)
+
+
 def _try_all(
-    todo: Sequence[Mutant], book: Book, stages: Stages, prepare: Callable[[Path], Bench], space: Workspace
+    todo: Sequence[Mutant],
+    book: Book,
+    stages: Stages,
+    prepare: Callable[[frozenset[str], Path], Bench],
+    space: Workspace,
 ) -> None:
-    if todo:
+    for names in _sorted(mutant.opt_ins for mutant in todo):
+        some = [mutant for mutant in todo if mutant.opt_ins == names]
         work = space.test_work()
         try:
-            with stages.stage("prepare"):
-                bench = prepare(work)
+            with stages.stage(" ".join(["prepare", *sorted(names)])):
+                bench = prepare(names, work)
             with bench.compiler() as compiler:
-                _run(todo, OnBench(bench, compiler, book.file.parent / "logs"), book, stages)
+                _run(some, OnBench(bench, compiler, book.file.parent / "logs"), book, stages)
         finally:
             shutil.rmtree(work, ignore_errors=True)
         stages.remember()
@@ -204,17 +227,20 @@ def _try_all(
 
 
 def _run(todo: Sequence[Mutant], trier: Trier, book: Book, stages: Stages) -> None:
+    """Tries mutants of one build."""
+    context = book.contexts[todo[0].opt_ins]
+    bases = book.bases[context]
     with stages.stage("run the tests without a mutant") as progress:
-        for class_name, methods in missing(todo, book.bases):
+        for class_name, methods in missing(todo, bases):
             stages.tell(progress, class_name.rpartition(".")[2])
-            book.add_bases(run_base(trier, class_name, methods))
+            book.add_bases(context, run_base(trier, class_name, methods))
     with stages.stage(f"{len(todo)} mutants") as progress:
         began = time.monotonic()
         for done, mutant in enumerate(todo):
             left_s = (time.monotonic() - began) / done * (len(todo) - done) if done else 0.0
             estimate = f", about {left_s:.0f} s left" if done else ""
             stages.tell(progress, f"{done + 1} of {len(todo)}, {mutant.name}{estimate}")
-            verdict = judge(trier, mutant, book.bases, mutant.key(book.context))
+            verdict = judge(trier, mutant, bases, mutant.key(context))
             book.add(verdict)
             line = f"  {done + 1}/{len(todo)} {verdict.status} {verdict.name} ({verdict.seconds:.1f} s): "
             ending = verdict.by or verdict.said
@@ -314,43 +340,51 @@ class Book:
     Args:
         folder: for ``summary.json`` and ``base.json``; made if absent.
         mutants: the whole list.
-        context: stands for everything that all results depend on.
+        contexts: for each set of opt-in fixes, what stands for everything that all results with them depend on.
         fresh: forget earlier results.
+
+    Attributes:
+        bases: for each context, what selectors' tests say without a mutant.
     """
 
-    def __init__(self, folder: Path, mutants: Sequence[Mutant], context: str, *, fresh: bool = False) -> None:
+    def __init__(
+        self, folder: Path, mutants: Sequence[Mutant], contexts: Mapping[frozenset[str], str], *, fresh: bool = False
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.file = folder / "summary.json"
-        self.context = context
-        self.bases: dict[str, Base] = {}
+        self.contexts = contexts
+        self.bases: dict[str, dict[str, Base]] = {context: {} for context in contexts.values()}
         self._base_file = folder / "base.json"
         self._mutants = tuple(mutants)
         self._verdicts: dict[str, Verdict] = {}
         if fresh:
             return
         with evaluating(self._base_file, "results of tests, delete it"):
-            kept = _read(self._base_file)
-            if kept.get("context") == context:
-                for entry in kept["tests"]:
+            kept = _read(self._base_file).get("contexts", {})
+            for context, bases in self.bases.items():
+                for entry in kept.get(context, ()):
                     base = Base(**{**entry, "passed": tuple(entry["passed"])})
                     if not base.fault:
-                        self.bases[base.selector] = base
-        keys = {mutant.name: mutant.key(context) for mutant in mutants}
+                        bases[base.selector] = base
+        keys = {mutant.name: self._key(mutant) for mutant in mutants}
         with evaluating(self.file, "verdicts on mutants, delete it"):
             for entry in _read(self.file).get("mutants", ()):
                 verdict = Verdict(**{field: entry[field] for field in Verdict.__dataclass_fields__})
                 if verdict.key == keys.get(verdict.name):
                     self._verdicts[verdict.name] = verdict
 
+    def _key(self, mutant: Mutant) -> str:
+        return mutant.key(self.contexts[mutant.opt_ins])
+
     def known(self, mutant: Mutant) -> bool:
         """Whether a result is there; an unknown one is tried again."""
         return mutant.name in self._verdicts and self._verdicts[mutant.name].status != UNKNOWN
 
-    def add_bases(self, bases: Iterable[Base]) -> None:
+    def add_bases(self, context: str, bases: Iterable[Base]) -> None:
         """Keeps results without a mutant."""
-        self.bases.update((base.selector, base) for base in bases)
-        tests = [asdict(base) for base in self.bases.values()]
-        write_json(self._base_file, {"context": self.context, "tests": tests})
+        self.bases[context].update((base.selector, base) for base in bases)
+        tests = {name: [asdict(base) for base in some.values()] for name, some in self.bases.items()}
+        write_json(self._base_file, {"contexts": tests})
 
     def add(self, verdict: Verdict) -> None:
         """Keeps a verdict."""
@@ -360,7 +394,7 @@ class Book:
     def verdicts(self) -> tuple[Verdict, ...]:
         """One for each mutant of the list; those that were not run are unknown."""
         return tuple(
-            self._verdicts.get(m.name) or Verdict(m.name, UNKNOWN, "", NOT_RUN, 0.0, m.key(self.context))
+            self._verdicts.get(m.name) or Verdict(m.name, UNKNOWN, "", NOT_RUN, 0.0, self._key(m))
             for m in self._mutants
         )
 
@@ -380,7 +414,14 @@ class Book:
         ]
         seconds = round(sum(v.seconds for v in verdicts), 1)
         write_json(
-            self.file, {"context": self.context, "total": len(rows), **counts, "seconds": seconds, "mutants": rows}
+            self.file,
+            {
+                "context": self.contexts[frozenset()],
+                "total": len(rows),
+                **counts,
+                "seconds": seconds,
+                "mutants": rows,
+            },
         )
 
 
@@ -392,7 +433,7 @@ def _read(file: Path) -> dict[str, Any]:
         return {}
 
 
-def _context(plan: Recipe, patches: tuple[series.Patch, ...]) -> str:
+def _context(plan: Recipe, patches: tuple[Patch, ...]) -> str:
     digest = hashlib.sha256(f"{FORMAT} {series.series_hash(patches)} {maven.javac_version()}\n".encode())
     for file in (plan.path, *sorted(mutantbench.JAVA.glob("*.java")), maven.TEMPLATES / "jvmtest.xml.j2"):
         digest.update(file.name.encode() + file.read_bytes())
@@ -400,12 +441,15 @@ def _context(plan: Recipe, patches: tuple[series.Patch, ...]) -> str:
 
 
 def _prepare(
-    plan: Recipe, patches: tuple[series.Patch, ...], space: Workspace, distribution: Distribution, context: str,
-    work: Path, stages: Stages,
+    plan: Recipe, patches: tuple[Patch, ...], space: Workspace, distribution: Distribution,
+    contexts: Mapping[frozenset[str], str], work: Path, stages: Stages,
 ) -> Bench:  # fmt: skip
-    """Lays out the patched tree and compiles its tests, unless an earlier run did."""
+    """Lays out the patched tree and compiles its tests, unless an earlier run did.
+
+    What was made for another series is deleted; ``contexts`` are those of the present one.
+    """
     kept = space.root / "mutate"
-    final = kept / context[:16]
+    final = kept / contexts[distribution.opt_ins][:16]
 
     def bench(root: Path) -> Bench:
         return Bench(
@@ -419,8 +463,9 @@ def _prepare(
         space.store.fetch(plan, [artifact for role in roles for artifact in plan.with_role(role)], work)
         scala = mutantbench.scala_compiler(plan, space.repository, work)
         if not final.exists():
-            shutil.rmtree(kept, ignore_errors=True)
-            kept.mkdir(parents=True)
+            kept.mkdir(parents=True, exist_ok=True)
+            for old in {path.name for path in kept.iterdir()} - {context[:16] for context in contexts.values()}:
+                shutil.rmtree(kept / old, ignore_errors=True)
             fresh = Path(tempfile.mkdtemp(dir=work))
             mutantbench.prepare(plan, space, patches, bench(fresh), space.sources(plan, work))
             fresh.replace(final)
