@@ -1,4 +1,4 @@
-"""Where racks are not required, the patched controller writes what the published one writes, byte for byte."""
+"""Where racks are not required, the patched controller writes what one with the fixes alone writes, byte for byte."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def run() -> Iterator[Run]:
         yield cache(lambda arm: made.run(arm, first_seed=FIRST_SEED, seeds=SEEDS, steps=STEPS))
 
 
-def stock(elr_level: int) -> Arm:
+def fixes_alone(elr_level: int) -> Arm:
+    """Published classes with the fixes that are built in, and nothing else."""
     return Arm(overlay=False, racks_level=None, elr_level=elr_level)
 
 
@@ -43,20 +44,20 @@ def without_the_feature(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 @pytest.mark.parametrize("elr_level", [0, 1])
 def test_with_the_feature_at_0_the_records_are_those_of_stock(run: Run, elr_level: int) -> None:
     ours = run(Arm(overlay=True, racks_level=0, elr_level=elr_level))
-    assert first_difference(run(stock(elr_level)), ours) == ""
+    assert first_difference(run(fixes_alone(elr_level)), ours) == ""
 
 
 @pytest.mark.build
 @pytest.mark.parametrize("elr_level", [0, 1])
 def test_with_one_rack_required_only_the_feature_s_own_record_is_added(run: Run, elr_level: int) -> None:
     ours = run(Arm(overlay=True, racks_level=1, elr_level=elr_level))
-    assert first_difference(run(stock(elr_level)), without_the_feature(ours)) == ""
+    assert first_difference(run(fixes_alone(elr_level)), without_the_feature(ours)) == ""
 
 
 @pytest.mark.build
 def test_with_two_racks_required_replicas_become_eligible_that_stock_forgets(run: Run) -> None:
     """The control: the comparison can fail, and fails where it must."""
-    theirs, ours = run(stock(1)), without_the_feature(run(Arm(overlay=True, racks_level=1, min_insync_racks=2)))
+    theirs, ours = run(fixes_alone(1)), without_the_feature(run(Arm(overlay=True, racks_level=1, min_insync_racks=2)))
     differences = []
     for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
         sides = [tuple(without_configs(step) for step in steps if step.seed == seed) for steps in (theirs, ours)]
@@ -76,7 +77,7 @@ def without_configs(step: Step) -> Step:
 
 @pytest.mark.build
 def test_the_script_reaches_what_it_is_to_compare(run: Run) -> None:
-    steps = run(stock(1))
+    steps = run(fixes_alone(1))
     kinds = Counter(record.kind for step in steps for record in step.records)
     for kind in (
         "RegisterBrokerRecord",

@@ -1,7 +1,7 @@
-"""The same script of events through the published controller and the patched one, and the bytes of their records.
+"""The same script of events through two controllers, and the bytes of their records.
 
-The script is ``patch/records``, one Java source that is compiled once, against the published classes and tests, and
-runs on either side.
+One controller has the whole overlay, the other only the fixes that are built into it. The script is ``patch/records``,
+one Java source that is compiled once, against the published classes and tests, and runs on either side.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyhooks.build import maven, recipe
+from pyhooks.build import builder, maven, recipe
 from pyhooks.build.distribution import Distribution
+from pyhooks.build.series import FIXES, Selection
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 from pyhooks.jvm.machine import LOG4J
@@ -69,7 +70,7 @@ class Arm:
     """A controller that gets the script.
 
     Attributes:
-        overlay: whether it is the patched one.
+        overlay: whether it has the whole overlay, and not the fixes alone.
         racks_level: level of ``min.insync.racks.version``, or None where there is no such feature.
         elr_level: level of ``eligible.leader.replicas.version`` to begin with; the script changes it.
         min_insync_racks: of all topics; it is not set where it is 1.
@@ -88,13 +89,15 @@ class ScriptBench:
     Attributes:
         classes: its classes.
         harness: published tests that it uses.
-        distribution: the build that it runs on.
+        distribution: the build of the series.
+        fixes: the build of the fixes alone.
         work: folder of its output.
     """
 
     classes: Path
     harness: tuple[Path, ...]
     distribution: Distribution
+    fixes: Distribution
     work: Path
 
     def run(self, arm: Arm, *, first_seed: int, seeds: int, steps: int) -> tuple[Step, ...]:
@@ -112,7 +115,8 @@ class ScriptBench:
         output = self.work / "records"
         output.unlink(missing_ok=True)
         level = "-" if arm.racks_level is None else str(arm.racks_level)
-        path = os.pathsep.join([str(self.classes), self.distribution.classpath(arm.overlay), *map(str, self.harness)])
+        kafka = self.distribution if arm.overlay else self.fixes
+        path = os.pathsep.join([str(self.classes), kafka.classpath(), *map(str, self.harness)])
         words: list[str | Path] = [maven.java_home() / "bin" / "java"]
         words += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         # the controller tells of every record, and expects to be asked for what is not there
@@ -126,10 +130,13 @@ class ScriptBench:
 def bench(distribution: Distribution) -> Iterator[ScriptBench]:
     """Compiles the script against the published classes, and takes all away in the end.
 
+    The build of the fixes alone is made if need be. Without any fix it has an empty overlay.
+
     Raises:
         RackgateError: it does not compile.
     """
     plan = recipe.load()
+    fixes = builder.build(selection=Selection(distribution.opt_ins, last_part=FIXES), quiet=True).distribution
     space = Workspace.of(plan)
     work = space.test_work()
     try:
@@ -142,7 +149,7 @@ def bench(distribution: Distribution) -> Iterator[ScriptBench]:
         words: list[str | Path] = [maven.java_home() / "bin" / "javac"]
         words += ["-nowarn", "-proc:none", "--release", "17", "-cp", path]
         run([*words, "-d", classes, SOURCE], what="compile the controller's script")
-        yield ScriptBench(classes, harness, distribution, work)
+        yield ScriptBench(classes, harness, distribution, fixes, work)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
