@@ -28,7 +28,7 @@ help:
 	@echo "make build   the patched Kafka alone"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
 	@echo "make upstream-all  every test class of the touched modules (hours; goes on where it was interrupted)"
-	@echo "make series-check  every prefix of the series compiles and passes the tests of its last patch; series-check-all: all its tests (hours)"
+	@echo "make series-check  every prefix of the series, and each fix alone, compiles and passes the tests of its last patch; series-check-all: all its tests (hours)"
 	@echo "make archive the overlay as one file with an install note and checksums"
 	@echo "make check-reproducible  two clean builds, in other folders, by other users, on other days: the same bytes (5 minutes)"
 	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full takes three times as long and settles the bars"

@@ -1,4 +1,4 @@
-"""The features of a cluster on which an R above 1 depends (patch 25)."""
+"""The features of a cluster on which an R above 1 depends."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Who enforces min.insync.racks, from what each broker says of itself. Pure functions.
 
-A broker with the whole overlay says so in three ways: it takes Produce 14 (patch 2), supports the feature
-``min.insync.racks.version`` (patch 25) and knows the config (patch 5). Any one of them alone could come from elsewhere,
+A broker with the whole overlay says so in three ways: it takes Produce 14, supports the feature
+``min.insync.racks.version`` and knows the config. Any one of them alone could come from elsewhere,
 Produce 14 from a later Kafka, so all three are asked for. It enforces an R above 1 while both features are finalized at
 level 1.
 """

@@ -1,6 +1,6 @@
 """What the gate says of each partition: now, after a loss, and in the worst shrink of the ISR. Pure functions.
 
-The gate is ``pyhooks.gate`` (patches 8, 10, 14 and 25 of the series; kip/KIP-1290.md). Here is what it does not decide:
+The gate is ``pyhooks.gate`` (kip/KIP-1290.md). Here is what it does not decide:
 
 - R above 1 is in force only while min.insync.racks.version and eligible.leader.replicas.version are at level 1.
 - A partition without a leader takes nothing.

@@ -224,8 +224,8 @@ def _under(broker: int, from_ns: int, to_ns: int, faults: Sequence[Fault], truth
 def check_meter(events: Sequence[Event]) -> Verdict:
     """The meters of all brokers together count as many refusals as producers were told that try everything once.
 
-    The meter counts each partition of each request that is refused for want of racks (``ReplicaManager`` of
-    ``patch/4.3.1/0013-…``): so every producer must send one record a request, once, and know the error's name. Unknown
+    The meter counts each partition of each request that is refused for want of racks (``ReplicaManager`` of the patch
+    series): so every producer must send one record a request, once, and know the error's name. Unknown
     if one does not, if records were refused by nobody, if a broker's first poll is later than the first record, or its
     last one earlier than the last answer; and where the counts differ by no more than answers that were lost, or
     by what a broker may have counted before it ended.

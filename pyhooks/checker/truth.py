@@ -3,7 +3,7 @@
 Reads the events of ``pyhooks.cluster.metadatalog``. The rules are those of the patch series: a leader tells of the
 committed ISR, and everybody else 0; both minima are capped by the number of replicas; a topic for which one rack is
 enough is neither under nor at its minimum of racks, however few there are (``Partition.isUnderMinRackIsr`` and
-``isAtMinRackIsr`` of ``patch/4.3.1/0013-…``).
+``isAtMinRackIsr``).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In a lab each Kafka process carries an agent (``rackgate.hooks.MetricsAgent``) that answers on a Unix domain socket on
 the node's disk, so that a cut rack keeps its metrics readable. Kafka documents the beans under "Monitoring"; those of
-racks are added by ``patch/4.3.1/0013-…``.
+racks are added by the patch series.
 """
 
 from __future__ import annotations

@@ -121,8 +121,10 @@ def fingerprints(names: Iterable[str], root: Path = paths.REPO) -> dict[str, str
 
 def _fingerprint(name: str, root: Path) -> str:
     if name in (SERIES, OVERLAY):
-        patches = series.load(root / paths.PATCH.relative_to(paths.REPO))
-        return series.series_hash(patches) if name == SERIES else series.built_hash(patches)
+        folder = root / paths.PATCH.relative_to(paths.REPO)
+        if name == SERIES:
+            return series.series_hash(series.load_all(folder))
+        return series.built_hash(series.load(folder))
     files = sorted(path for path in root.glob(name) if path.is_file())
     if not files:
         raise RackgateError(f"kip/claims.toml: a run depends on {name}, and there is no such file")
