@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from test_build_series import GOOD
+from typer.testing import CliRunner
 
-from pyhooks.build import git, layout, recipe, series, serieslint
+from pyhooks import paths
+from pyhooks.build import cli, git, layout, recipe, series, serieslint
 from pyhooks.build.workspace import Workspace
 
 BOTH = "Upstream: none found\nDrop-when: a release has it"
@@ -227,3 +229,30 @@ def test_a_file_of_no_module_is_refused(tmp_path: Path) -> None:
 def test_without_sources_nothing_is_tried(tmp_path: Path) -> None:
     write(tmp_path, "gate/0001-a.patch\n", gate_0001=good())
     assert serieslint.lint_application(recipe.load(), tmp_path, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("subject", "listing", "lines"),
+    [
+        ("S" * 71, "gate/0001-a.patch\n", ["error: gate/0001-a.patch: the subject has 71 columns; shorten it to 70"]),
+        # patches are not judged before all can be read
+        (
+            "S" * 71,
+            "gate/0002-a.patch\n",
+            ["error: gate/0001-a.patch: not listed", "error: gate/0002-a.patch: listed in"],
+        ),
+        ("One", "gate/0001-a.patch\n", ["1 patches are in order, NOT TRIED"]),
+    ],
+)
+def test_the_command_prints_a_line_for_each_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subject: str, listing: str, lines: list[str]
+) -> None:
+    (tmp_path / "kafka.toml").write_bytes((paths.PATCH / "kafka.toml").read_bytes())
+    write(tmp_path, listing, gate_0001=GOOD.format(subject=subject, reason=f"R.\n\n{BOTH}"))
+    monkeypatch.setattr(paths, "PATCH", tmp_path)
+    monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
+    done = CliRunner().invoke(cli.patch_app, ["check"])
+    assert done.exit_code == (lines[0].startswith("error"))
+    told = done.output.splitlines()
+    assert len(told) == len(lines)
+    assert all(one.startswith(line) for one, line in zip(told, lines, strict=True)), told
