@@ -22,7 +22,7 @@ from pyhooks.build.mutantbench import Bench, CompileServer, JvmRun, NotCompiledE
 from pyhooks.build.mutants import Mutant, Selector, choose, load
 from pyhooks.build.progress import Stages
 from pyhooks.build.recipe import Recipe
-from pyhooks.build.series import Patch, Selection
+from pyhooks.build.series import DEFAULT, Patch, Selection
 from pyhooks.build.workspace import Workspace
 from pyhooks.errors import RackgateError
 from pyhooks.files import evaluating, read_object, write_json
@@ -171,7 +171,7 @@ def mutate(
     started = time.monotonic()
     plan = recipe.load()
     every_patch = series.load_all(plan.path.parent)
-    if distribution.manifest["patch_hash"] != series.series_hash(Selection().choose(every_patch)):
+    if distribution.manifest["patch_hash"] != series.series_hash(DEFAULT.choose(every_patch)):
         raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
     everything = load(plan.path.parent / LIST, plan)
     chosen = choose(everything, only)
