@@ -123,7 +123,14 @@ def make_report(seen: Seen, topics: Sequence[Topic], *, strict: bool, expect_rac
         expect_racks: topics that require fewer racks are at risk.
     """
     from pyhooks.check.enforce import enforcement_findings
-    from pyhooks.check.findings import at_risk, below_expected, cluster_findings, topic_reports, worst_first
+    from pyhooks.check.findings import (
+        at_risk,
+        below_expected,
+        cluster_findings,
+        topic_reports,
+        weaker_internal_topics,
+        worst_first,
+    )
     from pyhooks.check.show import Report
 
     reports = topic_reports(seen.cluster, topics)
@@ -135,6 +142,7 @@ def make_report(seen: Seen, topics: Sequence[Topic], *, strict: bool, expect_rac
             *cluster_findings(seen.cluster, seen.enforcement.default),
             *(finding for one in reports for finding in one.findings),
             *below_expected(topics, expect_racks),
+            *weaker_internal_topics(seen.cluster, topics),
         ]
     )
     return Report(seen, reports, found, at_risk(found, strict=strict))
