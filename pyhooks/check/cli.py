@@ -77,7 +77,8 @@ def check_command(
     Is it writable now; would it still be without a broker, without a rack; can one rack alone acknowledge; can R be
     reached. And who enforces it: each broker is asked itself. Works on any Kafka, with the overlay or without.
 
-    A row shows M and R as configured, "=n" where the gate counts another number, and where the value is from.
+    A row shows M and R as configured, "=n" where the gate counts another number, and where the value is from. "observes
+    n" is min.insync.racks.observe if it is set, which is never enforced.
 
     A broker that does not answer within --timeout, refuses, or reports an invalid number is unknown, and the rest is
     reported. The command ends at most 10 s after --timeout: starting Java and closing connections take time, too.
