@@ -36,7 +36,7 @@ from pyhooks import run_folder
 from pyhooks.build.fetch import sha256
 from pyhooks.cluster import topics
 from pyhooks.errors import RackgateError
-from pyhooks.gate import UNNAMED
+from pyhooks.gate import NO_RACK
 from pyhooks.history import History
 from pyhooks.spark import effective_settings, in_process, near
 from pyhooks.terminal import plain
@@ -322,7 +322,7 @@ def fit(plan: Scenario, seen: Seen, asked: Asked) -> tuple[Scenario, list[str]]:
     racks = {
         broker.broker_id: broker.rack
         for broker in seen.cluster.brokers.values()
-        if not broker.fenced and broker.rack != UNNAMED
+        if not broker.fenced and broker.rack != NO_RACK
     }
     where = f"cluster {asked.bootstrap}"
     replicas = asked.replicas or spread(racks, min(len(plan.role("baseline").replicas), len(racks)))

@@ -7,14 +7,27 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, ClassVar
 
 from ducktape.mark.resource import cluster
 
 from ducktape_tests import internal
 from ducktape_tests.destruction import Round, behind_seed, draw, goes_on_s, seeds
-from ducktape_tests.drill import CRASHES, GO_ON_S, NEEDS, NIMBLE, SPREAD, STEADY_S, Drill, Load, must_hold, spec
+from ducktape_tests.drill import (
+    CRASHES,
+    GO_ON_S,
+    NEEDS,
+    NIMBLE,
+    NOT_ENOUGH_RACKS,
+    SPREAD,
+    STEADY_S,
+    Drill,
+    Load,
+    must_hold,
+    spec,
+)
 from pyhooks.checker.delivery import Losses, losses
+from pyhooks.checker.phases import OK
 from pyhooks.checker.records import Records
 from pyhooks.checker.verdict import Verdict
 from pyhooks.cluster import topics
@@ -22,6 +35,7 @@ from pyhooks.cluster.metadata import Asker, Metadata
 from pyhooks.cluster.topics import TopicSpec
 from pyhooks.errors import RackgateError
 from pyhooks.wait import wait_for
+from pyhooks.workload.settings import change
 
 ROUNDS = 3
 # of each producer
@@ -34,6 +48,7 @@ BEHIND_PER_S, BEHIND_BYTES = 10.0, 16384
 AAB = (1, 2, 3)
 HOLDER, LOST = "b", "a"
 RECORDS = 100
+TWO = {topics.MIN_INSYNC_REPLICAS: "2", topics.MIN_INSYNC_RACKS: "2"}
 # All of them must be acknowledged, however long a busy machine takes to start.
 PATIENT_MS = 60_000
 
@@ -210,40 +225,62 @@ class OneRackTest(_Destroyed):
 class _BothRacksFail(_Destroyed):
     """Base class of tests in which rack b leaves with all acknowledged records and rack a is destroyed meanwhile."""
 
-    def fail_both(self, own: TopicSpec, how: str, holder_first: bool = False, attempts: bool = False) -> None:
+    def fail_both(
+        self, specs: Sequence[TopicSpec], how: str, holder_first: bool = False, attempts: bool = False
+    ) -> None:
         """Write 100 records while all replicas are in sync. Then let rack b leave, destroy rack a, and restore both.
 
         Args:
-            own: a topic on replicas in racks a, a, b.
+            specs: topics on replicas in racks a, a, b; each gets its own records.
             how: the fault by which rack b leaves.
             holder_first: whether rack b returns before rack a.
-            attempts: whether to send records during the outages, which must not be acknowledged.
+            attempts: whether to send records during the outages.
         """
-        with self.driven([own], []):
-            words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", own.name, "--mode", "idempotent"]
-            told = self.clients.produce(
-                self.history, *words, "--rate", "50", "--count", str(RECORDS), "--timeout-ms", str(PATIENT_MS)
-            )
-            acked = sum(event.op == "produce" and event.outcome == "ok" for event in told)
-            assert acked == RECORDS, f"{acked} of {RECORDS} records were acknowledged with all in sync"
+        names = [one.name for one in specs]
+        with self.driven(specs, []):
+            for name in names:
+                size = ("--rate", "50", "--count", str(RECORDS), "--timeout-ms", str(PATIENT_MS))
+                told = self.clients.produce(self.history, *self._words(name), *size)
+                acked = sum(event.op == "produce" and event.outcome == "ok" for event in told)
+                assert acked == RECORDS, f"{acked} of {RECORDS} records of {name} were acknowledged with all in sync"
             with ExitStack() as left, ExitStack() as destroyed:
                 left.enter_context(self.fault(how, rack=HOLDER))
-                topics.wait_isr(self.kafka.admin, own.name, frozenset({1, 2}))
+                for name in names:
+                    topics.wait_isr(self.kafka.admin, name, frozenset({1, 2}))
                 if attempts:
-                    self._attempt(words)
+                    self._attempt(names)
                 destroyed.enter_context(self.fault("wipe", rack=LOST))
                 if attempts:
-                    self._attempt(words)
+                    self._attempt(names)
                 for fault in (left, destroyed) if holder_first else (destroyed, left):
                     fault.close()
-            self.whole([own])
-            # that it can be written to again; what lies at the lost offsets then is something else
-            self.probe(own.name)
+            self.whole(specs)
+            # that they can be written to again; what lies at the lost offsets then is something else
+            self.probe(",".join(names))
         self.drain()
 
-    def _attempt(self, words: Sequence[str]) -> None:
+    def _words(self, topic: str) -> tuple[str, ...]:
+        return ("--bootstrap", self.kafka.topology.bootstrap, "--topics", topic, "--mode", "idempotent")
+
+    def _attempt(self, names: Sequence[str]) -> None:
         """Send records that time out within the outage, so that its spread over clients can be judged."""
-        self.clients.produce(self.history, *words, "--rate", "5", "--count", "5", "--timeout-ms", "3000")
+        for name in names:
+            size = ("--rate", "5", "--count", "5", "--timeout-ms", "3000")
+            self.clients.produce(self.history, *self._words(name), *size)
+
+    def keeps(self, specs: Sequence[TopicSpec], how: str, *, holder_first: bool) -> None:
+        """Let both racks fail, send records meanwhile, and require that no acknowledged record is lost.
+
+        Raises:
+            AssertionError: one is lost, or a checker does not prove its property.
+        """
+        self.fail_both(specs, how, holder_first, attempts=True)
+        counted = self.counted()
+        for one in specs:
+            found = counted[one.name]
+            assert found.acked >= RECORDS, f"{found.acked} records of {one.name} were acknowledged"
+            assert found.lost == ()
+        must_hold(self.verdicts((*NEEDS, SPREAD, "faults")))
 
     def forgets(self, own: TopicSpec, how: str) -> None:
         """Let both racks fail and require that all records are lost.
@@ -251,7 +288,7 @@ class _BothRacksFail(_Destroyed):
         Raises:
             AssertionError: not all of them are lost.
         """
-        self.fail_both(own, how)
+        self.fail_both([own], how)
         lost = must_find_loss(self.verdicts(), self.counted())
         assert len(lost) == RECORDS, f"{len(lost)} of {RECORDS} records are lost, all were expected to be"
 
@@ -289,7 +326,15 @@ class LevelOffTest(_BothRacksFail):
 
 
 class KilledTest(_BothRacksFail):
-    """A killed rack keeps its disks, so no acknowledged record is lost with another rack."""
+    """A killed rack keeps its disks, so no acknowledged record is lost with another rack.
+
+    So it is wherever M and R were set. One topic has its own; another one inherits those of the cluster, which the
+    controller took from its properties when the cluster was formatted.
+    """
+
+    PROPERTIES: ClassVar[Mapping[str, str]] = TWO
+    CONTROLLER_PROPERTIES: ClassVar[Mapping[str, str]] = TWO
+    SPECS = (spec("killed", AAB, 2, 2), TopicSpec("inherited", AAB, {}))
 
     @cluster(num_nodes=9)
     def test_the_destroyed_rack_returns_first(self) -> None:
@@ -298,28 +343,84 @@ class KilledTest(_BothRacksFail):
         The broker of rack b leaves the ELR when it registers after its unclean shutdown. The controller remembers it in
         the last known ELR, and knows by the directory IDs that the logs of rack a are lost.
 
-        setup: a topic on replicas in racks a, a, b with M=2 and R=2.
-        drive: 100 records while all are in sync; kill rack b; destroy rack a; restore a, then b.
+        setup: topics on replicas in racks a, a, b, with M=2 and R=2 of their own or of the cluster.
+        drive: 100 records each while all are in sync; kill rack b; destroy rack a; restore a, then b.
         validate: no record is lost; all checkers.
         """
-        self._keeps(holder_first=False)
+        self.keeps(self.SPECS, "kill", holder_first=False)
 
     @cluster(num_nodes=9)
     def test_the_killed_rack_returns_first(self) -> None:
         """The same if the killed rack returns while the last leader, which is destroyed, may still do so.
 
-        setup: a topic on replicas in racks a, a, b with M=2 and R=2.
-        drive: 100 records while all are in sync; kill rack b; destroy rack a; restore b, then a.
+        setup: topics on replicas in racks a, a, b, with M=2 and R=2 of their own or of the cluster.
+        drive: 100 records each while all are in sync; kill rack b; destroy rack a; restore b, then a.
         validate: no record is lost; all checkers.
         """
-        self._keeps(holder_first=True)
+        self.keeps(self.SPECS, "kill", holder_first=True)
 
-    def _keeps(self, holder_first: bool) -> None:
-        self.fail_both(spec("killed", AAB, 2, 2), "kill", holder_first, attempts=True)
-        found = self.counted()["killed"]
-        assert found.acked >= RECORDS, f"{found.acked} records were acknowledged"
-        assert found.lost == ()
-        must_hold(self.verdicts((*NEEDS, SPREAD, "faults")))
+
+class BrokerPropertiesTest(_BothRacksFail):
+    """Control of the inherited values of ``KilledTest``: R=2 in the properties of brokers alone is R=1."""
+
+    PROPERTIES: ClassVar[Mapping[str, str]] = {topics.MIN_INSYNC_RACKS: "2"}
+
+    @cluster(num_nodes=9)
+    def test_one_rack_acknowledges(self) -> None:
+        """The controller has no R, so leaders require one rack, whatever their properties have.
+
+        setup: R=2 in the properties of brokers alone; a topic with M=2 and no R on racks a, a, b.
+        drive: 100 records while all are in sync; kill rack b; produce; destroy rack a; restore a, then b.
+        validate: the checker of deliveries finds records lost that rack a acknowledged alone; every fault took hold.
+        """
+        self.fail_both([spec("ignored", AAB, 2)], "kill", attempts=True)
+        found = self.counted()
+        assert found["ignored"].acked > RECORDS, "rack a alone acknowledged nothing: R is enforced"
+        must_find_loss(self.verdicts(), found)
+
+
+class UnknownRackTest(_Destroyed):
+    """A broker that restarts without ``broker.rack`` counts for no rack."""
+
+    @cluster(num_nodes=9)
+    def test_a_broker_without_a_rack_is_no_second_rack(self) -> None:
+        """With rack b killed, one broker in rack a and one without a rack acknowledge nothing.
+
+        setup: topics on replicas in racks a, a, b with M=2: one with R=2, one with R=1 as a control.
+        drive: produce; restart broker 2 without a rack, in good order; produce; kill rack b and wait until the ISR is
+            {1, 2}; produce; lower R of the first to 1; produce; heal; restart broker 2 in rack a; produce.
+        validate: with R=2 acknowledged while 1 and 3 are in sync, refused with NotEnoughRacksException without 3, and
+            acknowledged when R is 1; with R=1 always acknowledged; all checkers.
+        """
+        specs = [spec("gated", AAB, 2, 2), spec("free", AAB, 2, 1)]
+        with self.driven(specs, [Load("gated"), Load("free")]):
+            self._phase("all racks", OK)
+            self._restart("")
+            self._phase("broker 2 without a rack", OK)
+            with self.fault("kill", rack=HOLDER):
+                for one in specs:
+                    topics.wait_isr(self.kafka.admin, one.name, frozenset({1, 2}))
+                self._phase("one rack left", NOT_ENOUGH_RACKS)
+                self.go_on()
+                change(self.kafka.admin, "gated", self.history, min_racks=1)
+                self._phase("R lowered", OK)
+            self.whole(specs)
+            self._restart(LOST)
+            self._phase("broker 2 in rack a again", OK)
+        self.judge((*NEEDS, SPREAD))
+
+    def _phase(self, name: str, gated: str) -> None:
+        self.phases({"gated": (f"{name}: gated", gated), "free": (f"{name}: free", OK)})
+
+    def _restart(self, rack: str) -> None:
+        """Restart broker 2 in a rack, or in none, in good order, and wait until it is in sync again."""
+        (node,) = [node for node in self.kafka.brokers() if node.node_id == 2]
+        self.kafka.stop_kafka(node)
+        for one in self.specs:
+            topics.wait_isr(self.kafka.admin, one.name, frozenset({1, 3}))
+        self.kafka.configure(node, {"broker.rack": rack})
+        self.kafka.start_kafka(node)
+        self.whole(self.specs)
 
 
 class KilledLevelOffTest(_BothRacksFail):

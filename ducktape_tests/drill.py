@@ -119,6 +119,7 @@ class Drill(Test):
         TOPOLOGY: its name.
         OVERLAY: whether brokers run the patched Kafka; else stock.
         PROPERTIES: further lines for the configuration of all brokers.
+        CONTROLLER_PROPERTIES: the same of all controllers. M and R in them become the first values of the cluster.
         SECONDS: how long load is driven at most.
         seed: of the run.
         rng: where a test gets what it draws.
@@ -128,6 +129,7 @@ class Drill(Test):
     TOPOLOGY = "az3-outside"
     OVERLAY = True
     PROPERTIES: ClassVar[Mapping[str, str]] = {}
+    CONTROLLER_PROPERTIES: ClassVar[Mapping[str, str]] = {}
     SECONDS = 600.0
 
     def __init__(self, test_context: Any) -> None:
@@ -136,7 +138,11 @@ class Drill(Test):
         self.seed = int(test_context.globals.get("seed", 1))
         self.rng = random.Random(f"{self.seed} {type(self).__name__} {test_context.test_name}")  # noqa: S311 - no secret
         wanted = topology.load(topology.find(self.TOPOLOGY))
-        wanted = replace(wanted, broker_properties={**wanted.broker_properties, **self.PROPERTIES})
+        wanted = replace(
+            wanted,
+            broker_properties={**wanted.broker_properties, **self.PROPERTIES},
+            controller_properties={**wanted.controller_properties, **self.CONTROLLER_PROPERTIES},
+        )
         self.kafka = RackKafka(test_context, wanted, Distribution.load().classpath(overlay=self.OVERLAY))
         self.clients = Clients(test_context)
         self.producers: list[Program] = []
@@ -144,8 +150,10 @@ class Drill(Test):
         self.patient: frozenset[str] = frozenset()
         self.specs: list[TopicSpec] = []
         self.also: tuple[str, ...] = ()
-        self.default_racks = int(wanted.broker_properties.get(topics.MIN_INSYNC_RACKS, 1))
-        self.default_replicas = int(wanted.broker_properties.get(topics.MIN_INSYNC_REPLICAS, 1))
+        # the metadata is the only source of both, and its first values are those of the active controller
+        first = wanted.properties_of(wanted.controllers[0])
+        self.default_racks = int(first.get(topics.MIN_INSYNC_RACKS, 1))
+        self.default_replicas = int(first.get(topics.MIN_INSYNC_REPLICAS, 1))
         self.silent: frozenset[str] = frozenset()
         self.left_out: list[str] = []
         # what can be done once alone

@@ -1,8 +1,8 @@
 """The gate: whether an ISR has enough replicas in enough racks to take a record with acks=all. Pure.
 
 It is that of the patch series (kip/KIP-1290.md): min.insync.replicas (M) and min.insync.racks (R) are both capped by
-the number of replicas, those included that a reassignment is adding. Only the ISR counts. All brokers without a rack
-are in one unnamed rack together; a broker that the cluster does not know is in none.
+the number of replicas, those included that a reassignment is adding. Only the ISR counts. A broker that has no rack, or
+that the cluster does not know, counts for no rack.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-UNNAMED = ""
+# Rack of a broker without one. It is not a rack: ``racks_of`` leaves it out.
+NO_RACK = ""
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Answer:
 
     Attributes:
         replicas: members of the ISR.
-        racks: the distinct racks that they are in, ``UNNAMED`` included.
+        racks: the distinct racks that they are in.
         need_replicas: M as it is applied, at least 1.
         need_racks: R as it is applied, at least 1.
     """
@@ -51,14 +52,14 @@ def capped(minimum: int, replicas: int) -> int:
 
 
 def racks_of(members: Iterable[int], racks: Mapping[int, str | None]) -> frozenset[str]:
-    """The distinct racks of brokers.
+    """The distinct racks of brokers; one without a rack, or that is unknown, adds none.
 
     Args:
         members: broker ids.
         racks: broker id to rack, None or blank for a broker without one; a broker that is not in it is unknown.
     """
-    known = (racks[member] for member in members if member in racks)
-    return frozenset(rack if rack is not None and rack.strip() else UNNAMED for rack in known)
+    known = map(racks.get, members)
+    return frozenset(rack for rack in known if rack is not None and rack.strip())
 
 
 @dataclass(frozen=True)

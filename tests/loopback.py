@@ -60,10 +60,11 @@ class Brokers:
 
     Args:
         folder: for their files.
-        racks: broker id to rack.
+        racks: broker id to rack, empty for a broker without one.
         controller: id of the node that is the controller.
         advertised: ports that clients are sent to instead of the brokers' own, or none.
         extra: further properties of all nodes.
+        own: further properties of single nodes, by node id.
         jmx: give each node a JMX port on loopback.
         heap_mb: heap of each node, in MiB.
     """
@@ -76,6 +77,7 @@ class Brokers:
         *,
         advertised: Sequence[int] = (),
         extra: Mapping[str, str] | None = None,
+        own: Mapping[int, Mapping[str, str]] | None = None,
         jmx: bool = False,
         heap_mb: int = 256,
     ) -> None:
@@ -91,6 +93,7 @@ class Brokers:
         self._control = ports[-1]
         self.jmx_ports = dict(zip(self.nodes, free_ports(len(self.nodes)), strict=True)) if jmx else {}
         self._extra = dict(extra or {})
+        self._own = dict(own or {})
         self._advertised = dict(zip(racks, tuple(advertised) or self.ports, strict=True))
         self._identity = new_id()
         self._running: dict[int, subprocess.Popen[bytes]] = {}
@@ -138,6 +141,14 @@ class Brokers:
     def set(self, name: str, value: str) -> None:
         """Adds a property for the next start."""
         self._extra[name] = value
+        self._write_files()
+
+    def set_rack(self, broker: int, rack: str) -> None:
+        """Changes a broker's rack for the next start; an empty one takes it away."""
+        self.racks[broker] = rack
+        self._write_files()
+
+    def _write_files(self) -> None:
         for node in self.nodes:
             self.file(node).write_text(render(self._properties(node)), encoding="utf-8")
 
@@ -211,8 +222,9 @@ class Brokers:
             advertised += [f"PLAINTEXT://{HOST}:{self._advertised[node]}", listeners[1]]
         if node == self.controller:
             listeners.append(f"CONTROLLER://{HOST}:{self._control}")
+        rack = self.racks.get(node)
         broker = {
-            "broker.rack": self.racks.get(node, ""),
+            **({"broker.rack": rack} if rack else {}),
             "advertised.listeners": ",".join(advertised),
             "inter.broker.listener.name": "PEER",
             "auto.create.topics.enable": "false",
@@ -230,6 +242,7 @@ class Brokers:
             "log.dirs": str(self.data(node)),
             **(broker if node in self.racks else {}),
             **self._extra,
+            **self._own.get(node, {}),
         }
 
 

@@ -24,6 +24,7 @@ from pyhooks import paths
 from pyhooks.check import ask
 from pyhooks.check.ask import Seen
 from pyhooks.check.cli import make_report
+from pyhooks.check.placement import Setting
 from pyhooks.check.plan import plan
 from pyhooks.check.show import as_json
 from pyhooks.errors import RackgateError
@@ -240,6 +241,55 @@ def test_partitions_without_a_leader_and_brokers_without_a_rack() -> None:
     found = codes(seen)
     assert found["offline"] == "error"
     assert found["brokers-without-rack"] == "risk"
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "own", "expected"),
+    [
+        # the properties alone: R=1, whatever a broker reports
+        (4, "2", "2", (1, "default", 2, "error")),
+        (3, "1", "2", (1, "cluster", 2, "error")),
+        (3, "2", "2", (2, "cluster", 2, None)),
+        (3, "2", "1", (2, "cluster", 1, None)),
+        (3, "2", None, (2, "cluster", None, None)),
+        (2, "2", None, (1, "default", None, None)),
+    ],
+)
+def test_the_metadata_is_the_only_source_of_r(
+    source: int, value: str, own: str | None, expected: tuple[int, str, int | None, str | None]
+) -> None:
+    static = [{"name": "min.insync.racks", "value": own, "source": 4}] * (own is not None)
+
+    def odd(name: str, asked: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if name != "DescribeConfigs":
+            return None
+        results = []
+        for one in asked["resources"]:
+            broker = one["resourceType"] == 4
+            assert asked["includeSynonyms"] is broker
+            configs = [
+                {**BLANK, "name": "min.insync.replicas", "value": "2", "configSource": 5},
+                {**BLANK, "name": "min.insync.racks", "value": value, "configSource": source}
+                | ({"synonyms": static} if broker else {}),
+                {**BLANK, "name": "min.insync.racks.observe", "value": "3", "configSource": 3 if broker else 5},
+            ]
+            what = {"resourceType": one["resourceType"], "resourceName": one["resourceName"]}
+            results.append({"errorCode": 0, "errorMessage": None, **what, "configs": configs})
+        return {"throttleTimeMs": 0, "results": results}
+
+    with FakeCluster(
+        {1: "a", 2: "b", 3: "c"}, {"t": [(1, 2, 3)]}, odd=dict.fromkeys((1, 2, 3), odd)
+    ).running() as cluster:
+        seen = look(cluster)
+    racks, where, property_racks, severity = expected
+    (one,) = seen.cluster.topics
+    assert one.need is not None
+    assert (one.need.racks, one.need.observed) == (Setting(racks, where), None)
+    answer = seen.enforcement.answers[2]
+    assert answer.default is not None
+    assert (answer.default.racks, answer.default.observed) == (Setting(racks, where), Setting(3, "cluster"))
+    assert answer.property_racks == property_racks
+    assert codes(seen).get("property-above-cluster-value") == severity
 
 
 @settings(max_examples=15)

@@ -1,4 +1,4 @@
-"""The runbook has each code that ``rackgate check`` tells, and no others."""
+"""The runbook has each code that ``rackgate check`` tells, and no others; documents have the names of gauges."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pyhooks import paths
+from pyhooks.cluster.beans import BROKERS_WITHOUT_RACK, OBSERVED_REFUSALS, PROPERTY_ABOVE_CLUSTER_VALUE
 
 RUNBOOK = paths.REPO / "kip" / "operations.md"
 SOURCES = sorted((paths.REPO / "pyhooks" / "check").glob("*.py"))
@@ -26,6 +27,15 @@ def made(source: Path) -> Iterator[str]:
             else:
                 # a finding that is made of notes takes over their code
                 assert ast.unparse(code) == "kind.code", ast.unparse(code)
+
+
+def test_the_documents_have_the_names_of_the_gauges() -> None:
+    controller = f"`kafka.controller:type=KafkaController,name={BROKERS_WITHOUT_RACK}`"
+    broker = f"`kafka.server:type=BrokerServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}`"
+    observed = f"`kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REFUSALS}`"
+    proposal = (paths.REPO / "kip" / "KIP-1290.md").read_text(encoding="utf-8")
+    assert [name for name in (controller, broker, observed) if name not in proposal] == []
+    assert [name for name in (controller, broker) if name not in RUNBOOK.read_text(encoding="utf-8")] == []
 
 
 def test_the_runbook_lists_every_code() -> None:

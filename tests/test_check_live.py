@@ -80,7 +80,7 @@ def test_a_bad_placement_is_told_mended_and_fine_then(classpath: str, patched: B
     assert {broker["produce_version"] for broker in told["brokers"]} == {14}
     topics = {topic["name"]: topic for topic in told["topics"]}
     assert topics["bad"]["min_insync_racks"] == {"value": 2, "source": "topic"}
-    assert topics["lone"]["min_insync_racks"] == {"value": 1, "source": "default"}
+    assert topics["lone"]["min_insync_racks"] == {"value": 1, "source": "cluster"}
     assert [partition["writable"] for partition in topics["bad"]["partitions"]] == [False, False, True]
     assert topics["lone"]["partitions"][0]["lone_racks"] == ["a"]
 

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhooks.check.findings import TopicReport, at_risk, below_expected, cluster_findings, topic_reports
+from pyhooks.check.findings import (
+    TopicReport,
+    at_risk,
+    below_expected,
+    cluster_findings,
+    topic_reports,
+    weaker_internal_topics,
+)
 from pyhooks.check.placement import (
     Broker,
     Cluster,
@@ -65,7 +72,7 @@ def open_(isr: frozenset[int], placed: int, minimum: int, racks: int, where: Map
         return False
     if min(racks, placed) <= 1:
         return True
-    return len({where[broker] for broker in isr if broker in where}) >= min(racks, placed)
+    return len({where[broker] for broker in isr if where.get(broker)}) >= min(racks, placed)
 
 
 @st.composite
@@ -104,7 +111,7 @@ def test_each_answer_is_what_the_simulation_finds(scene: tuple[Cluster, Partitio
         assert set(losses.racks) == {
             rack for rack in named if asks and not lets_through([b for b in isr if where.get(b) != rack])
         }
-    # every ISR that could be left over, and whether all of it is in one rack
+    # every ISR that could be left over, and whether all of it is in one rack; those without a rack may be in one
     subsets = [
         frozenset(members)
         for size in range(1, placed + 1)
@@ -218,14 +225,32 @@ STATES: list[tuple[str, Mapping[int, str], Topic, set[tuple[str, str]]]] = [
         {("error", "too-few-replicas")},
     ),
     (
-        "a broker without a rack fills in",
+        "a broker without a rack counts for none",
         {1: "a", 2: "", 3: "b"},
         topic("t", need(1, 2), (1, 2)),
+        {("error", "racks-out-of-reach")},
+    ),
+    (
+        "an ISR that lacks the second rack",
+        {1: "a", 2: "", 3: "b"},
+        topic("t", need(1, 2), (1, 2, 3), isr=(1, 2)),
         {
-            ("risk", "unnamed-rack-counts"),
+            ("error", "too-few-racks"),
             ("notice", "rack-loss-stops-by-choice"),
             ("notice", "broker-loss-stops-by-choice"),
         },
+    ),
+    (
+        "brokers without a rack acknowledge, which may be in the same one",
+        {1: "", 2: "", 3: "b"},
+        topic("t", need(2, 1), (1, 2, 3), isr=(1, 2)),
+        {("risk", "one-rack-acknowledges-now"), ("risk", "broker-loss-stops-now")},
+    ),
+    (
+        "all replicas on brokers without a rack",
+        {1: "", 2: "", 3: "b"},
+        topic("t", need(1, 1), (1, 2)),
+        {("notice", "all-in-one-rack")},
     ),
     (
         "more than there are replicas",
@@ -332,15 +357,69 @@ def test_like_findings_of_many_partitions_are_one() -> None:
         ({1: "a", 2: "a"}, need(1, 1), {("notice", "one-rack")}),
         ({1: "", 2: ""}, need(1, 1), {("notice", "brokers-without-rack")}),
         ({1: "", 2: "a"}, need(1, 1), {("risk", "brokers-without-rack")}),
-        ({1: "", 2: ""}, need(1, 2), {("risk", "brokers-without-rack"), ("error", "default-above-racks")}),
-        # the gate counts the unnamed rack
-        ({1: "", 2: "a"}, need(1, 2), {("risk", "brokers-without-rack")}),
-        ({1: "", 2: "a"}, need(1, 3), {("risk", "brokers-without-rack"), ("error", "default-above-racks")}),
+        ({1: "", 2: ""}, need(1, 2), {("error", "brokers-without-rack"), ("error", "default-above-racks")}),
+        ({1: "", 2: "a"}, need(1, 2), {("error", "brokers-without-rack"), ("error", "default-above-racks")}),
+        ({1: "", 2: "a", 3: "b"}, need(1, 2), {("error", "brokers-without-rack")}),
+        ({1: "", 2: "a", 3: "b"}, need(1, 1), {("risk", "brokers-without-rack")}),
     ],
 )
 def test_what_is_told_of_the_cluster(racks: Mapping[int, str], default: Need | None, expected: set[object]) -> None:
     found = cluster_findings(cluster(racks), default)
     assert {(finding.severity, finding.code) for finding in found} == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "severity"),
+    [
+        (topic("t", need(1, 2), (1, 2)), "error"),
+        # the effective R is 1, which never needs a rack
+        (topic("t", need(1, 2), (1,), (2,)), "risk"),
+        (topic("t", need(1, 2), (1,), (2, 3)), "error"),
+        (topic("t", need(1, 1), (1, 2)), "risk"),
+        (topic("t", None, (1, 2)), "risk"),
+    ],
+)
+def test_a_broker_without_a_rack_is_an_error_while_an_effective_r_is_above_1(one: Topic, severity: str) -> None:
+    (found,) = cluster_findings(cluster({1: "a", 2: "b", 3: ""}, [one]), need(1, 1))
+    assert (found.code, found.severity) == ("brokers-without-rack", severity)
+    assert "broker 3" in found.means
+
+
+TRANSACTIONS, OFFSETS = "__transaction_state", "__consumer_offsets"
+
+
+@pytest.mark.parametrize(
+    ("internal", "others", "expected"),
+    [
+        (topic(TRANSACTIONS, need(2, 1), (1, 3, 5)), [topic("t", need(2, 2), (1, 3, 5))], [(TRANSACTIONS, "1", "t")]),
+        (topic(OFFSETS, need(2, 1), (1, 3, 5)), [topic("t", need(2, 2), (1, 3, 5))], [(OFFSETS, "1", "t")]),
+        (topic(TRANSACTIONS, need(2, 2), (1, 3, 5)), [topic("t", need(2, 2), (1, 3, 5))], []),
+        (topic(TRANSACTIONS, need(2, 2), (1, 3, 5)), [topic("t", need(2, 3), (1, 3, 5))], [(TRANSACTIONS, "2", "t")]),
+        # both are capped by the number of replicas
+        (topic(TRANSACTIONS, need(2, 3), (1, 3)), [topic("t", need(2, 3), (1, 3))], []),
+        (topic(TRANSACTIONS, need(2, 3), (1,), (3, 1)), [topic("t", need(2, 3), (1, 3))], [(TRANSACTIONS, "1", "t")]),
+        (topic(TRANSACTIONS, need(1, 1), (1,)), [topic("t", need(2, 2), (1,))], []),
+        (topic(TRANSACTIONS, None, (1, 3)), [topic("t", need(2, 2), (1, 3))], []),
+        (topic("other", need(2, 1), (1, 3)), [topic("t", need(2, 2), (1, 3))], []),
+    ],
+)
+def test_internal_topics_that_require_fewer_racks(
+    internal: Topic, others: list[Topic], expected: list[tuple[str, str, str]]
+) -> None:
+    hidden = replace(internal, internal=True)
+    seen = cluster(AABBC, [hidden, *others])
+    found = list(weaker_internal_topics(seen, seen.topics))
+    assert [(one.topic, one.means.split()[2].rstrip(","), one.means.split()[4]) for one in found] == expected
+    assert {(one.severity, one.code) for one in found} <= {("risk", "internal-topic-requires-fewer-racks")}
+    assert list(weaker_internal_topics(seen, [hidden])) == [], "only topics that are reported count"
+
+
+def test_of_many_topics_above_an_internal_one_the_first_are_named() -> None:
+    many = [topic(f"t{number:02}", need(2, 2), (1, 3, 5)) for number in range(30)]
+    hidden = replace(topic(TRANSACTIONS, need(2, 1), (1, 3, 5)), internal=True)
+    (found,) = weaker_internal_topics(cluster(AABBC, [hidden, *many]), [hidden, *many])
+    assert "t07 and 22 more" in found.means
+    assert "t08" not in found.means
 
 
 def test_a_default_that_is_out_of_reach_refuses_only_once_it_is_enforced() -> None:

@@ -79,7 +79,9 @@ def test_the_plan_reaches_r_with_the_least_moves_wherever_it_can_be_reached(clus
             first = cluster.brokers.get(one.replicas[0])
             moved = set(one.replicas) - set(move.replicas)
             if first is not None and not first.fenced and first.broker_id in one.isr:
-                assert move.replicas[0] == first.broker_id, "a preferred leader that can lead stays"
+                # one without a rack moves where every replica has to be in another rack
+                if first.rack or topic.need.min_racks < len(one.replicas):
+                    assert move.replicas[0] == first.broker_id, "a preferred leader that can lead stays"
             elif first is None and move.replicas[0] == one.replicas[0]:
                 assert moved.isdisjoint(cluster.racks), "nobody moves as long as there are others that are gone"
             for new in set(move.replicas) - set(one.replicas):
@@ -112,6 +114,14 @@ def test_a_preferred_leader_that_is_gone_moves_before_one_that_is_in_sync() -> N
     assert plan(scene(known, 2, behind)).moves[0].replicas == (4, 2, 3)
     fine = Partition("t", 0, 5, (5, 2, 3), (5, 2, 3))
     assert plan(scene(known, 2, fine)).moves[0].replicas == (5, 2, 4)
+
+
+def test_replicas_on_brokers_without_a_rack_move_and_the_preferred_leader_last() -> None:
+    brokers = {1: "", 2: "a", 3: "", 4: "b", 5: "c"}
+    (move,) = plan(scene(brokers, 2, partition(1, 2, 3))).moves
+    assert move.replicas == (1, 2, 4)
+    (move,) = plan(scene(brokers, 2, partition(1, 3))).moves
+    assert move.replicas == (4, 2)
 
 
 def test_why_it_can_not_be_mended() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -100,7 +101,21 @@ BARE = topic("t", need(2, None), (1, 3, 5))
             seen({**dict.fromkeys(RACKS, PATCHED), 2: answer(PATCHED, need(1, 2, "cluster"))}, (FINE,)),
             {("error", "defaults-differ")},
         ),
-        (seen(dict.fromkeys(RACKS, answer(PATCHED, need(1, 2, "file"))), (FINE,)), {("risk", "racks-not-in-metadata")}),
+        (
+            seen({**dict.fromkeys(RACKS, PATCHED), 2: replace(PATCHED, property_racks=2)}, (FINE,)),
+            {("error", "property-above-cluster-value")},
+        ),
+        (seen(dict.fromkeys(RACKS, replace(PATCHED, property_racks=1)), (FINE,)), set()),
+        (seen(dict.fromkeys(RACKS, replace(PATCHED, default=need(1, 2, "cluster"), property_racks=2)), (FINE,)), set()),
+        # at level 0 the metadata may have a value, too
+        (
+            seen(dict.fromkeys(RACKS, replace(OFF, default=need(1, 1, "cluster"), property_racks=2))),
+            {("error", "property-above-cluster-value")},
+        ),
+        (
+            seen(dict.fromkeys(RACKS, replace(OFF, default=need(1, 2, "file"), property_racks=2))),
+            {("error", "not-enforced")},
+        ),
         (seen(dict.fromkeys(RACKS, answer(PATCHED, need(1, 2, "cluster"))), (FINE,)), set()),
         (
             seen({**dict.fromkeys(RACKS, PATCHED), 1: Answer(13, 1, ON, 7, need(1, 1))}, (FINE,)),
@@ -134,6 +149,29 @@ BARE = topic("t", need(2, None), (1, 3, 5))
 def test_who_enforces(cluster: Seen, expected: set[tuple[str, str]]) -> None:
     assert codes(cluster) == expected, report(cluster).findings
     assert report(cluster).at_risk == any(severity != "notice" for severity, _ in expected)
+
+
+def test_brokers_with_the_same_property_are_one_finding() -> None:
+    answers = {broker: replace(PATCHED, property_racks=3 if broker == 4 else 2) for broker in RACKS}
+    found = [one for one in report(seen(answers)).findings if one.code == "property-above-cluster-value"]
+    assert [one.means.split(" is ")[0] for one in found] == [
+        "min.insync.racks=2 in the properties of brokers 1, 2, 3, 5",
+        "min.insync.racks=3 in the properties of broker 4",
+    ]
+    assert all("the cluster's value is 1" in one.means for one in found)
+
+
+def test_an_observed_number_of_racks_is_shown_and_changes_nothing() -> None:
+    observed = replace(need(2, 1, "topic"), observed=Setting(2, "topic"))
+    plain, both = (
+        report(seen(dict.fromkeys(RACKS, PATCHED), (topic("t", n, (1, 3, 5)),)))
+        for n in (need(2, 1, "topic"), observed)
+    )
+    assert both.findings == plain.findings
+    assert "observes 2" in " ".join(printed(both).split())
+    assert "observes" not in printed(plain)
+    told = [json.loads(as_json(one))["topics"][0] for one in (plain, both)]
+    assert [one["min_insync_racks_observe"] for one in told] == [None, {"value": 2, "source": "topic"}]
 
 
 def test_a_finding_about_another_topic_is_left_out() -> None:

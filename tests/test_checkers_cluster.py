@@ -248,8 +248,10 @@ def test_a_topic_whose_settings_nobody_tells_is_unknown() -> None:
         (Requirement(9, 1), (1, 2, 3), {1: "a", 2: "a", 3: "b"}, True),
         (Requirement(1, 9), (1, 2, 3), {1: "a", 2: "a", 3: "b"}, False),
         (Requirement(1, 9), (1, 2, 3), {1: "a", 2: "c", 3: "b"}, True),
-        # brokers without a rack are in one without a name
-        (Requirement(1, 2), (1, 2), {1: "a", 2: "", 3: "b"}, True),
+        # a broker without a rack counts for none
+        (Requirement(1, 2), (1, 2), {1: "a", 2: "", 3: "b"}, False),
+        (Requirement(1, 2), (1, 2, 3), {1: "a", 2: "", 3: "b"}, True),
+        (Requirement(2, 1), (1, 2), {1: None, 2: "", 3: "b"}, True),
         (Requirement(1, 2), (1, 2), {1: None, 2: "", 3: "b"}, False),
         # a broker that nobody knows is in none, and a replica all the same
         (Requirement(1, 2), (1, 2), {1: "a", 3: "b"}, False),

@@ -118,10 +118,11 @@ def test_what_waits_and_is_not_acknowledged_is_right() -> None:
     [
         ({1: "a", 2: "c", 3: "b"}, "true"),
         ({1: "a", 2: "a", 3: "a", 4: "b"}, "false"),
-        # one is all that there is of it, and all without a rack are in one
+        # one of which nothing is known may be in another rack, one without a rack is in none
         ({1: "a"}, "true"),
-        ({1: "", 2: "a", 3: "b"}, "true"),
+        ({1: "", 2: "a", 3: "b"}, "false"),
         ({1: "", 2: "", 3: "b"}, "false"),
+        ({1: "", 2: "a", 3: "b", 4: "c"}, "true"),
     ],
 )
 def test_what_counts_are_the_racks_that_are_left(racks: dict[int, str], valid: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyhooks.gate import UNNAMED, ask, racks_of
+from pyhooks.gate import ask, racks_of
 
 RACKS: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: None, 5: "", 6: " "}
 
@@ -19,9 +19,11 @@ RACKS: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: None, 5: "", 6: " "}
         ((1,), (2, 1), 3, False),
         ((1,), (9, 9), 1, True),
         ((), (0, 0), 3, False),
-        # all without a rack are in one, and that is a rack
-        ((1, 4), (1, 2), 3, True),
+        # a broker without a rack counts for none, and R=1 needs none
+        ((1, 4), (1, 2), 3, False),
         ((4, 5, 6), (1, 2), 3, False),
+        ((4, 5), (2, 1), 3, True),
+        ((1, 3, 4), (3, 2), 3, True),
         # nobody knows 9: a replica in no rack
         ((1, 9), (2, 2), 3, False),
         ((9,), (1, 1), 3, True),
@@ -33,7 +35,7 @@ def test_gate(isr: tuple[int, ...], need: tuple[int, int], replicas: int, passes
 
 def test_what_it_counted() -> None:
     told = ask([1, 2, 4, 9], RACKS, min_replicas=7, min_racks=3, replicas=4)
-    assert (told.replicas, told.racks, told.need_replicas, told.need_racks) == (4, frozenset({"a", UNNAMED}), 4, 3)
+    assert (told.replicas, told.racks, told.need_replicas, told.need_racks) == (4, frozenset({"a"}), 4, 3)
     assert (told.enough_replicas, told.enough_racks) == (True, False)
 
 

@@ -99,9 +99,7 @@ class Operator:
     def rename(self, broker: int, rack: str) -> None:
         """Restarts a broker in good order with another name of its rack."""
         self.stop(broker)
-        self.brokers.racks[broker] = rack
-        # writes the properties of all
-        self.brokers.set("auto.leader.rebalance.enable", "false")
+        self.brokers.set_rack(broker, rack)
         self.start(broker)
         self.in_sync(*self.up)
 

@@ -32,6 +32,7 @@ STEPS = (
     "Audit",
     "Roll back",
     "Upgrade",
+    "Upgrade from an earlier edition",
 )
 # one partition each; racks a, a, b and a, b, c
 PLACED = {"orders": "1:2:3", "invoices": "2:1:3", "payments": "1:3:5"}
@@ -188,6 +189,7 @@ def test_the_runbook(person: Person, tmp_path: Path) -> None:
     _restore(does)
     _roll_back(does)
     _upgrade(does)
+    _change_edition(does)
     # the maintenance is carried out elsewhere, on brokers
     assert does.used == {(title, n) for title in STEPS if title != "Maintenance" for n in range(len(shown(title)))}
 
@@ -308,6 +310,27 @@ def _upgrade(does: Operator) -> None:
     for topic in PLACED:
         does.does(raised, 4, topic=topic)
     wait_for(lambda: does.audit() == set(), what="R=2 again", timeout_s=SETTLES_S, interval_s=1.0)
+    does.accepted()
+
+
+def _change_edition(does: Operator) -> None:
+    """Carry out the commands around the replacement of the software; all nodes keep theirs here."""
+    title = "Upgrade from an earlier edition"
+    kept = does.does(title, 0)
+    for topic in PLACED:
+        assert re.search(rf"Topic: {topic}\s.*min\.insync\.racks=2", kept), kept
+    assert "Default configs for broker" in does.does(title, 1)
+    for topic in PLACED:
+        does.does(title, 2, topic=topic)
+    does.does(title, 3)
+    wait_for(lambda: does.audit() == set(PLACED), what="R=1 everywhere", timeout_s=SETTLES_S, interval_s=1.0)
+    for topic in PLACED:
+        does.does(title, 4, topic=topic)
+
+    def restored() -> bool:
+        return "racks-below-expected" not in {code for _, code in _codes(does.checks(title, 5)[1])}
+
+    wait_for(restored, what="R=2 again", timeout_s=SETTLES_S, interval_s=1.0)
     does.accepted()
 
 

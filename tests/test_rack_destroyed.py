@@ -166,19 +166,38 @@ def waits(asked: Admin) -> bool:
     return state.leader == -1 and not state.isr
 
 
+# Where M and R are set: on the topic, or in the properties of all nodes when the cluster is formatted. The controller
+# puts those that it was started with into the metadata.
+ON_TOPIC, IN_PROPERTIES = "topic", "properties"
+
+
 # Brokers in the order in which they return. Where broker 1 does not, an operator ends the wait for it. The last
 # case is the control: without racks the empty last leader is elected.
 @pytest.mark.parametrize(
-    ("min_racks", "order"), [("2", (1, 2, 3)), ("2", (3, 1, 2)), ("2", (2, 3, 1)), ("2", (2, 3)), ("1", (1, 2, 3))]
+    ("where", "min_racks", "order"),
+    [
+        (ON_TOPIC, "2", (1, 2, 3)),
+        (ON_TOPIC, "2", (3, 1, 2)),
+        (ON_TOPIC, "2", (2, 3, 1)),
+        (ON_TOPIC, "2", (2, 3)),
+        (IN_PROPERTIES, "2", (1, 2, 3)),
+        (IN_PROPERTIES, "2", (3, 1, 2)),
+        (IN_PROPERTIES, "2", (2, 3, 1)),
+        (ON_TOPIC, "1", (1, 2, 3)),
+    ],
 )
-def test_a_killed_rack_keeps_what_was_acknowledged(tmp_path: Path, min_racks: str, order: tuple[int, ...]) -> None:
+def test_a_killed_rack_keeps_what_was_acknowledged(
+    tmp_path: Path, where: str, min_racks: str, order: tuple[int, ...]
+) -> None:
     classpath = Distribution.load().classpath()
     history = History(tmp_path / "history.jsonl")
-    brokers = Brokers(tmp_path, RACKS, CONTROLLER, extra={"auto.leader.rebalance.enable": "false"})
+    required = {"min.insync.replicas": "2", "min.insync.racks": min_racks}
+    extra = {"auto.leader.rebalance.enable": "false"} | (required if where == IN_PROPERTIES else {})
+    brokers = Brokers(tmp_path, RACKS, CONTROLLER, extra=extra)
     brokers.format(classpath)
     with brokers.running(classpath):
         with Admin(brokers.bootstrap) as admin:
-            admin.create_topic(TOPIC, [[1, 2, 3]], {"min.insync.replicas": "2", "min.insync.racks": min_racks})
+            admin.create_topic(TOPIC, [[1, 2, 3]], required if where == ON_TOPIC else {})
             all_in_sync(admin)
             produce(brokers.bootstrap, history)
         brokers.kill(HOLDER)

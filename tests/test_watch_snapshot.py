@@ -154,6 +154,29 @@ def test_verdicts(rules: Rules, replicas: tuple[int, ...], isr: tuple[int, ...],
 
 
 @pytest.mark.parametrize(
+    ("rules", "isr", "expected", "isr_racks"),
+    [
+        # brokers 1 and 2 have no rack, 3 is in b, 5 in c
+        (Rules(1, 2), (1, 3), ("down", "refusing: 1 of 2 racks"), 1),
+        (Rules(1, 2), (1, 2), ("down", "refusing: 0 of 2 racks"), 0),
+        (Rules(1, 2), (1, 3, 5), ("warn", "3 of 4 in sync, no rack to spare"), 2),
+        (Rules(2, 1), (1, 2), ("risk", "brokers without a rack alone ack"), 0),
+        (Rules(2, 1), (1, 3), ("risk", "rack b alone acks"), 1),
+    ],
+)
+def test_brokers_without_a_rack_count_for_none(
+    rules: Rules, isr: tuple[int, ...], expected: tuple[str, str], isr_racks: int
+) -> None:
+    seen = at(5)
+    brokers = tuple(replace(one, rack="" if one.broker in (1, 2) else one.rack) for one in seen.brokers)
+    partition = replace(seen.partitions[0], replicas=(1, 2, 3, 5), isr=isr, leader=1)
+    shown = snapshot(
+        replace(seen, brokers=brokers, partitions=(partition,), rules={partition.topic: rules}, metrics={})
+    ).partitions[0]
+    assert (shown.level, shown.verdict, shown.isr_racks) == (*expected, isr_racks)
+
+
+@pytest.mark.parametrize(
     ("enforced", "rules", "isr", "expected"),
     [
         (False, Rules(1, 2), (1, 3), ("warn", "R=2 is not enforced")),

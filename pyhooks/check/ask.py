@@ -25,7 +25,7 @@ from typing import Any
 import jpype
 
 from pyhooks.check.diagnose import why_no_answer
-from pyhooks.check.enforce import MIN_RACKS, MIN_REPLICAS, Answer, Enforcement, strictest
+from pyhooks.check.enforce import MIN_RACKS, MIN_REPLICAS, OBSERVED_RACKS, Answer, Enforcement, strictest
 from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic
 from pyhooks.cluster.topics import minimum
 from pyhooks.errors import RackgateError
@@ -36,6 +36,9 @@ from pyhooks.jvm.failure import JavaError
 
 # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource
 _SOURCES = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default"}
+_FILE = 4
+# Sources whose R is in force at level 1, where the metadata alone counts.
+_IN_METADATA = ("topic", "cluster")
 # One broker of three may be silent: all of these meet it once in 243 times.
 _CLIENTS, _CLIENT_LEAST_S = 5, 2.0
 # Of what is left of the bound, the most that a question may take without which there is a report all the same.
@@ -273,9 +276,11 @@ class Told:
         topics: of topics.
         refused: what it did not tell, and why.
         invalid: what is no valid number.
+        property_racks: R in its own properties.
     """
 
     default: Need | None = None
+    property_racks: int | None = None
     topics: dict[str, Need] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     invalid: dict[str, dict[str, str | None]] = field(default_factory=dict)
@@ -300,6 +305,8 @@ class Told:
             # a broker without the overlay tells null of it where it stands in its properties
             if configs.get(MIN_RACKS, {}).get("value") is None:
                 configs.pop(MIN_RACKS, None)
+            if not name:
+                self.property_racks = _property(configs.get(MIN_RACKS, {}))
             settings = {key: _setting(configs[key]) for key in (MIN_REPLICAS, MIN_RACKS) if key in configs}
             if MIN_REPLICAS not in settings:
                 self.refused[name] = f"it told no {MIN_REPLICAS}"
@@ -310,10 +317,11 @@ class Told:
             replicas, racks = settings[MIN_REPLICAS], settings.get(MIN_RACKS)
             if replicas is None:
                 continue
+            need = Need(replicas, racks, _observed(configs.get(OBSERVED_RACKS)))
             if name:
-                self.topics[name] = Need(replicas, racks)
+                self.topics[name] = need
             else:
-                self.default = Need(replicas, racks)
+                self.default = need
 
     def end(self, wanted: Collection[str]) -> None:
         """Count as refused what no result named.
@@ -325,6 +333,12 @@ class Told:
             self.refused[name] = "its answer does not name it"
         if self.default is None and "" not in self.refused and "" not in self.invalid:
             self.refused[""] = "its answer does not name them"
+
+    def in_metadata(self) -> None:
+        """Count an R that is not in the metadata as 1, as all nodes do at level 1."""
+        if self.default is not None:
+            self.default = _in_metadata(self.default)
+        self.topics = {name: _in_metadata(need) for name, need in self.topics.items()}
 
 
 @dataclass
@@ -350,6 +364,25 @@ def _setting(config: Mapping[str, Any]) -> Setting | None:
 
 
 _settings = lru_cache(maxsize=1024)(Setting)
+_NO_RACKS_REQUIRED = Setting(1, "default")
+
+
+def _in_metadata(need: Need) -> Need:
+    if need.racks is None or need.racks.source in _IN_METADATA:
+        return need
+    return replace(need, racks=_NO_RACKS_REQUIRED)
+
+
+def _property(config: Mapping[str, Any]) -> int | None:
+    """The value in a broker's properties, or None if there is none that is valid."""
+    own = (one.get("value") for one in config.get("synonyms") or () if one.get("source") == _FILE)
+    return minimum(next(own, None))
+
+
+def _observed(config: Mapping[str, Any] | None) -> Setting | None:
+    """The observed R if it is set, and None for the default."""
+    setting = _setting(config) if config else None
+    return None if setting is None or setting.source == "default" else setting
 
 
 def ask_brokers(
@@ -446,6 +479,8 @@ def _ask_one(
     if because or talk.answer is None:
         return because
     talk.told.end(talk.wanted)
+    if talk.answer.level >= 1:
+        talk.told.in_metadata()
     return replace(talk.answer, **vars(talk.told))
 
 
@@ -502,12 +537,13 @@ def _requests(broker: int, topics: Sequence[str]) -> list[Any]:
     builder = jpype.JClass("org.apache.kafka.common.requests.DescribeConfigsRequest$Builder")
     requests = []
     for resources in wanted:
-        keys = [MIN_REPLICAS, MIN_RACKS]
+        keys = [MIN_REPLICAS, MIN_RACKS, OBSERVED_RACKS]
         told = {
             "resources": [
                 {"resourceType": kind, "resourceName": name, "configurationKeys": keys} for kind, name in resources
             ],
-            "includeSynonyms": False,
+            # the value in a broker's properties is a synonym of the one that is in force
+            "includeSynonyms": resources[0][0] == _BROKER,
             "includeDocumentation": False,
         }
         requests.append(builder(converter.read(mapper.readTree(json.dumps(told)), jpype.JShort(_REQUEST_VERSION))))

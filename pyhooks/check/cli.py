@@ -77,7 +77,8 @@ def check_command(
     Is it writable now; would it still be without a broker, without a rack; can one rack alone acknowledge; can R be
     reached. And who enforces it: each broker is asked itself. Works on any Kafka, with the overlay or without.
 
-    A row shows M and R as configured, "=n" where the gate counts another number, and where the value is from.
+    A row shows M and R as configured, "=n" where the gate counts another number, and where the value is from. "observes
+    n" is min.insync.racks.observe if it is set, which is never enforced.
 
     A broker that does not answer within --timeout, refuses, or reports an invalid number is unknown, and the rest is
     reported. The command ends at most 10 s after --timeout: starting Java and closing connections take time, too.
@@ -123,7 +124,14 @@ def make_report(seen: Seen, topics: Sequence[Topic], *, strict: bool, expect_rac
         expect_racks: topics that require fewer racks are at risk.
     """
     from pyhooks.check.enforce import enforcement_findings
-    from pyhooks.check.findings import at_risk, below_expected, cluster_findings, topic_reports, worst_first
+    from pyhooks.check.findings import (
+        at_risk,
+        below_expected,
+        cluster_findings,
+        topic_reports,
+        weaker_internal_topics,
+        worst_first,
+    )
     from pyhooks.check.show import Report
 
     reports = topic_reports(seen.cluster, topics)
@@ -135,6 +143,7 @@ def make_report(seen: Seen, topics: Sequence[Topic], *, strict: bool, expect_rac
             *cluster_findings(seen.cluster, seen.enforcement.default),
             *(finding for one in reports for finding in one.findings),
             *below_expected(topics, expect_racks),
+            *weaker_internal_topics(seen.cluster, topics),
         ]
     )
     return Report(seen, reports, found, at_risk(found, strict=strict))

@@ -14,11 +14,12 @@ from typing import Literal
 
 from pyhooks.check.findings import Finding, brokers_in_words, some
 from pyhooks.check.placement import Broker, Need, Setting, Topic
-from pyhooks.cluster.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, MINIMUM_MAX
+from pyhooks.cluster.topics import MIN_INSYNC_RACKS, MIN_INSYNC_RACKS_OBSERVE, MIN_INSYNC_REPLICAS, MINIMUM_MAX
 from pyhooks.features import ELR_FEATURE, RACKS_FEATURE, UPGRADE, level_of
 
 PRODUCE_WITH_RACKS = 14
 MIN_REPLICAS, MIN_RACKS = MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS
+OBSERVED_RACKS = MIN_INSYNC_RACKS_OBSERVE
 VALUE_SHOWN = 40
 
 Knows = Literal["yes", "no", "partly"]
@@ -34,6 +35,8 @@ class Answer:
         levels: finalized levels of features as it knows them; those at level 0 may be left out.
         epoch: metadata offset up to which it knows them, or -1.
         default: what it asks of topics without settings of their own; None if it would not say.
+        property_racks: ``min.insync.racks`` in its own properties; None if it is not there, or not told. At level 1
+            nothing reads it but the active controller that sets the cluster's first value.
         topics: what it says that topics ask.
         refused: what it would not say and why, by topic; ``""`` for its own settings.
         invalid: values that are no valid number, by topic as in ``refused`` and key; None for null. The settings that
@@ -48,6 +51,7 @@ class Answer:
     topics: Mapping[str, Need] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     invalid: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    property_racks: int | None = None
 
     @property
     def knows(self) -> Knows:
@@ -123,6 +127,7 @@ def enforcement_findings(
         *_silent(seen, brokers, wanted=wanted),
         *_software(seen, topics, demanding, wanted=wanted),
         *_levels(seen, demanding, wanted=wanted),
+        *_properties(seen),
         *_differ("default", {broker: a.default for broker, a in seen.answers.items() if a.default is not None}, ""),
         *_topics_differ(topics),
     )
@@ -212,20 +217,33 @@ def _levels(seen: Enforcement, demanding: Sequence[str], *, wanted: bool) -> Ite
     if min(racks) >= 1 and min(elr) < 1:
         means = f"{RACKS_FEATURE} is on without {ELR_FEATURE}: nobody remembers who has the acknowledged records"
         yield Finding("error", "elr-off", means, UPGRADE)
-    elif seen.enforced and seen.default and seen.default.racks and seen.default.racks.source in ("file", "broker"):
-        if seen.default.min_racks > 1:
-            means = (
-                f"{MIN_RACKS}={seen.default.min_racks} is in the properties of brokers alone: they enforce it, but the"
-                " controller does not know and remembers nobody for it when a rack is destroyed"
-            )
-            remedy = "set it for the cluster: kafka-configs --entity-type brokers --entity-default"
-            yield Finding("risk", "racks-not-in-metadata", means, remedy)
     elif wanted and not seen.enforced:
         who = f"topics {', '.join(demanding[:3])}{' and more' * (len(demanding) > 3)}" if demanding else "the default"
         means = (
             f"{who} require racks, but the feature is at level 0: nobody enforces it, one rack can acknowledge alone"
         )
         yield Finding("error", "not-enforced", means, UPGRADE)
+
+
+def _properties(seen: Enforcement) -> Iterable[Finding]:
+    """Brokers whose properties require more racks than the metadata, which alone is enforced."""
+    ignored: dict[tuple[int, int], list[int]] = {}
+    for broker, answer in sorted(seen.answers.items()):
+        racks = answer.default.racks if answer.default else None
+        if racks is None or answer.property_racks is None:
+            continue
+        if (answer.level >= 1 or racks.source == "cluster") and answer.property_racks > racks.value:
+            ignored.setdefault((answer.property_racks, racks.value), []).append(broker)
+    for (value, enforced), brokers in sorted(ignored.items()):
+        means = (
+            f"{MIN_RACKS}={value} in the properties of {brokers_in_words(brokers)} is ignored: the cluster's value is"
+            f" {enforced}, and only the metadata counts"
+        )
+        remedy = (
+            f"kafka-configs --alter --entity-type brokers --entity-default --add-config {MIN_RACKS}={value}, or remove"
+            " it from the properties"
+        )
+        yield Finding("error", "property-above-cluster-value", means, remedy)
 
 
 def _topics_differ(topics: Sequence[Topic]) -> Iterable[Finding]:

@@ -35,12 +35,17 @@ from pyhooks.check.placement import (
     states_of,
 )
 from pyhooks.features import UPGRADE
-from pyhooks.gate import UNNAMED, Limits
+from pyhooks.gate import NO_RACK, Limits
 
 Severity = Literal["error", "unknown", "risk", "notice"]
 SEVERITIES: tuple[Severity, ...] = ("error", "unknown", "risk", "notice")
 MANY = 8  # more names than this are not read
 _BACK = "bring {brokers} back in sync"
+# What internal topics keep for the records of others, and what the loss of it means.
+_COORDINATED = {
+    "__transaction_state": ("the outcome of a transaction", "an acknowledged commit"),
+    "__consumer_offsets": ("an offset commit", "an acknowledged offset"),
+}
 
 
 @dataclass(frozen=True)
@@ -154,16 +159,18 @@ def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, .
         default: what brokers ask of topics without settings of their own; None if no broker told.
     """
     found = list(_unanswered(cluster))
-    named = {broker.rack for broker in cluster.brokers.values() if broker.rack != UNNAMED}
-    without = sorted(broker.broker_id for broker in cluster.brokers.values() if broker.rack == UNNAMED)
-    asked = max([default.min_racks if default else 1, *(t.need.min_racks for t in cluster.topics if t.need)])
+    named = {broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK}
+    without = sorted(broker.broker_id for broker in cluster.brokers.values() if broker.rack == NO_RACK)
     if without:
-        serious = asked > 1 or bool(named)
+        required = max([default.min_racks if default else 1, *map(effective_racks, cluster.topics)])
+        means = f"{brokers_in_words(without)} without a rack: they count for no rack"
+        if required > 1:
+            means += f", while min.insync.racks is up to {required}; a raise of it is refused"
         found.append(
             Finding(
-                "risk" if serious else "notice",
+                "error" if required > 1 else "risk" if named else "notice",
                 "brokers-without-rack",
-                f"{brokers_in_words(without)} without a rack: they count as one rack together, wherever they stand",
+                means,
                 "set broker.rack on them and restart them one after another",
             )
         )
@@ -173,21 +180,48 @@ def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, .
     for alike in _similar(named):
         means = f"racks {some([repr(rack) for rack in alike])} differ in case or spaces alone, and count as different"
         found.append(Finding("notice", "similar-racks", means, "set broker.rack alike on brokers of the same rack"))
-    # as the gate counts: those without a rack are in one together
-    counted = len(named) + bool(without)
-    if default is not None and default.min_racks > max(1, counted):
-        there = f"{counted}, the unnamed one included" if without else f"{counted}"
+    if default is not None and default.min_racks > max(1, len(named)):
         when = "" if cluster.enforced else " as soon as min.insync.racks is enforced"
         found.append(
             Finding(
                 "error",
                 "default-above-racks",
-                f"brokers ask for {default.min_racks} racks by default, and there are {there}: a new topic with"
+                f"brokers ask for {default.min_racks} racks by default, and there are {len(named)}: a new topic with"
                 f" that many replicas would refuse every write with acks=all{when}",
                 "add brokers in other racks, or lower min.insync.racks of the cluster",
             )
         )
     return (*found, *_quorum(cluster, len(named)))
+
+
+def effective_racks(topic: Topic) -> int:
+    """R as it is applied to the topic's partition with the most replicas; 1 if it is not known."""
+    most = max((len(partition.target) for partition in topic.partitions), default=0)
+    return 1 if topic.need is None else gate.capped(topic.need.min_racks, most)
+
+
+def weaker_internal_topics(cluster: Cluster, topics: Iterable[Topic]) -> Iterable[Finding]:
+    """Topics that require more racks than the topic that has the outcome of their transactions or their offsets.
+
+    Args:
+        cluster: as it was seen.
+        topics: those to report on.
+    """
+    required = {topic.name: effective_racks(topic) for topic in topics if not topic.internal}
+    for name, (what, lost) in _COORDINATED.items():
+        internal = next((topic for topic in cluster.topics if topic.name == name), None)
+        if internal is None or internal.need is None or not internal.partitions:
+            continue
+        fewest = min(gate.capped(internal.need.min_racks, len(partition.target)) for partition in internal.partitions)
+        above = sorted(topic for topic, racks in required.items() if racks > fewest)
+        if above:
+            wanted = max(required[topic] for topic in above)
+            means = (
+                f"requires racks: {fewest}, and {some(above)} up to {wanted}: {lost} can be lost with {fewest}"
+                f" rack{'s' * (fewest > 1)}, though the records are not"
+            )
+            remedy = f"set min.insync.racks={wanted} on it: {what} is only as safe as this topic"
+            yield Finding("risk", "internal-topic-requires-fewer-racks", means, remedy, name)
 
 
 def _unanswered(cluster: Cluster) -> Iterable[Finding]:
@@ -224,7 +258,7 @@ def _quorum(cluster: Cluster, racks: int) -> Iterable[Finding]:
         yield Finding("notice", "quorum-racks-unknown", means, "see that no rack has half of the controllers or more")
     placed = Counter(cluster.brokers[voter].rack for voter in cluster.voters if voter in cluster.brokers)
     total = len(cluster.voters)
-    stops = sorted(rack for rack, number in placed.items() if rack != UNNAMED and 2 * (total - number) <= total)
+    stops = sorted(rack for rack, number in placed.items() if rack != NO_RACK and 2 * (total - number) <= total)
     if stops:
         means = (
             f"the loss of {_any('rack', stops)} takes the majority of the {total} controllers: no leader is elected and"
@@ -325,6 +359,11 @@ def _reach(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_
     needed = gate.capped(need.min_racks, len(state.partition.target))
     named = len(room.sizes)
     if not state.reachable:
+        without = tuple(
+            replica
+            for replica in state.partition.target
+            if replica in cluster.brokers and cluster.brokers[replica].rack == NO_RACK
+        )
         if not cluster.enforced:
             effect = "would refuse acks=all as soon as min.insync.racks is enforced"
         elif state.writable:
@@ -333,12 +372,11 @@ def _reach(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_
             effect = "never takes a write with acks=all"
         means = f"{effect}: replicas in rack {{racks}}, min.insync.racks asks for {needed}"
         remedy = "move replicas: rackgate check --plan tells which"
-        if named < needed:
-            remedy = f"the cluster has {named} named racks: add brokers in another one, or lower min.insync.racks"
-        yield _Note("error", "racks-out-of-reach", means, remedy, racks=state.racks)
-    elif needed > 1 and len(set(state.racks) - {UNNAMED}) < needed:
-        means = f"reaches {needed} racks only because brokers without a rack count as one"
-        yield _Note("risk", "unnamed-rack-counts", means, "set broker.rack on them")
+        if without:
+            remedy = "set broker.rack on {brokers}, which count for no rack, restart them, then check again"
+        elif named < needed:
+            remedy = f"the cluster has {named} racks: add brokers in another one, or lower min.insync.racks"
+        yield _Note("error", "racks-out-of-reach", means, remedy, brokers=without, racks=state.racks)
 
 
 def _losses(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
@@ -366,13 +404,14 @@ def _losses(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[
 
 
 def _alone(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
-    if not state.lone_racks or len(state.partition.target) < 2 or len(room.sizes) + room.unnamed < 2:
+    if not state.lone_racks or len(state.partition.target) < 2 or len(room.sizes) + room.without < 2:
         # one replica, or one rack in all: there is nothing that could be promised, see also the finding one-rack
         return
     needed, names = state.now.need_replicas, tuple(rack_name(rack) for rack in state.lone_racks)
     require = _require(state, need, cluster)
     remedy = f"{require}, or place fewer than {needed} replicas in a rack"
-    if len(state.racks) == 1:
+    known = [cluster.brokers[replica] for replica in state.partition.target if replica in cluster.brokers]
+    if len({broker.rack for broker in known}) == 1:
         means = "all replicas are in {names}: what they acknowledge is lost with it"
         severity: Severity = "risk" if needed > 1 else "notice"
         yield _Note(severity, "all-in-one-rack", means, "place replicas in other racks too", "rack", names)
@@ -381,7 +420,8 @@ def _alone(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_
         yield _Note("notice", "one-replica-acknowledges", means, f"set min.insync.replicas=2; {require}")
     elif state.lone_now:
         means = "{names} alone acknowledges now: what is acknowledged is lost with it"
-        yield _Note("risk", "one-rack-acknowledges-now", means, remedy, "rack", tuple(map(rack_name, state.isr_racks)))
+        alone = tuple(map(rack_name, state.isr_racks or (NO_RACK,)))
+        yield _Note("risk", "one-rack-acknowledges-now", means, remedy, "rack", alone)
     else:
         means = f"{{names}} can acknowledge alone, since {needed} replicas are enough"
         yield _Note("risk", "one-rack-can-acknowledge", means, remedy, "rack", names)

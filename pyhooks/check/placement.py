@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pyhooks import gate
-from pyhooks.gate import UNNAMED, Limits
+from pyhooks.gate import NO_RACK, Limits
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Broker:
 
     Attributes:
         broker_id: its id.
-        rack: value of ``broker.rack``, ``UNNAMED`` if it has none.
+        rack: value of ``broker.rack``, ``NO_RACK`` if it has none.
         fenced: the controller does not hear of it, so it leads nothing.
         address: ``host:port`` of the listener that clients use.
     """
@@ -37,9 +37,9 @@ class Broker:
     address: str = ""
 
     def __post_init__(self) -> None:
-        """Take a blank rack for none, as the gate does."""
+        """Treat a blank rack as none, as the gate does."""
         if not self.rack.strip():
-            object.__setattr__(self, "rack", UNNAMED)
+            object.__setattr__(self, "rack", NO_RACK)
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,12 @@ class Need:
     Attributes:
         replicas: ``min.insync.replicas``.
         racks: ``min.insync.racks``; None if the broker does not know this config.
+        observed: ``min.insync.racks.observe``, which is never enforced; None if it is not set.
     """
 
     replicas: Setting
     racks: Setting | None
+    observed: Setting | None = None
 
     @property
     def min_racks(self) -> int:
@@ -163,7 +165,7 @@ class Losses:
 
     Attributes:
         brokers: ids, sorted.
-        racks: names, sorted; never the unnamed one, whose brokers may stand anywhere.
+        racks: names, sorted.
     """
 
     brokers: tuple[int, ...] = ()
@@ -177,11 +179,12 @@ class State:
     Attributes:
         partition: of which.
         now: what the gate says of the ISR by what is in force, as its leader goes by it.
-        racks: racks of the placement, the unnamed one included, sorted; of a reassignment's result if one is under way.
+        racks: racks of the placement, sorted; of a reassignment's result if one is under way.
         writable: it takes records with acks=all now.
         stopped_by: losses that would end that, given the ISR of now; none if it is not writable.
         stopped_when_whole: losses that would end it even if all replicas of the placement were in sync.
         lone_racks: racks with enough replicas of the placement to acknowledge alone, once the others have left the ISR.
+            ``NO_RACK`` stands for the brokers without a rack, which may all be in the same one.
         reachable: the placement has at least ``min(R, replicas)`` racks, whether R is in force or not.
         strangers: replicas on brokers that the cluster does not know.
     """
@@ -203,12 +206,12 @@ class State:
 
     @property
     def lone_now(self) -> bool:
-        """All that acknowledge now are in one rack."""
-        return self.writable and len(self.isr_racks) == 1
+        """All that acknowledge now are in one rack, as far as racks are known."""
+        return self.writable and len(self.isr_racks) <= 1
 
 
 def rack_name(rack: str) -> str:
-    """A rack in words."""
+    """A rack in text."""
     return rack or "(no rack)"
 
 
@@ -286,7 +289,7 @@ def _stopped_by(places: Places, limits: Limits) -> Losses:
         racks=tuple(
             rack
             for rack, lost in sorted(in_rack.items())
-            if rack != UNNAMED and not limits.ask(members - lost, racks).passes
+            if rack != NO_RACK and not limits.ask(members - lost, racks).passes
         ),
     )
 
@@ -298,11 +301,11 @@ def _lone_racks(places: Places, limits: Limits) -> tuple[str, ...]:
 
 
 def _by_rack(brokers: Iterable[int], racks: Mapping[int, str]) -> dict[str, frozenset[int]]:
-    """Brokers by the rack in which the gate counts them; those that the cluster does not know are in none."""
+    """Brokers by rack, those without one under ``NO_RACK``; those that the cluster does not know are left out."""
     found: dict[str, set[int]] = {}
     for broker in brokers:
-        for rack in gate.racks_of((broker,), racks):
-            found.setdefault(rack, set()).add(broker)
+        if broker in racks:
+            found.setdefault(racks[broker] if racks[broker].strip() else NO_RACK, set()).add(broker)
     return {rack: frozenset(members) for rack, members in found.items()}
 
 
@@ -352,18 +355,18 @@ class Room:
 
     Attributes:
         sizes: brokers of each rack, fenced ones too since they come back, largest first.
-        unnamed: there are brokers without a rack, too.
+        without: there are brokers without a rack, too.
     """
 
     sizes: tuple[int, ...]
-    unnamed: bool = False
+    without: bool = False
 
     @staticmethod
     def of(cluster: Cluster) -> Room:
         """The room of a cluster."""
-        counted = Counter(broker.rack for broker in cluster.brokers.values() if broker.rack != UNNAMED)
-        unnamed = any(broker.rack == UNNAMED for broker in cluster.brokers.values())
-        return Room(tuple(sorted(counted.values(), reverse=True)), unnamed)
+        counted = Counter(broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK)
+        without = any(broker.rack == NO_RACK for broker in cluster.brokers.values())
+        return Room(tuple(sorted(counted.values(), reverse=True)), without)
 
     def survives_a_rack(self, replicas: int, limits: Limits) -> bool:
         """Whether some placement, all in sync, would stay writable whichever rack is lost."""

@@ -1,10 +1,10 @@
 """A reassignment that lets placements reach their R: as few replicas as possible move, and preferred leaders stay.
 
 A replica that moves brings at most one new rack, so the least number of moves is the number of racks that are missing.
-It suffices: what moves is always a replica whose rack has another one, or that is on a broker which the cluster does
-not know. Among those the first of the assignment, the preferred leader, moves last if it can lead now: if its broker is
-known and not fenced, and it is in sync. One that is gone moves first, as any other that is gone; its place goes to the
-replica that comes for it.
+It suffices: what moves is always a replica whose rack has another one, or that is on a broker which has no rack or
+which the cluster does not know. Among those the first of the assignment, the preferred leader, moves last if it can
+lead now: if its broker is known and not fenced, and it is in sync. One that is gone moves first, as any other that is
+gone; its place goes to the replica that comes for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pyhooks import gate
 from pyhooks.check.placement import Cluster, Partition, rack_name, reaches
-from pyhooks.gate import UNNAMED
+from pyhooks.gate import NO_RACK
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ def plan(cluster: Cluster, topics: frozenset[str] | None = None) -> Plan:
     """What to move so that each placement reaches its R.
 
     Replicas go to brokers that are not fenced and have a rack, to the ones with the fewest replicas first. Racks are
-    counted as the gate counts them: where a broker without a rack fills a place, naming its rack is the remedy and not
-    a copy of data.
+    counted as the gate counts them: a broker without a rack counts for none. Set its ``broker.rack`` first, which
+    copies no data.
 
     Args:
         cluster: as it was seen.
@@ -147,7 +147,7 @@ def _spread(
         free = [
             broker.broker_id
             for broker in cluster.brokers.values()
-            if not broker.fenced and broker.rack != UNNAMED and broker.rack not in held
+            if not broker.fenced and broker.rack != NO_RACK and broker.rack not in held
         ]
         if not free:
             return None
@@ -155,7 +155,7 @@ def _spread(
         spare = [
             position
             for position, replica in enumerate(replicas)
-            if replica not in racks or per_rack[racks[replica]] > 1
+            if racks.get(replica, NO_RACK) == NO_RACK or per_rack[racks[replica]] > 1
         ]
         # Whoever is preferred as the leader and can lead stays. What is gone or behind has to be copied anyway.
         can_lead = _leads(partition, cluster)
@@ -180,8 +180,8 @@ def _leads(partition: Partition, cluster: Cluster) -> bool:
 
 
 def _why_not(partition: Partition, needed: int, cluster: Cluster, racks: Mapping[int, str]) -> str:
-    live = {broker.rack for broker in cluster.brokers.values() if not broker.fenced and broker.rack != UNNAMED}
-    known = {broker.rack for broker in cluster.brokers.values() if broker.rack != UNNAMED}
+    live = {broker.rack for broker in cluster.brokers.values() if not broker.fenced and broker.rack != NO_RACK}
+    known = {broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK}
     held = gate.racks_of(partition.target, racks)
     away = sorted(known - live - held)
     usable = ", ".join(rack_name(rack) for rack in sorted(live | held))

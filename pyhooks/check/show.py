@@ -6,11 +6,13 @@ The JSON is one object. Keys are stable: later versions may add some.
   whether an R above 1 is in force.
 - ``at_risk``: what the exit status tells.
 - ``brokers``: a list of ``{id, rack, address, fenced, answered, because, enforces, knows, produce_version,
-  feature_supported, features, min_insync_replicas, min_insync_racks, refused, invalid}``; what a broker did not tell is
-  null. ``refused`` maps topics to the reason why it did not tell their settings, ``invalid`` maps them to the values,
-  by key, that are no valid numbers; the broker's own settings are under the empty name.
-- ``topics``: a list of ``{name, internal, unanswered, min_insync_replicas, min_insync_racks, partitions}``; a setting
-  is ``{value, source}``. ``unanswered`` is why the partitions are not known, or null.
+  feature_supported, features, min_insync_replicas, min_insync_racks, min_insync_racks_property, refused, invalid}``;
+  what a broker did not tell is null. ``min_insync_racks_property`` is the value in its own properties, which counts for
+  nothing at level 1. ``refused`` maps topics to the reason why it did not tell their settings, ``invalid`` maps them to
+  the values, by key, that are no valid numbers; the broker's own settings are under the empty name.
+- ``topics``: a list of ``{name, internal, unanswered, min_insync_replicas, min_insync_racks, min_insync_racks_observe,
+  partitions}``; a setting is ``{value, source}``. ``min_insync_racks_observe`` is null unless it is set. ``unanswered``
+  is why the partitions are not known, or null.
 - ``partitions`` of a topic: a list of ``{partition, leader, replicas, isr, elr, adding, removing, racks, isr_racks,
   needs, writable, stopped_by, stopped_when_whole, lone_racks, lone_now, reachable}``. ``needs`` is ``{replicas,
   racks}`` as the gate counts them, the two losses are ``{brokers, racks}``. All from ``racks`` on is as in
@@ -38,7 +40,7 @@ from pyhooks.check.ask import Seen
 from pyhooks.check.findings import SEVERITIES, Finding, Severity, TopicReport
 from pyhooks.check.placement import Broker, Need, Setting, State, rack_name
 from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
-from pyhooks.gate import UNNAMED
+from pyhooks.gate import NO_RACK
 from pyhooks.terminal import plain, visible
 
 STYLES: dict[Severity, str] = {"error": "bold red", "unknown": "magenta", "risk": "yellow", "notice": "dim"}
@@ -76,12 +78,12 @@ def json_parts(report: Report) -> Iterable[str]:
     cluster, enforcement = report.seen.cluster, report.seen.enforcement
     racks: dict[str, list[int]] = {}
     for broker in sorted(cluster.brokers.values(), key=lambda broker: broker.broker_id):
-        if broker.rack != UNNAMED:
+        if broker.rack != NO_RACK:
             racks.setdefault(broker.rack, []).append(broker.broker_id)
     about = {
         "id": cluster.cluster_id,
         "racks": racks,
-        "brokers_without_rack": sorted(b.broker_id for b in cluster.brokers.values() if b.rack == UNNAMED),
+        "brokers_without_rack": sorted(b.broker_id for b in cluster.brokers.values() if b.rack == NO_RACK),
         "enforced": enforcement.enforced,
     }
     yield f'{{\n "cluster": {json.dumps(about)},\n "at_risk": {json.dumps(report.at_risk)}'
@@ -120,6 +122,7 @@ def _broker_json(seen: Seen, broker: Broker) -> dict[str, Any]:
         "features": {name: answer.levels.get(name, 0) for name in (RACKS_FEATURE, ELR_FEATURE)} if answer else None,
         "min_insync_replicas": _setting(default.replicas if default else None),
         "min_insync_racks": _setting(default.racks if default else None),
+        "min_insync_racks_property": answer.property_racks if answer else None,
         "refused": dict(answer.refused) if answer else None,
         "invalid": {name: dict(values) for name, values in answer.invalid.items()} if answer else None,
     }
@@ -159,6 +162,7 @@ def _topic_json(report: TopicReport) -> dict[str, Any]:
         "unanswered": topic.unanswered or None,
         "min_insync_replicas": _setting(topic.need.replicas if topic.need else None),
         "min_insync_racks": _setting(topic.need.racks if topic.need else None),
+        "min_insync_racks_observe": _setting(topic.need.observed if topic.need else None),
         "partitions": partitions,
     }
 
@@ -265,7 +269,10 @@ def _needs(need: Need | None, what: str, states: Sequence[State]) -> Text:
     effective = {state.now.need_replicas if what == "replicas" else state.now.need_racks for state in states}
     capped = "" if effective <= {setting.value} else f"={_range(effective)}"
     # the value as configured, what the gate makes of it where that differs, and where it comes from
-    return Text.assemble(f"{setting.value}{capped}", plain(f" {setting.source}", "dim", length_max=NAME_SHOWN))
+    text = Text.assemble(f"{setting.value}{capped}", plain(f" {setting.source}", "dim", length_max=NAME_SHOWN))
+    if what == "racks" and need.observed is not None:
+        text.append(f" observes {need.observed.value}", style="dim")
+    return text
 
 
 def _racks(states: Sequence[State]) -> str:

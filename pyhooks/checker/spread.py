@@ -187,6 +187,8 @@ def most_racks(replicas: set[int], near: Sequence[Look], faults: Sequence[Fault]
     sides: defaultdict[tuple[bool, ...], list[frozenset[str]]] = defaultdict(list)
     for broker in replicas:
         racks = frozenset[str]().union(*(gate.racks_of([broker], look.racks) for look in near))
+        if not racks and any(broker in look.racks for look in near):
+            continue  # it has no rack, so it counts for none
         if not any(_hit(one, broker, racks) for one in gone):
             sides[tuple(_hit(one, broker, racks) for one in cuts)].append(racks)
     return max(map(_distinct, sides.values()), default=0)

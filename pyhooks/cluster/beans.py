@@ -42,7 +42,19 @@ BROKER_GAUGES = (
     "LeaderCount",
     "PartitionCount",
 )
-CONTROLLER_GAUGES = ("ActiveControllerCount", "OfflinePartitionsCount", "FencedBrokerCount", "ActiveBrokerCount")
+# Registered brokers without a rack while an effective min.insync.racks is above 1.
+BROKERS_WITHOUT_RACK = "BrokersWithoutRackCount"
+CONTROLLER_GAUGES = (
+    "ActiveControllerCount",
+    "OfflinePartitionsCount",
+    "FencedBrokerCount",
+    "ActiveBrokerCount",
+    BROKERS_WITHOUT_RACK,
+)
+# 1 on a broker whose properties have a min.insync.racks above the cluster's value.
+PROPERTY_ABOVE_CLUSTER_VALUE = "MinInSyncRacksPropertyAboveClusterValue"
+# Produce requests with acks=all that min.insync.racks.observe would have refused.
+OBSERVED_REFUSALS = "ObservedNotEnoughRacksPerSec"
 # (pattern of object names, attributes)
 BEANS: tuple[tuple[str, str], ...] = (
     *((f"kafka.cluster:type=Partition,name={name},*", "Value") for name in PARTITION_GAUGES),
@@ -52,6 +64,8 @@ BEANS: tuple[tuple[str, str], ...] = (
     ("kafka.server:type=ReplicaManager,name=IsrShrinksPerSec", "Count"),
     ("kafka.server:type=ReplicaManager,name=IsrExpandsPerSec", "Count"),
     *((f"kafka.controller:type=KafkaController,name={name}", "Value") for name in CONTROLLER_GAUGES),
+    (f"kafka.server:type=BrokerServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}", "Value"),
+    (f"kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REFUSALS},*", "Count"),
     ("kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,*", "Count"),
     ("kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,*", "Count"),
     ("kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec,*", "Count"),

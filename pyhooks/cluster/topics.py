@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 MIN_INSYNC_RACKS = "min.insync.racks"
+# What is only observed, and never enforced.
+MIN_INSYNC_RACKS_OBSERVE = "min.insync.racks.observe"
 MINIMUM_MAX = 2**31 - 1
 _MINIMUM = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 REQUEST_S = 10.0

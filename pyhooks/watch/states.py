@@ -70,7 +70,7 @@ class PartitionState:
 
     Attributes:
         seen: as observed.
-        isr_racks: racks in the ISR; the one unnamed rack of brokers without a rack counts.
+        isr_racks: racks in the ISR; brokers without a rack count for none.
         min_racks: effective R, 1 where it is not in force; None if not known or not to be had.
         min_replicas: effective M.
         short_looks: at how many observations in a row the ISR was too small.
@@ -178,7 +178,7 @@ class Snapshot:
     Attributes:
         observation: what it was made from.
         interval_s: since the observation before, or None for a first one.
-        racks: names in order; empty for the unnamed one.
+        racks: names in order; empty for brokers without one.
         brokers: by id.
         partitions: the worst first.
         faults: now.

@@ -114,10 +114,11 @@ def _writable(facts: Facts, now: gate.Answer) -> tuple[Level, str]:
     copies, in_sync, racks = len(facts.replicas), now.replicas, now.need_racks
     if facts.leader_racks is not None:
         return "warn", f"leader counts {facts.leader_racks} racks"
-    alone = facts.isr_racks == 1 and (facts.placed_racks or 0) > 1
+    alone = facts.isr_racks is not None and facts.isr_racks <= 1 < (facts.placed_racks or 0)
     if racks <= 1 and alone:
-        name = facts.isr_rack_names[0] if facts.isr_rack_names else ""
-        return "risk", f"rack {name or 'without a name'} alone acks"
+        if not facts.isr_rack_names:
+            return "risk", "brokers without a rack alone ack"
+        return "risk", f"rack {facts.isr_rack_names[0]} alone acks"
     if in_sync < copies:
         tight = racks > 1 and facts.isr_racks == racks
         return "warn", f"{in_sync} of {copies} in sync{', no rack to spare' if tight else ''}"

@@ -1,0 +1,195 @@
+"""Where R comes from, and which racks count: the metadata alone, and brokers with ``broker.rack`` alone.
+
+Racks are a, a, b and M=2. With broker 3 killed the ISR is in rack a, or in rack a and on a broker without a rack.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from features import RACKS, RACKS_REFUSED, TOPIC, configs, create_topic, produce
+from loopback import HOST, Brokers
+
+from pyhooks import paths
+from pyhooks.build.distribution import Distribution
+from pyhooks.cluster.beans import BROKERS_WITHOUT_RACK, OBSERVED_REFUSALS, PROPERTY_ABOVE_CLUSTER_VALUE
+from pyhooks.cluster.topics import MIN_INSYNC_RACKS_OBSERVE
+from pyhooks.jvm.admin import Admin
+from pyhooks.jvm.jmx import Jmx
+from pyhooks.wait import wait_for
+
+pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+CONTROLLER = 100
+A1, A2, B = ALL = (1, 2, 3)
+TWO = {"min.insync.replicas": "2"}
+SETTLES_S = 90.0
+CONTROLLER_GAUGE = f"kafka.controller:type=KafkaController,name={BROKERS_WITHOUT_RACK}"
+OBSERVED = f"kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REFUSALS}"
+BROKER_GAUGE = f"kafka.server:type=BrokerServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}"
+
+
+@contextmanager
+def started(folder: Path, *, in_properties: Collection[int] = ()) -> Iterator[tuple[Brokers, str]]:
+    """Brokers and their class path; ``in_properties`` have R=2 in their properties when they are formatted."""
+    classpath = Distribution.load().classpath()
+    extra = {"auto.leader.rebalance.enable": "false"}
+    own = {node: {RACKS: "2"} for node in in_properties}
+    brokers = Brokers(folder, {A1: "a", A2: "a", B: "b"}, CONTROLLER, extra=extra, own=own, jmx=True)
+    brokers.format(classpath)
+    with brokers.running(classpath):
+        yield brokers, classpath
+
+
+def in_sync(brokers: Brokers, wanted: Collection[int]) -> None:
+    with Admin(",".join(brokers.address(broker) for broker in wanted)) as admin:
+        wait_for(partial(admin.in_sync, TOPIC, tuple(wanted)), what=f"{sorted(wanted)} in sync", timeout_s=SETTLES_S)
+
+
+def restart_in(brokers: Brokers, classpath: str, broker: int, rack: str) -> None:
+    """Restart a broker in good order in another rack, or in none, and wait until it is in sync again."""
+    brokers.stop(broker)
+    in_sync(brokers, [one for one in ALL if one != broker])
+    brokers.set_rack(broker, rack)
+    brokers.start(broker, classpath)
+    wait_for(partial(brokers.serves, broker), what=f"broker {broker} to serve requests", timeout_s=SETTLES_S)
+    in_sync(brokers, ALL)
+
+
+def kill_b(brokers: Brokers) -> None:
+    brokers.kill(B)
+    in_sync(brokers, (A1, A2))
+
+
+def meets(brokers: Brokers, outcome: str) -> None:
+    """Wait until a single attempt ends so: leaders apply a change a moment after the tool."""
+    wait_for(lambda: produce(brokers) == outcome, what=outcome, timeout_s=SETTLES_S)
+
+
+def shows(brokers: Brokers, node: int, bean: str, value: int) -> None:
+    """Wait until a gauge has a value."""
+    with Jmx(HOST, brokers.jmx_ports[node], timeout_s=30) as jmx:
+        wait_for(
+            lambda: [row.value for row in jmx.query(bean)] == [value],
+            what=f"{bean} {value} on node {node}",
+            timeout_s=SETTLES_S,
+        )
+
+
+def findings(brokers: Brokers) -> tuple[int, dict[str, str]]:
+    """Exit status of ``rackgate check``, and the severity of each code of its findings."""
+    words = [sys.executable, "-m", "pyhooks.cli", "check", "--bootstrap", brokers.bootstrap, "--json"]
+    env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=env)
+    assert done.stdout, done.stderr
+    return done.returncode, {one["code"]: one["severity"] for one in json.loads(done.stdout)["findings"]}
+
+
+# -- the metadata is the only source of R -----------------------------------------------------------------------------
+
+
+def test_r_in_the_properties_of_brokers_alone_is_not_required(tmp_path: Path) -> None:
+    with started(tmp_path, in_properties=ALL) as (brokers, classpath):
+        create_topic(brokers, TWO, replicas=ALL)
+        status, codes = findings(brokers)
+        assert (status, codes["property-above-cluster-value"]) == (1, "error")
+        for broker in ALL:
+            shows(brokers, broker, BROKER_GAUGE, 1)
+            assert re.search(rf"ERROR .*{re.escape(RACKS)}", brokers.log(broker)), f"broker {broker} logs no error"
+        kill_b(brokers)
+        assert produce(brokers) == "ok", "R is 1: one rack acknowledges"
+        # with the same value in the metadata nothing is ignored
+        done = configs(classpath, brokers, "brokers", "", "--add-config", f"{RACKS}=2")
+        assert done.status == 0, done.text
+        meets(brokers, RACKS_REFUSED)
+        for broker in (A1, A2):
+            shows(brokers, broker, BROKER_GAUGE, 0)
+        assert "property-above-cluster-value" not in findings(brokers)[1]
+
+
+def test_r_in_the_properties_of_the_controller_is_the_first_value_of_a_new_cluster(tmp_path: Path) -> None:
+    with started(tmp_path, in_properties=(CONTROLLER,)) as (brokers, _):
+        create_topic(brokers, TWO, replicas=ALL)
+        assert produce(brokers) == "ok"
+        assert "property-above-cluster-value" not in findings(brokers)[1]
+        kill_b(brokers)
+        meets(brokers, RACKS_REFUSED)
+
+
+def test_an_observed_number_of_racks_refuses_nothing(tmp_path: Path) -> None:
+    with started(tmp_path) as (brokers, _):
+        create_topic(brokers, {**TWO, MIN_INSYNC_RACKS_OBSERVE: "2"}, replicas=ALL)
+        assert produce(brokers) == "ok"
+        kill_b(brokers)
+        assert produce(brokers) == "ok"
+        with Jmx(HOST, brokers.jmx_ports[A1], timeout_s=30) as jmx:
+            counts = [row.value for row in jmx.query(f"{OBSERVED},topic={TOPIC}") if row.attribute == "Count"]
+        assert counts == [1], "only the record without rack b would have been refused"
+
+
+# -- an unknown rack counts for no rack -------------------------------------------------------------------------------
+
+
+def test_a_broker_without_a_rack_counts_for_no_rack(tmp_path: Path) -> None:
+    with started(tmp_path) as (brokers, classpath):
+        create_topic(brokers, {**TWO, RACKS: "2"}, replicas=ALL)
+        shows(brokers, CONTROLLER, CONTROLLER_GAUGE, 0)
+        restart_in(brokers, classpath, A2, "")
+        assert produce(brokers) == "ok", "1 in rack a and 3 in rack b"
+        shows(brokers, CONTROLLER, CONTROLLER_GAUGE, 1)
+        status, codes = findings(brokers)
+        assert (status, codes["brokers-without-rack"]) == (1, "error")
+        kill_b(brokers)
+        meets(brokers, RACKS_REFUSED)
+        assert re.search(r"WARN .*Rejecting writes.*", brokers.log(A1)), "the leader reports the shortage"
+
+
+def test_a_broker_without_a_rack_starts_whatever_its_properties_have(tmp_path: Path) -> None:
+    with started(tmp_path, in_properties=ALL) as (brokers, classpath):
+        create_topic(brokers, TWO, replicas=ALL)
+        restart_in(brokers, classpath, A2, "")
+        assert produce(brokers) == "ok"
+
+
+def test_only_a_raise_of_r_needs_racks(tmp_path: Path) -> None:
+    with started(tmp_path) as (brokers, classpath):
+        create_topic(brokers, TWO, replicas=(A1, A2))
+        with Admin(brokers.bootstrap) as admin:
+            admin.create_topic("named", [[A1, B]], {})
+            wait_for(partial(admin.in_sync, "named", (A1, B)), what="named in sync", timeout_s=SETTLES_S)
+
+        def change(kind: str, name: str, value: int) -> int:
+            done = configs(classpath, brokers, kind, name, "--add-config", f"{RACKS}={value}")
+            assert done.status == 0 or "InvalidConfigurationException" in done.text, done.text
+            return done.status
+
+        assert change("topics", TOPIC, 2) == 0
+        brokers.stop(A2)
+        brokers.set_rack(A2, "")
+        brokers.start(A2, classpath)
+        wait_for(partial(brokers.serves, A2), what="broker 2 to serve requests", timeout_s=SETTLES_S)
+        with Admin(brokers.bootstrap) as admin:
+            wait_for(partial(admin.in_sync, TOPIC, (A1, A2)), what="broker 2 in sync", timeout_s=SETTLES_S)
+        # unchanged and lower values pass
+        assert change("topics", TOPIC, 2) == 0
+        assert change("topics", TOPIC, 1) == 0
+        assert change("brokers", "", 1) == 0
+        # one of the topic's replicas is on a broker without a rack, or one of the cluster's brokers has none
+        assert change("topics", TOPIC, 2) != 0
+        assert change("brokers", "", 2) != 0
+        # all replicas of this one are on brokers with a rack
+        assert change("topics", "named", 2) == 0
+        brokers.stop(A2)
+        brokers.set_rack(A2, "a")
+        brokers.start(A2, classpath)
+        wait_for(partial(brokers.serves, A2), what="broker 2 to serve requests", timeout_s=SETTLES_S)
+        assert change("topics", TOPIC, 2) == 0
+        assert change("brokers", "", 2) == 0
