@@ -1,8 +1,8 @@
 """The gate: whether an ISR has enough replicas in enough racks to take a record with acks=all. Pure.
 
 It is that of the patch series (kip/KIP-1290.md): min.insync.replicas (M) and min.insync.racks (R) are both capped by
-the number of replicas, those included that a reassignment is adding. Only the ISR counts. A broker that has no rack, or
-that the cluster does not know, counts for no rack.
+the number of replicas. For R, replicas that a reassignment adds are left out until it ends. Only the ISR counts. A
+broker that has no rack, or that the cluster does not know, counts for no rack.
 """
 
 from __future__ import annotations
@@ -80,13 +80,19 @@ class Limits:
         return Answer(len(members), racks_of(members, racks), self.replicas, self.racks)
 
 
-def limits(min_replicas: int, min_racks: int, replicas: int) -> Limits:
+def limits(min_replicas: int, min_racks: int, replicas: int, adding: int = 0) -> Limits:
     """M and R as they are applied; arguments are those of ``ask``."""
-    return Limits(capped(min_replicas, replicas), capped(min_racks, replicas))
+    return Limits(capped(min_replicas, replicas), capped(min_racks, replicas - adding))
 
 
 def ask(
-    isr: Collection[int], racks: Mapping[int, str | None], *, min_replicas: int, min_racks: int, replicas: int
+    isr: Collection[int],
+    racks: Mapping[int, str | None],
+    *,
+    min_replicas: int,
+    min_racks: int,
+    replicas: int,
+    adding: int = 0,
 ) -> Answer:
     """What the gate says of a committed ISR; whether there is a leader, and whether R is in force, is not its matter.
 
@@ -96,5 +102,6 @@ def ask(
         min_replicas: M as configured.
         min_racks: R as configured; 1 where it is not in force.
         replicas: how many replicas the partition has, those included that a reassignment is adding.
+        adding: how many of them a reassignment is adding.
     """
-    return limits(min_replicas, min_racks, replicas).ask(isr, racks)
+    return limits(min_replicas, min_racks, replicas, adding).ask(isr, racks)

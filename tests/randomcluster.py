@@ -206,7 +206,7 @@ class Cluster:
             part.isr = sorted({*part.isr, *behind})
             self._back(part)
         if part.target and set(part.target) <= set(part.isr):
-            part.replicas, part.target = part.target, None
+            part.replicas, part.target, part.adding = part.target, None, 0
             part.isr = sorted(part.replicas)
             part.logs = {one: log for one, log in part.logs.items() if one in part.replicas}
             part.leader = part.leader if part.leader in part.isr else part.replicas[0]
@@ -227,6 +227,7 @@ class Cluster:
         if part.target is None and not {frozenset(target), union} & part.placed:
             part.placed |= {frozenset(target), union}
             part.target = target
+            part.adding = len(set(target) - set(part.replicas))
             part.replicas = [*part.replicas, *(one for one in target if one not in part.replicas)]
             self.moves += 1
             self._changed(part)
@@ -237,11 +238,16 @@ class Cluster:
 
     def answer_of(self, part: Part) -> gate.Answer:
         return gate.ask(
-            part.isr, self.racks, min_replicas=self.need[0], min_racks=self.need[1], replicas=len(part.replicas)
+            part.isr,
+            self.racks,
+            min_replicas=self.need[0],
+            min_racks=self.need[1],
+            replicas=len(part.replicas),
+            adding=part.adding,
         )
 
     def racks_needed(self, part: Part) -> int:
-        return gate.capped(self.need[1], len(part.replicas))
+        return gate.capped(self.need[1], len(part.replicas) - part.adding)
 
     # -- faults -----------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ class Part:
     leader: int
     eligible: set[int] = field(default_factory=set)
     target: list[int] | None = None
+    adding: int = 0
     hw: int = 0
     low: int = 0
     stable: int | None = None

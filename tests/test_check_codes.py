@@ -31,7 +31,7 @@ def made(source: Path) -> Iterator[str]:
 
 def test_the_documents_have_the_names_of_the_gauges() -> None:
     controller = f"`kafka.controller:type=KafkaController,name={BROKERS_WITHOUT_RACK}`"
-    broker = f"`kafka.server:type=BrokerServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}`"
+    broker = f"`kafka.server:type=KafkaServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}`"
     observed = f"`kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REFUSALS}`"
     proposal = (paths.REPO / "kip" / "KIP-1290.md").read_text(encoding="utf-8")
     assert [name for name in (controller, broker, observed) if name not in proposal] == []

@@ -26,6 +26,10 @@ BEGINS = (
 )
 GROWS = f"{HEAD}ISR updated to 1,2,3  and version updated to 7"
 ENDS = f"{HEAD}Accepting writes with acks=all again. The current ISR spans 2 rack(s) and min.insync.racks requires 2"
+STILL = (
+    f"{HEAD}Still rejecting writes with acks=all: the ISR spans enough racks but has too few replicas. The current ISR"
+    " spans 2 rack(s) and min.insync.racks requires 2"
+)
 FOLLOWS = "[Broker id=1] Follower t-0 starts at leader epoch 3 from offset 42 with partition epoch 4. Previous leader 1"
 
 
@@ -88,9 +92,17 @@ def test_one_line_at_the_begin_and_one_at_the_end() -> None:
     assert found.notes == ("1 partitions had too few racks for 22 s in all; 7 lines",)
 
 
-def test_the_next_outage_has_lines_of_its_own() -> None:
-    logged = Logged().change(4, GROWS, ENDS).change(5, SHRINKS, BEGINS).whole()
+@pytest.mark.parametrize("ends", [ENDS, STILL])
+def test_the_next_outage_has_lines_of_its_own(ends: str) -> None:
+    logged = Logged().change(4, GROWS, ends).change(5, SHRINKS, BEGINS).whole()
     assert check_flood(logged.events()).valid == "true"
+
+
+def test_an_end_for_want_of_replicas_that_is_logged_twice_is_a_flood() -> None:
+    logged = Logged().change(4, GROWS, STILL).log(5, STILL, PARTITION).change(6, SHRINKS, BEGINS).whole()
+    found = check_flood(logged.events())
+    assert found.valid == "false"
+    assert "said twice" in found.because[0]
 
 
 @pytest.mark.parametrize(("why", "valid"), [(FOLLOWS, "true"), (SHRINKS, "false")])

@@ -21,8 +21,11 @@ RACKS = {1: "a", 2: "a", 3: "b", 4: "c"}
 LOST_NS, BACK_NS = 20 * S, 30 * S
 COLUMNS = ["AtMinIsr", "AtMinRackIsr", "IsrRackCount", "UnderMinIsr", "UnderMinRackIsr"]
 # of topic t on 1, 2, 3 with M=2, R=2, and of u on 1, 3, 4 with M=1, R=2, led by broker 1: all columns
-WHOLE = {"t-0": [0, 1, 2, 0, 0], "u-0": [0, 0, 3, 0, 0]}
-WITHOUT = {"t-0": [1, 0, 1, 0, 1], "u-0": [0, 1, 2, 0, 0]}
+Row = list[int | None]
+WHOLE: dict[str, Row] = {"t-0": [0, 1, 2, 0, 0], "u-0": [0, 0, 3, 0, 0]}
+WITHOUT: dict[str, Row] = {"t-0": [1, 0, 1, 0, 1], "u-0": [0, 1, 2, 0, 0]}
+# of a replica that does not lead: it has no gauges of racks
+FOLLOWS: Row = [0, None, None, 0, None]
 
 
 def record(at_ns: int, *records: tuple[str, dict[str, Any]]) -> Event:
@@ -59,10 +62,10 @@ def log() -> list[Event]:
     ]
 
 
-def poll(broker: int, at_ns: int, shown: dict[str, list[int]], count: int = 0, **more: int) -> Event:
+def poll(broker: int, at_ns: int, shown: dict[str, Row], count: int = 0, **more: int) -> Event:
     values: dict[str, Any] = {METER: count}
     for column, gauge in zip(COLUMNS, zip(*shown.values(), strict=True), strict=True):
-        values |= {} if column == "IsrRackCount" else {f"{column}PartitionCount": sum(gauge)}
+        values |= {} if column == "IsrRackCount" else {f"{column}PartitionCount": sum(one or 0 for one in gauge)}
     about: dict[str, Any] = {
         "broker": broker,
         "took_ms": 10.0,
@@ -79,12 +82,11 @@ def polls(late_ns: int = S // 2) -> list[Event]:
     for second in range(5, 45):
         at_ns = second * S
         away = LOST_NS + late_ns <= at_ns < BACK_NS + late_ns
-        zero = [0, 0, 0, 0, 0]
         found.append(poll(1, at_ns, WITHOUT if away else WHOLE, count=2 if at_ns > 22 * S else 0))
-        found.append(poll(2, at_ns, {"t-0": zero}))
-        found.append(poll(4, at_ns, {"u-0": zero}))
+        found.append(poll(2, at_ns, {"t-0": FOLLOWS}))
+        found.append(poll(4, at_ns, {"u-0": FOLLOWS}))
         if not LOST_NS - S < at_ns < BACK_NS:
-            found.append(poll(3, at_ns, {"t-0": zero, "u-0": zero}))
+            found.append(poll(3, at_ns, {"t-0": FOLLOWS, "u-0": FOLLOWS}))
     return found
 
 
@@ -172,7 +174,7 @@ def test_a_controller_s_clock_may_be_wrong_by_what_was_measured() -> None:
 @pytest.mark.parametrize("column", range(5))
 def test_each_gauge_is_judged(column: int) -> None:
     shown = {place: list(row) for place, row in WITHOUT.items()}
-    shown["t-0"][column] += 1
+    shown["t-0"][column] = (shown["t-0"][column] or 0) + 1
     bad = [poll(1, 25 * S, shown) if one.op == "metric" and one.mono_ns == 25 * S else one for one in polls()]
     found = check_metrics([*log(), *fault(), *bad])
     assert found.valid == "false"
@@ -200,6 +202,41 @@ def test_a_gauge_that_is_not_there_is_wrong() -> None:
     found = check_metrics([*log(), *fault(), *bad])
     assert found.valid == "false"
     assert any("IsrRackCount of t-0 is not there" in reason for reason in found.because)
+
+
+@pytest.mark.parametrize("column", ["AtMinRackIsr", "IsrRackCount", "UnderMinRackIsr"])
+def test_a_gauge_of_racks_on_a_follower_is_wrong(column: str) -> None:
+    """Even if it is 0: such gauges would cost each scrape."""
+    shown = list(FOLLOWS)
+    shown[COLUMNS.index(column)] = 0
+    found = check_metrics([*whole(), poll(2, 25 * S, {"t-0": shown})])
+    assert (found.valid, found.because) == (
+        "false",
+        (f"broker 2: {column} of t-0 is 0 on a broker that does not lead it",),
+    )
+    # rack b was lost then: nobody expects anything of a broker that is fenced
+    assert check_metrics([*whole(), poll(3, 25 * S, {"t-0": shown, "u-0": shown})]).valid == "true"
+
+
+@pytest.mark.parametrize(("after_s", "valid"), [(BEHIND_S - 0.5, "true"), (BEHIND_S + 0.5, "false")])
+def test_a_new_leader_has_the_gauges_of_racks_soon(after_s: float, valid: str) -> None:
+    leads = record(35 * S, ("PARTITION_CHANGE_RECORD", {"partitionId": 0, "topicId": "id-t", "leader": 2}))
+    before = [one for one in whole() if one.op != "metric" or one.mono_ns < 35 * S]
+    late = poll(2, round((35 + after_s) * S), {"t-0": FOLLOWS}, AtMinRackIsrPartitionCount=1)
+    found = check_metrics([*before, leads, late])
+    assert found.valid == valid, found.because
+    assert any("IsrRackCount of t-0 is not there" in reason for reason in found.because) is (valid == "false")
+
+
+def test_replicas_that_a_reassignment_adds_do_not_raise_r() -> None:
+    """A partition with R=2 is reduced to one replica, and a second one is added in another rack."""
+    alone = {"partitionId": 0, "topicId": "id-t", "replicas": [1], "isr": [1]}
+    copied = {"partitionId": 0, "topicId": "id-t", "replicas": [1, 3], "addingReplicas": [3]}
+    done = {"partitionId": 0, "topicId": "id-t", "isr": [1], "addingReplicas": []}
+    moves = [record((35 + at) * S, ("PARTITION_CHANGE_RECORD", one)) for at, one in enumerate((alone, copied, done))]
+    truth = Truth([*log(), *moves])
+    shown = [truth.within((1, "t", 0, "UnderMinRackIsr"), at, at) for at in (35 * S, 36 * S, 37 * S)]
+    assert shown == [{0}, {0}, {1}]
 
 
 @pytest.mark.parametrize(("since_s", "valid"), [(COMES_S - 1, "true"), (COMES_S + 1, "false")])

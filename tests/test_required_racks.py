@@ -34,7 +34,7 @@ TWO = {"min.insync.replicas": "2"}
 SETTLES_S = 90.0
 CONTROLLER_GAUGE = f"kafka.controller:type=KafkaController,name={BROKERS_WITHOUT_RACK}"
 OBSERVED = f"kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REFUSALS}"
-BROKER_GAUGE = f"kafka.server:type=BrokerServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}"
+BROKER_GAUGE = f"kafka.server:type=KafkaServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}"
 
 
 @contextmanager

@@ -332,7 +332,9 @@ def _of_state(state: State, need: Need, cluster: Cluster, room: Room) -> Iterabl
         yield from _losses(state, need, cluster, room)
         yield from _alone(state, need, cluster, room)
     if state.partition.adding or state.partition.removing:
-        means = "a reassignment is under way; replicas that it adds count as replicas until it ends"
+        means = (
+            "a reassignment is under way; until it ends, min.insync.racks is capped without the replicas that it adds"
+        )
         yield _Note("notice", "reassigning", means, "ask again when it has ended")
 
 

@@ -215,15 +215,16 @@ def rack_name(rack: str) -> str:
     return rack or "(no rack)"
 
 
-def limits_of(need: Need, replicas: int, *, enforced: bool) -> Limits:
+def limits_of(need: Need, replicas: int, *, enforced: bool, adding: int = 0) -> Limits:
     """What the gate asks of a partition's ISR.
 
     Args:
         need: of its topic.
         replicas: how many replicas it has now.
         enforced: an R above 1 is in force.
+        adding: how many of them a reassignment adds.
     """
-    return gate.limits(need.replicas.value, need.min_racks if enforced else 1, replicas)
+    return gate.limits(need.replicas.value, need.min_racks if enforced else 1, replicas, adding)
 
 
 def reaches(placement: Sequence[int], min_racks: int, racks: Mapping[int, str]) -> bool:
@@ -319,10 +320,12 @@ def state_of(partition: Partition, need: Need, asked: int, cluster: Cluster, rac
         cluster: where it is.
         racks: ``cluster.racks``, made once for many partitions.
     """
-    limits = limits_of(need, len(partition.replicas), enforced=cluster.enforced)
+    adding = len(partition.adding)
+    limits = limits_of(need, len(partition.replicas), enforced=cluster.enforced, adding=adding)
     target = partition.target
     # a reassignment under way is judged by what it ends in, and the cap with it
-    whole = limits if target == partition.replicas else limits_of(need, len(target), enforced=cluster.enforced)
+    ended = not adding and target == partition.replicas
+    whole = limits if ended else limits_of(need, len(target), enforced=cluster.enforced)
     isr_places, places = _places(partition.isr, racks), _places(target, racks)
     now = _answer(isr_places, limits)
     writable = partition.leader >= 0 and now.passes

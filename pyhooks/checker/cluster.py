@@ -43,6 +43,7 @@ class Look:
         replicas: broker ids, in the order of the assignment; empty if nobody told.
         racks: broker id to rack, ``""`` for a broker without one, of the brokers that were known then.
         asked_ns: when the cluster was asked, if told.
+        adding: replicas that a reassignment adds: those that were not there before, until all of them are in sync.
     """
 
     at_ns: int
@@ -51,6 +52,7 @@ class Look:
     replicas: tuple[int, ...]
     racks: Mapping[int, str]
     asked_ns: int | None = None
+    adding: frozenset[int] = frozenset()
 
     @property
     def since_ns(self) -> int:
@@ -80,15 +82,13 @@ class Requirement:
     replicas: int
     racks: int
 
-    def effective(self, replication: int) -> Requirement:
-        """With both bounded by the replication factor, as brokers apply them."""
-        return Requirement(gate.capped(self.replicas, replication), gate.capped(self.racks, replication))
+    def effective(self, look: Look) -> gate.Limits:
+        """What a partition in this state requires."""
+        return gate.limits(self.replicas, self.racks, len(look.replicas), len(look.adding))
 
     def ask(self, look: Look) -> gate.Answer:
         """What the gate says of the ISR of a partition in this state."""
-        return gate.ask(
-            look.isr, look.racks, min_replicas=self.replicas, min_racks=self.racks, replicas=len(look.replicas)
-        )
+        return self.effective(look).ask(look.isr, look.racks)
 
     def met_by(self, look: Look) -> bool:
         """Whether a partition in this state acknowledges."""
@@ -180,7 +180,24 @@ def looks(events: Iterable[Event]) -> dict[Place, list[Look]]:
                     event.data.get("asked_ns"),
                 )
             )
-    return {place: sorted(seen, key=lambda look: look.at_ns) for place, seen in found.items()}
+    return {place: _with_added(sorted(seen, key=lambda look: look.at_ns)) for place, seen in found.items()}
+
+
+def _with_added(seen: Iterable[Look]) -> list[Look]:
+    """Looks at a partition with the replicas that a reassignment adds, which looks themselves do not tell."""
+    found: list[Look] = []
+    known: frozenset[int] = frozenset()
+    adding: frozenset[int] = frozenset()
+    for look in seen:
+        replicas = frozenset(look.replicas)
+        if known and replicas:
+            # Replicas are removed only when a reassignment ends.
+            adding = (replicas - known) | (adding if replicas >= known else frozenset())
+        if adding <= set(look.isr):
+            adding = frozenset()
+        known = replicas or known
+        found.append(replace(look, adding=adding) if adding else look)
+    return found
 
 
 def unanswered(events: Iterable[Event]) -> list[int]:

@@ -25,7 +25,7 @@ from pyhooks.history import Event
 
 # What the leader says when it begins to refuse for want of racks, and when it is over.
 BEGINS = "Rejecting writes with acks=all"
-ENDS = ("Accepting writes with acks=all again", "Not rejecting writes with acks=all for want of racks anymore")
+ENDS = ("Accepting writes with acks=all again", "Still rejecting writes with acks=all: the ISR spans enough racks")
 RACKS, REPLICAS = re.compile(r"\.NotEnoughRacks(?:AfterAppend)?Exception$"), re.compile(r"\.NotEnoughReplicas")
 # Who takes writes, and all that is done with them. Others tell in each outage, with and without racks required, that a
 # broker does not answer (clients, fetchers, heartbeats, the quorum), and what the metadata say.

@@ -16,7 +16,7 @@ from pyhooks.checker import cluster
 from pyhooks.checker.cluster import Fault
 from pyhooks.checker.records import Records
 from pyhooks.checker.refusals import KNOWS_RACKS
-from pyhooks.checker.truth import COUNTS, GAUGES, Key, Truth
+from pyhooks.checker.truth import COUNTS, GAUGES, LEADER_GAUGES, REPLICA_GAUGE, Key, Truth
 from pyhooks.checker.verdict import Verdict
 from pyhooks.history import Event
 from pyhooks.workload.certainty import ERRORS
@@ -90,10 +90,11 @@ def check_metrics(events: Sequence[Event]) -> Verdict:
     late by no more than ``BEHIND_S`` and ``QUICK_S`` together. How late each was at most is
     told, reckoned to the moment of the answer.
 
-    Wrong is another value, and a gauge that a broker that is not fenced ought to have since ``COMES_S`` and does not
-    show. Unknown: a metadata log that is not there, or not whole; a broker that is neither fenced nor under a fault and
-    does not answer for more than ``SILENT_S`` of a fault; no fault; a gauge of racks that showed nothing but 0 in all
-    faults, since one that does nothing at all would show that too.
+    Wrong is another value; a gauge that a broker that is not fenced ought to have since ``COMES_S``, or ``BEHIND_S`` if
+    it had the replica before, and does not show; and a gauge of leaders on such a broker that does not lead. Unknown: a
+    metadata log that is not there, or not whole; a broker that is neither fenced nor under a fault and does not answer
+    for more than ``SILENT_S`` of a fault; no fault; a gauge of racks that showed nothing but 0 in all faults, since one
+    that does nothing at all would show that too.
 
     Args:
         events: a whole history.
@@ -179,16 +180,19 @@ def _untrue(truth: Truth, sample: Sample, key: Key, latest: dict[str, float]) ->
     true = truth.within(key, round(sample.from_ns - BEHIND_S * NS), to_ns)
     value = sample.values.get((topic, number, name))
     about = f"broker {broker}: {name}{f' of {topic}-{number}' if topic else ''}"
+    unfenced = truth.unfenced(broker, round(sample.from_ns - BEHIND_S * NS), to_ns)
     if value is None:
         # one that comes or goes just then need not be there, and a broker that starts answers before it has any
-        lately = truth.within(key, round(sample.from_ns - COMES_S * NS), to_ns)
-        if None not in lately and truth.unfenced(broker, round(sample.from_ns - BEHIND_S * NS), to_ns):
+        comes = (broker, topic, number, REPLICA_GAUGE) if name in LEADER_GAUGES else key
+        lately = truth.within(comes, round(sample.from_ns - COMES_S * NS), to_ns)
+        if None not in true | lately and unfenced:
             yield f"{about} is not there, {min(map(str, true))} is true"
         return
-    if None in true and true == {None}:
-        # what a broker has just been rid of, or is about to get, is nobody's leader's
-        if value:
-            yield f"{about} is {value:g} on a broker that has no replica of it"
+    if true == {None}:
+        # What a broker has just been rid of, or is about to get, has no leader there. The gauges of leaders are removed.
+        if value or (name in LEADER_GAUGES and unfenced):
+            has = "lead" if name in LEADER_GAUGES else "have"
+            yield f"{about} is {value:g} on a broker that does not {has} it"
         return
     if value not in true and not (None in true and value == 0):
         at_s = (sample.from_ns - (truth.from_ns or 0)) / NS

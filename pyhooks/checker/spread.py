@@ -143,7 +143,7 @@ class _Judge:
         wanted = self.settings.possible(attempt.topic, attempt.sent_ns - self.settle_ns, attempt.done_ns)
         if not wanted:
             return _unless(not acked, f"{attempt.topic}: nothing tells what it required")
-        need = min(one.effective(len(look.replicas)).racks for one in wanted for look in placed)
+        need = min(one.effective(look).racks for one in wanted for look in placed)
         left = most_racks({broker for look in placed for broker in look.replicas}, near, [one.fault for one in away])
         if left >= need:
             return "", True, False

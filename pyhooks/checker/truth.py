@@ -1,9 +1,9 @@
 """What the gauges of the gate ought to show, at every moment, by the metadata log alone.
 
-Reads the events of ``pyhooks.cluster.metadatalog``. The rules are those of the patch series: a leader tells of the
-committed ISR, and everybody else 0; both minima are capped by the number of replicas; a topic for which one rack is
-enough is neither under nor at its minimum of racks, however few there are (``Partition.isUnderMinRackIsr`` and
-``isAtMinRackIsr``).
+Reads the events of ``pyhooks.cluster.metadatalog``. The rules are those of the patch series: a leader reports the
+committed ISR; other replicas report 0 for the gauges of Kafka and have none of those of racks; both minima are capped
+as in ``pyhooks.gate``; a topic for which one rack is enough is neither under nor at its minimum of racks, however few
+there are (``Partition.isUnderMinRackIsr`` and ``isAtMinRackIsr``).
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ COUNTS = {
     "AtMinIsr": "AtMinIsrPartitionCount",
 }
 GAUGES = ("IsrRackCount", *COUNTS)
+# Gauges of a partition that its leader alone has, and one that all its replicas have.
+LEADER_GAUGES = frozenset({"IsrRackCount", "UnderMinRackIsr", "AtMinRackIsr"})
+REPLICA_GAUGE = "UnderMinIsr"
 
 # broker, topic and partition or None, name
 Key = tuple[int, str | None, int | None, str]
@@ -38,6 +41,7 @@ class _Partition:
     leader: int
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
 
 
 @dataclass
@@ -82,11 +86,12 @@ class _Image:
         before = self.partitions.get(place, _Partition(-1, (), ()))
         # a change leaves out what stays; -2 is Kafka's word for a leader that stays
         leader = int(data.get("leader", -2))
-        isr, replicas = data.get("isr"), data.get("replicas")
+        isr, replicas, adding = data.get("isr"), data.get("replicas"), data.get("addingReplicas")
         self.partitions[place] = _Partition(
             before.leader if leader == -2 else leader,
             before.isr if isr is None else tuple(map(int, isr)),
             before.replicas if replicas is None else tuple(map(int, replicas)),
+            before.adding if adding is None else tuple(map(int, adding)),
         )
 
     def _config(self, data: Mapping[str, Any]) -> None:
@@ -102,19 +107,21 @@ class _Image:
     def _wanted(self, topic: str, name: str) -> int:
         return self.configs.get((topic, name), self.configs.get(("", name), 1))
 
-    def gauges(self) -> dict[Key, int]:
-        """All gauges of all brokers that are registered."""
-        found: dict[Key, int] = {(broker, None, None, name): 0 for broker in self.racks for name in COUNTS.values()}
+    def gauges(self) -> dict[Key, int | None]:
+        """All gauges of all brokers that are registered; None for those that only the leader of a partition has."""
+        counts: dict[Key, int] = {(broker, None, None, name): 0 for broker in self.racks for name in COUNTS.values()}
+        found: dict[Key, int | None] = {}
         for (topic_id, number), one in self.partitions.items():
             topic = self.topics[topic_id]
             shown = self._shown(topic, one)
             for broker in one.replicas:
                 for name, value in shown.items():
-                    found[broker, topic, number, name] = value if broker == one.leader else 0
+                    follows = None if name in LEADER_GAUGES else 0
+                    found[broker, topic, number, name] = value if broker == one.leader else follows
             for name, count in COUNTS.items():
-                if (one.leader, None, None, count) in found:
-                    found[one.leader, None, None, count] += shown[name]
-        return found
+                if (one.leader, None, None, count) in counts:
+                    counts[one.leader, None, None, count] += shown[name]
+        return {**found, **counts}
 
     def _shown(self, topic: str, one: _Partition) -> dict[str, int]:
         """What the leader of a partition tells of it."""
@@ -125,6 +132,7 @@ class _Image:
             min_replicas=self._wanted(topic, REPLICAS),
             min_racks=racks,
             replicas=len(one.replicas),
+            adding=len(one.adding),
         )
         spanned = len(said.racks)
         return {

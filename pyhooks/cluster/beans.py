@@ -36,25 +36,34 @@ PARTITION_GAUGES = (
 BROKER_GAUGES = (
     "UnderMinRackIsrPartitionCount",
     "AtMinRackIsrPartitionCount",
+    "UnderObservedMinRackIsrPartitionCount",
     "UnderMinIsrPartitionCount",
     "AtMinIsrPartitionCount",
     "UnderReplicatedPartitions",
     "LeaderCount",
     "PartitionCount",
 )
-# Registered brokers without a rack while an effective min.insync.racks is above 1.
+# Registered brokers without a rack while any min.insync.racks is above 1.
 BROKERS_WITHOUT_RACK = "BrokersWithoutRackCount"
+# Partitions whose replicas, when a reassignment has ended, are in too few racks.
+PARTITIONS_IN_TOO_FEW_RACKS = "PartitionsInTooFewRacksCount"
+# Reassignments that wait for in-sync replicas in more racks.
+REASSIGNMENTS_AWAITING_RACKS = "ReassignmentsAwaitingRacksCount"
 CONTROLLER_GAUGES = (
     "ActiveControllerCount",
     "OfflinePartitionsCount",
     "FencedBrokerCount",
     "ActiveBrokerCount",
     BROKERS_WITHOUT_RACK,
+    PARTITIONS_IN_TOO_FEW_RACKS,
+    REASSIGNMENTS_AWAITING_RACKS,
 )
-# 1 on a broker whose properties have a min.insync.racks above the cluster's value.
-PROPERTY_ABOVE_CLUSTER_VALUE = "MinInSyncRacksPropertyAboveClusterValue"
-# Produce requests with acks=all that min.insync.racks.observe would have refused.
-OBSERVED_REFUSALS = "ObservedNotEnoughRacksPerSec"
+# 1 on a broker whose properties have a min.insync.racks above the cluster's value in the metadata.
+PROPERTY_ABOVE_CLUSTER_VALUE = "MinInSyncRacksExceedsMetadata"
+# Refusals because of missing racks, of a topic and of all.
+REFUSALS = "RackCheckFailuresPerSec"
+# Appends with acks=all that min.insync.racks.observe would have refused.
+OBSERVED_REFUSALS = "ObservedRackCheckFailuresPerSec"
 # (pattern of object names, attributes)
 BEANS: tuple[tuple[str, str], ...] = (
     *((f"kafka.cluster:type=Partition,name={name},*", "Value") for name in PARTITION_GAUGES),
@@ -64,7 +73,8 @@ BEANS: tuple[tuple[str, str], ...] = (
     ("kafka.server:type=ReplicaManager,name=IsrShrinksPerSec", "Count"),
     ("kafka.server:type=ReplicaManager,name=IsrExpandsPerSec", "Count"),
     *((f"kafka.controller:type=KafkaController,name={name}", "Value") for name in CONTROLLER_GAUGES),
-    (f"kafka.server:type=BrokerServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}", "Value"),
+    (f"kafka.server:type=KafkaServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}", "Value"),
+    (f"kafka.server:type=BrokerTopicMetrics,name={REFUSALS},*", "Count"),
     (f"kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REFUSALS},*", "Count"),
     ("kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,*", "Count"),
     ("kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,*", "Count"),

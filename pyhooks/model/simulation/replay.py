@@ -137,7 +137,7 @@ def _said(place: Place, piece: _Piece, settings: Settings, faults: Sequence[Faul
         return replace(
             piece, because="a fault of a replica takes hold or is healed, or is of a kind that tells nothing"
         )
-    (need,) = (one.effective(size) for one in wanted)
+    (need,) = (one.effective(look) for one in wanted)
     names = sorted({look.racks[broker] for broker in look.replicas})
     pattern = [names.index(look.racks[broker]) for broker in look.replicas]
     slots = {broker: slot for slot, broker in enumerate(look.replicas)}

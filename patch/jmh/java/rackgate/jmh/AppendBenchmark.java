@@ -65,9 +65,9 @@ public class AppendBenchmark {
 
     @Setup
     public void setUp() throws IOException {
-        LogConfig config = Stage.config(racks);
+        LogConfig config = Stage.config();
         UnifiedLog chosen = log.equals("file") ? open(config) : Stage.stubLog(config, 100L);
-        partition = Stage.leader(0, isr, chosen, Stage.cache(isr));
+        partition = Stage.leader(0, isr, chosen, Stage.cache(isr, racks));
         Stage.followers(partition, isr, new LogOffsetMetadata(log.equals("file") ? 0L : 90L, 0L, 0), 100L);
         records = MemoryRecords.withRecords(Compression.NONE, new SimpleRecord(new byte[100]));
         batch = records.buffer();

@@ -43,8 +43,8 @@ public class HighWatermarkBenchmark {
 
     @Setup
     public void setUp() {
-        log = Stage.stubLog(Stage.config(racks), END);
-        partition = Stage.leader(0, isr, log, Stage.cache(isr));
+        log = Stage.stubLog(Stage.config(), END);
+        partition = Stage.leader(0, isr, log, Stage.cache(isr, racks));
         followers = Stage.followers(partition, isr, new LogOffsetMetadata(0L, 0L, 0), END);
         nowMs = Time.SYSTEM.milliseconds();
         offset = 1L;

@@ -72,8 +72,8 @@ public class MetricScanBenchmark {
 
     @Setup
     public void setUp() {
-        MetadataCache cache = Stage.cache(REPLICAS);
-        LogConfig config = Stage.config(racks);
+        MetadataCache cache = Stage.cache(REPLICAS, racks);
+        LogConfig config = Stage.config();
         manager = manager(cache);
         Random random = new Random(1);
         for (int i = 0; i < PARTITIONS; i++) {

@@ -12,6 +12,9 @@ import kafka.cluster.Partition;
 import kafka.server.AlterPartitionManager;
 
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.metadata.ConfigRecord;
+import org.apache.kafka.common.metadata.FeatureLevelRecord;
 import org.apache.kafka.common.metadata.RegisterBrokerRecord;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.utils.Time;
@@ -46,29 +49,31 @@ final class Stage {
 
     static final int LEADER = 101;
     static final String TOPIC = "bench";
+    private static final boolean OVERLAY = Boolean.getBoolean("rackgate.overlay");
+    private static final String REPLICAS_CONFIG = "min.insync.replicas";
+    private static final String RACKS_CONFIG = "min.insync.racks";
+    private static final String MIN_REPLICAS = "2";
     private static final String[] RACKS = {"a", "b", "c"};
     private static final long LAG_MAX_MS = 3_600_000L;
 
     private Stage() {
     }
 
-    /**
-     * The configuration of a topic: one replica in sync is enough, and {@code racks} racks. The published Kafka ignores
-     * the latter.
-     */
-    static LogConfig config(int racks) {
+    /** The configuration of a topic, which has min.insync.replicas; min.insync.racks of the metadata alone counts. */
+    static LogConfig config() {
         Properties properties = new Properties();
-        properties.put("min.insync.replicas", "2");
-        properties.put("min.insync.racks", Integer.toString(racks));
+        properties.put(REPLICAS_CONFIG, MIN_REPLICAS);
         LogConfig config = new LogConfig(properties);
-        boolean known = LogConfig.configNames().contains("min.insync.racks");
-        if (known != Boolean.getBoolean("rackgate.overlay"))
+        if (LogConfig.configNames().contains(RACKS_CONFIG) != OVERLAY)
             throw new IllegalStateException("the class path is not the one that was asked for");
         return config;
     }
 
-    /** A metadata cache with as many brokers as replicas, in racks a, b, c in turn. */
-    static MetadataCache cache(int replicas) {
+    /**
+     * A metadata cache with as many brokers as replicas, in racks a, b, c in turn. The topic requires {@code racks} racks,
+     * and the features that enforce them are enabled. The published Kafka ignores both.
+     */
+    static MetadataCache cache(int replicas, int racks) {
         MetadataDelta delta = new MetadataDelta.Builder().setImage(MetadataImage.EMPTY).build();
         for (int i = 0; i < replicas; i++) {
             delta.replay(new RegisterBrokerRecord()
@@ -77,9 +82,32 @@ final class Stage {
                 .setFenced(false)
                 .setRack(RACKS[i % RACKS.length]));
         }
+        for (String feature : List.of("eligible.leader.replicas.version", "min.insync.racks.version"))
+            delta.replay(new FeatureLevelRecord().setName(feature).setFeatureLevel((short) 1));
+        configure(delta, REPLICAS_CONFIG, MIN_REPLICAS);
+        configure(delta, RACKS_CONFIG, Integer.toString(racks));
         KRaftMetadataCache cache = new KRaftMetadataCache(LEADER, () -> KRaftVersion.LATEST_PRODUCTION);
         cache.setImage(delta.apply(MetadataProvenance.EMPTY));
+        if (OVERLAY && requiredRacks(cache) != racks)
+            throw new IllegalStateException("the metadata require " + requiredRacks(cache) + " racks");
         return cache;
+    }
+
+    private static void configure(MetadataDelta delta, String name, String value) {
+        delta.replay(new ConfigRecord()
+            .setResourceType(ConfigResource.Type.TOPIC.id())
+            .setResourceName(TOPIC)
+            .setName(name)
+            .setValue(value));
+    }
+
+    // The method is not in the published jars, against which this is compiled.
+    private static int requiredRacks(MetadataCache cache) {
+        try {
+            return (Integer) MetadataCache.class.getMethod("minInSyncRacks", String.class).invoke(cache, TOPIC);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
     }
 
     /** A partition that leads, with all replicas in sync. */
