@@ -146,14 +146,15 @@ def test_versions_are_compared_with_the_baseline(others: list[Event], valid: str
 # ---------------------------------------------------------------------------------------------------------- warned
 
 
-def moved(at_s: float, before: Sequence[int], after: Sequence[int]) -> Event:
+def moved(at_s: float, before: Sequence[int], after: Sequence[int], topic: str = "t") -> Event:
     racks = {"1": "a", "2": "a", "3": "b", "5": "c"}
-    data: dict[str, Any] = {"topic": "t", "before": list(before), "after": list(after), "racks": racks}
+    data: dict[str, Any] = {"topic": topic, "before": list(before), "after": list(after), "racks": racks}
     return event(round(at_s * S), "test", "moved", "info", **data)
 
 
-def logs(at_s: float, begin: int, end: int, **others: dict[str, int]) -> Event:
-    return event(round(at_s * S), "test", "warnings", "info", counts={"t": {"begin": begin, "end": end}, **others})
+def logs(at_s: float, *counts: list[int]) -> Event:
+    """What each controller has logged."""
+    return event(round(at_s * S), "test", "warnings", "info", counts=dict(zip("123", counts, strict=False)))
 
 
 # out of rack b, where nothing is added; to rack a's other broker and one more of it; and back
@@ -164,27 +165,48 @@ def warned(*more: Event) -> Verdict:
     return check_warned([*MOVES, *more])
 
 
-def test_each_move_into_too_few_racks_is_warned_of() -> None:
-    assert (warned(logs(5, 1, 2)).valid, warned(logs(5, 1, 2)).notes) == ("true", ("3 warnings of 3 moves",))
+def test_moves_into_too_few_racks_are_reported() -> None:
+    found = warned(logs(5, [1, 0, 1], [1, 0, 1]))
+    notes = ("2 controllers logged 1, 0, 1 partitions in too few racks in 3 moves",)
+    assert (found.valid, found.because, found.notes) == ("true", (), notes)
+
+
+def test_two_partitions_may_be_reported_together() -> None:
+    both = [
+        asked(1, 2, "made"),
+        asked(1, 2, "made", topic="u"),
+        moved(2, [1, 3], [1, 2]),
+        moved(2, [1, 3], [1, 2], "u"),
+    ]
+    back = [moved(3, [1, 2], [1, 3]), moved(3, [1, 2], [1, 3], "u")]
+    for counts in ([2, 0], [1, 2, 1, 0], [2, 1, 0]):
+        assert check_warned([*both, *back, logs(5, counts)]).valid == "true"
+    assert check_warned([*both, *back, logs(5, [1, 0])]).valid == "false"
+
+
+def test_a_single_replica_requires_one_rack() -> None:
+    alone = [asked(1, 2, "made"), moved(2, [1, 3], [1, 2]), moved(3, [1, 2], [1]), logs(5, [1, 0])]
+    assert check_warned(alone).valid == "true"
 
 
 @pytest.mark.parametrize(
     ("more", "valid", "says"),
     [
-        (logs(5, 1, 1), "false", "topic t: 1 warnings of the end of a move, and 2 are right"),
-        (logs(5, 0, 2), "false", "topic t: 0 warnings of the begin of a move, and 1 are right"),
-        (logs(5, 2, 2), "false", "topic t: 2 warnings of the begin of a move, and 1 are right"),
-        (logs(5, 1, 2, u={"end": 1}), "false", "topic u: 1 warnings of the end of a move, and 0 are right"),
-        (logs(3.5, 1, 2), "unknown", "nobody read the controllers' logs after the moves"),
+        (logs(5, [1, 0, 1], [1]), "false", "controller 2 logged 1 partitions in too few racks; right is 1, 0, 1"),
+        (logs(5, [1, 0, 1, 0]), "false",
+         "controller 1 logged 1, 0, 1, 0 partitions in too few racks; right is 1, 0, 1"),
+        (logs(5, []), "false", "controller 1 logged no partitions in too few racks; right is 1, 0, 1"),
+        (logs(5), "unknown", "nobody read the controllers' logs after the moves"),
+        (logs(3.5, [1, 0, 1]), "unknown", "nobody read the controllers' logs after the moves"),
     ],
-)
-def test_a_warning_more_or_less_is_wrong(more: Event, valid: str, says: str) -> None:
+)  # fmt: skip
+def test_a_report_more_or_less_is_wrong(more: Event, valid: str, says: str) -> None:
     assert (warned(more).valid, warned(more).because) == (valid, (says,))
 
 
 def test_moves_that_show_nothing_are_unknown() -> None:
-    assert check_warned([MOVES[0], MOVES[1], logs(5, 0, 1)]).because == ("no move into enough racks",)
-    assert check_warned([MOVES[0], MOVES[2], logs(5, 0, 0)]).because == ("no move into too few racks",)
-    unknown = check_warned([*MOVES[1:], logs(5, 1, 2)])
+    assert check_warned([MOVES[0], MOVES[1], logs(5, [1])]).because == ("no move into enough racks",)
+    assert check_warned([MOVES[0], MOVES[2], logs(5, [])]).because == ("no move into too few racks",)
+    unknown = check_warned([*MOVES[1:], logs(5, [1, 0, 1])])
     assert unknown.valid == "unknown"
     assert "nobody knows what topic t required when it was moved to [1, 2]" in unknown.because

@@ -89,13 +89,14 @@ def test_a_new_cluster_has_the_feature_and_keeps_it_while_racks_are_required(cla
         assert produce(pair) == "ok"
 
 
-def test_an_upgraded_cluster_enforces_what_its_brokers_were_started_with(classpath: str, tmp_path: Path) -> None:
+def test_an_upgraded_cluster_enforces_the_property_of_its_controller(classpath: str, tmp_path: Path) -> None:
     pair = Pair(tmp_path, extra={RACKS: "2"})
     pair.format(classpath, *LEVEL_0)
     with pair.running(classpath):
         assert described(classpath, pair.bootstrap)[RACKS_FEATURE] == "0"
         warning = (
-            f"{RACKS} is 2 by default, but it is not enforced unless both {ELR_FEATURE} and {RACKS_FEATURE} are 1."
+            f"{RACKS} is 2 in the properties of this broker, but it is not enforced unless both {ELR_FEATURE} and"
+            f" {RACKS_FEATURE} are 1."
         )
         for node in (1, 2):
             lines = [line for line in pair.log(node).splitlines() if warning in line]
@@ -115,7 +116,7 @@ def test_an_upgraded_cluster_enforces_what_its_brokers_were_started_with(classpa
         wait_for(lambda: produce(pair) == RACKS_REFUSED, what="the gate", timeout_s=60)
         said = f"{RACKS} is enforced from now on"
         wait_for(lambda: said in pair.log(1), what="the line that says so", timeout_s=60)
-        # the controller has put what it was started with into the metadata, so it must be lowered there to go back
+        # the controller has put its property into the metadata, where it must be lowered before a downgrade
         refused = features(classpath, pair.bootstrap, "downgrade", *LEVEL_0)
         assert refused.status != 0
         assert f"because {RACKS} is above 1 for the cluster. Set it to 1 there" in refused.line

@@ -189,7 +189,7 @@ def _untrue(truth: Truth, sample: Sample, key: Key, latest: dict[str, float]) ->
             yield f"{about} is not there, {min(map(str, true))} is true"
         return
     if true == {None}:
-        # What a broker has just been rid of, or is about to get, has no leader there. The gauges of leaders are removed.
+        # What a broker has just been rid of, or is about to get, has no leader there. Gauges of leaders are removed.
         if value or (name in LEADER_GAUGES and unfenced):
             has = "lead" if name in LEADER_GAUGES else "have"
             yield f"{about} is {value:g} on a broker that does not {has} it"

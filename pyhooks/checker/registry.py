@@ -123,7 +123,9 @@ OF_TESTS: Mapping[str, Checker] = {
     ),
     "versions": Checker(versions.check_versions, "a client uses the same versions with all brokers", _op(versions.OP)),
     "warned": Checker(
-        warned.check_warned, "controllers warn of moves into too few racks, and of no other", _op(warned.OP)
+        warned.check_warned,
+        "controllers report partitions that were moved into too few racks, and no others",
+        _op(warned.OP),
     ),
     "known": Checker(check_known_errors, "clients meet errors that they know", _op("known-errors")),
     "rides": Checker(check_rides, "clients ride an outage out by their own retries", _op(rides.OP)),
