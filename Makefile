@@ -19,7 +19,7 @@ help:
 	@echo "make bench-existing  tries the benchmark on a cluster that is there, with two Spark workers as load hosts (minutes)"
 	@echo "make bench-speed  how fast its analysis is, on 5 and 50 million made-up observations"
 	@echo "make bench-pacer  whether its pacer holds 20,000 records/s on one core, and how late it sends (some seconds)"
-	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest on the overlay, a few system tests"
+	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest and the cost of the gate on the overlay, a few system tests"
 	@echo "make system  all system tests, two labs at a time (bar: 40 minutes), and out/system/index.html"
 	@echo "make system-smoke  three of them (4 to 8 minutes); system-long: many rounds, and controls that must lose records (half an hour); system-load: 10,000 partitions"
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
@@ -86,7 +86,7 @@ build: $(VENV)/ready
 	@exec $(BIN)/rackgate build
 
 test: check pytest upstream-smoke system-smoke
-	@echo "make test: check, pytest, Kafka's PartitionTest and the system tests passed"
+	@echo "make test: check, pytest, Kafka's PartitionTest, the cost of the gate and the system tests passed"
 
 check: $(VENV)/ready
 	@$(BIN)/ruff check .
@@ -100,8 +100,9 @@ pytest: $(VENV)/ready build
 	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long and not slow and not alone"
 	exec $(BIN)/pytest -m alone
 
+# The second class compares the bytes and the metadata look-ups of an append and a high watermark update, with R=1 and R=2.
 upstream-smoke: build
-	@exec $(BIN)/rackgate patch test kafka.cluster.PartitionTest
+	@exec $(BIN)/rackgate patch test kafka.cluster.PartitionTest kafka.cluster.PartitionRackCheckCostTest
 
 system-smoke: build $(DUCKTAPE_VENV)/ready
 	@exec $(BIN)/rackgate system run smoke --run-dir out/system-smoke

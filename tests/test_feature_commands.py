@@ -23,6 +23,7 @@ from features import (
 from loopback import Pair
 
 from pyhooks.build.distribution import Distribution
+from pyhooks.cluster.topics import MIN_INSYNC_RACKS_OBSERVE
 from pyhooks.jvm.admin import Admin
 from pyhooks.wait import wait_for
 
@@ -102,8 +103,11 @@ def test_an_upgraded_cluster_enforces_the_property_of_its_controller(classpath: 
             lines = [line for line in pair.log(node).splitlines() if warning in line]
             assert len(lines) == 1, pair.log(node)[-3000:]
             assert "] WARN " in lines[0]
-        create_topic(pair, {})
-        assert produce(pair) == "ok", "both replicas are in one rack, and nobody asks"
+        # both replicas are in one rack, which is observed and not refused
+        create_topic(pair, {MIN_INSYNC_RACKS_OBSERVE: "2"})
+        assert produce(pair) == "ok"
+        observed = f"If {RACKS} were 2, this leader would reject writes because of missing racks"
+        wait_for(lambda: observed in pair.log(1), what="the line about the observed number", timeout_s=60)
 
         refused = configs(classpath, pair, "topics", TOPIC, "--add-config", f"{RACKS}=2")
         assert refused.status != 0
