@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -31,7 +32,7 @@ Lost: run {
 """
 SIGNATURES = (
     "Rack", "Record", "AcksAll", "Epoch", "Broker", "Isr", "Elr", "LastKnown", "Current", "Active", "R", "M", "Up",
-    "Unclean", "Committed", "Acked", "Appended", "Now", "Whom",
+    "Unclean", "Named", "Committed", "Acked", "Appended", "Now", "Whom",
 )  # fmt: skip
 # Two brokers in two racks: both have an acknowledged record, then the leader's disk goes, and it leads without it.
 FIXED: Mapping[str, Sequence[str]] = {
@@ -40,6 +41,7 @@ FIXED: Mapping[str, Sequence[str]] = {
     "AcksAll": ["Record$0"],
     "Epoch": ["Epoch$0", "Epoch$1"],
     "Broker": ["Broker$0", "Broker$1"],
+    "Named": ["Broker$0", "Broker$1"],
     "Current": ["Epoch$0"],
     "Active": ["Broker$0", "Broker$1"],
     "Up": ["Broker$0", "Broker$1"],
@@ -128,6 +130,28 @@ def test_the_model_has_what_is_promised_of_it() -> None:
     assert {command.kind for command in known.values() if not command.expected} == {"check"}
 
 
+def features() -> list[str]:
+    text = model.MODEL.read_text(encoding="utf-8")
+    (block,) = re.findall(r"one sig ([\w,\s]+?)\s+extends Feature", text)
+    return [name.strip() for name in block.split(",")]
+
+
+def test_each_piece_that_can_be_taken_out_has_a_counter_example() -> None:
+    """L1: R that the controller does not know. L2: brokers without a rack. L3: killed replicas that are forgotten."""
+    text = model.MODEL.read_text(encoding="utf-8")
+    runs = {
+        name: set(missing.split(" + "))
+        for name, missing in re.findall(r"^(\w+): run \{\n  without\[(.+?)\]", text, re.M)
+    }
+    assert runs["NoMetadataR"] == {"MetadataR"}
+    assert runs["UnnamedRackCounts"] == {"NoUnnamedRack"}
+    assert runs["NoKilledMemory"] == {"KilledMemory"}
+    expected = {command.name for command in model.commands() if command.expected}
+    taken_out = set().union(*(runs[name] for name in runs if name in expected))
+    # what the gate before the append lets pass, the one at the high watermark stops
+    assert set(features()) - taken_out == {"AppendGate"}
+
+
 def test_commands_are_chosen_by_name(tmp_path: Path) -> None:
     known = model.commands(source(tmp_path, SMALL))
     assert model.choose(known, ["Lost"]) == known[1:]
@@ -173,6 +197,21 @@ def test_what_is_lost_is_found_when_the_leader_runs() -> None:
     assert steps[3].missing == ()
     assert steps[4].missing == (1,)
     assert steps[4].replicas[1].in_elr
+
+
+def test_brokers_without_a_rack_are_where_they_are() -> None:
+    changed = [dict(state, Named=["Broker$1"]) for state in STATES]
+    replicas = trace.steps(instance.parse(xml(changed)))[0].replicas
+    assert [(replica.name, replica.rack) for replica in replicas] == [("1a", "a"), ("2?", "b")]
+
+
+def test_all_members_of_the_last_known_elr_are_named(tmp_path: Path) -> None:
+    changed = [*STATES[:-1], dict(STATES[-2], Now=["Fetch$0"], LastKnown=["Broker$0", "Broker$1"])]
+    changed[-2] = dict(STATES[-2], Now=["Fetch$0"])
+    steps = trace.steps(instance.parse(xml(changed)))
+    assert [step.last_known for step in steps[-2:]] == [(), ("1a", "2b")]
+    picture, _ = drawing.write(steps, "A title", tmp_path, "trace")
+    assert "last known 1a 2b" in picture.read_text(encoding="utf-8")
 
 
 def test_an_event_without_words_is_refused() -> None:
@@ -330,3 +369,17 @@ def test_a_command_of_the_model_for_real(tmp_path: Path) -> None:
     assert states[1].atoms("Behind") == states[1].atoms("Broker")
     assert all(Path(path).is_file() for path in summary["pictures"])
     assert len(summary["pictures"]) == 2
+
+
+@pytest.mark.build
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", ["NoMetadataR", "UnnamedRackCounts", "NoKilledMemory"])
+def test_a_record_is_lost_without_a_piece_and_not_with_it(tmp_path: Path, name: str) -> None:
+    text = model.MODEL.read_text(encoding="utf-8")
+    before, command, after = text.partition(f"\n{name}: run {{\n")
+    whole = source(tmp_path, before + command + re.sub(r"without\[\w+\]", "without[none]", after, count=1))
+    for path, found in ((model.MODEL, True), (whole, False)):
+        words = ["formal", "--model", str(path), "--only", name, "--json", "--run-dir", str(tmp_path / str(found))]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == (0 if found else 1), done.output
+        assert json.loads(done.output)["commands"][0]["found"] is found

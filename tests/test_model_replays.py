@@ -19,7 +19,18 @@ from pyhooks.history import Event, History
 from pyhooks.model.simulation import replay as recorded
 from pyhooks.model.simulation.machine import run
 from pyhooks.model.simulation.replay import AGREES, CONTRADICTS, ONE_RACK_ALONE, UNKNOWN, WORDS
-from pyhooks.model.simulation.script import NEVER, Code, Outcome, Scripts, Seen, Setting, Status, Timing, tables
+from pyhooks.model.simulation.script import (
+    LOWERED,
+    NEVER,
+    Code,
+    Outcome,
+    Scripts,
+    Seen,
+    Setting,
+    Status,
+    Timing,
+    tables,
+)
 
 TABLE = Path(__file__).with_name("lab_outcomes.toml")
 RUNS: list[dict[str, Any]] = tomllib.loads(TABLE.read_text(encoding="utf-8"))["run"]
@@ -160,6 +171,60 @@ def test_without_elr_the_last_one_leads_whatever_it_has_lost() -> None:
     # M=1 acknowledges alone in both; with M=2 nobody did
     assert outcome.losses.setting.tolist() == [0, 1]
     assert np.isinf(outcome.losses.seconds).all()
+
+
+def test_killed_replica_is_remembered_under_a_leader() -> None:
+    """2 was killed and is back, but not in sync when the disk of the leader is replaced."""
+    script = [[100, "CRASH", [2]], [500, "BACK", [2]], [501, "DISK", [1]], [550, "BACK", [1]]]
+    outcome, seen = replay(script, "ab", [Setting(1, 2), Setting(1, 2, "replicas")])
+    assert outcome.losses.setting.tolist() == [1]
+    assert [at(seen, setting, 551).leader for setting in (0, 1)] == [1, 0]
+
+
+def test_last_leader_is_awaited_before_other_killed_replicas() -> None:
+    script = [[100, "CRASH", [2]], [200, "CRASH", [1]], [300, "BACK", [2]], [400, "BACK", [1]]]
+    outcome, seen = replay(script, "ab", [Setting(1, 2)])
+    assert [at(seen, 0, second).leader for second in (301, 401)] == [-1, 0]
+    assert not len(outcome.losses.script)
+
+
+def test_lost_replica_leads_if_there_is_no_other_one_to_wait_for() -> None:
+    script = [[100, "CRASH", [2]], [200, "DISK", [1, 2]], [300, "BACK", [2]], [400, "BACK", [1]]]
+    outcome, seen = replay(script, "ab", [Setting(1, 2)])
+    assert at(seen, 0, 301).leader == -1
+    assert at(seen, 0, 401).leader == 0
+    assert np.isinf(outcome.losses.seconds).all()
+    assert len(outcome.losses.seconds) == 1
+
+
+def test_one_killed_replica_is_remembered_when_r_is_lowered_to_1() -> None:
+    script = [[100, "CRASH", [2]], [120, "CRASH", [1]], [140, "BACK", [2]], [200, "BACK", [1]]]
+    outcome, seen = replay(script, "ab", [Setting(1, 2, "racks", 60.0)])
+    assert [at(seen, 0, second).leader for second in (190, 201)] == [-1, 0]
+    assert outcome.spent_s[0, 0, LOWERED] > 0
+    assert not len(outcome.losses.script)
+
+
+@pytest.mark.parametrize("racks", ["aab", "abb", "abc", "aabbc"])
+def test_nothing_is_lost_with_one_rack_while_others_are_killed(racks: str) -> None:
+    """Disks are replaced in rack a alone, and processes end everywhere; without the memory of R some is lost."""
+    random = np.random.default_rng(1)
+    settings = [Setting(2, 2), Setting(1, 2), Setting(2, 2, "replicas")]
+    lost = np.zeros(len(settings))
+    for _ in range(40):
+        script: list[Any] = []
+        for slot, rack in enumerate(racks, 1):
+            second = 100.0
+            for _ in range(int(random.integers(1, 4))):
+                second += float(random.uniform(1, 60))
+                codes = ("DISK", "CRASH", "STOP") if rack == "a" else ("CRASH", "STOP", "CUT")
+                away = float(random.uniform(1, 60))
+                script += [[second, str(random.choice(codes)), [slot]], [second + away, "BACK", [slot]]]
+                second += away
+        outcome, _ = replay(script, racks, settings)
+        lost += np.bincount(outcome.losses.setting, minlength=len(settings))
+    assert lost[:2].tolist() == [0, 0]
+    assert lost[2] > 0
 
 
 def test_a_script_without_an_end_is_an_error() -> None:

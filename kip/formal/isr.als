@@ -18,17 +18,21 @@ open util/ordering[Record] as records
 -- AfterAppendGate: Partition.checkEnoughReplicasReachOffset, patch 9. HighWatermarkGate: Partition.maybeIncrementLeaderHW, patch
 -- 10. CommittedIsr: all three count PartitionState.isr and not maximalIsr. RackAwareElr: PCB.maybePopulateTargetElr, patch 26.
 -- RaiseGuard: RCM.validateAlterPartitionData, patch 26. KeptElr: RCM.recordsToKeepElrs, patch 28. ImageFirst:
--- Partition.minInSyncRacksOfImage, patch 23. ImageFirstOfM: Partition.minInSyncReplicasOfImage, patch 30.
+-- Partition.minInSyncRacksOfImage, patch 23. ImageFirstOfM: Partition.minInSyncReplicasOfImage, patch 30. KilledMemory:
+-- PCB.populateTargetLastKnownElr, patch 33. MetadataR: R is set in the metadata alone, so that the controller knows it.
+-- NoUnnamedRack: a broker without broker.rack counts for no rack; without it all of them count as one.
 abstract sig Feature {}
-one sig AppendGate, AfterAppendGate, HighWatermarkGate, CommittedIsr, RackAwareElr, RaiseGuard, KeptElr, ImageFirst, ImageFirstOfM
-  extends Feature {}
+one sig AppendGate, AfterAppendGate, HighWatermarkGate, CommittedIsr, RackAwareElr, RaiseGuard, KeptElr, ImageFirst, ImageFirstOfM,
+  KilledMemory, MetadataR, NoUnnamedRack extends Feature {}
 sig Patched in Feature {}
 
 -- A number of replicas or of racks. Three of each are the most that is ever required here.
 abstract sig Level {}
 one sig One, Two, Three extends Level {}
 
+-- Where brokers are, and what fails at once. Kafka knows the rack of a broker only if the broker is Named, by broker.rack.
 sig Rack {}
+one sig Unnamed {}
 
 -- Records in the order in which they are appended by whomever. A log is a set of them: two logs that share a record share all
 -- before it, since followers copy from the start and truncate to what they have in common with their leader.
@@ -60,25 +64,32 @@ sig Broker {
   var viewR: one Level,
   var viewM: one Level
 }
+sig Named in Broker {}
 
--- What the controller knows: PartitionRegistration (isr, elr, lastKnownElr, leaderEpoch), BrokerRegistration.fenced, the configs of
--- the topic, and which brokers have not reported yet that they know of the last raise (CCM.minIsrOffset, patch 26).
+-- What the controller knows: PartitionRegistration (isr, elr, lastKnownElr, leaderEpoch), BrokerRegistration.fenced, whose
+-- registration lacks the directory that the replica is assigned to (hasOnlineDir), the configs of the topic, and which brokers
+-- have not reported yet that they know of the last raise (CCM.minIsrOffset, patch 26). The order of lastKnownElr is left out: any
+-- member may be the first.
 var sig Isr in Broker {}
 var sig Elr in Broker {}
-var lone sig LastKnown in Broker {}
+var sig LastKnown in Broker {}
 var one sig Current in Epoch {}
 var sig Active in Broker {}
+var sig Mismatched in Broker {}
 var one sig R in Level {}
 var one sig M in Level {}
 var sig Behind in Broker {}
 
--- What is so: whose process runs, and who would register as after an unclean shutdown (no .kafka_cleanshutdown on its disk).
+-- What is so: whose process runs, who would register as after an unclean shutdown (no .kafka_cleanshutdown on its disk), who has
+-- a new directory, which the replica has not been assigned to, and who lost a part of its log and has not joined the ISR since.
 var sig Up in Broker {}
 var sig Unclean in Broker {}
+var sig Replaced in Broker {}
+var sig Torn in Broker {}
 
 -- For the promise: records that were below the high watermark of some leader, so that consumers may have seen them; those of them
--- of which a producer with acks=all was told; the appended ones; members of the ISR or ELR that came back after an unclean
--- shutdown and are not in the ISR again; and the least number of racks that was required since the ISR spanned that many.
+-- of which a producer with acks=all was told; the appended ones; members of the ISR, ELR or last known ELR that lost a part of
+-- their logs and are not in the ISR again; and the least number of racks that was required since the ISR spanned that many.
 var sig Committed in Record {}
 var sig Acked in Record {}
 var sig Appended in Record {}
@@ -88,7 +99,7 @@ var lone sig Void in Epoch {} -- since when as many are damaged: nothing is prom
 
 -- For pictures: what happens in a step, and to whom.
 abstract sig Event {}
-one sig Append, Fetch, AskToAdd, Add, Refuse, Shrink, Answer, Learn, Begin, Kill, Destroy, Stop, Fence, Register, Unfence, Prefer,
+one sig Append, Fetch, AskToAdd, Add, Refuse, Shrink, Answer, Learn, Begin, Kill, Destroy, Stop, Fence, Register, Assign, Unfence, Prefer,
   Alter, Stutter extends Event {}
 var one sig Now in Event {}
 var sig Whom in Broker {}
@@ -107,61 +118,78 @@ pred raised[from, to: Level] { from != to and lower[from, to] = from }
 
 pred many[s: set Broker, k: Level] { k = One => some s else k = Two => not lone s else three[s] }
 
-pred spans[s: set Broker, k: Level] {
-  k = One => some s else k = Two => not lone s.rack else some disj x, y, z: Rack | x + y + z in s.rack
+-- ClusterControlManager.racks: the racks of brokers as far as Kafka knows them
+fun knownRacks[s: set Broker]: set Rack + Unnamed {
+  (s & Named).rack + (NoUnnamedRack not in Patched and s not in Named => Unnamed else none)
 }
+
+pred atLeast[s: set Rack + Unnamed, k: Level] {
+  k = One => some s else k = Two => not lone s else some disj x, y, z: Rack + Unnamed | x + y + z in s
+}
+
+-- One rack is required of nobody, so it need not be known.
+pred spans[s: set Broker, k: Level] { k = One => some s else atLeast[knownRacks[s], k] }
 
 ---------------------------------------------------------------------------------------------------------------------------------
 -- The controller changes the partition
 
+-- CCM.minInSyncRacks
+fun minRacks: Level { MetadataR in Patched => R else One }
+
+pred remembersKilled { KilledMemory in Patched and minRacks != One }
+
 -- Whether the ELR is to be remembered: the first condition of PCB.maybePopulateTargetElr.
 pred forgetful[isr: set Broker] {
   many[isr, capped[M]]
-  RackAwareElr in Patched implies spans[isr, capped[R]]
+  RackAwareElr in Patched implies spans[isr, capped[minRacks]]
 }
 
 -- RCM.isShort, patch 26
-pred short[isr: set Broker] { not (many[isr, capped[M]] and spans[isr, capped[R]]) }
+pred short[isr: set Broker] { not (many[isr, capped[M]] and spans[isr, capped[minRacks]]) }
 
--- PCB.build without reassignments, unclean election off. "isr" is targetIsr, "unclean" uncleanShutdownReplicas, "fit"
--- isAcceptableLeader; "picks" are those that may be chosen: all, or the preferred one.
-pred change[isr, unclean, fit, picks: set Broker] {
-  let elr = forgetful[isr] => none else Elr + Isr - isr - unclean, -- maybePopulateTargetElr
-      valid = fit & (some isr => isr else elr), -- isValidNewLeader
-      old = Current.leads {
-    (some old & valid and Broker in picks) => { -- electAnyLeader: the leader meets all the constraints
+-- PCB.build without reassignments, unclean election off. "isr" is targetIsr, "unclean" uncleanShutdownReplicas, "lost"
+-- lostReplicas; "picks" are those that may be chosen: all, or the preferred one.
+pred change[isr, unclean, lost, picks: set Broker] {
+  let elr = forgetful[isr] => none else Elr + Isr - isr - unclean - lost, -- maybePopulateTargetElr
+      candidates = forgetful[isr] => none else Current.leads + LastKnown + (Isr + Elr - elr) - isr, -- populateTargetLastKnownElr
+      kept = no isr + elr + candidates - lost => candidates else candidates - lost,
+      fit = Active' - Mismatched', -- isAcceptableLeader
+      valid = fit & (some isr => isr else elr) { -- isValidNewLeader
+    (some Current.leads & valid and Broker in picks) => { -- electAnyLeader: the leader meets all the constraints
       Current' = Current
       Isr' = isr
       Elr' = elr
-      LastKnown' = LastKnown
+      LastKnown' = (remembersKilled => kept - isr - elr else LastKnown)
     } else some valid & picks => { -- tryElection, from the ISR or, if that is empty, from the ELR
       Current' = Current.next
       some Current'.leads & valid & picks
       Isr' = (some isr => isr else Current'.leads)
       Elr' = elr - Current'.leads
-      no LastKnown' -- maybeUpdateLastKnownLeader
-    } else (no isr + elr and some LastKnown & fit) => { -- canElectLastKnownLeader
-      Current' = Current.next
-      Current'.leads = LastKnown
-      Isr' = LastKnown
+      LastKnown' = (remembersKilled => kept - Isr' - Elr' else none) -- maybeUpdateLastKnownLeader
+    } else (electsLastKnown[isr + elr, fit & (remembersKilled => kept else LastKnown)]) => {
+      Isr' = Current'.leads
       no Elr'
-      no LastKnown'
+      LastKnown' = (remembersKilled => kept - Isr' else none)
     } else {
       Isr' = isr
       Elr' = elr
-      no old => {
-        Current' = Current
-        LastKnown' = LastKnown
-      } else {
-        Current' = Current.next
-        no Current'.leads
-        LastKnown' = (some LastKnown => LastKnown else old)
-      }
+      no Current.leads => Current' = Current else (Current' = Current.next and no Current'.leads)
+      LastKnown' = (remembersKilled => kept else some LastKnown => LastKnown else Current.leads)
     }
   }
 }
 
--- The books of the promise after a change; "harmed" are members that have been damaged by it.
+-- canElectLastKnownLeader; electableLastKnownLeader, which waits as long as the first is not fit
+pred electsLastKnown[isrAndElr, fit: set Broker] {
+  no isrAndElr
+  some fit
+  Current' = Current.next
+  some Current'.leads & fit
+}
+
+-- The books of the promise after a change; "harmed" are members that have been damaged by it. Racks of damaged brokers are those
+-- where they are, whether Kafka knows them or not. A remembered replica that lost a part of its log in its directory, as when
+-- the power fails, may be elected before those that kept all: as long as there is one, each remembered one counts.
 pred account[harmed: set Broker] {
   spans[Isr', capped[R']] => {
     no Damaged'
@@ -170,17 +198,34 @@ pred account[harmed: set Broker] {
     Damaged' = Damaged + harmed - Isr'
     Guarantee' = lower[Guarantee, capped[R']]
   }
-  (some Void or spans[Damaged + harmed, Guarantee] or spans[Damaged', Guarantee']) => some Void' else no Void'
+  Torn' = Torn - (Isr' - Isr - Unclean')
+  (some Void or strikes[Damaged + harmed, Guarantee] or strikes[Damaged', Guarantee'] or
+    (some tornRemembered and strikes[Damaged + harmed + LastKnown + LastKnown', Guarantee]) or
+    (some tornRemembered' and strikes[Damaged' + LastKnown', Guarantee'])) => some Void' else no Void'
 }
 
-pred samePartition {
+-- Remembered replicas that are back, without a part of their logs, in the directories that they had
+fun tornRemembered: set Broker { LastKnown & Torn - Replaced - Unclean }
+
+pred strikes[s: set Broker, k: Level] { atLeast[s.rack, k] }
+
+pred sameBooks {
+  Damaged' = Damaged
+  Guarantee' = Guarantee
+  Void' = Void
+}
+
+pred sameRegistration {
   Isr' = Isr
   Elr' = Elr
   LastKnown' = LastKnown
   Current' = Current
-  Damaged' = Damaged
-  Guarantee' = Guarantee
-  Void' = Void
+}
+
+pred samePartition {
+  sameRegistration
+  sameBooks
+  Torn' = Torn
 }
 
 pred sameConfigs {
@@ -193,6 +238,12 @@ pred sameBrokers {
   Up' = Up
   Active' = Active
   Unclean' = Unclean
+  sameDirectories
+}
+
+pred sameDirectories {
+  Replaced' = Replaced
+  Mismatched' = Mismatched
 }
 
 pred sameLogs {
@@ -281,11 +332,11 @@ pred fetch[l: Broker, followers: set Broker] {
 
 -- RCM.validateAlterPartitionData: the request is of the leader, who knows the partition as it is, and all members are fit
 -- (ineligibleReplicasForIsr); a leader that may not know yet of a raised R may not make the ISR short while somebody is, or
--- becomes, eligible (patch 26).
+-- becomes, eligible or remembered (patch 26).
 pred accepted[l: Broker, isr: set Broker] {
   l.view = Current and Current.leads = l and l.viewIsr = Isr
   isr in Active
-  not (RaiseGuard in Patched and R != One and l in Behind and (some Elr or Isr not in isr) and short[isr])
+  not (RaiseGuard in Patched and R != One and l in Behind and (some Elr + LastKnown or Isr not in isr) and short[isr])
 }
 
 -- Partition.maybeExpandIsr, prepareIsrExpand: the follower has what the leader had when it took over, and what is committed
@@ -309,7 +360,7 @@ pred add[l: Broker] {
   some l.pending and no l.answer
   l.pending in l.heard
   accepted[l, Isr + l.pending]
-  change[Isr + l.pending, none, Active, Broker]
+  change[Isr + l.pending, none, none, Broker]
   account[none]
   answer' = answer + l -> Isr'
   view' = view and viewIsr' = viewIsr and pending' = pending and start' = start and ends' = ends and heard' = heard and viewR' = viewR and viewM' = viewM
@@ -334,7 +385,7 @@ pred shrink[l: Broker, late: set Broker] {
   no l.pending + l.answer
   some late and late in l.viewIsr - l
   accepted[l, Isr - late]
-  change[Isr - late, none, Active, Broker]
+  change[Isr - late, none, none, Broker]
   account[none]
   answer' = answer + l -> Isr'
   view' = view and viewIsr' = viewIsr and pending' = pending and start' = start and ends' = ends and heard' = heard and viewR' = viewR and viewM' = viewM
@@ -432,13 +483,14 @@ pred kill[b: Broker] {
     b.log' in b.log and b.log & b.log'.prevs in b.log'
     b.hw' = b.hw & b.log'
   } else (b.log' = b.log and b.hw' = b.hw)
+  Torn' = Torn + (b.log' = b.log => none else b)
   all other: Broker - b | other.log' = other.log and other.hw' = other.hw
   Committed' = Committed and Acked' = Acked and Appended' = Appended
   forget[b]
-  samePartition and sameConfigs
+  sameRegistration and sameBooks and sameConfigs and sameDirectories
 }
 
--- Disks in one rack are gone, and what runs on them ends.
+-- Disks in one rack are replaced by empty ones, and what runs on them ends.
 pred destroy[bs: set Broker] {
   Now = Destroy
   some bs and one bs.rack
@@ -446,10 +498,13 @@ pred destroy[bs: set Broker] {
   hw' = hw - bs -> Record
   Up' = Up - bs
   Unclean' = Unclean + bs
+  Torn' = Torn + bs
+  Replaced' = Replaced + bs
+  Mismatched' = Mismatched
   Active' = Active
   forget[bs]
   Committed' = Committed and Acked' = Acked and Appended' = Appended
-  samePartition and sameConfigs
+  sameRegistration and sameBooks and sameConfigs
 }
 
 -- RCM.handleBrokerInControlledShutdown, then the process ends in good order.
@@ -459,9 +514,9 @@ pred stop[b: Broker] {
   Up' = Up - b
   Active' = Active - b
   Unclean' = Unclean
-  (b in Isr => change[Isr - b, none, Active - b, Broker] and account[none] else samePartition)
+  (b in Isr => change[Isr - b, none, none, Broker] and account[none] else samePartition)
   forget[b]
-  sameConfigs and sameLogs
+  sameConfigs and sameLogs and sameDirectories
 }
 
 -- RCM.handleBrokerFenced: heartbeats do not arrive, whether the broker runs or not.
@@ -469,28 +524,43 @@ pred fence[b: Broker] {
   Now = Fence and Whom = b
   b in Active
   Active' = Active - b
-  (b in Isr => change[Isr - b, none, Active - b, Broker] and account[none] else samePartition)
+  (b in Isr => change[Isr - b, none, none, Broker] and account[none] else samePartition)
   Up' = Up and Unclean' = Unclean
-  sameConfigs and sameLogs and sameViews
+  sameConfigs and sameLogs and sameViews and sameDirectories
 }
 
--- A broker starts and registers, fenced: ClusterControlManager.registerBroker, RCM.handleBrokerShutdown.
+-- A broker starts and registers, fenced: ClusterControlManager.registerBroker, RCM.handleBrokerShutdown. A member that kept its
+-- log is not damaged, unless racks do not matter: KIP-966 forgets it.
 pred register[b: Broker] {
   Now = Register and Whom = b
   b not in Up
   Up' = Up + b
   Active' = Active - b
   Unclean' = Unclean - b
-  b in Unclean & (Isr + Elr) => {
-    change[Isr - b, b, Active - b, Broker]
-    account[b]
-  } else b in Isr => {
-    change[Isr - b, none, Active - b, Broker]
-    account[none]
-  } else samePartition
+  Replaced' = Replaced
+  Mismatched' = Mismatched - b + (b & Replaced)
+  b in Unclean & (Isr + Elr) => change[Isr - b, b, none, Broker] else
+    b in Isr => change[Isr - b, none, none, Broker] else sameRegistration
+  account[b & Unclean & ((R = One => Isr + Elr else none) + Torn & (Isr + Elr + LastKnown))]
   view' = view and viewIsr' = viewIsr and pending' = pending and answer' = answer and start' = start and ends' = ends and viewR' = viewR and viewM' = viewM
   heard' = heard - Broker -> b
   sameConfigs and sameLogs
+}
+
+-- RCM.handleAssignReplicasToDirs: the controller learns that the directory of a replica is another one. Only then is the former
+-- known to be lost (RCM.isReplicaLost): if the broker has registered and the replica is eligible or remembered; or if the broker
+-- has not, since the session of its previous incarnation has not expired.
+pred assign[b: Broker] {
+  Now = Assign and Whom = b
+  b in Replaced
+  Replaced' = Replaced - b
+  Mismatched' = (b in Up => Mismatched - b else Mismatched + b)
+  let lost = (remembersKilled and b in (b in Up => Elr + LastKnown else Broker)) => b else none {
+    change[b in Up => Isr else Isr - b, none, lost, Broker]
+    account[lost & (Isr + Elr + LastKnown)]
+  }
+  Up' = Up and Active' = Active and Unclean' = Unclean
+  sameConfigs and sameLogs and sameViews
 }
 
 -- RCM.handleBrokerUnfenced
@@ -498,16 +568,16 @@ pred unfence[b: Broker] {
   Now = Unfence and Whom = b
   b in Up - Active
   Active' = Active + b
-  (no Current.leads => change[Isr, none, Active + b, Broker] and account[none] else samePartition)
+  (no Current.leads => change[Isr, none, none, Broker] and account[none] else samePartition)
   Up' = Up and Unclean' = Unclean
-  sameConfigs and sameLogs and sameViews
+  sameConfigs and sameLogs and sameViews and sameDirectories
 }
 
 -- RCM.maybeBalancePartitionLeaders, electPreferredLeader: the leader runs on, and may not know for long.
 pred prefer[b: Broker] {
   Now = Prefer and Whom = b
-  b in Isr & Active - Current.leads
-  change[Isr, none, Active, b]
+  b in Isr & Active - Current.leads - Mismatched
+  change[Isr, none, none, b]
   account[none]
   sameConfigs and sameBrokers and sameLogs and sameViews
 }
@@ -520,7 +590,7 @@ pred alter {
   R' = One implies no Behind and not raised[M, M']
   Behind' = ((raised[R, R'] or raised[M, M']) => Broker else Behind)
   (KeptElr in Patched and R != One and not spans[Isr, capped[R']]) => {
-    LastKnown' = LastKnown
+    (capped[R'] = One and not lone LastKnown) => (one LastKnown' and LastKnown' in LastKnown) else LastKnown' = LastKnown
     (capped[R'] = One and not lone Elr) => {
       one Elr' and Elr' in (some LastKnown & Elr => LastKnown & Elr else Elr)
     } else Elr' = Elr
@@ -534,7 +604,8 @@ pred alter {
   }
   Isr' = Isr and Current' = Current
   -- what is forgotten counts as damaged if racks did not matter until now, or do not from now on
-  account[(R = One or (R' = One and some Isr)) => Elr - Elr' else none]
+  account[((R = One or (R' = One and some Isr)) => Elr + LastKnown - Elr' - LastKnown' else none) +
+    (R' = One => LastKnown' & Torn - Unclean else none)]
   sameBrokers and sameLogs and sameViews
 }
 
@@ -551,7 +622,7 @@ pred init {
   Current = first
   some Current.leads and Current.leads in Isr
   no Elr + LastKnown
-  Up = Broker and Active = Broker and no Unclean and no Behind
+  Up = Broker and Active = Broker and no Unclean + Torn + Replaced + Mismatched + Behind
   view = Broker -> Current
   viewIsr = Current.leads -> Isr
   viewR = Broker -> R
@@ -565,7 +636,7 @@ pred init {
 pred step {
   (some l: Broker | append[l] or add[l] or refuse[l] or receive[l] or fetch[l, Whom] or shrink[l, Whom] or
     (some f: Broker | askToAdd[l, f])) or
-  (some b: Broker | learn[b] or begin[b] or kill[b] or stop[b] or fence[b] or register[b] or unfence[b] or prefer[b]) or
+  (some b: Broker | learn[b] or begin[b] or kill[b] or stop[b] or fence[b] or register[b] or assign[b] or unfence[b] or prefer[b]) or
   destroy[Whom] or alter or stutter
 }
 
@@ -579,8 +650,9 @@ pred patched { Patched = Feature }
 -- A leader without a record that was committed truncates it everywhere; one whose disk is gone can do so only when it is back.
 pred leaderHolds { all l: Current.leads - Unclean | Committed in l.log }
 
--- Whoever is in the ISR or ELR can be elected at any time.
-pred candidatesHold { all b: Isr + Elr - Unclean | Committed in b.log }
+-- Whoever is in the ISR, ELR or last known ELR can be elected at any time, as long as its directory is the one that it had.
+fun candidates: set Broker { Isr + Elr + LastKnown - Torn }
+pred candidatesHold { all b: candidates | Committed in b.log }
 
 assert NothingIsLost { (patched and behaviour and always no Void) implies always candidatesHold }
 
@@ -625,15 +697,22 @@ pred viewsAreOfThePast {
 pred partitionIsInOrder {
   no Isr & Elr
   Isr in Active
-  some Isr iff some Current.leads
+  some Current.leads implies some Isr
   Current.leads in Isr
-  some Current.leads implies no LastKnown
+  Isr - Mismatched != none implies some Current.leads
+  R = One implies lone LastKnown and (some Current.leads implies no LastKnown)
+  R != One implies no LastKnown & Isr and (some Current.leads implies no LastKnown & Elr) and (some LastKnown implies short[Isr])
   some Elr implies short[Isr]
-  no Isr implies lone Elr or all b: Elr | short[b] -- who leads first does not commit alone
+  no Isr implies lone Elr + (R != One => LastKnown else none) or all b: Elr + LastKnown | short[b] -- who leads first does not commit alone
+  -- who has another directory has not registered, or the controller does not take it for the one that it was
+  Replaced in Unclean + Mismatched
+  -- who lost a part of its log leaves the ISR and the ELR when it registers
+  Torn & (Isr + Elr + (R = One => LastKnown else none)) in Unclean
   no Damaged & Isr
   spans[Isr, capped[R]] implies no Damaged and Guarantee = capped[R]
   lower[Guarantee, capped[R]] = Guarantee
-  not spans[Damaged, Guarantee]
+  not strikes[Damaged, Guarantee]
+  some tornRemembered implies not strikes[Damaged + LastKnown, Guarantee]
   no Void
   R = One implies no Behind
 }
@@ -647,10 +726,10 @@ pred currentLeaderKnows {
   all l: Current.leads & Up | l.view = Current implies {
     Isr in awaited[l]
     some l.answer implies Isr in l.answer
-    opens[l, l.viewIsr] implies Elr in awaited[l]
-    opens[l, l.answer] implies Elr in l.answer
+    opens[l, l.viewIsr] implies Elr + LastKnown in awaited[l]
+    opens[l, l.answer] implies Elr + LastKnown in l.answer
     all f: Broker - l {
-      f in Isr + Elr + l.heard - Unclean implies f.(l.ends) in f.log
+      f in candidates + (l.heard - (Unclean & Torn)) implies f.(l.ends) in f.log
     }
     Committed in l.start + l.hw
     all p: l.pending & l.heard | no l.answer implies l.start + l.hw in p.(l.ends)
@@ -664,24 +743,24 @@ fun mayCommit[l, b: Broker, max: set Broker]: set Record { { r: l.log | all m: s
 
 pred harmless[l: Broker, isr, max: set Broker] {
   opens[l, isr] implies {
-    all b: Isr + Elr - Unclean - l | some stillWaitsFor[l, b, max] and mayCommit[l, b, max] in b.log
+    all b: candidates - l | some stillWaitsFor[l, b, max] and mayCommit[l, b, max] in b.log
     all b: Broker - l | (leading[b] and b.view in l.view.nexts) implies
       some stillWaitsFor[l, b, max] and mayCommit[l, b, max] in b.start
     -- who became a candidate without this leader was added by a later one
-    all b: Isr + Elr - Unclean - l - max | b.view in l.view.nexts
+    all b: candidates - l - max | b.view in l.view.nexts
   }
 }
 
 pred formerLeadersAreHarmless {
-  all l: Broker, b: Isr + Elr - Unclean - l | (leading[l] and b.view = l.view) implies Committed in l.log
+  all l: Broker, b: candidates - l | (leading[l] and b.view = l.view) implies Committed in l.log
   all l: Broker | (leading[l] and l.view != Current) implies harmless[l, l.viewIsr, awaited[l]] and harmless[l, l.answer, l.answer]
 }
 
 -- Whoever held what is committed is a candidate, or damaged.
 pred holdersAreKnown {
-  (some Committed or some l: Broker | opens[l, l.viewIsr] or opens[l, l.answer]) implies spans[Isr + Elr + Damaged, Guarantee]
+  (some Committed or some l: Broker | opens[l, l.viewIsr] or opens[l, l.answer]) implies spans[Isr + Elr + LastKnown + Damaged, Guarantee]
   all l: Current.leads & Up | (l.view = Current and not lower[Guarantee, capped[l.viewR]] = Guarantee) implies
-    spans[Isr + Elr + Damaged, Guarantee]
+    spans[Isr + Elr + LastKnown + Damaged, Guarantee]
 }
 
 pred invariant {
@@ -712,12 +791,27 @@ pred without[missing: set Feature] { behaviour and Patched = Feature - missing }
 pred onlyEvents[events: set Event] { always Now in events + Stutter }
 
 -- R is 2, and all that fails is one rack, which is destroyed. Few events may happen, in an order that is easily followed: the
--- leader knows the ISR when it appends.
+-- leader knows the ISR when it appends, and brokers register before they assign directories.
 pred oneRackFails {
   always (R = Two and no Void)
   some r: Rack | always ((Now = Destroy implies Whom.rack = r) and (Now = Fence implies no Whom & Up))
   eventually Now = Destroy
-  always (Now = Append implies Current.leads.viewIsr = Isr)
+  always (Now = Append implies Current.leads.viewIsr = Isr) and always (Now = Assign implies Whom in Up)
+}
+
+-- R is 2, one rack is destroyed, and a broker elsewhere is killed.
+pred oneRackDestroyedOtherKilled {
+  onlyEvents[Append + Fetch + Kill + Fence + Destroy + Register + Assign + Unfence]
+  some r: Rack | always ((Now = Destroy implies Whom.rack = r) and (Now = Kill implies Whom.rack != r))
+  always (R = Two and (Now = Fence implies no Whom & Up)) and Isr = Broker
+}
+
+pred allNamed { Named = Broker }
+
+-- A rack leaves the ISR after a record was acknowledged, and M is reached without it. Then the other one is destroyed.
+pred isrLeavesOneRack {
+  allNamed and oneRackFails and onlyEvents[Append + Fetch + Shrink + Destroy + Register + Assign + Unfence]
+  Isr = Broker and M = One and always (Now = Shrink implies some Acked)
 }
 
 pred seenIsLost { some l: Current.leads & Up | some Committed - l.log }
@@ -737,9 +831,26 @@ GateOnMaximalIsr: run {
 
 -- Without the rack-aware ELR (patch 26) an acknowledged record is lost with one rack, though another still has it.
 NoRackAwareElr: run {
-  without[RackAwareElr] and oneRackFails and onlyEvents[Append + Fetch + Shrink + Destroy + Register + Unfence]
-  Isr = Broker and M = Two and always (Now = Shrink implies some Acked) and eventually ackedIsLost
-} for 2 but exactly 3 Broker, exactly 1 Record, exactly 3 Epoch, exactly 8 steps expect 1
+  without[RackAwareElr] and isrLeavesOneRack and eventually ackedIsLost
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 8 steps expect 1
+
+-- If leaders require R=2 and the controller does not know of it (broker properties), an acknowledged record is lost with one rack.
+NoMetadataR: run {
+  without[MetadataR] and isrLeavesOneRack and eventually ackedIsLost
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 8 steps expect 1
+
+-- If brokers without a rack count as one rack, an acknowledged record is lost with one rack.
+UnnamedRackCounts: run {
+  without[NoUnnamedRack] and oneRackFails and onlyEvents[Append + Fetch + Destroy + Register + Assign + Unfence]
+  Isr = Broker and always (Now = Destroy implies Whom = Broker) and eventually ackedIsLost
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
+
+-- Without the memory of killed replicas (patch 33) an acknowledged record is lost if one rack is destroyed and a broker elsewhere is
+-- killed, though that one has it.
+NoKilledMemory: run {
+  without[KilledMemory] and allNamed and oneRackDestroyedOtherKilled
+  always (Now = Kill implies log' = log) and eventually ackedIsLost
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
 
 -- With the check before the append alone an acknowledged record is lost with one rack.
 AppendGateAlone: run {
@@ -749,9 +860,9 @@ AppendGateAlone: run {
 
 -- If a lowered M clears the ELR while racks are missing (without patch 28), an acknowledged record is lost with one rack.
 NoKeptElr: run {
-  without[KeptElr] and oneRackFails and onlyEvents[Append + Fetch + Shrink + Alter + Destroy + Register + Unfence]
+  without[KeptElr] and oneRackFails and onlyEvents[Append + Fetch + Shrink + Alter + Destroy + Register + Assign + Unfence]
   Isr = Broker and M = Two and eventually ackedIsLost
-} for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 8 steps expect 1
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
 
 -- If a leader that has not seen a raised R may shrink the ISR (patch 26), a seen record is lost though all it does is stop.
 NoRaiseGuard: run {
@@ -778,15 +889,13 @@ RaisedM: run {
 
 -- Where the promise ends: R racks are destroyed.
 TwoRacksDestroyed: run {
-  without[none] and onlyEvents[Append + Fetch + Destroy + Register + Unfence]
+  without[none] and onlyEvents[Append + Fetch + Destroy + Register + Assign + Unfence]
   always R = Two and Isr = Broker and eventually ackedIsLost
-} for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 8 steps expect 1
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
 
--- Where the promise ends: R - 1 racks are destroyed, and a broker elsewhere is killed and restarted, which counts as damage.
-KilledElsewhere: run {
-  without[none] and onlyEvents[Append + Fetch + Kill + Fence + Destroy + Register + Unfence]
-  some r: Rack | always ((Now = Destroy implies Whom.rack = r) and (Now = Kill implies Whom.rack != r and log' = log))
-  always R = Two and Isr = Broker and eventually ackedIsLost
+-- Where the promise ends: R - 1 racks are destroyed, and a broker elsewhere loses its power and what was not flushed.
+PowerLostElsewhere: run {
+  without[none] and oneRackDestroyedOtherKilled and eventually ackedIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
 
 -- It happens: a rack is destroyed, and a replica is elected from the ELR that has the acknowledged record.
@@ -795,6 +904,12 @@ ElrLeads: run {
   Isr = Broker and M = Two and always (Now = Shrink implies some Acked)
   eventually (some l: Elr & Up | some Acked & l.log and after l = Current.leads)
 } for 2 but exactly 3 Broker, exactly 1 Record, exactly 3 Epoch, exactly 7 steps expect 1
+
+-- It happens: a rack is destroyed, and a killed replica elsewhere that has the acknowledged record is awaited and elected.
+KilledLeads: run {
+  without[none] and oneRackDestroyedOtherKilled and always no Void
+  eventually (some l: LastKnown & Up | some Acked & l.log and no Isr and after l = Current.leads)
+} for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
 
 -- It happens: the last known leader is elected with an acknowledged record.
 LastKnownLeads: run {

@@ -188,7 +188,8 @@ def _cell(axes: Axes, replica: Replica, left: float, bottom: float, *, touched: 
 def _below(axes: Axes, step: Step, left: float) -> None:
     isr = " ".join(one.name for one in step.replicas if one.in_isr) or "none"
     elr = " ".join(one.name for one in step.replicas if one.in_elr)
-    lines = [f"ISR {isr}", f"ELR {elr}" if elr else "", f"last leader {step.last_known}" if step.last_known else ""]
+    last_known = " ".join(step.last_known)
+    lines = [f"ISR {isr}", f"ELR {elr}" if elr else "", f"last known {last_known}" if last_known else ""]
     told = [f"r{number}" for number in step.acked]
     shown = [f"r{number}" for number in step.seen if number not in step.acked]
     said = "  ".join(

@@ -25,6 +25,7 @@ _WORDS: Mapping[str, str] = {
     "Stop": "{whom} stops",
     "Fence": "{whom} is fenced",
     "Register": "{whom} is back",
+    "Assign": "new directory\nof {whom} known",
     "Unfence": "{whom} unfenced",
     "Prefer": "{whom} preferred",
     "Alter": "{configs}",
@@ -38,8 +39,8 @@ class Replica:
     """What a broker has and is at one time.
 
     Attributes:
-        name: its number and rack, as in ``1a``.
-        rack: the letter.
+        name: its number and rack, as in ``1a``; ``1?`` if it has no ``broker.rack``.
+        rack: the letter of where it is, known to Kafka or not.
         log: what is on its disk, in order, by the numbers of records from 1.
         hw: how many of them are below the high watermark as it knows it.
         up: whether its process runs.
@@ -74,7 +75,7 @@ class Step:
         acked: numbers of the records that a producer with acks=all was told of.
         seen: numbers of those that were below the high watermark of a leader at any time.
         missing: those that were seen and the leader, which runs, does not have.
-        last_known: name of the last known leader, or empty.
+        last_known: names of the members of the last known ELR.
         min_racks: R.
         min_replicas: M.
     """
@@ -86,7 +87,7 @@ class Step:
     acked: tuple[int, ...]
     seen: tuple[int, ...]
     missing: tuple[int, ...]
-    last_known: str
+    last_known: tuple[str, ...]
     min_racks: str
     min_replicas: str
 
@@ -124,12 +125,12 @@ def _names(first: State, racks: Mapping[str, str]) -> dict[str, str]:
     isr = first.atoms("Isr")
     letters = {broker: racks[str(first.lone(broker, "rack"))] for broker in first.atoms("Broker")}
     order = sorted(letters, key=lambda broker: (letters[broker], broker != leader, broker not in isr, broker))
-    return {broker: f"{number}{letters[broker]}" for number, broker in enumerate(order, 1)}
+    named = first.atoms("Named")
+    return {broker: f"{number}{letters[broker] if broker in named else '?'}" for number, broker in enumerate(order, 1)}
 
 
 def _step(before: State | None, state: State, kind: str, names: Mapping[str, str], racks: Mapping[str, str]) -> Step:
     leader = state.lone(state.one("Current"), "leads")
-    last = next(iter(state.atoms("LastKnown")), None)
     seen = _numbers(state.atoms("Committed"))
     held = _numbers(state.join(leader, "log")) if leader else ()
     runs = leader is not None and leader in state.atoms("Up")
@@ -142,7 +143,7 @@ def _step(before: State | None, state: State, kind: str, names: Mapping[str, str
         acked=_numbers(state.atoms("Acked")),
         seen=seen,
         missing=tuple(number for number in seen if number not in held) if runs else (),
-        last_known=names[last] if last else "",
+        last_known=tuple(name for broker, name in names.items() if broker in state.atoms("LastKnown")),
         min_racks=_LEVELS[_plain(state.one("R"))],
         min_replicas=_LEVELS[_plain(state.one("M"))],
     )

@@ -17,7 +17,7 @@ class Placement:
     """The replicas of one partition; each is on a broker of its own, and those of one rack are alike.
 
     Attributes:
-        racks: names, sorted.
+        racks: names, sorted. All brokers have one: the gate counts a broker without a rack for none.
         counts: how many replicas each of them has, at least 1.
     """
 

@@ -14,6 +14,10 @@ or refused and why, and which acknowledged records were lost. It is a state mach
   enough again clears it. Who comes back from an unclean end is taken out of ISR and ELR.
 - The leader is a member of the ISR; of an empty ISR, one of the ELR; if that is empty too, the last known leader. With
   ``elr="off"`` the last member stays in the ISR and leads when it is back, whatever it has lost.
+- Where R is above 1, with ``elr="racks"``, replicas that left the ISR or the ELR after an unclean end are remembered in
+  the last known ELR, the last leader first, until the ISR is enough again. Where ISR and ELR are empty, the first of
+  them is awaited and elected. A replica whose disk was replaced is forgotten when it is back, unless there is no other
+  one to wait for. When R is lowered to 1 and nobody leads, the first of them stays.
 - Who is back, or fast again, joins the ISR when it has caught up with a leader.
 - An operator lowers R to 1 when a partition has refused for want of racks for the reaction time, which clears its ELR
   if the ISR is enough then, and restores R the same time after all replicas are in the ISR.
@@ -132,12 +136,13 @@ class _Rows:
     """The rows that still run, one for each script and setting; arrays with one entry, or one of each replica, a row.
 
     Sets of replicas are bits. ``has_until`` is the moment until which a replica has all that was acknowledged, and
-    ``acked`` the last moment at which anything was.
+    ``acked`` the last moment at which anything was. ``turn`` is the place of each replica in the last known ELR, the
+    lowest first, ``NEVER`` if it is not in it. ``replaced`` are replicas with a new disk that are not back yet.
     """
 
     _EACH = (
         "row", "now", "at", "last_event", "pattern", "need_m", "need_r", "wants_r", "elr_mode", "lower", "operator",
-        "up", "slow", "isr", "elr", "unclean", "leader", "last", "acked", "status", "alone", "lowered",
+        "up", "slow", "isr", "elr", "unclean", "replaced", "leader", "turn", "acked", "status", "alone", "lowered",
         "has_until", "fence", "ready", "copy", "behind", "gone", "timer", "event",
     )  # fmt: skip
 
@@ -181,13 +186,13 @@ class _Rows:
         self.operator = filled(NEVER, float)
         self.up, self.isr = filled(self.full), filled(self.full)
         self.slow, self.elr, self.unclean = filled(0), filled(0), filled(0)
-        self.leader, self.last = filled(0), filled(-1)
+        self.replaced, self.leader = filled(0), filled(0)
         self.lowered = filled(False, bool)
         self.alone = self.racks[self.pattern, self.isr] == 1
         self.status = np.where(self.racks[self.pattern, self.isr] >= self.need_r, Status.TAKEN, Status.RACKS)
         self.acked = np.where(self.status == Status.TAKEN, self.now, -NEVER)
         self.has_until = np.repeat(self.now[:, None], replicas, axis=1)
-        self.fence, self.ready = (np.full((every, replicas), NEVER) for _ in range(2))
+        self.fence, self.ready, self.turn = (np.full((every, replicas), NEVER) for _ in range(3))
         self.copy, self.behind = (np.zeros((every, replicas)) for _ in range(2))
         self.gone = np.zeros((every, replicas), dtype=np.int8)
         self.timer, self.event = filled(NEVER, float), filled(NEVER, float)
@@ -251,6 +256,7 @@ class _Rows:
             self.has_until[rows] = np.where(hit, flushed, self.has_until[rows])
         elif code in (Code.DISK, Code.RACK_DISKS):
             self.has_until[rows] = np.where(hit, -NEVER, self.has_until[rows])
+            self.replaced[rows] |= sets
             worse = 2 if code == Code.RACK_DISKS else 1
             self.gone[rows] = np.where(hit, np.maximum(self.gone[rows], worse), self.gone[rows])
         goes = sets & self.up[rows]
@@ -267,13 +273,15 @@ class _Rows:
         self.up[rows] |= sets
         dirty = sets & self.unclean[rows]
         self.unclean[rows] &= ~sets
+        lost = sets & self.replaced[rows]
+        self.replaced[rows] &= ~sets
         # one that is back before its session ended and is still slow is behind as before
         slow = back & self.members[self.slow[rows] & self.isr[rows]]
         looks = self.timing.looks_s(np.maximum(now, self.behind[rows] + self.timing.lag_s))
         self.fence[rows] = np.where(back, np.where(slow, looks, NEVER), self.fence[rows])
         self._remember_copy(rows, back)
         some = dirty > 0
-        self._leave(rows[some], dirty[some], eligible=False)
+        self._leave(rows[some], dirty[some], eligible=False, lost=lost[some])
         # a leader that was not missed serves again, with what it has
         same = self.members[sets][np.arange(len(rows)), self.leader[rows]] & (self.leader[rows] >= 0)
         self.served.append(rows[same])
@@ -325,24 +333,63 @@ class _Rows:
         acts = rows[~leaves & ~joins]
         self._lower_or_restore(acts[self.operator[acts] <= self.now[acts]])
 
-    def _leave(self, rows: Ints, sets: Ints, *, eligible: bool) -> None:
-        """Out of the ISR; and into the ELR if the ISR is not enough then, or out of it."""
-        before = self.isr[rows]
+    def _leave(self, rows: Ints, sets: Ints, *, eligible: bool, lost: Ints | int = 0) -> None:
+        """Out of the ISR; and into the ELR if the ISR is not enough then, or out of it.
+
+        Args:
+            rows: of which partitions.
+            sets: the replicas that leave.
+            eligible: they did not end uncleanly.
+            lost: replicas whose disks were replaced.
+        """
+        before, elr_before = self.isr[rows], self.elr[rows]
         after = before & ~sets
         off = self.elr_mode[rows] == 0
         # without ELR the last member stays
         after = np.where(off & (after == 0), before, after)
         self.isr[rows] = after
-        elr = (self.elr[rows] | before) & ~after
+        elr = (elr_before | before) & ~after
         if not eligible:
             elr &= ~sets
         self.elr[rows] = np.where(off | self._enough(rows), 0, elr)
-        gone = (self._leader_bit(rows) & sets) > 0
-        some = rows[gone]
-        # the first time that it has none: else who led before stays known
-        self.last[some] = np.where(self.last[some] < 0, self.leader[some], self.last[some])
+        leaving = self._leader_bit(rows) & sets
+        self._remember(rows, leaving, (before | elr_before) & ~after & ~elr, sets & lost)
+        some = rows[leaving > 0]
         self.leader[some] = -1
         self._elect(some)
+
+    def _remember(self, rows: Ints, leader: Ints, others: Ints, lost: Ints) -> None:
+        """Updates the last known ELR (PartitionChangeBuilder.populateTargetLastKnownElr).
+
+        Args:
+            rows: of which partitions.
+            leader: the leader, if it leaves; it comes first.
+            others: members that left the ISR and the ELR; they come last.
+            lost: replicas whose disks were replaced.
+        """
+        turn, remembers = self.turn[rows], self._remembers(rows)
+        known = np.isfinite(turn)
+        # where racks do not matter: who led before stays known, the first time that there is no leader
+        single = np.where(self.members[leader] & ~known.any(axis=1)[:, None], 0.0, turn)
+        lowest = turn.min(axis=1, initial=0.0, where=known)[:, None]
+        highest = turn.max(axis=1, initial=0.0, where=known)[:, None]
+        turn = np.where(self.members[others] & ~known, highest + 1 + np.arange(turn.shape[1]), turn)
+        turn = np.where(self.members[leader], lowest - 1, turn)
+        candidates = np.isfinite(turn) & ~self.members[self.isr[rows]]
+        kept = candidates & ~self.members[lost]
+        sole = (self.isr[rows] == 0) & (self.elr[rows] == 0) & ~kept.any(axis=1)
+        kept = np.where(sole[:, None], candidates, kept) & ~self._enough(rows)[:, None]
+        self.turn[rows] = np.where(remembers[:, None], np.where(kept, turn, NEVER), single)
+
+    def _remembers(self, rows: Ints) -> npt.NDArray[np.bool_]:
+        remembers: npt.NDArray[np.bool_] = (self.elr_mode[rows] == 2) & (self.need_r[rows] > 1)
+        return remembers
+
+    def _last(self, rows: Ints) -> Ints:
+        """The first of the last known ELR, -1 if it is empty."""
+        turn = self.turn[rows]
+        last: Ints = np.where(np.isfinite(turn).any(axis=1), turn.argmin(axis=1), -1)
+        return last
 
     def _enough(self, rows: Ints) -> npt.NDArray[np.bool_]:
         isr = self.isr[rows]
@@ -358,7 +405,7 @@ class _Rows:
         unknown = (self.fence[rows] < NEVER) @ np.left_shift(1, np.arange(self.fence.shape[1]))
         leader = self.first[isr & (up | unknown)]
         from_elr = np.where((isr == 0) & (leader < 0), self.first[elr & up], -1)
-        last = self.last[rows]
+        last = self._last(rows)
         known = (isr == 0) & (elr == 0) & (self.elr_mode[rows] > 0) & (last >= 0) & (leader < 0)
         known &= (np.right_shift(up, np.maximum(last, 0)) & 1) == 1
         found = np.where(leader >= 0, leader, np.where(from_elr >= 0, from_elr, np.where(known, last, -1)))
@@ -369,7 +416,9 @@ class _Rows:
         self.leader[rows] = found
         none, some = rows[found < 0], rows[found >= 0]
         self.ready[none] = NEVER
-        self.last[some] = -1
+        # elsewhere there is only a last known leader
+        members = self.members[self.isr[some] | self.elr[some]] | ~self._remembers(some)[:, None]
+        self.turn[some] = np.where(members, NEVER, self.turn[some])
         # a leader lags behind nobody
         up_leader = (up & bit) > 0
         leads, slot = rows[up_leader], found[up_leader]
@@ -385,7 +434,9 @@ class _Rows:
         self.isr[rows] |= sets
         self.has_until[rows] = np.where(which, self.now[rows, None], self.has_until[rows])
         self.gone[rows] = np.where(which, 0, self.gone[rows])
-        self.elr[rows] = np.where(self._enough(rows), 0, self.elr[rows] & ~sets)
+        enough = self._enough(rows)
+        self.elr[rows] = np.where(enough, 0, self.elr[rows] & ~sets)
+        self.turn[rows] = np.where(which | (enough & self._remembers(rows))[:, None], NEVER, self.turn[rows])
 
     def _lower_or_restore(self, rows: Ints) -> None:
         self.operator[rows] = NEVER
@@ -393,10 +444,16 @@ class _Rows:
         self.lowered[restores], self.lowered[lowers] = False, True
         self.need_r[restores] = self.wants_r[restores]
         self.need_r[lowers] = 1
-        isr, last = self.isr[lowers], self.last[lowers]
-        only_last = np.where(last >= 0, np.left_shift(1, np.maximum(last, 0)), 0) & self.elr[lowers]
-        kept = np.where(isr == 0, only_last, np.where(self._enough(lowers), 0, self.elr[lowers]))
-        self.elr[lowers] = np.where(self.elr_mode[lowers] == 2, kept, self.elr[lowers])
+        isr, elr, last = self.isr[lowers], self.elr[lowers], self._last(lowers)
+        # nobody leads: one of each stays, the last leader if it can be
+        turn = np.where(self.members[elr], self.turn[lowers], NEVER)
+        one = np.where(np.isfinite(turn).any(axis=1), turn.argmin(axis=1), self.first[elr])
+        only = np.where(elr > 0, np.left_shift(1, np.maximum(one, 0)), 0)
+        kept = np.where(isr == 0, only, np.where(self._enough(lowers), 0, elr))
+        racks = self.elr_mode[lowers] == 2
+        self.elr[lowers] = np.where(racks, kept, elr)
+        stays = (np.arange(turn.shape[1]) == last[:, None]) & (isr == 0)[:, None]
+        self.turn[lowers] = np.where(stays | ~racks[:, None], self.turn[lowers], NEVER)
 
     # -- what it comes to ---------------------------------------------------------------------------------------------
 
