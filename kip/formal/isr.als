@@ -3,8 +3,8 @@
  * patch/4.3.1: who is in the ISR and the ELR, who leads, how far the high watermark is, and what racks that fail can do to it.
  *
  * Names in the comments are of Kafka: PCB = PartitionChangeBuilder, RCM = ReplicationControlManager, CCM =
- * ConfigurationControlManager (all of the controller), Partition = kafka.cluster.Partition (of brokers). "Patch n" is the n-th of
- * the series. kip/formal.md tells what is checked, within which bounds, and what is not in the model.
+ * ConfigurationControlManager (all of the controller), Partition = kafka.cluster.Partition (of brokers). fixes/, gate/ and
+ * elr/ are parts of the series. kip/formal.md tells what is checked, within which bounds, and what is not in the model.
  *
  * All brokers of the model are the replicas. A step is one thing that happens; Stutter is none. Where Kafka is determined by
  * something that is not here (the order of replicas, how long a follower may lag) the model may do any of it.
@@ -14,12 +14,12 @@ module isr
 open util/ordering[Epoch] as epochs
 open util/ordering[Record] as records
 
--- What the series consists of, so that a piece can be taken out. AppendGate: Partition.appendRecordsToLeader, patch 8.
--- AfterAppendGate: Partition.checkEnoughReplicasReachOffset, patch 9. HighWatermarkGate: Partition.maybeIncrementLeaderHW, patch
--- 10. CommittedIsr: all three count PartitionState.isr and not maximalIsr. RackAwareElr: PCB.maybePopulateTargetElr, patch 26.
--- RaiseGuard: RCM.validateAlterPartitionData, patch 26. KeptElr: RCM.recordsToKeepElrs, patch 28. ImageFirst:
--- Partition.minInSyncRacksOfImage, patch 23. ImageFirstOfM: Partition.minInSyncReplicasOfImage, patch 30. KilledMemory:
--- PCB.populateTargetLastKnownElr, patch 33. MetadataR: R is set in the metadata alone, so that the controller knows it.
+-- What the series consists of, so that a piece can be taken out. In gate/: AppendGate: Partition.appendRecordsToLeader.
+-- AfterAppendGate: Partition.checkEnoughReplicasReachOffset. HighWatermarkGate: Partition.maybeIncrementLeaderHW. CommittedIsr:
+-- all three count PartitionState.isr and not maximalIsr. ImageFirst: Partition.minInSyncRacksOfImage. In elr/: RackAwareElr:
+-- PCB.maybePopulateTargetElr. RaiseGuard: RCM.validateAlterPartitionData, for M in fixes/. KeptElr: RCM.recordsToKeepElrs.
+-- KilledMemory: PCB.populateTargetLastKnownElr. In fixes/: ImageFirstOfM: Partition.minInSyncReplicasOfImage.
+-- MetadataR: R is set in the metadata alone, so that the controller knows it.
 -- NoUnnamedRack: a broker without broker.rack counts for no rack; without it all of them count as one.
 abstract sig Feature {}
 one sig AppendGate, AfterAppendGate, HighWatermarkGate, CommittedIsr, RackAwareElr, RaiseGuard, KeptElr, ImageFirst, ImageFirstOfM,
@@ -68,7 +68,7 @@ sig Named in Broker {}
 
 -- What the controller knows: PartitionRegistration (isr, elr, lastKnownElr, leaderEpoch), BrokerRegistration.fenced, whose
 -- registration lacks the directory that the replica is assigned to (hasOnlineDir), the configs of the topic, and which brokers
--- have not reported yet that they know of the last raise (CCM.minIsrOffset, patch 26). The order of lastKnownElr is left out: any
+-- have not reported yet that they know of the last raise (CCM.minIsrOffset). The order of lastKnownElr is left out: any
 -- member may be the first.
 var sig Isr in Broker {}
 var sig Elr in Broker {}
@@ -144,7 +144,7 @@ pred forgetful[isr: set Broker] {
   RackAwareElr in Patched implies spans[isr, capped[minRacks]]
 }
 
--- RCM.isShort, patch 26
+-- RCM.isShort
 pred short[isr: set Broker] { not (many[isr, capped[M]] and spans[isr, capped[minRacks]]) }
 
 -- PCB.build without reassignments, unclean election off. "isr" is targetIsr, "unclean" uncleanShutdownReplicas, "lost"
@@ -332,7 +332,7 @@ pred fetch[l: Broker, followers: set Broker] {
 
 -- RCM.validateAlterPartitionData: the request is of the leader, who knows the partition as it is, and all members are fit
 -- (ineligibleReplicasForIsr); a leader that may not know yet of a raised R may not make the ISR short while somebody is, or
--- becomes, eligible or remembered (patch 26).
+-- becomes, eligible or remembered.
 pred accepted[l: Broker, isr: set Broker] {
   l.view = Current and Current.leads = l and l.viewIsr = Isr
   isr in Active
@@ -448,8 +448,8 @@ pred learn[b: Broker] {
 fun said[image, applied: Level]: set Level { image + (image = One => applied else none) }
 
 -- BrokerMetadataPublisher applies partitions before configs. The leader requires what the image says all the same, and that
--- alone, lower or higher: Partition.updateMinIsrOfImage. Of M (patch 30) this is so where R matters; where it does not, what it
--- has is what its log has.
+-- alone, lower or higher: Partition.updateMinIsrOfImage. Of M the model has this where R matters; where it does not, what it has is
+-- what its log has. The fixes require the M of the image wherever ELR is enabled.
 pred begin[b: Broker] {
   Now = Begin and Whom = b
   b.viewR' in (ImageFirst in Patched => said[R, b.viewR] else b.viewR)
@@ -582,8 +582,8 @@ pred prefer[b: Broker] {
   sameConfigs and sameBrokers and sameLogs and sameViews
 }
 
--- An operator sets R or M: CCM.incrementalAlterConfigs with a ClearElrRecord, RCM.recordsToKeepElrs (patch 28). M is not
--- raised, and nobody is late to learn of that, while one rack suffices: KIP-966 has a gap there, which the series leaves alone.
+-- An operator sets R or M: CCM.incrementalAlterConfigs with a ClearElrRecord, RCM.recordsToKeepElrs. M is not raised, and
+-- nobody is late to learn of that, while one rack suffices: 4.3.1 has a gap there. The fixes close it, the model does not show that.
 pred alter {
   Now = Alter and no Whom
   R' != R or M' != M
@@ -817,7 +817,7 @@ pred isrLeavesOneRack {
 pred seenIsLost { some l: Current.leads & Up | some Committed - l.log }
 pred ackedIsLost { some l: Current.leads & Up | some Acked - l.log }
 
--- Without the gate at the high watermark (patch 10) a record that consumers have seen is lost with one rack.
+-- Without the gate at the high watermark a record that consumers have seen is lost with one rack.
 NoHighWatermarkGate: run {
   without[HighWatermarkGate] and oneRackFails and onlyEvents[Append + Fetch + Shrink + Answer + Destroy + Fence]
   Isr = Broker and M = Two and eventually seenIsLost
@@ -829,7 +829,7 @@ GateOnMaximalIsr: run {
   M = Two and eventually ackedIsLost
 } for 2 but exactly 4 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
 
--- Without the rack-aware ELR (patch 26) an acknowledged record is lost with one rack, though another still has it.
+-- Without the rack-aware ELR an acknowledged record is lost with one rack, though another still has it.
 NoRackAwareElr: run {
   without[RackAwareElr] and isrLeavesOneRack and eventually ackedIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 8 steps expect 1
@@ -845,8 +845,8 @@ UnnamedRackCounts: run {
   Isr = Broker and always (Now = Destroy implies Whom = Broker) and eventually ackedIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
 
--- Without the memory of killed replicas (patch 33) an acknowledged record is lost if one rack is destroyed and a broker elsewhere is
--- killed, though that one has it.
+-- Without the memory of killed replicas an acknowledged record is lost if one rack is destroyed and a broker elsewhere is killed,
+-- though that one has it.
 NoKilledMemory: run {
   without[KilledMemory] and allNamed and oneRackDestroyedOtherKilled
   always (Now = Kill implies log' = log) and eventually ackedIsLost
@@ -858,29 +858,28 @@ AppendGateAlone: run {
   Isr = Broker and eventually ackedIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 6 steps expect 1
 
--- If a lowered M clears the ELR while racks are missing (without patch 28), an acknowledged record is lost with one rack.
+-- If a lowered M clears the ELR while racks are missing, an acknowledged record is lost with one rack.
 NoKeptElr: run {
   without[KeptElr] and oneRackFails and onlyEvents[Append + Fetch + Shrink + Alter + Destroy + Register + Assign + Unfence]
   Isr = Broker and M = Two and eventually ackedIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 3 Epoch, exactly 9 steps expect 1
 
--- If a leader that has not seen a raised R may shrink the ISR (patch 26), a seen record is lost though all it does is stop.
+-- If a leader that has not seen a raised R may shrink the ISR, a seen record is lost though all it does is stop.
 NoRaiseGuard: run {
   without[RaiseGuard] and onlyEvents[Append + Shrink + Answer + Alter + Stop]
   Isr = Broker and R = One and always M = One and no disj a, b: Broker | a.rack = b.rack
   always (no Void and no Unclean) and eventually seenIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 2 Epoch, exactly 6 steps expect 1
 
--- If a leader requires a raised R only when it has applied configs (without patch 23), a seen record is lost though all it does
--- is stop.
+-- If a leader requires a raised R only when it has applied configs, a seen record is lost though all it does is stop.
 NoImageFirst: run {
   without[ImageFirst] and onlyEvents[Append + Alter + Fence + Unfence + Begin + Stop]
   Isr = Broker and R = One and always M = One and no disj a, b: Broker | a.rack = b.rack
   always (no Void and no Unclean) and eventually seenIsLost
 } for 2 but exactly 2 Broker, exactly 1 Record, exactly 2 Epoch, exactly 7 steps expect 1
 
--- If a leader requires a raised M only when it has applied configs (without patch 30), and one image raises M and takes a replica
--- out of the ISR, an acknowledged record is lost though all that happens is that brokers stop.
+-- If a leader requires a raised M only when it has applied configs, and one image raises M and takes a replica out of the
+-- ISR, an acknowledged record is lost though all that happens is that brokers stop.
 RaisedM: run {
   without[ImageFirstOfM] and onlyEvents[Append + Fetch + Alter + Fence + Unfence + Begin + Learn + Stop]
   always (R = Two and (Now = Fence implies Current.leads not in Whom) and (Now = Begin implies after Now = Learn))
