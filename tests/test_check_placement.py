@@ -332,6 +332,14 @@ def test_a_reassignment_is_judged_by_its_end() -> None:
     assert "as soon as its reassignment has ended" in found.findings[0].means
 
 
+def test_replicas_that_a_reassignment_adds_do_not_raise_r() -> None:
+    partition = Partition("t", 0, 1, (1, 3), (1,), adding=(3,))
+    (state,) = report(AAB, Topic("t", False, (partition,), need(1, 2))).states
+    assert (state.writable, state.reachable, state.now.need_racks) == (True, True, 1)
+    # when it has ended
+    assert state.stopped_when_whole.racks == ("a", "b")
+
+
 def test_the_leader_s_word_counts() -> None:
     one = topic("t", need(1, 2), (1, 2))
     told = Topic("t", False, one.partitions, one.need, {1: need(1, None), 2: need(1, 2)})

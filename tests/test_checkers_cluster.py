@@ -392,3 +392,31 @@ def test_a_late_acknowledgement_is_wrong_only_if_somebody_asked_in_time() -> Non
                     sent_ns=healed + 14 * S, exception=REFUSED)  # fmt: skip
     assert asked.mono_ns > refused.mono_ns
     assert check_recovery([*made.events, refused], isr_s=20, ack_s=10).valid == "false"
+
+
+def test_looks_tell_which_replicas_a_reassignment_adds() -> None:
+    placed: list[tuple[list[int], list[int]]] = [
+        ([1], [1]),
+        # 2 and 3 are added, 2 joins the ISR first, and all are in sync before 1 is removed
+        ([1, 2, 3], [1]),
+        ([1, 2, 3], [1, 2]),
+        ([1, 2, 3], [1, 2, 3]),
+        ([2, 3], [2, 3]),
+        # 4 is added, and the reassignment is cancelled
+        ([2, 3, 4], [2, 3]),
+        ([2, 3], [2, 3]),
+        # 3 leaves the ISR of a partition that nobody reassigns
+        ([2, 3], [2]),
+    ]
+    racks = {"1": "a", "2": "a", "3": "b", "4": "c"}
+    events = [
+        event(at * S, "isr-watch", "look", racks=racks,
+              partitions={"t-0": {"leader": isr[0], "isr": isr, "replicas": replicas}})
+        for at, (replicas, isr) in enumerate(placed, 1)
+    ]  # fmt: skip
+    (seen,) = looks(events).values()
+    assert [sorted(look.adding) for look in seen] == [[], [2, 3], [2, 3], [], [], [4], [], []]
+    need = Requirement(replicas=1, racks=2)
+    assert [need.effective(look).racks for look in seen] == [1, 1, 1, 2, 2, 2, 2, 2]
+    # a reassignment from one replica does not stop writes
+    assert [need.met_by(look) for look in seen] == [True, True, True, True, True, True, True, False]

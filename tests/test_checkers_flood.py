@@ -98,7 +98,7 @@ def test_the_next_outage_has_lines_of_its_own(ends: str) -> None:
     assert check_flood(logged.events()).valid == "true"
 
 
-def test_an_end_for_want_of_replicas_that_is_logged_twice_is_a_flood() -> None:
+def test_an_end_by_missing_replicas_that_is_logged_twice_is_a_flood() -> None:
     logged = Logged().change(4, GROWS, STILL).log(5, STILL, PARTITION).change(6, SHRINKS, BEGINS).whole()
     found = check_flood(logged.events())
     assert found.valid == "false"

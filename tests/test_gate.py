@@ -39,6 +39,11 @@ def test_what_it_counted() -> None:
     assert (told.enough_replicas, told.enough_racks) == (True, False)
 
 
+def test_replicas_that_are_added_raise_m_and_not_r() -> None:
+    told = ask([1], RACKS, min_replicas=2, min_racks=2, replicas=2, adding=1)
+    assert (told.need_replicas, told.need_racks, told.enough_racks, told.passes) == (2, 1, True, False)
+
+
 @given(st.sets(st.integers(1, 9)), st.integers(1, 9), st.integers(1, 4), st.integers(1, 4), st.integers(1, 6))
 def test_one_more_replica_never_closes_it(isr: set[int], more: int, m: int, r: int, replicas: int) -> None:
     before, after = (
