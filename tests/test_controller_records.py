@@ -15,6 +15,8 @@ from pyhooks.errors import RackgateError
 
 FIRST_SEED, SEEDS, STEPS = 1, 20, 150
 FEATURE = "FeatureLevelRecord(name='min.insync.racks.version', featureLevel=1)"
+# The controller keeps a value of the cluster, 1 included, while racks are enforced.
+CLUSTER_VALUE = "ConfigRecord(resourceType=4, resourceName='', name='min.insync.racks', value='1')"
 ELR_MEMBERS = "eligibleLeaderReplicas=["
 Run = Callable[[Arm], tuple[Step, ...]]
 
@@ -32,12 +34,21 @@ def fixes_alone(elr_level: int) -> Arm:
 
 
 def without_the_feature(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The steps without the record of the feature's own level, which must be there once a script, at its bootstrap."""
+    """The steps without the records of the feature, which must be where racks begin to be enforced, and nowhere else.
+
+    Its own level is written once a script, at its bootstrap, and the cluster's value when ELR is enabled beside it. The
+    script's bootstrap leaves out what the controller adds there.
+    """
     own = [step for step in steps for record in step.records if record.text == FEATURE]
     assert [(step.seed, step.number, step.name) for step in own] == [
         (seed, 0, "bootstrap") for seed in range(FIRST_SEED, FIRST_SEED + SEEDS)
     ]
-    return tuple(replace(step, records=tuple(r for r in step.records if r.text != FEATURE)) for step in steps)
+    values = [step for step in steps if any(record.text == CLUSTER_VALUE for record in step.records)]
+    assert {step.name for step in values} <= {"enable ELR"}
+    # it stays when ELR is disabled, and is not written again
+    assert len({step.seed for step in values}) == len(values)
+    added = (FEATURE, CLUSTER_VALUE)
+    return tuple(replace(step, records=tuple(r for r in step.records if r.text not in added)) for step in steps)
 
 
 @pytest.mark.build
@@ -49,7 +60,7 @@ def test_with_the_feature_at_0_the_records_are_those_of_stock(run: Run, elr_leve
 
 @pytest.mark.build
 @pytest.mark.parametrize("elr_level", [0, 1])
-def test_with_one_rack_required_only_the_feature_s_own_record_is_added(run: Run, elr_level: int) -> None:
+def test_with_one_rack_required_only_the_records_of_the_feature_are_added(run: Run, elr_level: int) -> None:
     ours = run(Arm(overlay=True, racks_level=1, elr_level=elr_level))
     assert first_difference(run(fixes_alone(elr_level)), without_the_feature(ours)) == ""
 

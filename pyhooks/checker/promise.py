@@ -179,7 +179,7 @@ class _Judge:
         last = placed[-1].replicas
         # Fewer replicas can be in fewer racks only.
         needed = [
-            min(one.effective(look).racks, one.effective(placed[-1]).racks)
+            min(one.effective(look).racks, gate.capped(one.racks, len(last)))
             for one in wanted
             for look in placed[: max(1, own)]
         ]
