@@ -118,6 +118,8 @@ def test_an_upgraded_cluster_enforces_the_property_of_its_controller(classpath: 
         done = features(classpath, pair.bootstrap, "upgrade", "--feature", f"{RACKS_FEATURE}=1")
         assert done.status == 0, done.text
         wait_for(lambda: produce(pair) == RACKS_REFUSED, what="the gate", timeout_s=60)
+        said = f"{RACKS} is enforced from now on"
+        wait_for(lambda: said in pair.log(1), what="the line that says so", timeout_s=60)
         # the controller has put its property into the metadata, where it must be lowered before a downgrade
         refused = features(classpath, pair.bootstrap, "downgrade", *LEVEL_0)
         assert refused.status != 0

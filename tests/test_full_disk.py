@@ -50,13 +50,19 @@ def on_full_disk(private: tuple[str, ...], case: str, kind: str, folder: Path) -
     return told
 
 
+def refusal(private: tuple[str, ...], case: str, kind: str, folder: Path, reason: str) -> dict[str, Any]:
+    """The report of a write that ends with status 2 and one line, which names a file in the folder and the reason."""
+    report = on_full_disk(private, case, kind, folder)
+    assert report["status"] == 2
+    (line,) = report["error"].splitlines()
+    assert line.startswith(f"error: {folder}/")
+    assert line.endswith(reason)
+    return report
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_what_does_not_fit_is_told_and_nothing_is_lost(private: tuple[str, ...], tmp_path: Path, case: str) -> None:
-    told = on_full_disk(private, case, "full", tmp_path)
-    assert told["status"] == 2
-    (line,) = told["error"].splitlines()
-    assert line.startswith(f"error: {tmp_path}/")
-    assert line.endswith("No space left on device")
+    told = refusal(private, case, "full", tmp_path, "No space left on device")
     assert told["new"] == []
     # a history is appended to
     assert told["changed"] == (["history.jsonl"] if case == "history" else [])
@@ -68,11 +74,7 @@ def test_what_does_not_fit_is_told_and_nothing_is_lost(private: tuple[str, ...],
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_read_only_folder_is_told_and_left_as_it_is(private: tuple[str, ...], tmp_path: Path, case: str) -> None:
-    told = on_full_disk(private, case, "read-only", tmp_path)
-    assert told["status"] == 2
-    (line,) = told["error"].splitlines()
-    assert line.startswith(f"error: {tmp_path}/")
-    assert line.endswith("Read-only file system")
+    told = refusal(private, case, "read-only", tmp_path, "Read-only file system")
     assert (told["new"], told["changed"]) == ([], [])
 
 
