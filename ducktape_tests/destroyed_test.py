@@ -112,11 +112,11 @@ class DestroyedTest(_Destroyed):
             drawn from the racks; a producer without retries and an idempotent one. They send to that topic alone: a
             request is answered when the last of its topics is, so one would wait for another. The seeds of the rounds
             are drawn by that of the run, and printed; ``round_seeds`` of the globals, a list, repeats such rounds.
-        drive: in a round, as its seed draws it: a rack of its topic is cut off or paused for a while that no ISR
-            or every ISR notices; meanwhile, or when it is in sync again, or without that, another rack of it or the
-            same one is destroyed; of two that are away either comes back first. In one more round, of its own kind of
-            seeds, a producer with acks=1 goes on while a rack is away, and the other one is destroyed when that one is
-            back but can't reach it, so that it lacks what was written meanwhile.
+        drive: in each round a rack of its topic may be killed, cut off or paused, for so short a time that no ISR
+            changes or so long that every ISR does. Meanwhile, or when it is in sync again, another rack of the topic or
+            the same one is destroyed. If two racks are unavailable, either returns first. One more round, with seeds of
+            its own: a producer with acks=1 continues while a rack is unavailable; that rack returns, but can't reach
+            the other one, which is destroyed while the first lacks what was written meanwhile.
         validate: no acknowledged record of any topic is lost, whatever later rounds have destroyed; all checkers.
         """
         racks = {

@@ -11,10 +11,8 @@ from pyhooks.errors import RackgateError
 
 # Racks by their places in a drawn order: each can lose any one rack and still hold what two racks had.
 SHAPES = ("xxy", "xyy", "xyz", "xyx", "xy")
-# Who is cut off or paused keeps its disk and its right to lead; one that is killed may have lost its disk as far as
-# anybody knows (KIP-966). With the only other holder destroyed before it is in sync again that would be two racks.
-KEEPS_ITS_DISK = ("cut", "pause")
-ENDS = ("kill", *KEEPS_ITS_DISK)
+# Faults that leave the disks of a rack intact. A killed broker leaves the ELR, but the controller remembers it.
+KEEPING_DISKS = ("kill", "cut", "pause")
 # From a moment that no ISR notices to one at which every ISR has shrunk (sessions last 9 s).
 MOST_AWAY_S = 25.0
 MOST_DOWN_S = 15.0
@@ -138,12 +136,12 @@ def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> Round:
         return Round(seed, replicas, min_replicas, wiped, down_s, leaves, "pause", away_s, behind=True)
     what = choice.random()
     if what < OVERLAPPING:
-        how = choice.choice(KEEPS_ITS_DISK)
+        how = choice.choice(KEEPING_DISKS)
         return Round(seed, replicas, min_replicas, wiped, down_s, leaves, how, away_s, True, first_back)
     if what < AFTERWARDS:
-        # it is in sync again before the next thing happens, so that it may have been killed, and be the same one
+        # it is in sync again before the next fault, so that may hit the same rack
         leaves = choice.choice(own)
-        return Round(seed, replicas, min_replicas, wiped, down_s, leaves, choice.choice(ENDS), away_s)
+        return Round(seed, replicas, min_replicas, wiped, down_s, leaves, choice.choice(KEEPING_DISKS), away_s)
     return Round(seed, replicas, min_replicas, wiped, down_s)
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ducktape_tests.destruction import (
-    ENDS,
-    KEEPS_ITS_DISK,
+    KEEPING_DISKS,
     LEAST_BEHIND_S,
     MOST_AWAY_S,
     MOST_DOWN_S,
@@ -57,8 +56,7 @@ def takes_one_rack(one: Round) -> None:
     assert 0 <= one.away_s <= MOST_AWAY_S
     if one.overlaps:
         assert one.leaves in own - {one.wiped}
-        assert one.how in KEEPS_ITS_DISK
-    assert (one.how in ENDS) is bool(one.leaves)
+    assert (one.how in KEEPING_DISKS) is bool(one.leaves)
     assert one.wiped in one.text
     assert one.leaves in one.text
 
@@ -66,7 +64,8 @@ def takes_one_rack(one: Round) -> None:
 def test_every_kind_of_round_comes() -> None:
     assert {one.overlaps for one in MANY if one.leaves} == {True, False}
     assert any(not one.leaves for one in MANY)
-    assert {one.how for one in MANY} == {"", *ENDS}
+    assert {one.how for one in MANY if one.overlaps} == set(KEEPING_DISKS)
+    assert {one.how for one in MANY if not one.overlaps} == {"", *KEEPING_DISKS}
     assert {one.wiped for one in MANY} == set(RACKS)
     assert {one.first_back for one in MANY if one.overlaps} == {True, False}
     assert {"".join(RACK_OF[broker] for broker in one.replicas) for one in MANY} >= {"aab", "abb", "abc", "bca", "ab"}
