@@ -72,8 +72,8 @@ def _measure(here: Here, plan: DestructionPlan, way: Fault, name: str) -> dict[s
         proved = False
     events = list(history.events())
     seen = {arm.topic: looks(events).get((arm.topic, 0), []) for arm in arms}
-    led = _led(here, arms)
-    readable = [arm.topic for arm in arms if led[arm.topic] is not None]
+    elected = _elected(here, arms)
+    readable = [arm.topic for arm in arms if elected[arm.topic] is not None]
     path = here.folder / name
     counted: dict[str, dict[str, Any]] = {}
     # a load that failed has left none, or half of them
@@ -86,7 +86,7 @@ def _measure(here: Here, plan: DestructionPlan, way: Fault, name: str) -> dict[s
         row(
             arm,
             counted.get(arm.topic),
-            led[arm.topic],
+            elected[arm.topic],
             _stood_in(seen[arm.topic], wiped_ns),
             plan.destroyed,
             proved=proved,
@@ -133,12 +133,17 @@ def _drive(here: Here, plan: DestructionPlan, way: Fault, arms: tuple[Arm, ...],
                 pass
 
 
-def _led(here: Here, arms: tuple[Arm, ...]) -> dict[str, int | None]:
-    """Who leads each topic in the end, or None if nobody comes to."""
-    found: dict[str, int | None] = {}
+def _elected(here: Here, arms: tuple[Arm, ...]) -> dict[str, tuple[int, bool] | None]:
+    """The leader of each topic after the heals, and whether it was elected uncleanly; None without a leader.
+
+    A replica that lost its log is not eligible. If no other one is, the topic needs an unclean election.
+    """
+    found: dict[str, tuple[int, bool] | None] = {}
     for arm in arms:
         try:
-            found |= topics.leaders(here.admin, [arm.topic], LED_S)
+            unclean = not topics.settle_leader(here.admin, spec(arm), LED_S)
+            leaders = (topics.elect_unclean if unclean else topics.leaders)(here.admin, [arm.topic], LED_S)
+            found[arm.topic] = (leaders[arm.topic], unclean)
         except RackgateError:
             found[arm.topic] = None
     return found
@@ -159,7 +164,7 @@ def _stood_in(seen: Sequence[Look], wiped_ns: int | None) -> tuple[str, ...] | N
 def row(
     arm: Arm,
     counted: Mapping[str, Any] | None,
-    leader: int | None,
+    elected: tuple[int, bool] | None,
     stood_in: tuple[str, ...] | None,
     destroyed: str,
     *,
@@ -170,7 +175,7 @@ def row(
     Args:
         arm: which.
         counted: of ``bench.endtoend.check``, or None if the topic could not be read.
-        leader: of the topic in the end, or None.
+        elected: leader of the topic in the end and whether it was elected uncleanly, or None.
         stood_in: the racks of its ISR when the rack was destroyed, or None.
         destroyed: that rack.
         proved: whether the faults took hold and lasted.
@@ -181,8 +186,8 @@ def row(
     elif stood_in != (destroyed,):
         where = "nobody looked at the ISR" if stood_in is None else f"the ISR stood in {', '.join(stood_in)}"
         why = f"{where} when rack {destroyed} was destroyed"
-    elif leader is None:
-        why = "nobody leads it afterwards, so nothing can be read"
+    elif elected is None:
+        why = "it has no leader afterwards, so nothing can be read"
     elif counted is None or not counted["acked"]:
         why = "nothing was acknowledged"
     return {
@@ -190,7 +195,8 @@ def row(
         "label": arm.label,
         "topic": arm.topic,
         "min_insync_racks": arm.min_insync_racks,
-        "leader": leader,
+        "leader": elected[0] if elected else None,
+        "unclean": elected[1] if elected else None,
         "isr_racks": None if stood_in is None else list(stood_in),
         "acked": counted["acked"] if counted else None,
         "read": counted["read"] if counted else None,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from bench.availability import REFUSAL_CODES, REFUSALS, REFUSED, UNKNOWN
 from bench.endtoend import KIND_WORDS, KINDS
-from bench.outageplan import FAULT_WORDS, PROMISED
+from bench.outageplan import FAULT_WORDS
 from pyhooks import gate
 
 Word = Literal["failed", "unknown"]
@@ -252,9 +252,7 @@ def _s(number: int) -> str:
 
 
 def _of_destroyed(one: Mapping[str, Any]) -> Iterator[Reason]:
-    """Whether arms with R kept what they had acknowledged, where that is promised."""
-    if one["way"] not in PROMISED:
-        return
+    """Whether arms with R kept what they had acknowledged."""
     where = f"rack {one['destroyed']} destroyed while rack {one['away']} was {FAULT_WORDS[one['way']]}"
     kept = False
     for row in one["topics"]:

@@ -20,9 +20,6 @@ COMMON = "common"
 Fault = Literal["kill", "cut"]
 FAULTS: tuple[Fault, ...] = ("kill", "cut")
 FAULT_WORDS = {"kill": "killed", "cut": "cut off"}
-# How one rack may go before another is destroyed so that R=2 still promises what was acknowledged: its brokers live, so
-# that the controller knows that they have their disks (KIP-966).
-PROMISED: frozenset[Fault] = frozenset({"cut"})
 
 
 @dataclass(frozen=True)
@@ -89,8 +86,7 @@ class DestructionPlan:
         replicas: of the topics.
         away: the rack that goes first and keeps its disks.
         destroyed: the rack whose disks are wiped while the other is away.
-        ways: in which the other goes, one destruction each. Of brokers that were killed nobody knows whether they have
-            their disks (KIP-966), so that nothing is promised if the only other holder is destroyed.
+        ways: faults by which the other rack leaves, one destruction each. All of them keep its disks.
     """
 
     topology: str

@@ -68,6 +68,17 @@ class _Destroyed(Drill):
         topics.elect_preferred(self.kafka.admin)
         topics.wait_settled(self.kafka.admin, specs)
 
+    def elect_unclean(self, specs: Sequence[TopicSpec]) -> None:
+        """Require that the topics have no leader although all replicas have returned, and elect one of these.
+
+        Raises:
+            AssertionError: a topic has a leader already.
+        """
+        for one in specs:
+            assert not topics.settle_leader(self.kafka.admin, one, WHOLE_S), f"{one.name} has a leader"
+        elected = topics.elect_unclean(self.kafka.admin, [one.name for one in specs])
+        self.history.note("test", "elect-unclean", "info", leaders=elected)
+
     def recovered(self, specs: Sequence[TopicSpec]) -> None:
         """Waits until all replicas are in sync and each producer has since had acknowledgements for 5 s without a gap.
 
@@ -186,16 +197,17 @@ class DestroyedTest(_Destroyed):
 
 
 class OneRackTest(_Destroyed):
-    """The control for ``DestroyedTest``: the same with one rack required; it passes only if records are lost."""
+    """Control of ``DestroyedTest`` with one rack required. It passes only if records are lost."""
 
     @cluster(num_nodes=9)
     def test_one_rack_that_acknowledges_alone_loses_it(self) -> None:
-        """What two replicas of one rack have acknowledged goes with that rack, though another rack has the rest.
+        """Records that two replicas of one rack acknowledged are lost with this rack.
 
         setup: a topic on replicas in racks a, a, b with M=2 and R=1, and a producer without retries.
-        drive: cut rack b off; produce; destroy rack a; give a back, then b.
-        validate: the checker of deliveries finds records lost that were acknowledged while b was away; every fault took
-            hold.
+        drive: cut rack b off; produce; destroy rack a; restore a, then b. No replica is eligible to lead: elect one
+            uncleanly.
+        validate: the checker of deliveries finds records lost that were acknowledged while b was cut off; every fault
+            took hold.
         """
         own = spec("alone", AAB, 2, 1)
         with self.driven([own], [Load("alone", rate_per_s=50)]):
@@ -204,6 +216,7 @@ class OneRackTest(_Destroyed):
                 self.go_on()
                 with self.fault("wipe", rack=LOST):
                     self.go_on()
+            self.elect_unclean([own])
             self.whole([own])
         self.drain()
         lost = must_find_loss(self.verdicts(), self.counted(acked_alone=len(alone := self._acked_alone())))
@@ -226,7 +239,13 @@ class _BothRacksFail(_Destroyed):
     """Base class of tests in which rack b leaves with all acknowledged records and rack a is destroyed meanwhile."""
 
     def fail_both(
-        self, specs: Sequence[TopicSpec], how: str, holder_first: bool = False, attempts: bool = False
+        self,
+        specs: Sequence[TopicSpec],
+        how: str,
+        *,
+        holder_first: bool = False,
+        attempts: bool = False,
+        unclean: bool = False,
     ) -> None:
         """Write 100 records while all replicas are in sync. Then let rack b leave, destroy rack a, and restore both.
 
@@ -235,6 +254,7 @@ class _BothRacksFail(_Destroyed):
             how: the fault by which rack b leaves.
             holder_first: whether rack b returns before rack a.
             attempts: whether to send records during the outages.
+            unclean: whether no replica is eligible to lead afterwards, so that an unclean election is needed.
         """
         names = [one.name for one in specs]
         with self.driven(specs, []):
@@ -254,6 +274,8 @@ class _BothRacksFail(_Destroyed):
                     self._attempt(names)
                 for fault in (left, destroyed) if holder_first else (destroyed, left):
                     fault.close()
+            if unclean:
+                self.elect_unclean(specs)
             self.whole(specs)
             # that they can be written to again; what lies at the lost offsets then is something else
             self.probe(",".join(names))
@@ -274,7 +296,7 @@ class _BothRacksFail(_Destroyed):
         Raises:
             AssertionError: one is lost, or a checker does not prove its property.
         """
-        self.fail_both(specs, how, holder_first, attempts=True)
+        self.fail_both(specs, how, holder_first=holder_first, attempts=True)
         counted = self.counted()
         for one in specs:
             found = counted[one.name]
@@ -282,13 +304,18 @@ class _BothRacksFail(_Destroyed):
             assert found.lost == ()
         must_hold(self.verdicts((*NEEDS, SPREAD, "faults")))
 
-    def forgets(self, own: TopicSpec, how: str) -> None:
+    def forgets(self, own: TopicSpec, how: str, *, unclean: bool) -> None:
         """Let both racks fail and require that all records are lost.
+
+        Args:
+            own: the topic.
+            how: the fault by which rack b leaves.
+            unclean: as for ``fail_both``.
 
         Raises:
             AssertionError: not all of them are lost.
         """
-        self.fail_both([own], how)
+        self.fail_both([own], how, unclean=unclean)
         lost = must_find_loss(self.verdicts(), self.counted())
         assert len(lost) == RECORDS, f"{len(lost)} of {RECORDS} records are lost, all were expected to be"
 
@@ -307,22 +334,22 @@ class StockTest(_BothRacksFail):
             then b.
         validate: the checker of deliveries finds all 100 lost; every fault took hold.
         """
-        self.forgets(spec("forgotten", AAB, 2), "cut")
+        self.forgets(spec("forgotten", AAB, 2), "cut", unclean=False)
 
 
 class LevelOffTest(_BothRacksFail):
-    """The control for the level of the feature: without it the patched Kafka forgets as stock Kafka does."""
+    """Control of the feature's level: at level 0, patched controllers forget the only holder as well."""
 
     @cluster(num_nodes=9)
     def test_the_only_holder_is_forgotten(self) -> None:
-        """The same on patched brokers whose feature is at level 0.
+        """Patched brokers at level 0 elect no empty replica, but they do not know that rack b has all records.
 
-        setup: patched brokers, the feature taken back to level 0; a topic on replicas in racks a, a, b with M=2.
-        drive: as with stock brokers.
+        setup: patched brokers, the feature downgraded to level 0; a topic on replicas in racks a, a, b with M=2.
+        drive: as with stock brokers, and an unclean election, because no replica is eligible.
         validate: as with stock brokers.
         """
         internal.change_level(self.kafka, "downgrade", 0)
-        self.forgets(spec("forgotten", AAB, 2), "cut")
+        self.forgets(spec("forgotten", AAB, 2), "cut", unclean=True)
 
 
 class KilledTest(_BothRacksFail):
@@ -370,10 +397,11 @@ class BrokerPropertiesTest(_BothRacksFail):
         """The controller has no R, so leaders require one rack, whatever their properties have.
 
         setup: R=2 in the properties of brokers alone; a topic with M=2 and no R on racks a, a, b.
-        drive: 100 records while all are in sync; kill rack b; produce; destroy rack a; restore a, then b.
+        drive: 100 records while all are in sync; kill rack b; produce; destroy rack a; restore a, then b; elect a
+            replica uncleanly, because none is eligible.
         validate: the checker of deliveries finds records lost that rack a acknowledged alone; every fault took hold.
         """
-        self.fail_both([spec("ignored", AAB, 2)], "kill", attempts=True)
+        self.fail_both([spec("ignored", AAB, 2)], "kill", attempts=True, unclean=True)
         found = self.counted()
         assert found["ignored"].acked > RECORDS, "rack a alone acknowledged nothing: R is enforced"
         must_find_loss(self.verdicts(), found)
@@ -428,14 +456,14 @@ class KilledLevelOffTest(_BothRacksFail):
 
     @cluster(num_nodes=9)
     def test_a_killed_rack_is_forgotten(self) -> None:
-        """Patched brokers at level 0 elect the empty last leader, as stock Kafka does.
+        """Patched brokers at level 0 elect no empty replica, but they do not know that rack b has all records.
 
         setup: patched brokers, the feature at level 0; a topic on replicas in racks a, a, b with M=2.
-        drive: as in ``KilledTest``; rack a returns first.
+        drive: as in ``KilledTest``; rack a returns first; an unclean election, because no replica is eligible.
         validate: the checker of deliveries finds all 100 records lost; every fault took hold.
         """
         internal.change_level(self.kafka, "downgrade", 0)
-        self.forgets(spec("killed", AAB, 2), "kill")
+        self.forgets(spec("killed", AAB, 2), "kill", unclean=True)
 
 
 def must_find_loss(found: Sequence[Verdict], counted: Mapping[str, Losses]) -> frozenset[str]:

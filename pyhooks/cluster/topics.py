@@ -300,11 +300,49 @@ def elect_preferred(client: AdminClient, timeout_s: float = READY_S) -> None:
         raise RackgateError(str(error), detail=f"told last: {'; '.join(sorted(late)) or 'nothing'}") from error
 
 
-def _elect(client: AdminClient, what: str, topics: Sequence[str] | None = None) -> frozenset[str] | None:
-    """Asks once for the first replicas of topics, of all by default, to lead.
+def settle_leader(client: AdminClient, spec: TopicSpec, timeout_s: float = READY_S) -> bool:
+    """Wait until the brokers of all replicas are unfenced, and return whether one of these leads the topic.
+
+    If none does, none is eligible, because a replica is elected in the batch of records that unfences its broker.
+
+    Raises:
+        RackgateError: a broker is not unfenced, or the topic not described, in time.
+    """
+
+    def state() -> State | None:
+        return look(client, [spec.name]).get(spec.name) if unfenced(client) >= set(spec.replicas) else None
+
+    what = f"brokers {sorted(spec.replicas)} to be unfenced and a description of {spec.name}"
+    return wait_for(state, what=what, timeout_s=timeout_s, interval_s=0.5).leader >= 0
+
+
+def elect_unclean(client: AdminClient, topics: Sequence[str], timeout_s: float = READY_S) -> dict[str, int]:
+    """Elect leaders of topics without one from any live replica, which may lack committed records.
 
     Returns:
-        The partitions whose first replica is not in sync, with what is said of each; None without an answer.
+        The leader of each topic.
+
+    Raises:
+        RackgateError: the cluster refuses, or a topic has no leader in time.
+    """
+    what = f"unclean election for {', '.join(topics)}"
+
+    def elected() -> bool:
+        # as in alter()
+        look(client, topics)
+        return _elect(client, what, topics, unclean=True) == frozenset()
+
+    wait_for(elected, what=what, timeout_s=timeout_s, interval_s=0.2)
+    return leaders(client, topics, timeout_s)
+
+
+def _elect(
+    client: AdminClient, what: str, topics: Sequence[str] | None = None, *, unclean: bool = False
+) -> frozenset[str] | None:
+    """Request one election for topics, of all by default: of the first replicas, or an unclean one.
+
+    Returns:
+        The partitions without a replica that can be elected, each with the error; None without a response.
 
     Raises:
         RackgateError: the cluster refused.
@@ -313,7 +351,7 @@ def _elect(client: AdminClient, what: str, topics: Sequence[str] | None = None) 
 
     partitions = None if topics is None else [TopicPartition(topic, 0) for topic in topics]
     # confluent-kafka 2.16.1 fails at either bound that could be given here: the client's own holds
-    future = client.elect_leaders(ElectionType.PREFERRED, partitions)
+    future = client.elect_leaders(ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED, partitions)
     try:
         found: dict[Any, Any] = future.result(timeout=REQUEST_S)
     except TimeoutError:
@@ -330,7 +368,7 @@ def _elect(client: AdminClient, what: str, topics: Sequence[str] | None = None) 
         if why is None or why.code() == KafkaError.ELECTION_NOT_NEEDED:
             continue
         # it may have been in sync by what another broker told
-        waits = why.code() == KafkaError.PREFERRED_LEADER_NOT_AVAILABLE
+        waits = why.code() in {KafkaError.PREFERRED_LEADER_NOT_AVAILABLE, KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE}
         (late if waits else refused).add(f"{where.topic}-{where.partition}: {why.str()}")
     if refused:
         raise RackgateError(f"{what}: {'; '.join(sorted(refused))}")
