@@ -418,25 +418,3 @@ def test_the_project_s_own_series_is_in_order() -> None:
 
 def test_the_project_s_own_patches_are_in_order() -> None:
     assert serieslint.lint_patches(series.load_all(paths.PATCH)) == ()
-
-
-def test_what_is_built_has_a_hash_that_tests_and_words_do_not_change(tree: Path, tmp_path: Path) -> None:
-    def hashes(name: str, value: int, tested: int, why: str) -> tuple[str, str]:
-        git.git(tree, "reset", "--hard", "--quiet", layout.BASELINE, what="reset")
-        commit(tree, A, f"class A {{\n    int a = {value};\n}}\n", f"KIP-1290: Change\n\n{why}")
-        commit(
-            tree, "clients/src/test/java/ATest.java", f"class ATest {{ int a = {tested}; }}\n", "KIP-1290: Test\n\nIt."
-        )
-        (tmp_path / name).mkdir()
-        series.export(tree, tmp_path / name)
-        patches = series.load(tmp_path / name)
-        return series.series_hash(patches), series.built_hash(patches)
-
-    first, tests, words, code = (
-        hashes("first", 2, 2, "So."),
-        hashes("tests", 2, 3, "So."),
-        hashes("words", 2, 2, "Else."),
-        hashes("code", 3, 2, "So."),
-    )
-    assert len({whole for whole, _ in (first, tests, words, code)}) == 4
-    assert first[1] == tests[1] == words[1] != code[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -354,7 +355,8 @@ def test_a_strict_check_wants_results_of_the_present(made: Commands) -> None:
     # what can't be tested needs none
     assert runner.invoke(app, ["evidence", "--check", "--strict"]).exit_code == 0
     (made.root / "input" / "a.txt").write_text("another", encoding="utf-8")
-    assert runner.invoke(app, ["evidence", "--check"]).exit_code == 0
+    checked = runner.invoke(app, ["evidence", "--check"])
+    assert (checked.exit_code, re.findall(r"(\d+) stale", checked.stdout)) == (0, ["2"])
     assert "stale" in runner.invoke(app, ["evidence", "--check", "--strict"]).stdout
     assert isinstance(runner.invoke(app, ["evidence", "--strict"]).exception, RackgateError)
 

@@ -290,18 +290,6 @@ def series_hash(patches: Sequence[Patch]) -> str:
     return digest.hexdigest()
 
 
-def built_hash(patches: Sequence[Patch]) -> str:
-    """One SHA-256 over what the patches change of what is built: without their messages, and without tests."""
-    digest = hashlib.sha256()
-    for patch in patches:
-        # below the last line of the diff git writes its version
-        diff = patch.text.rpartition("\n-- \n")[0] or patch.text
-        for section in re.split(r"^(?=diff --git )", diff, flags=re.MULTILINE)[1:]:
-            if "/src/test/" not in section.partition("\n")[0]:
-                digest.update(section.rstrip("\n").encode() + b"\n")
-    return digest.hexdigest()
-
-
 def apply(tree: Path, patches: Sequence[Patch]) -> str:
     """Applies patches in order with ``git am`` and returns the new HEAD.
 

@@ -15,12 +15,14 @@ from typing import Any
 from pyhooks import paths
 from pyhooks.build import series
 from pyhooks.errors import RackgateError
+from pyhooks.evidence import fingerprint
 from pyhooks.evidence.claims import OVERLAY, SERIES, Claim, Claims, Run
 from pyhooks.evidence.judging import FAILED, NOT_RUN, PASSED, SKIPPED, STALE, Judged, judge
 from pyhooks.files import read_object, write_text
 
 EVIDENCE = paths.REPO / "kip" / "evidence"
-SCHEMA = 1
+SCHEMA = 2
+CACHE = paths.OUT / "evidence" / "fingerprints.json"
 # beside what one reads, an artifact holds nothing
 MAX_BYTES = 32_000
 # of them, for what system tests have measured, and how many values of a list are few
@@ -28,7 +30,22 @@ FIGURES_BYTES, FEW = 12_000, 20
 INDEX = "claims.json"
 ABSENT = "absent"
 _METHOD = re.compile(r"\w+")
-_FIELDS = {"schema", "run", "commands", "statuses", "date", "seconds", "depends", "versions", "machine", "result"}
+_FIELDS = {
+    "schema", "run", "commands", "statuses", "date", "seconds", "depends", "files", "versions", "machine", "result",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    """Fingerprints of what a run depends on.
+
+    Attributes:
+        depends: fingerprint of each dependency, by its name in ``depends`` of the run.
+        files: fingerprint of the contents of all files that it depends on, wherever they are.
+    """
+
+    depends: Mapping[str, str]
+    files: str
 
 
 @dataclass(frozen=True)
@@ -62,14 +79,14 @@ def read_book(claims: Claims, folder: Path = EVIDENCE, root: Path = paths.REPO) 
     artifacts: dict[str, Mapping[str, Any]] = {}
     hashes: dict[str, str] = {}
     stale: dict[str, str] = {}
-    now = fingerprints({name for run in claims.runs.values() for name in run.depends}, root)
+    present = fingerprints(claims.runs.values(), root)
     for run in claims.runs.values():
         path = folder / f"{run.id}.json"
         if not os.path.lexists(path):
             continue
         artifacts[run.id] = read(path)
         hashes[run.id] = hashlib.sha256(path.read_bytes()).hexdigest()
-        if changed := changes(run, artifacts[run.id], now):
+        if changed := changes(run, artifacts[run.id], present[run.id]):
             stale[run.id] = changed
     results = {name: artifact["result"] for name, artifact in artifacts.items()}
     judged = {claim.id: judge(claim, results, stale) for claim in claims.claims.values()}
@@ -91,47 +108,79 @@ def read(path: Path) -> Mapping[str, Any]:
     return told
 
 
-def changes(run: Run, artifact: Mapping[str, Any], now: Mapping[str, str]) -> str:
-    """What has changed since an artifact was made, in words; empty if it is of the present.
+def changes(run: Run, artifact: Mapping[str, Any], now: Fingerprints) -> str:
+    """Describe what has changed since an artifact was made; empty if it is current.
+
+    Files count by content: a moved file or another pattern for the same files is no change.
 
     Args:
-        run: whose artifact it is.
-        artifact: as it was read.
+        run: the run of the artifact.
+        artifact: the artifact as it was read.
         now: the present fingerprints of what the run depends on.
     """
     found = [] if artifact["commands"] == dict(run.commands) else ["the command has changed"]
     then = artifact["depends"]
     words = {SERIES: "the patch series", OVERLAY: "what the patch series builds"}
-    found += [
-        f"{words.get(name, name)} has changed" for name in run.depends if name in then and then[name] != now[name]
+    same_files = artifact["files"] == now.files
+    differing = [
+        name for name, value in now.depends.items() if then.get(name) != value and (name in words or not same_files)
     ]
-    unknown = [words.get(name, name) for name in run.depends if name not in then]
+    found += [f"{words.get(name, name)} has changed" for name in differing if name in then]
+    unknown = [words.get(name, name) for name in differing if name not in then]
     found += [f"nothing was noted of {', '.join(unknown)}"] if unknown else []
     return ", ".join(found)
 
 
-def fingerprints(names: Iterable[str], root: Path = paths.REPO) -> dict[str, str]:
-    """SHA-256 of what runs depend on, by its name in ``depends``.
+def fingerprints(runs: Iterable[Run], root: Path = paths.REPO) -> dict[str, Fingerprints]:
+    """Return the present fingerprints of what runs depend on, by run.
+
+    Fingerprints of unchanged contents are read from a cache below ``out``.
 
     Raises:
-        RackgateError: a pattern that fits no file.
+        RackgateError: a pattern matches no file, or a file can't be parsed.
     """
-    return {name: _fingerprint(name, root) for name in names}
+    cache = fingerprint.Cache(root / CACHE.relative_to(paths.REPO))
+    of_file: dict[Path, str] = {}
+    of_series: dict[str, str] = {}
+    matches: dict[str, list[Path]] = {}
+    found = {}
+    for run in runs:
+        depends: dict[str, str] = {}
+        files: set[Path] = set()
+        for name in run.depends:
+            if name in (SERIES, OVERLAY):
+                if name not in of_series:
+                    of_series[name] = _of_series(name, root, cache)
+                depends[name] = of_series[name]
+                continue
+            if name not in matches:
+                matches[name] = _matches(name, root)
+            of_file |= {path: _of_file(path, cache) for path in matches[name] if path not in of_file}
+            files.update(matches[name])
+            depends[name] = fingerprint.of_all(of_file[path] for path in matches[name])
+        found[run.id] = Fingerprints(depends, fingerprint.of_all(of_file[path] for path in files))
+    cache.save()
+    return found
 
 
-def _fingerprint(name: str, root: Path) -> str:
-    if name in (SERIES, OVERLAY):
-        folder = root / paths.PATCH.relative_to(paths.REPO)
-        if name == SERIES:
-            return series.series_hash(series.load_all(folder))
-        return series.built_hash(series.load(folder))
-    files = sorted(path for path in root.glob(name) if path.is_file())
+def _matches(pattern: str, root: Path) -> list[Path]:
+    files = [path for path in root.glob(pattern) if path.is_file()]
     if not files:
-        raise RackgateError(f"kip/claims.toml: a run depends on {name}, and there is no such file")
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.relative_to(root)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()
+        raise RackgateError(f"kip/claims.toml: a run depends on {pattern}, and there is no such file")
+    return files
+
+
+def _of_file(path: Path, cache: fingerprint.Cache) -> str:
+    content = path.read_bytes()
+    return cache.get(path.suffix.encode() + b"\0" + content, lambda: fingerprint.of_file(path, content))
+
+
+def _of_series(name: str, root: Path, cache: fingerprint.Cache) -> str:
+    """Return the fingerprint of the whole series, or of what a build makes of it."""
+    folder = root / paths.PATCH.relative_to(paths.REPO)
+    patches = series.load_all(folder) if name == SERIES else series.load(folder)
+    key = f"{name}\0{series.series_hash(patches)}".encode()
+    return cache.get(key, lambda: fingerprint.of_patches(patches, main_only=name == OVERLAY))
 
 
 def text_of(artifact: Mapping[str, Any]) -> str:

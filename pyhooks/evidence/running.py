@@ -103,7 +103,7 @@ def carry_out(
     Raises:
         RackgateError: it ended with another status, left nothing to read, or the build is not of the present series.
     """
-    depends = artifacts.fingerprints(run.depends, root)
+    present = artifacts.fingerprints([run], root)[run.id]
     if {SERIES, OVERLAY} & set(run.depends):
         _fits(root)
     begun, clock = time.time(), time.monotonic()
@@ -120,7 +120,7 @@ def carry_out(
             raise RackgateError(f"{command}: ended with status {done.status}; see {log}", detail=said)
         statuses[label], results[label] = done.status, _result(claims, run, done, root, before)
     seconds = time.monotonic() - clock
-    if artifacts.fingerprints(run.depends, root) != depends:
+    if artifacts.fingerprints([run], root)[run.id] != present:
         raise RackgateError(f"run {run.id}: what it depends on has changed meanwhile; run it again")
     artifact = {
         "schema": artifacts.SCHEMA,
@@ -129,7 +129,8 @@ def carry_out(
         "statuses": statuses,
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(begun)),
         "seconds": round(seconds, 1),
-        "depends": depends,
+        "depends": dict(present.depends),
+        "files": present.files,
         "versions": versions(),
         "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "load": round(os.getloadavg()[0], 1)},
         "result": results.get("", results),

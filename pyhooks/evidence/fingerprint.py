@@ -1,0 +1,414 @@
+"""Fingerprints of source files and patches that ignore text: docstrings, comments and formatting.
+
+A result stays current while the fingerprints of its dependencies are unchanged. When in doubt whether something is a
+comment, it counts as code: a result may become stale needlessly, but never stays current wrongly.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from pyhooks.build.series import Patch, is_test
+from pyhooks.errors import RackgateError
+from pyhooks.files import parse_json, read_object, write_text
+
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+# How many fingerprints are cached.
+CACHED = 2_000
+# Fewest lines starting with an asterisk that are part of a block comment for certain: a changed line and its context.
+_STARRED_LINES = 4
+
+
+@dataclass(frozen=True)
+class Language:
+    """Lexical grammar of a language.
+
+    Attributes:
+        token: matches one token. Its groups are the kinds ``space``, ``line`` (comment), ``block`` (start of a block
+            comment), ``literal``, ``interpolated`` (start of an interpolated string) and ``code``.
+        nests: block comments nest.
+        newlines: line breaks separate statements.
+        unicode_escapes: Unicode escapes are replaced before the text is divided into tokens.
+    """
+
+    token: re.Pattern[str]
+    nests: bool = False
+    newlines: bool = False
+    unicode_escapes: bool = False
+
+
+_STRING = r'"(?:\\.|[^"\\\n])*"'
+_CHARACTER = r"'(?:\\u+[0-9a-fA-F]{4}|\\[0-7]{1,3}|\\[^\n]|[^'\\\n])'"
+_JAVA_OPERATORS = (
+    ">>>=", "<<=", ">>=", ">>>", "...", "->", "::", "++", "--", "&&", "||", "==", "!=", "<=", ">=", "+=", "-=", "*=",
+    "/=", "&=", "|=", "^=", "%=", "<<", ">>",
+)  # fmt: skip
+
+
+def _grammar(line: str, literal: str, code: str, interpolated: str = "(?!)") -> re.Pattern[str]:
+    return re.compile(
+        rf"(?P<space>\s+)|(?P<line>{line})|(?P<block>/\*)|(?P<interpolated>{interpolated})|(?P<literal>{literal})"
+        rf"|(?P<code>[\w$]+|[][(){{}},;]|(?!\*/(?!\*))(?:{code}))",
+        re.DOTALL,
+    )
+
+
+JAVA = Language(
+    _grammar(
+        line=r"//[^\n]*",
+        literal=rf'"""(?:\\.|[^\\])*?"""|(?!"""){_STRING}|{_CHARACTER}',
+        code="|".join(map(re.escape, _JAVA_OPERATORS)) + r"|[^\w\s\"']",
+    ),
+    unicode_escapes=True,
+)
+SCALA = Language(
+    _grammar(
+        line=r"//[^\n]*",
+        interpolated=r"[^\W\d][\w$]*(?=\")",
+        literal=rf'""".*?"""(?!")|(?!"""){_STRING}|{_CHARACTER}|`[^`\n]+`',
+        # a single quote starts a symbol
+        code=r"'(?=[^\W\d])|(?:(?!//|/\*|\*/(?!\*))[^\w\s\"'`$(){},;[\]])+",
+    ),
+    nests=True,
+    newlines=True,
+)
+ALLOY = Language(
+    _grammar(
+        line=r"(?://|--)[^\n]*",
+        literal=_STRING,
+        # a single quote is a part of a name or the operator for the next state
+        code=r"(?:(?!//|--|/\*|\*/(?!\*))[^\w\s\"$(){},;[\]])+",
+    )
+)
+LANGUAGES = {".java": JAVA, ".scala": SCALA, ".als": ALLOY}
+
+Token = tuple[str, int, int]
+
+
+def of_file(path: Path, content: bytes) -> str:
+    """Return the SHA-256 of a file's suffix and its content without text. The rest of the path does not count.
+
+    The syntax tree of Python depends on the minor version of Python, which ``pyproject.toml`` fixes.
+
+    Args:
+        path: selects the language by its suffix; named in errors.
+        content: of the file.
+
+    Raises:
+        RackgateError: the content can't be parsed.
+    """
+    form: Callable[[bytes], bytes] = _FORMS.get(path.suffix, bytes)
+    if path.suffix in LANGUAGES:
+        form = _without_comments(LANGUAGES[path.suffix])
+    try:
+        found = form(content)
+    # errors of tomllib, json and decoding are ValueErrors
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise RackgateError(f"{path}: can't be parsed for its fingerprint: {error or type(error).__name__}") from error
+    return hashlib.sha256(path.suffix.encode() + b"\0" + found).hexdigest()
+
+
+def of_all(fingerprints: Iterable[str]) -> str:
+    """Return one SHA-256 of several fingerprints, in any order; repeated ones count."""
+    return hashlib.sha256("\n".join(sorted(fingerprints)).encode()).hexdigest()
+
+
+class Cache:
+    """Cache of fingerprints by content, for one version of Python and of this module.
+
+    Args:
+        path: the file of the cache, which may be missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._maker = hashlib.sha256(sys.version.encode() + Path(__file__).read_bytes())
+        try:
+            stored = read_object(path, "")
+        except RackgateError:
+            # it can be made again
+            stored = {}
+        self._stored = {key: value for key, value in stored.items() if isinstance(value, str)}
+        self._changed = False
+
+    def get(self, content: bytes, make: Callable[[], str]) -> str:
+        """Return the fingerprint of a content, which is made if it is not in the cache."""
+        digest = self._maker.copy()
+        digest.update(content)
+        key = digest.hexdigest()
+        if key not in self._stored:
+            self._stored[key] = make()
+            self._changed = True
+        return self._stored[key]
+
+    def save(self) -> None:
+        """Write what is new; the oldest entries go if there are too many. A file that can't be written is left out."""
+        if self._changed:
+            with suppress(RackgateError):
+                write_text(self._path, json.dumps(dict(list(self._stored.items())[-CACHED:])))
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def _python(content: bytes) -> bytes:
+    tree = ast.parse(content)
+    for node in ast.walk(tree):
+        block = getattr(node, "body", None)
+        if isinstance(block, list):
+            kept = [one for one in block if not _is_text(one)]
+            node.body = kept if kept or isinstance(node, ast.Module) else [ast.Pass()]  # type: ignore[attr-defined]
+    return ast.dump(tree).encode("utf-8", "surrogatepass")
+
+
+def _is_text(statement: ast.AST) -> bool:
+    """Whether a statement is a string alone: a docstring, or one that documents an attribute."""
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def _toml(content: bytes) -> bytes:
+    # dates and times are no JSON
+    return json.dumps(tomllib.loads(content.decode()), sort_keys=True, default=repr).encode()
+
+
+def _json(content: bytes) -> bytes:
+    return json.dumps(parse_json(content.decode()), sort_keys=True).encode()
+
+
+_FORMS = {".py": _python, ".toml": _toml, ".json": _json}
+
+
+def _without_comments(language: Language) -> Callable[[bytes], bytes]:
+    def form(content: bytes) -> bytes:
+        text = content.decode().replace("\r\n", "\n")
+        if language.unicode_escapes:
+            text = _replace_unicode_escapes(text)
+        if language.newlines:
+            return "\n".join(filter(None, _code_lines(text, language))).encode("utf-8", "surrogatepass")
+        found = (text[start:end] for kind, start, end in _tokens(text, language) if kind in ("literal", "code"))
+        return "\n".join(found).encode("utf-8", "surrogatepass")
+
+    return form
+
+
+def _replace_unicode_escapes(text: str) -> str:
+    """Replace Unicode escapes as a Java compiler does (JLS 3.3): a backslash after a backslash starts none."""
+    return re.sub(r"\\\\|\\u+([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)) if match[1] else match[0], text)
+
+
+# -- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def _tokens(text: str, language: Language, at: int = 0, *, part: bool = False, inside: bool = False) -> Iterator[Token]:
+    """Divide a text into tokens.
+
+    Args:
+        text: the source.
+        language: its grammar.
+        at: where to begin.
+        part: the text is part of a file, so it may end inside a block comment.
+        inside: it begins inside a block comment.
+
+    Yields:
+        Kind (``space``, ``comment``, ``literal``, ``code``), start and end.
+
+    Raises:
+        ValueError: a literal or a comment does not end, or a character starts no token.
+    """
+    if inside:
+        end = _comment_end(text, at, language, part=part)
+        yield "comment", at, end
+        at = end
+    while at < len(text):
+        match = language.token.match(text, at)
+        if match is None:
+            raise ValueError(f"line {text.count(chr(10), 0, at) + 1}: {text[at : at + 10]!r} starts no token")
+        kind, end = str(match.lastgroup), match.end()
+        if kind == "block":
+            kind, end = "comment", _comment_end(text, end, language, part=part)
+        elif kind == "line":
+            kind = "comment"
+        elif kind == "interpolated":
+            kind, end = "literal", _interpolated_end(text, end, language)
+        yield kind, at, end
+        at = end
+
+
+def _comment_end(text: str, at: int, language: Language, *, part: bool) -> int:
+    """Return the end of the block comment that is open at a position."""
+    depth = 1
+    for match in re.compile(r"/\*|\*/").finditer(text, at):
+        if match[0] == "*/":
+            depth -= 1
+        elif language.nests:
+            depth += 1
+        if not depth:
+            return match.end()
+    if part:
+        return len(text)
+    raise ValueError(f"line {text.count(chr(10), 0, at) + 1}: the comment does not end")
+
+
+def _interpolated_end(text: str, quote: int, language: Language) -> int:
+    """Return the end of Scala's interpolated string whose first quote is at a position."""
+    triple = text.startswith('"""', quote)
+    at = quote + (3 if triple else 1)
+    while match := re.compile(r'\$\{|\$[$"]|\\.|["\n]', re.DOTALL).search(text, at):
+        at = match.end()
+        if match[0] == "${":
+            at = _block_end(text, at, language)
+        elif triple and match[0] == '"':
+            if text.startswith('""', at) and not text.startswith('"""', at):
+                return at + 2
+        elif triple and match[0].startswith("\\"):
+            # a backslash escapes nothing here
+            at = match.start() + 1
+        elif match[0] == '"':
+            return at
+        elif match[0] == "\n" and not triple:
+            break
+    raise ValueError(f"line {text.count(chr(10), 0, quote) + 1}: the string does not end")
+
+
+def _block_end(text: str, at: int, language: Language) -> int:
+    """Return the end of the block whose code starts at a position."""
+    depth = 1
+    for _, start, end in _tokens(text, language, at):
+        depth += {"{": 1, "}": -1}.get(text[start:end], 0)
+        if not depth:
+            return end
+    raise ValueError("the block in a string does not end")
+
+
+def _code_lines(text: str, language: Language, *, part: bool = False, inside: bool = False) -> list[str]:
+    """Return the tokens of each line, separated by spaces; the line is empty if it has only comments."""
+    lines: list[list[str]] = [[]]
+    for kind, start, end in _tokens(text, language, part=part, inside=inside):
+        first, *more = text[start:end].split("\n")
+        if kind in ("space", "comment"):
+            lines += ([] for _ in more)
+        else:
+            lines[-1].append(first)
+            lines += ([line] for line in more)
+    return [" ".join(tokens) for tokens in lines]
+
+
+# -- patches ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Section:
+    """Changes of one file in a patch.
+
+    Attributes:
+        file: its path in Kafka's repository.
+        header: lines that create, delete or rename it, or change its mode.
+        hunks: lines of each hunk, each with its first character.
+    """
+
+    file: str
+    header: list[str]
+    hunks: list[list[str]]
+
+
+def of_patches(patches: Sequence[Patch], *, main_only: bool) -> str:
+    """Return the SHA-256 of what patches change in code, without comments.
+
+    It covers, for each file, the pairs of adjacent lines of code that all patches together add and remove. It depends
+    on the order and the neighbours of changed lines, but not on line numbers, commit messages, names of patches or how
+    a change is divided into patches of a part.
+
+    Args:
+        patches: in the order in which they are applied.
+        main_only: only what is built from the patches: without tests, and regardless of the part.
+    """
+    changes: dict[tuple[str, str, str], Counter[tuple[str, str]]] = {}
+    for patch in patches:
+        for section in _sections(patch.text):
+            if main_only and is_test(section.file):
+                continue
+            part = ("", "") if main_only else (patch.part, patch.opt_in)
+            changed = changes.setdefault((*part, section.file), Counter())
+            changed.update(("", line) for line in section.header)
+            for hunk in section.hunks:
+                old, new = _sides(hunk, section.file)
+                changed.update(_pairs(new))
+                changed.subtract(_pairs(old))
+    found = [
+        [*place, sorted([*pair, count] for pair, count in changed.items() if count)]
+        for place, changed in sorted(changes.items())
+        if any(changed.values())
+    ]
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def _sections(text: str) -> Iterator[Section]:
+    section: Section | None = None
+    old = new = 0
+    for line in text.split("\n"):
+        if section and (old > 0 or new > 0):
+            old -= line[:1] in (" ", "-", "")
+            new -= line[:1] in (" ", "+", "")
+            if not line.startswith("\\"):
+                section.hunks[-1].append(line)
+        elif line.startswith("diff --git "):
+            if section:
+                yield section
+            section = Section(line.rpartition(" b/")[2], [], [])
+        elif section and (match := _HUNK.match(line)):
+            old, new = (1 if count is None else int(count) for count in match.groups())
+            section.hunks.append([])
+        elif line == "-- ":
+            # git's version follows
+            break
+        elif section and line and not line.startswith(("index ", "--- ", "+++ ", "\\")):
+            section.header.append(line)
+    if section:
+        yield section
+
+
+def _sides(hunk: Iterable[str], file: str) -> tuple[list[str], list[str]]:
+    """Return the lines of code before and after a hunk, without comments if they can be told apart on both sides."""
+    hunk = list(hunk)
+    sides = tuple([line[1:] for line in hunk if line[:1] in (" ", sign, "")] for sign in "-+")
+    suffix = Path(file).suffix
+    if suffix in LANGUAGES:
+        read = [_part_code(side, LANGUAGES[suffix]) for side in sides]
+    else:
+        # Kafka's message definitions have comments; no string of JSON spans lines
+        read = [[line for line in side if suffix != ".json" or not line.lstrip().startswith("//")] for side in sides]
+    old, new = (
+        [line.strip() for line in (side if found is None or None in read else found) if line.strip()]
+        for side, found in zip(sides, read, strict=True)
+    )
+    return old, new
+
+
+def _part_code(lines: Sequence[str], language: Language) -> list[str] | None:
+    """Return the tokens of each of some lines of a file, or None where it is in doubt what is a comment."""
+    starred = list(takewhile(lambda line: line.lstrip().startswith("*"), lines))
+    inside = any("*/" in line for line in starred) or len(starred) == len(lines) >= _STARRED_LINES
+    try:
+        return _code_lines("\n".join(lines), language, part=True, inside=inside)
+    except ValueError:
+        return None
+
+
+def _pairs(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each line with the one before it."""
+    return zip(("", *lines), lines, strict=False)
