@@ -17,8 +17,8 @@ from bench.comparisons import COMPARED, Measured, compare, family_size, quantile
 from bench.load import SCHEMA, outcome_counts
 from bench.plan import Arm, Cell, LatencyPlan, Scenario
 from bench.quantiles import Counts, Key, Wanted, counted, exact, pooled
-from pyhooks import stats
-from pyhooks.errors import RackgateError
+from pyhooks.core import statistics
+from pyhooks.core.errors import RackgateError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -252,7 +252,7 @@ def _arm(
     cell: Cell, arm: Arm, counts: Mapping[str, Any], found: Mapping[str, Any], error: str | None
 ) -> dict[str, Any]:
     plan, key = cell.scenario.latency, (cell.id, arm.id)
-    highest = stats.highest_quantile(counts["acked"], plan.min_beyond)
+    highest = statistics.highest_quantile(counts["acked"], plan.min_beyond)
     latencies, late = found["latency"].get(key, {}), found["late"][key]
     # One whose records all timed out was refused by nobody as far as anybody knows.
     refused = counts["acked"] == 0 and error in REFUSALS | REFUSAL_CODES
@@ -305,13 +305,13 @@ def _curve(blocks: Mapping[int, Counts], scenario: Scenario) -> dict[str, Any]:
     counts = np.zeros((len(blocks), bins.size), dtype=np.int64)
     for row, one in enumerate(blocks[block] for block in sorted(blocks)):
         counts[row, np.searchsorted(bins, one.bins)] = one.counts
-    highest = stats.highest_quantile(int(counts.sum()), plan.min_beyond)
+    highest = statistics.highest_quantile(int(counts.sum()), plan.min_beyond)
     quantiles = np.array([q for q in curve_quantiles() if q <= highest + 1e-12])
-    values = stats.bin_value(bins)
-    low, high = stats.curve_intervals(
+    values = statistics.bin_value(bins)
+    low, high = statistics.curve_intervals(
         counts, values, quantiles, confidence=plan.confidence, resamples=CURVE_RESAMPLES, seed=scenario.seed
     )
-    point = stats.histogram_quantiles(counts.sum(axis=0, keepdims=True), values, quantiles)[0]
+    point = statistics.histogram_quantiles(counts.sum(axis=0, keepdims=True), values, quantiles)[0]
     return {
         "quantiles": quantiles.tolist(),
         "latency_ms": (point / 1000).tolist(),

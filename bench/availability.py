@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bench.load import outcome_counts
 from bench.plan import Arm, OutagePlan
-from pyhooks.checker.cluster import Look, looks
-from pyhooks.history import Event
+from pyhooks.checkers.cluster_view import Look, looks
+from pyhooks.history.event_log import Event
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

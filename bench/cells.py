@@ -13,8 +13,8 @@ from bench import endtoend, pacing, probing, sustain, topics
 from bench.driving import Session
 from bench.plan import Arm, Cell
 from bench.store import WARM_UP
-from pyhooks.cluster import topics as cluster_topics
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka import topics as cluster_topics
 
 # Estimates in seconds, for the terminal: what a block takes beside its length; topics made, read back and deleted; what
 # a follower that is slowed, or is killed, adds; a probe of all arms, twice.

@@ -18,11 +18,12 @@ from bench import outagescli, pace, scenarios, sidebyside
 from bench.judgement import EXIT_STATUS
 from bench.plan import Scenario
 from bench.store import Store, begin, owned
-from pyhooks import bars, memory, paths, run_folder, spark
-from pyhooks.build.distribution import Distribution
-from pyhooks.errors import RackgateError
-from pyhooks.files import evaluating
-from pyhooks.process import DIES_WITH_PARENT
+from pyhooks.core import paths, run_folder, spark, targets
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import evaluating
+from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.lab import memory
+from pyhooks.patchset.distribution import Distribution
 
 
 class RunByDefault(TyperGroup):
@@ -231,7 +232,7 @@ def _lab(
     given = {"master": master}
     with owned(out) as folder:
         if not inside:
-            from pyhooks.build import builder
+            from pyhooks.patchset import builder
 
             made = builder.build(force=False, quiet=as_json)
             about = f"Kafka {made.distribution.manifest['kafka_version']} with the series"
@@ -254,7 +255,7 @@ def _lab(
 def _in_labs(store: Store, plan: Scenario, words: list[str]) -> None:
     """Starts one lab after the other, until nothing is missing; the last one writes the report."""
     from bench import places
-    from pyhooks.cluster.cli import within
+    from pyhooks.lab.cli import within
 
     while missing := store.places(plan):
         place, number = missing[0], store.next_session()
@@ -306,7 +307,7 @@ def report_command(
         console.print(line, markup=False)
     console.print(f"report: {page}", markup=False)
     if stored.get("bar") is not None:
-        console.print(bars.of_run_text(stored["bar"]), markup=False)
+        console.print(targets.of_run_text(stored["bar"]), markup=False)
     raise typer.Exit(stored["exit_status"])
 
 
@@ -339,7 +340,7 @@ def speed_command(
         file = speed.write(result | {"bars": [bar.as_json() for bar in held]}, out)
     if as_json:
         typer.echo(file.read_text(encoding="utf-8").rstrip())
-        raise typer.Exit(bars.status(held))
+        raise typer.Exit(targets.status(held))
     grown = speed.growth(result)
     typer.echo(f"greatest memory: {result['rows'][-1]['peak_gib_so_far']:.1f} GiB, Python and Spark together")
     if grown is not None:
@@ -349,4 +350,4 @@ def speed_command(
         typer.echo(bar.text)
     if not held:
         typer.echo("no bar is for these numbers of observations")
-    raise typer.Exit(bars.status(held))
+    raise typer.Exit(targets.status(held))

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 QUESTIONS = 30

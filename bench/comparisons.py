@@ -12,7 +12,7 @@ import numpy as np
 from bench import inference
 from bench.inference import Decision, Effect, Reason, Rules, Tails
 from bench.plan import MOST_CELLS, Arm, Cell
-from pyhooks import stats
+from pyhooks.core import statistics
 
 COMPARED = (0.5, 0.99)
 
@@ -178,11 +178,13 @@ def _pair(one: Measured, arm: Arm, quantile: float) -> _Pair:
     return _Pair(one, arm, quantile, logs, effect, reason)
 
 
-def _control_word(pair: _Pair, rules: Rules) -> stats.Word:
+def _control_word(pair: _Pair, rules: Rules) -> statistics.Word:
     return "undecided" if pair.fit is None else inference.alone(pair.fit, pair.band, rules)
 
 
-def _row(pair: _Pair, decision: Decision | None, word: stats.Word, control: stats.Word, family: int) -> dict[str, Any]:
+def _row(
+    pair: _Pair, decision: Decision | None, word: statistics.Word, control: statistics.Word, family: int
+) -> dict[str, Any]:
     scenario, effect = pair.measured.cell.scenario, pair.effect
     plan, base = scenario.latency, scenario.role("baseline")
     both = [pair.arm.id, base.id]
@@ -209,7 +211,7 @@ def _row(pair: _Pair, decision: Decision | None, word: stats.Word, control: stat
         "freedom": None if effect is None else effect.freedom,
         "late_share": pair.late_share,
         "band": pair.band,
-        "band_ends": list(stats.band_ends(pair.band)),
+        "band_ends": list(statistics.band_ends(pair.band)),
         "blocks": plan.blocks,
         "min_blocks": plan.min_blocks,
         "not_acked": pair.measured.not_acked(both),

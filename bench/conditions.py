@@ -16,8 +16,8 @@ from typing import Any
 
 from bench import machine
 from bench.plan import Scenario
-from pyhooks import paths, private_files
-from pyhooks.errors import RackgateError
+from pyhooks.core import paths, private_files
+from pyhooks.core.errors import RackgateError
 
 # What is driven and how it is counted, and what brokers are given; texts beside it, and plans, which are compared by
 # themselves, may change.
@@ -25,7 +25,7 @@ CODE = (
     "bench/**/*.py",
     "pyhooks/**/*.py",
     "pyhooks/**/*.java",
-    "pyhooks/cluster/topologies/*.toml",
+    "pyhooks/lab/topologies/*.toml",
     "pyhooks/**/*.properties",
 )
 # So many differences are named, each with so many letters of a value.

@@ -12,14 +12,14 @@ from bench.driving import LateError, driven, pause_until
 from bench.outageplan import DestructionPlan, Fault
 from bench.plan import Arm
 from bench.topics import spec
-from pyhooks.checker.cluster import Look, looks
-from pyhooks.cluster import topics
-from pyhooks.errors import RackgateError
-from pyhooks.fault import registry
-from pyhooks.fault.injection import Target as Taken
-from pyhooks.history import Event, History
-from pyhooks.workload.looks import watched
+from pyhooks.checkers.cluster_view import Look, looks
+from pyhooks.core.errors import RackgateError
+from pyhooks.faults import registry
+from pyhooks.faults.injection import Target as Taken
+from pyhooks.history.event_log import Event, History
+from pyhooks.kafka import topics
 from pyhooks.workload.pacing import NS
+from pyhooks.workload.topic_observer import watched
 
 if TYPE_CHECKING:
     from bench.outages import Here

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from bench import clocks
-from pyhooks.errors import RackgateError
-from pyhooks.spark import pack
-from pyhooks.wait import wait_for
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.spark import pack
+from pyhooks.core.wait import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,8 +110,8 @@ def offer_jars() -> None:
     """Has the Java producer come from the jars that were sent; does nothing where none were."""
     from pyspark import SparkFiles, TaskContext
 
-    from pyhooks.build.distribution import Distribution
     from pyhooks.jvm import client
+    from pyhooks.patchset.distribution import Distribution
 
     if TaskContext.get() is None:
         return  # no executor
@@ -167,7 +167,7 @@ def _pack_installed(work: Path, packages: Sequence[str]) -> Path:
 
 def _pack_jars(work: Path) -> Path:
     """What a Java producer needs, in folders as the built distribution has them."""
-    from pyhooks.build.distribution import HOOKS, Distribution
+    from pyhooks.patchset.distribution import HOOKS, Distribution
 
     built, file = Distribution.load(), work / f"{JARS}.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as packed:

@@ -32,19 +32,19 @@ from bench.session import spark_session
 from bench.states import Reached
 from bench.store import Store, begin, owned
 from bench.sweeper import Sweeper, sweeping
-from pyhooks import run_folder
-from pyhooks.build.fetch import sha256
-from pyhooks.cluster import topics
-from pyhooks.errors import RackgateError
-from pyhooks.gate import NO_RACK
-from pyhooks.history import History
-from pyhooks.spark import effective_settings, in_process, near
-from pyhooks.terminal import plain
+from pyhooks.core import run_folder
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.spark import effective_settings, in_process, near
+from pyhooks.core.terminal import plain
+from pyhooks.history.event_log import History
+from pyhooks.kafka import topics
+from pyhooks.kafka.gate import NO_RACK
+from pyhooks.patchset.artifacts import sha256
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pyhooks.check.ask import Seen
+    from pyhooks.placement.cluster_query import Seen
 
 PLACE = "existing cluster"
 ASK_S = 15.0
@@ -111,7 +111,7 @@ class ClusterTarget:
     @property
     def spark_jars(self) -> tuple[Path, ...]:
         """From the distribution."""
-        from pyhooks.build.distribution import Distribution
+        from pyhooks.patchset.distribution import Distribution
 
         return Distribution.load().spark_jars
 
@@ -181,7 +181,7 @@ def measure(asked: Asked, console: Console) -> dict[str, Any]:
         RackgateError: the cluster or the executors can't do what the plan asks for, which is found out before anything
             is made; or something went wrong later. The run's topics are deleted in any case.
     """
-    from pyhooks.check import ask
+    from pyhooks.placement import cluster_query
 
     # before the cluster is asked, which may take a while
     run_folder.check(asked.out.resolve(), run_folder.BENCH, keep=(run_folder.LOCK,))
@@ -190,9 +190,9 @@ def measure(asked: Asked, console: Console) -> dict[str, Any]:
         security.check_spark(asked.master, effective_settings(asked.conf))
     # py4j logs the traceback of every call that an interrupt ends; what matters is raised as well
     logging.getLogger().addHandler(logging.NullHandler())
-    ask.hush()
+    cluster_query.hush()
     own = security.read(asked.command_config)
-    seen = ask.look_at_brokers(asked.bootstrap, own.java, timeout_s=ASK_S)
+    seen = cluster_query.look_at_brokers(asked.bootstrap, own.java, timeout_s=ASK_S)
     plan = scenarios.load(asked.scenario, asked.scenario_file, tasks=asked.tasks)
     scenario, left_out = fit(plan, seen, asked)
     for line in left_out:

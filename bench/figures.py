@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
 from bench.table import who_refuse
-from pyhooks.pictures import RC, Palette, axes_style, rows, shade, spans
-from pyhooks.stats import band_ends
+from pyhooks.core.statistics import band_ends
+from pyhooks.report.plots import RC, Palette, axes_style, rows, shade, spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -39,7 +39,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pyhooks.stats import Interval, Word, student_t_quantile, student_t_tail
+from pyhooks.core.statistics import Interval, Word, student_t_quantile, student_t_tail
 
 Floats = npt.NDArray[np.float64]
 # Why a comparison has the word it has; ``decided`` for every word but ``undecided``.

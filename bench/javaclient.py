@@ -7,7 +7,7 @@ from concurrent.futures import Future, wait
 from functools import partial
 
 from bench.pacer import Failure, Told
-from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Producer, Sent
 
 # Of what is open when the last acknowledgements have been waited for.

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from bench.availability import REFUSAL_CODES, REFUSALS, REFUSED, UNKNOWN
 from bench.endtoend import KIND_WORDS, KINDS
 from bench.outageplan import FAULT_WORDS
-from pyhooks import gate
+from pyhooks.kafka import gate
 
 Word = Literal["failed", "unknown"]
 # One that failed outweighs any that are unknown.

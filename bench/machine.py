@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyhooks.usage import PAGE_BYTES, PROC, TICKS_PER_S, busy_s
+from pyhooks.core.resource_usage import PAGE_BYTES, PROC, TICKS_PER_S, busy_s
 
 SAMPLE_S = 1.0
 UNKNOWN = "unknown"
 LINK_PROGRAMS = frozenset({"vde_switch", "vde_plug", "wirefilter", "dpipe"})
 PYTHON_MODULES = {
     "pyspark.daemon": "Spark load tasks",
-    "pyhooks.workload.produce": "probe",
+    "pyhooks.workload.producer": "probe",
     "bench.run": "driver",
 }
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.availability import NS, Fault
-from pyhooks.cluster import metrics
-from pyhooks.cluster.beans import Reading, SocketSource, lab_sources
-from pyhooks.cluster.metrics import Poller
-from pyhooks.history import Event, History
+from pyhooks.history.event_log import Event, History
+from pyhooks.lab import metrics
+from pyhooks.lab.mbeans import Reading, SocketSource, lab_sources
+from pyhooks.lab.metrics import Poller
 
 if TYPE_CHECKING:
-    from pyhooks.cluster.lab import Lab
+    from pyhooks.lab.lab import Lab
 
 # Counts what a broker refuses before it is appended, topic by topic; Kafka does not count there what clients cause
 # themselves, or what another broker leads by now.
@@ -48,7 +48,7 @@ class Meters:
         return self.source.rack
 
     def read(self, timeout_s: float) -> Reading:
-        """See ``pyhooks.cluster.beans.Source``.
+        """See ``pyhooks.lab.mbeans.Source``.
 
         Raises:
             RackgateError: no whole answer in time.

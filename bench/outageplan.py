@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from bench.plan import Arm, OutagePlan
 from bench.scenarios import client_properties, merged, outage_plan
-from pyhooks import toml
-from pyhooks.cluster import topology
-from pyhooks.errors import RackgateError
-from pyhooks.toml import Table
+from pyhooks.core import toml_config
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.toml_config import Table
+from pyhooks.lab import topology
 
 SHIPPED = Path(__file__).parent / "outages.toml"
 COMMON = "common"
@@ -146,7 +146,7 @@ def names(path: Path = SHIPPED) -> tuple[str, ...]:
     Raises:
         RackgateError: the file can't be read or is not TOML.
     """
-    return tuple(name for name in toml.read(path, "it describes outages") if name != COMMON)
+    return tuple(name for name in toml_config.read(path, "it describes outages") if name != COMMON)
 
 
 def load(name: str, path: Path = SHIPPED) -> Plan:
@@ -157,7 +157,7 @@ def load(name: str, path: Path = SHIPPED) -> Plan:
     """
     if name not in (there := names(path)):
         raise RackgateError(f"{path}: no plan {name!r}; it has {', '.join(there)}")
-    file = Table(toml.read(path, "it describes outages"), path)
+    file = Table(toml_config.read(path, "it describes outages"), path)
     table = Table(merged(file.table(COMMON, {}).rest(), file.table(name).rest()), path, f"{name}.")
     arms = tuple(_settings(one) for one in table.tables("arms"))
     labs = tuple(_lab(one) for one in table.tables("labs"))

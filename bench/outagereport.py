@@ -13,8 +13,8 @@ from bench import figures, outageresults
 from bench.availability import UNKNOWN
 from bench.outageplan import FAULT_WORDS
 from bench.report import CAPTIONS, NONE, PAPER, PNG_DPI, inline_svg, round_trip_rows
-from pyhooks import pages, pictures
-from pyhooks.files import evaluating, write
+from pyhooks.core.files import evaluating, write
+from pyhooks.report import pages, plots
 
 EXPECTED = "a result of this version of 'rackgate bench outages'"
 CAPTION = CAPTIONS["timeline"]
@@ -40,8 +40,8 @@ def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
     contents: dict[Path, str | bytes] = {}
     drawn: dict[str, dict[str, Markup]] = {}
     for name, one in timelines(result):
-        light = figures.timeline(one, figures.Look(pictures.LIGHT))
-        contents |= pictures.contents(light, out / name, dpi=PNG_DPI, paper=PAPER)
+        light = figures.timeline(one, figures.Look(plots.LIGHT))
+        contents |= plots.contents(light, out / name, dpi=PNG_DPI, paper=PAPER)
         drawn[name] = {
             width: inline_svg(figures.timeline(one, look), f"{name}-{width}", CAPTION)
             for width, look in (
@@ -82,8 +82,8 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
     environment.filters["ms"] = lambda value: figures.ms(value) if value else "0"
     environment.filters["pretty"] = lambda value: json.dumps(value, indent=1, ensure_ascii=False)
     first = next((one for _, one in timelines(result)), None)
-    tint = figures.colours(first, pictures.LIGHT) if first else {}
-    by_colour = {colour: name for name, colour in pictures.LIGHT.names().items()}
+    tint = figures.colours(first, plots.LIGHT) if first else {}
+    by_colour = {colour: name for name, colour in plots.LIGHT.names().items()}
     return environment.get_template("outages.html.j2").render(
         r=result,
         head=HEAD,
@@ -92,8 +92,8 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
         drawn={name: one["outage"]["number"] for name, one in timelines(result)},
         caption=CAPTION,
         series={arm: by_colour[colour] for arm, colour in tint.items()},
-        light=pictures.LIGHT.names(),
-        dark=pictures.DARK.names(),
+        light=plots.LIGHT.names(),
+        dark=plots.DARK.names(),
         faults=FAULT_WORDS,
         trips=[(lab["topology"], round_trip_rows({"idle": lab["round_trips"]})) for lab in result["labs"]],
         none_=NONE,

@@ -13,11 +13,11 @@ import numpy as np
 from bench import endtoend, judgement, machine, verdict
 from bench.availability import REFUSED, UNKNOWN
 from bench.outageplan import FAULT_WORDS, LabPlan, Plan
-from pyhooks.build.distribution import Distribution
-from pyhooks.errors import RackgateError
-from pyhooks.files import read_json, write_json
-from pyhooks.process import run
-from pyhooks.stats import student_t_quantile
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import read_json, write_json
+from pyhooks.core.process import run
+from pyhooks.core.statistics import student_t_quantile
+from pyhooks.patchset.distribution import Distribution
 
 SCHEMA_VERSION = 1
 # An interval over fewer outages would say nothing but that it is wide.

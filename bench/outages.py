@@ -27,20 +27,20 @@ from bench.run import warm
 from bench.session import spark_session
 from bench.target import LabTarget, attach
 from bench.topics import spec
-from pyhooks import ending
-from pyhooks.cluster import topics
-from pyhooks.errors import RackgateError
-from pyhooks.fault import registry
-from pyhooks.fault.injection import Target as Taken
-from pyhooks.files import write_json
-from pyhooks.history import History
+from pyhooks.core import exit_status
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import write_json
+from pyhooks.faults import registry
+from pyhooks.faults.injection import Target as Taken
+from pyhooks.history.event_log import History
 from pyhooks.jvm.client import start_quietly
-from pyhooks.jvm.failure import JavaError
-from pyhooks.workload import clients
-from pyhooks.workload import plan as produceplan
-from pyhooks.workload.looks import watched
+from pyhooks.jvm.java_exception import JavaError
+from pyhooks.kafka import topics
+from pyhooks.workload import producer_clients
+from pyhooks.workload import producer_plan as produceplan
 from pyhooks.workload.pacing import NS
-from pyhooks.workload.produce import Producing
+from pyhooks.workload.producer import Producing
+from pyhooks.workload.topic_observer import watched
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -267,7 +267,7 @@ def probing(here: Here, names: Sequence[str], history: History, notes: list[str]
         name=produceplan.PROBE_PROCESS,
     )
     probe = Producing(
-        plan, history, lambda run_id: clients.make(plan.client, plan.settings(run_id)), dict.fromkeys(names, 1)
+        plan, history, lambda run_id: producer_clients.make(plan.client, plan.settings(run_id)), dict.fromkeys(names, 1)
     )
     pool = ThreadPoolExecutor(1)
     running = pool.submit(probe.run)
@@ -321,7 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Not sys.exit(), which would wait for the threads that wait for Spark. Children die with us.
         os._exit(130)
     except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that records are lost
-        sys.exit(ending.tell(error, console))
+        sys.exit(exit_status.tell(error, console))
 
 
 if __name__ == "__main__":

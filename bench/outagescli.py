@@ -15,9 +15,9 @@ import typer
 
 from bench import outageplan
 from bench.judgement import EXIT_STATUS
-from pyhooks import paths, run_folder
-from pyhooks.errors import RackgateError
-from pyhooks.files import evaluating, read_object
+from pyhooks.core import paths, run_folder
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import evaluating, read_object
 
 DEFAULT_OUT = paths.OUT / "bench-outages"
 EPILOG = (
@@ -86,8 +86,8 @@ def _measured(
     from bench.outages import estimate_s
     from bench.places import check_machine
     from bench.progress import clock
-    from pyhooks.build import builder
-    from pyhooks.cluster.cli import within
+    from pyhooks.lab.cli import within
+    from pyhooks.patchset import builder
 
     if os.environ.get("RACKGATE_LAB"):
         raise RackgateError("rackgate bench outages makes labs of its own: run it outside of a lab")

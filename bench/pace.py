@@ -15,9 +15,9 @@ import typer
 from bench import machine
 from bench.pacer import ACKED, Lane, serving
 from bench.pacing import steady_slot
-from pyhooks import bars, usage
-from pyhooks.bars import Bar
-from pyhooks.errors import RackgateError
+from pyhooks.core import resource_usage, targets
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.targets import Bar
 from pyhooks.workload.pacing import NS
 
 RATE_PER_S = 20_000.0
@@ -33,10 +33,10 @@ TOPIC = "pace"
 
 def idlest(cores: frozenset[int]) -> int:
     """The core that was in use least for a moment."""
-    before = {core: usage.busy_s([core]) for core in cores}
+    before = {core: resource_usage.busy_s([core]) for core in cores}
     # the length of a measurement, not a wait for anything
     time.sleep(LOOK_S)
-    return min(sorted(cores), key=lambda core: usage.busy_s([core]) - before[core])
+    return min(sorted(cores), key=lambda core: resource_usage.busy_s([core]) - before[core])
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
         slot = steady_slot("pacer", TOPIC, rate_per_s=rate_per_s, seconds=seconds)
         start_ns = time.monotonic_ns() + round(0.2 * NS)
         lane = Lane("pace", "pace", (slot,), start_ns, bytes(RECORD_BYTES), 0, 1, FLUSH_S)
-        with serving(producer.poll), usage.others([core], time.process_time) as others:
+        with serving(producer.poll), resource_usage.others([core], time.process_time) as others:
             (seen,) = lane.drive(producer)
     late_ms = (seen.sent_ns - (start_ns + slot.intended)) / 1e6
     acked = seen.outcome.count(ACKED)
@@ -157,4 +157,4 @@ def pacer_command(
         typer.echo(f"CPUs of this core in use: {found['own_cpus']:.2f} by it, {found['others_cpus']:.2f} by others")
         for bar in held:
             typer.echo(bar.text)
-    raise typer.Exit(bars.status(held))
+    raise typer.Exit(targets.status(held))

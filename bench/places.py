@@ -6,11 +6,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyhooks import memory
-from pyhooks.cluster import labs, topology, wire
-from pyhooks.cluster.cli import check_programs
-from pyhooks.cluster.topology import Node, Topology
-from pyhooks.files import write_text
+from pyhooks.core.files import write_text
+from pyhooks.lab import link_emulation, memory, running_labs, topology
+from pyhooks.lab.cli import check_programs
+from pyhooks.lab.topology import Node, Topology
 
 AS_IT_IS = "as it is"  # of a cluster that is not the lab's
 # Added round trip in ms. Availability zones of one region are 0.5 to 1 ms apart.
@@ -20,7 +19,7 @@ LINKS = {"none": 0.0, "az": 1.0, "far": 20.0}
 def rtt_ms(link: str, *, netem: bool) -> float:
     """The round trip that this machine can give a link: at least 2 ms where the kernel has no netem, or none."""
     asked = LINKS[link]
-    return asked if netem or not asked else max(asked, wire.VDE_LEAST_MS)
+    return asked if netem or not asked else max(asked, link_emulation.VDE_LEAST_MS)
 
 
 def text(wanted: Topology, link: str, *, netem: bool) -> str:
@@ -60,7 +59,7 @@ def check_machine(topologies: Sequence[str], master: str) -> None:
         RackgateError: something is missing, or there is no such topology.
     """
     check_programs()
-    labs.way()
+    running_labs.way()
     labs_mb = memory.of_labs([topology.load(topology.find(name)) for name in topologies], at_once=1)
     # the driver runs beside the lab, whatever the master is
     what = f"a lab of {' or '.join(topologies)} ({labs_mb} MiB) with Spark at {master} ({memory.SPARK_MB} MiB)"
@@ -74,6 +73,6 @@ def write(name: str, link: str, folder: Path) -> Path:
         RackgateError: there is no such topology.
     """
     file = folder / f"{Path(name).stem}-{link}.toml"
-    netem = wire.has_netem(labs.way().words)
+    netem = link_emulation.has_netem(running_labs.way().words)
     write_text(file, text(topology.load(topology.find(name)), link, netem=netem))
     return file

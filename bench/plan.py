@@ -11,8 +11,8 @@ from typing import Any, Literal
 from bench import states
 from bench.inference import Rules
 from bench.settings import Setting
-from pyhooks import gate
-from pyhooks.cluster import topology
+from pyhooks.kafka import gate
+from pyhooks.lab import topology
 
 Role = Literal["baseline", "control", "candidate", "none"]
 ROLES: tuple[Role, ...] = ("baseline", "control", "candidate", "none")

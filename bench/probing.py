@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bench.availability import REFUSALS
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
 from pyhooks.jvm.producer import Producer
 
 ANSWER_S = 60.0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pyhooks.stats import BINS_PER_E
+from pyhooks.core.statistics import BINS_PER_E
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -26,7 +26,7 @@ NS_PER_US = 1000.0
 
 
 def bin_of(value: str) -> Column:
-    """The bin of a column of nanoseconds; ``pyhooks.stats.bin_value`` gives the bin's middle in microseconds."""
+    """The bin of a column of nanoseconds. ``pyhooks.core.statistics.bin_value`` returns its middle in microseconds."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     # All below a microsecond share bin 0.

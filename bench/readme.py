@@ -18,8 +18,9 @@ from PIL.PngImagePlugin import PngInfo
 from rich.console import Console
 
 from bench import report
-from pyhooks import browser, ending, files, paths, run_folder
-from pyhooks.errors import RackgateError
+from pyhooks.core import exit_status, files, paths, run_folder
+from pyhooks.core.errors import RackgateError
+from pyhooks.report import browser
 
 EVIDENCE = paths.REPO / "kip" / "evidence"
 STORED = EVIDENCE / "bench" / "results.json"
@@ -105,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for picture in pictures(asked.result, asked.out):
             print(picture)  # noqa: T201 - what it made
     except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that something was found wrong
-        return ending.tell(error, Console(stderr=True, soft_wrap=True))
+        return exit_status.tell(error, Console(stderr=True, soft_wrap=True))
     return 0
 
 

@@ -13,9 +13,9 @@ from markupsafe import Markup
 
 from bench import figures, outcomes, summary, table, verdict
 from bench.results import SCHEMA_VERSION
-from pyhooks import pages, pictures
-from pyhooks.errors import RackgateError
-from pyhooks.files import evaluating, read_json, write
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import evaluating, read_json, write
+from pyhooks.report import pages, plots
 
 PNG_DPI = 200
 PAPER = "#ffffff"
@@ -95,8 +95,8 @@ def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
     contents: dict[Path, str | bytes] = {}
     drawn = {}
     for name, draw in figures.pictures(result).items():
-        figure = draw(figures.Look(pictures.LIGHT))
-        contents |= pictures.contents(figure, out / name, dpi=PNG_DPI, paper=PAPER)
+        figure = draw(figures.Look(plots.LIGHT))
+        contents |= plots.contents(figure, out / name, dpi=PNG_DPI, paper=PAPER)
         looks = {
             "wide": figures.Look(figures.MARKED),
             "narrow": figures.Look(figures.MARKED, narrow=True),
@@ -150,8 +150,8 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
         outcomes=outcomes.of(result),
         outcomes_head=outcomes.HEAD,
         titles=TITLES,
-        light=pictures.LIGHT.names(),
-        dark=pictures.DARK.names(),
+        light=plots.LIGHT.names(),
+        dark=plots.DARK.names(),
         series=series_names(result),
         usage=usage_rows(result["usage"]),
         round_trips=round_trip_rows(result["manifest"]["round_trips"]),
@@ -186,5 +186,5 @@ def _or_dash(value: float | None, text: str) -> str:
 
 def series_names(result: Mapping[str, Any]) -> dict[str, str]:
     """The CSS variable of each arm's colour."""
-    by_colour = {colour: name for name, colour in pictures.LIGHT.names().items()}
-    return {arm: by_colour[colour] for arm, colour in figures.colours(result, pictures.LIGHT).items()}
+    by_colour = {colour: name for name, colour in plots.LIGHT.names().items()}
+    return {arm: by_colour[colour] for arm, colour in figures.colours(result, plots.LIGHT).items()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bench import analyse, endtoend, machine
 from bench.plan import Cell, Scenario
 from bench.store import OUTAGE, Store
-from pyhooks.process import run
+from pyhooks.core.process import run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -26,15 +26,15 @@ from bench.store import OUTAGE, Store
 from bench.sustain import key
 from bench.target import LabTarget, attach
 from bench.topics import spec
-from pyhooks import bars, ending, run_folder
-from pyhooks.cluster import topics
-from pyhooks.errors import RackgateError
-from pyhooks.files import write_json
-from pyhooks.history import History
-from pyhooks.process import DIES_WITH_PARENT
-from pyhooks.wait import wait_for
-from pyhooks.workload.looks import watched
+from pyhooks.core import exit_status, run_folder, targets
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import write_json
+from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import History
+from pyhooks.kafka import topics
 from pyhooks.workload.pacing import NS
+from pyhooks.workload.topic_observer import watched
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,7 +149,7 @@ def finish(spark: SparkSession, scenario: Scenario, store: Store, steps: Steps, 
         report.render(result, ask.out)
     # the report takes its time, too
     result["manifest"]["took_s"] |= steps.took_s | {"whole": store.took_s}
-    result["bar"] = bars.of_run(scenario.bar_min, store.took_s, whole=not store.went_on)
+    result["bar"] = targets.of_run(scenario.bar_min, store.took_s, whole=not store.went_on)
     write(result, ask.out)
     store.done()
     return result
@@ -217,7 +217,7 @@ def _outage(this: Session, racks: dict[int, str], plan: OutagePlan, lead_s: floa
 def probing(this: Session, plan: OutagePlan, names: list[str], start_ns: int, notes: list[str]) -> Iterator[None]:
     """Runs the probe that never retries beside the block; it ends by itself, or is ended."""
     seconds = (start_ns - time.monotonic_ns()) / NS + plan.total_s
-    words = [sys.executable, "-m", "pyhooks.workload.produce", "--bootstrap", this.target.bootstrap]
+    words = [sys.executable, "-m", "pyhooks.workload.producer", "--bootstrap", this.target.bootstrap]
     words += ["--mode", "probe", "--topics", ",".join(names), "--rate", f"{plan.probe_rate_per_s:g}"]
     words += ["--seconds", f"{seconds:.0f}", "--history", str(this.history.path)]
     log = this.target.run_dir / "probe.log"
@@ -266,7 +266,7 @@ def last_lines(result: Mapping[str, Any], out: Path, print_line: Callable[[str],
     print_line(f"report:  {out / 'index.html'}")
     print_line(f"numbers: {out / 'results.json'}  (took {clock(result['manifest']['took_s']['whole'])})")
     if result["bar"] is not None:
-        print_line(bars.of_run_text(result["bar"]))
+        print_line(targets.of_run_text(result["bar"]))
 
 
 def _asked() -> Ask:
@@ -324,7 +324,7 @@ def main() -> None:
         # Not sys.exit(), which would wait for the threads that wait for Spark. Children die with us.
         os._exit(130)
     except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that records are lost
-        sys.exit(ending.tell(error, console))
+        sys.exit(exit_status.tell(error, console))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from typing import Any
 from bench import settings
 from bench.inference import FEWEST_BLOCKS
 from bench.plan import JUDGED, MOST_CELLS, ROLES, Arm, Cell, LatencyPlan, OutagePlan, Ramp, Role, Scenario
-from pyhooks import toml
-from pyhooks.errors import RackgateError
-from pyhooks.toml import Table
+from pyhooks.core import toml_config
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.toml_config import Table
 
 SHIPPED = Path(__file__).parent / "scenarios.toml"
 
@@ -29,7 +29,7 @@ def names(path: Path = SHIPPED) -> tuple[str, ...]:
     Raises:
         RackgateError: the file can't be read or is not TOML.
     """
-    return tuple(name for name in toml.read(path, "it describes the scenarios") if name != COMMON)
+    return tuple(name for name in toml_config.read(path, "it describes the scenarios") if name != COMMON)
 
 
 def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None, tasks: int |
     """
     if name not in (there := names(path)):
         raise RackgateError(f"{path}: no scenario {name!r}; it has {', '.join(there)}")
-    file = Table(toml.read(path, "it describes the scenarios"), path)
+    file = Table(toml_config.read(path, "it describes the scenarios"), path)
     table = Table(merged(file.table(COMMON, {}).rest(), file.table(name).rest()), path, f"{name}.")
     topology_name = table.text("topology")
     own_tasks = table.whole("tasks", 1)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyhooks import spark
-from pyhooks.errors import RackgateError
+from pyhooks.core import spark
+from pyhooks.core.errors import RackgateError
 
 PLAIN_KEYS = ("security.protocol", "sasl.mechanism", "ssl.endpoint.identification.algorithm")
 JAAS, KEY_PASSWORD = "sasl.jaas.config", "ssl.key.password"
@@ -69,7 +69,7 @@ def read(file: Path | None) -> Security:
     """
     if file is None:
         return Security()
-    from pyhooks.check.ask import client_config
+    from pyhooks.placement.cluster_query import client_config
 
     return told(client_config(file), str(file))
 
@@ -230,7 +230,7 @@ def _java_store(given: Mapping[str, str], store: str, wrong: Any) -> Any:
     import jpype
 
     from pyhooks.jvm.client import java_of
-    from pyhooks.jvm.failure import JavaError
+    from pyhooks.jvm.java_exception import JavaError
 
     file, password = given[f"ssl.{store}.location"], given.get(f"ssl.{store}.password")
     kind = java_of("java.security.KeyStore", lambda found, _config: found, "", {})

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyhooks import paths
-from pyhooks.spark import start_session
+from pyhooks.core import paths
+from pyhooks.core.spark import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

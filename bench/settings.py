@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from bench.places import LINKS
 from bench.states import STATES
-from pyhooks.toml import Table
+from pyhooks.core.toml_config import Table
 
 LOADS_PERCENT = (20, 50, 80)
 SIZES_BYTES = (100, 1000, 10_000)

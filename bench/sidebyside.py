@@ -16,10 +16,10 @@ from rich.table import Table
 from bench import conditions, report
 from bench.table import who_refuse
 from bench.verdict import spread
-from pyhooks.errors import RackgateError
-from pyhooks.files import evaluating
-from pyhooks.stats import Interval, student_t_quantile
-from pyhooks.terminal import plain
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import evaluating
+from pyhooks.core.statistics import Interval, student_t_quantile
+from pyhooks.core.terminal import plain
 
 Said = Literal["alike", "differs", "unknown", "not judged"]
 # Why a ratio does not stand for its arms: nothing can be said of one over it.

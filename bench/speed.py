@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from bench import analyse, machine, scenarios
 from bench.plan import Cell, Scenario
 from bench.session import spark_session
-from pyhooks import usage
-from pyhooks.bars import Bar
-from pyhooks.errors import RackgateError
-from pyhooks.files import write_json
+from pyhooks.core import resource_usage
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import write_json
+from pyhooks.core.targets import Bar
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,12 +93,12 @@ def peak_memory() -> Iterator[Callable[[], float]]:
 
     def loop() -> None:
         while not over.wait(SAMPLE_S):
-            peak[0] = max(peak[0], usage.tree()[0])
+            peak[0] = max(peak[0], resource_usage.tree()[0])
 
     thread = threading.Thread(target=loop, name="memory", daemon=True)
     thread.start()
     try:
-        yield lambda: max(peak[0], usage.tree()[0])
+        yield lambda: max(peak[0], resource_usage.tree()[0])
     finally:
         over.set()
         thread.join(timeout=10 * SAMPLE_S)
@@ -131,7 +131,7 @@ def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[st
             begun = time.monotonic()
             observations(spark, size, cells).write.parquet(str(folder))
             made_s = time.monotonic() - begun
-            with usage.others() as others:
+            with resource_usage.others() as others:
                 numbers = analyse.cells(analyse.read_raw(spark, folder), cells)
             took_s, cpu_s = others.seconds, others.own_s
             counted = sum(arm["acked"] for one in numbers for arm in one["arms"])

@@ -28,9 +28,9 @@ from typing import Any
 
 from bench import clocks, conditions
 from bench.plan import Cell, Scenario
-from pyhooks import run_folder
-from pyhooks.errors import RackgateError
-from pyhooks.files import evaluating, read_object, write_json
+from pyhooks.core import run_folder
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import evaluating, read_object, write_json
 
 OUTAGE, WARM_UP = "outage", "warmup"
 # Spark passes over files whose names begin like this.

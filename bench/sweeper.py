@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from pyhooks.errors import RackgateError
-from pyhooks.files import read_object, write_json
-from pyhooks.wait import wait_for
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import read_object, write_json
+from pyhooks.core.wait import wait_for
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -167,7 +167,7 @@ def sweep(client: AdminClient, names: Sequence[str], *, quiet_s: float, timeout_
 
 def main() -> None:
     """Entry point: reads messages until there are no more, and sweeps."""
-    from pyhooks.cluster import topics
+    from pyhooks.kafka import topics
 
     first = json.loads(sys.stdin.readline() or "{}")
     names: list[str] = []

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bench.security import Security
 from bench.states import SLOW_RTT_MS, Reached
-from pyhooks.history import History
+from pyhooks.history.event_log import History
 
 if TYPE_CHECKING:
-    from pyhooks.cluster.lab import Lab
+    from pyhooks.lab.lab import Lab
 
 PINGS = 50
 
@@ -78,7 +78,7 @@ class LabTarget:
     @property
     def spark_jars(self) -> tuple[Path, ...]:
         """From the distribution."""
-        from pyhooks.build.distribution import Distribution
+        from pyhooks.patchset.distribution import Distribution
 
         return Distribution.load().spark_jars
 
@@ -97,16 +97,16 @@ class LabTarget:
 
     def outage(self, rack: str, history: History) -> AbstractContextManager[object]:
         """Kills every broker of the rack."""
-        from pyhooks.fault import registry
-        from pyhooks.fault.injection import Target as Taken
+        from pyhooks.faults import registry
+        from pyhooks.faults.injection import Target as Taken
 
         return registry.applied(self.lab, "kill", Taken.rack(self.lab, rack), history)
 
     @contextmanager
     def state(self, reached: Reached, history: History) -> Iterator[None]:
         """Kills and slows brokers one after the other, and gives them back in the opposite order."""
-        from pyhooks.fault import registry
-        from pyhooks.fault.injection import Target as Taken
+        from pyhooks.faults import registry
+        from pyhooks.faults.injection import Target as Taken
 
         with ExitStack() as stack:
             for broker in reached.dead:
@@ -119,7 +119,7 @@ class LabTarget:
 
     def contrary(self, reached: Reached) -> str:
         """By the probes of its faults: dead brokers are dead, and slow ones slow."""
-        from pyhooks.fault import registry
+        from pyhooks.faults import registry
 
         found = registry.active()
         if len(found) != len(reached.dead) + len(reached.slow):
@@ -133,7 +133,7 @@ class LabTarget:
 
     def manifest(self) -> Mapping[str, Any]:
         """The distribution's manifest and the lab's links."""
-        from pyhooks.build.distribution import Distribution
+        from pyhooks.patchset.distribution import Distribution
 
         return {
             "distribution": dict(Distribution.load().manifest),
@@ -148,6 +148,6 @@ def attach() -> LabTarget:
     Raises:
         RackgateError: not inside a lab.
     """
-    from pyhooks.cluster.lab import Lab
+    from pyhooks.lab.lab import Lab
 
     return LabTarget(Lab.attach())

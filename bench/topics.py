@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bench.plan import Arm, Cell
-from pyhooks.checker.cluster import Requirement
-from pyhooks.cluster import topics
-from pyhooks.cluster.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
-from pyhooks.errors import RackgateError
-from pyhooks.wait import wait_for
-from pyhooks.workload import settings
+from pyhooks.checkers.cluster_view import Requirement
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.kafka import topics
+from pyhooks.kafka.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
+from pyhooks.workload import requirement_changes
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -44,7 +44,7 @@ def require(client: AdminClient, on: Mapping[str, str], arms: Sequence[Arm], kno
     """Gives topics the settings of arms, and waits until their brokers that are alive go by them.
 
     Args:
-        client: see ``pyhooks.cluster.topics.admin``.
+        client: see ``pyhooks.kafka.topics.admin``.
         on: arm to topic.
         arms: all arms of ``on``.
         known: what topics ask for already, and afterwards; those that ask for the right thing are left alone.
@@ -63,8 +63,8 @@ def require(client: AdminClient, on: Mapping[str, str], arms: Sequence[Arm], kno
         topics.alter(client, topic, {MIN_INSYNC_REPLICAS: str(value.replicas), MIN_INSYNC_RACKS: str(value.racks)})
     for topic, value in changed.items():
         wait_for(
-            lambda topic=topic, value=value: settings.ask(client, topic).all_tell(value),  # type: ignore[misc]
-            what=f"the brokers of {topic} to go by {settings.words(value)}",
+            lambda topic=topic, value=value: requirement_changes.ask(client, topic).all_tell(value),  # type: ignore[misc]
+            what=f"the brokers of {topic} to go by {requirement_changes.words(value)}",
             timeout_s=IN_FORCE_S,
             interval_s=POLL_S,
         )

@@ -11,9 +11,9 @@ from ducktape.mark.resource import cluster
 from ducktape_tests.drill import NEEDS, Drill, Load, must_hold, spec
 from ducktape_tests.latencies import backlog, latencies
 from ducktape_tests.services.clients import Program
-from pyhooks.checker.records import Records
-from pyhooks.cluster import topics
-from pyhooks.wait import wait_for
+from pyhooks.checkers.record_view import Records
+from pyhooks.core.wait import wait_for
+from pyhooks.kafka import topics
 
 AAB = (1, 2, 3)
 LOST = "b"

@@ -21,12 +21,13 @@ from ducktape_tests import plan, results
 from ducktape_tests.report.display import Display, table
 from ducktape_tests.services import host_folder
 from ducktape_tests.session import LEFT, Place, Session, planned
-from pyhooks import __version__, bars, files, memory, paths, process, run_folder
-from pyhooks.build.distribution import Distribution
-from pyhooks.cluster import labs, topology
-from pyhooks.cluster.cli import check_programs
-from pyhooks.cluster.lab import in_lab
-from pyhooks.errors import RackgateError
+from pyhooks import __version__
+from pyhooks.core import files, paths, process, run_folder, targets
+from pyhooks.core.errors import RackgateError
+from pyhooks.lab import memory, running_labs, topology
+from pyhooks.lab.cli import check_programs
+from pyhooks.lab.lab import in_lab
+from pyhooks.patchset.distribution import Distribution
 
 system_app = typer.Typer(name="system", no_args_is_help=True, help="The system tests: outages of racks under ducktape.")
 
@@ -198,7 +199,7 @@ def _check(cluster_file: Path | None) -> None:
     Distribution.load()
     if cluster_file is None:
         check_programs()
-        labs.way()
+        running_labs.way()
     elif not cluster_file.is_file():
         raise RackgateError(f"--cluster-file {cluster_file}: no such file")
 
@@ -286,4 +287,4 @@ def _tell(document: Mapping[str, Any], run_dir: Path, console: Console, *, as_js
     counts = ", ".join(f"{count} {outcome}" for outcome, count in document["counts"].items() if count)
     console.print(f"{counts}; seed {document['seed']}; page: {run_dir / 'index.html'}", markup=False)
     if (bar := document["bar"]) is not None:
-        console.print(f"{bars.of_run_text(bar)}, on {document['machine']['cpus']} CPUs", markup=False)
+        console.print(f"{targets.of_run_text(bar)}, on {document['machine']['cpus']} CPUs", markup=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ducktape.mark.resource import cluster
 
 from ducktape_tests.drill import GO_ON_S, NEEDS, NOT_ENOUGH_RACKS, STEADY_S, Drill, Load, spec
-from pyhooks.checker import rides
-from pyhooks.cluster import topics
-from pyhooks.workload.clients import CONFLUENT, PATCHED
+from pyhooks.checkers import client_retries
+from pyhooks.kafka import topics
+from pyhooks.workload.producer_clients import CONFLUENT, PATCHED
 
 AAB = (1, 2, 3)
 LOST = "b"
@@ -40,7 +40,7 @@ class ClientsTest(Drill):
         ]
         specs = [spec(load.topic, AAB, 2, 2) for load in riding]
         with self.driven(specs, [*riding, *trying]):
-            self.history.note("test", rides.OP, "info", clients=list(CLIENTS))
+            self.history.note("test", client_retries.OP, "info", clients=list(CLIENTS))
             self.phase("all racks", specs[0].name)
             with self.fault("kill", rack=LOST):
                 for one in specs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ducktape.mark.resource import cluster
 
 from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, spec
-from pyhooks.cluster import topics
+from pyhooks.kafka import topics
 
 # Two of three replicas in rack a: M=2 holds without rack b, R=2 does not.
 AAB = (1, 2, 3)

@@ -26,16 +26,16 @@ from ducktape_tests.drill import (
     must_hold,
     spec,
 )
-from pyhooks.checker.delivery import Losses, losses
-from pyhooks.checker.phases import OK
-from pyhooks.checker.records import Records
-from pyhooks.checker.verdict import Verdict
-from pyhooks.cluster import topics
-from pyhooks.cluster.metadata import Asker, Metadata
-from pyhooks.cluster.topics import TopicSpec
-from pyhooks.errors import RackgateError
-from pyhooks.wait import wait_for
-from pyhooks.workload.settings import change
+from pyhooks.checkers.delivery import Losses, losses
+from pyhooks.checkers.phases import OK
+from pyhooks.checkers.record_view import Records
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.kafka import topics
+from pyhooks.kafka.cluster_metadata import Asker, Metadata
+from pyhooks.kafka.topics import TopicSpec
+from pyhooks.workload.requirement_changes import change
 
 ROUNDS = 3
 # of each producer

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
 
 # Racks by their places in a drawn order: each can lose any one rack and still hold what two racks had.
 SHAPES = ("xxy", "xyy", "xyz", "xyx", "xy")

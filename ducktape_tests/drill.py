@@ -1,6 +1,6 @@
 """What every test of the suite does around its own steps: a cluster, load and looks all the time, the drain, a verdict.
 
-A test arranges; what it says comes from checkers that read its history alone (``pyhooks.checker``).
+A test arranges; what it says comes from checkers that read its history alone (``pyhooks.checkers``).
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from ducktape_tests.results import LEFT_OUT, VERDICTS
 from ducktape_tests.services import lives
 from ducktape_tests.services.clients import Clients, Program
 from ducktape_tests.services.kafka import RackKafka
-from pyhooks.build.distribution import Distribution
-from pyhooks.checker import verdict
-from pyhooks.checker.cluster import Requirement, faults
-from pyhooks.checker.crashes import check_crashes
-from pyhooks.checker.judging import judge
-from pyhooks.checker.phases import OK
-from pyhooks.checker.recovery import ISR_S
-from pyhooks.checker.settling import LAG_S
-from pyhooks.checker.verdict import Verdict
-from pyhooks.cluster import topics, topology
-from pyhooks.cluster.agreed import wait_agreed
-from pyhooks.cluster.disks import read_disks
-from pyhooks.cluster.topics import TopicSpec
-from pyhooks.cluster.topology import Node
-from pyhooks.errors import RackgateError
-from pyhooks.fault import kinds
-from pyhooks.fault.injection import Target, applied
-from pyhooks.files import write_json, write_text
-from pyhooks.history import Event, History
-from pyhooks.wait import wait_for
-from pyhooks.workload.certainty import ERRORS
-from pyhooks.workload.reader import ISOLATIONS, read_all
-from pyhooks.workload.settings import change_default, note_made
+from pyhooks.checkers import verdict
+from pyhooks.checkers.cluster_view import Requirement, faults
+from pyhooks.checkers.crashes import check_crashes
+from pyhooks.checkers.judgement import judge
+from pyhooks.checkers.phases import OK
+from pyhooks.checkers.recovery import ISR_S
+from pyhooks.checkers.settling_times import LAG_S
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import write_json, write_text
+from pyhooks.core.wait import wait_for
+from pyhooks.faults import kinds
+from pyhooks.faults.injection import Target, applied
+from pyhooks.history.event_log import Event, History
+from pyhooks.history.outcomes import ERRORS
+from pyhooks.kafka import topics
+from pyhooks.kafka.leader_agreement import wait_agreed
+from pyhooks.kafka.topics import TopicSpec
+from pyhooks.lab import topology
+from pyhooks.lab.disks import read_disks
+from pyhooks.lab.topology import Node
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.workload.final_reader import ISOLATIONS, read_all
+from pyhooks.workload.requirement_changes import change_default, note_made
 
 NOT_ENOUGH_RACKS = f"{ERRORS}.NotEnoughRacksException"
 NOT_ENOUGH_REPLICAS = f"{ERRORS}.NotEnoughReplicasException"
@@ -89,7 +90,7 @@ class Load:
 
     Attributes:
         topic: where to.
-        mode: as in ``pyhooks.workload.produce``.
+        mode: as in ``pyhooks.workload.producer``.
         client: patched, confluent, or a release.
         rate_per_s: records per second.
         more: further arguments.

@@ -15,7 +15,7 @@ from ducktape.command_line import main as command
 from ducktape.command_line.defaults import ConsoleDefaults
 from ducktape.tests.loader import TestLoader
 
-from pyhooks.files import write_json
+from pyhooks.core.files import write_json
 
 EXPECTED = "expected.json"
 

@@ -7,7 +7,7 @@ from typing import Any
 from ducktape.mark.resource import cluster
 
 from ducktape_tests.drill import CRASHES, Drill, must_hold
-from pyhooks.checker.judging import judge
+from pyhooks.checkers.judgement import judge
 
 RACK, BROKER = "b", 3
 RACK_FAULTS: tuple[tuple[str, dict[str, Any]], ...] = (

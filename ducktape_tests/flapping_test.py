@@ -9,9 +9,9 @@ from ducktape.mark.resource import cluster
 
 from ducktape_tests.drill import FLOOD, SPREAD, Drill, Load, spec
 from ducktape_tests.matrix import expected
-from pyhooks.cluster import topics
-from pyhooks.cluster.topics import TopicSpec
-from pyhooks.wait import wait_for
+from pyhooks.core.wait import wait_for
+from pyhooks.kafka import topics
+from pyhooks.kafka.topics import TopicSpec
 
 # M and R of all topics here, if nothing else is said
 NEED = (2, 2)

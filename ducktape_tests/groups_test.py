@@ -13,14 +13,14 @@ from ducktape.mark.resource import cluster
 from ducktape_tests.drill import FLOOD, NEEDS, PATIENT_MS, Drill, Load, must_hold, spec
 from ducktape_tests.internal import OFFSETS, SINGLE_PARTITIONS, offsets_topic
 from ducktape_tests.services.clients import Program
-from pyhooks.checker import alike
-from pyhooks.checker.groupfigures import figures
-from pyhooks.checker.groups import BOUND_S, groups
-from pyhooks.cluster import topics
-from pyhooks.jvm.member import PROTOCOLS
-from pyhooks.wait import wait_for
-from pyhooks.workload.committed import note_committed
-from pyhooks.workload.member import PROCESS
+from pyhooks.checkers import group_comparison
+from pyhooks.checkers.group_latencies import figures
+from pyhooks.checkers.groups import BOUND_S, groups
+from pyhooks.core.wait import wait_for
+from pyhooks.jvm.group_member import PROTOCOLS
+from pyhooks.kafka import topics
+from pyhooks.workload.group_members import PROCESS
+from pyhooks.workload.group_offsets import note_committed
 
 LOST = "b"
 # all in more than one rack without rack b, so that there is always something to read
@@ -60,7 +60,7 @@ class GroupsTest(Drill):
         load = Load(",".join(DATA), "idempotent", "confluent", rate_per_s=5, patient_ms=PATIENT_MS)
         with self.driven(specs, [load], also=[OFFSETS]):
             pairs = [[_group(protocol, racks) for racks in REQUIRED] for protocol in PROTOCOLS]
-            self.history.note("test", alike.OP, "info", pairs=pairs)
+            self.history.note("test", group_comparison.OP, "info", pairs=pairs)
             for racks in REQUIRED:
                 self.require_racks(racks)
                 self._outage(racks, PLACES[replicas])

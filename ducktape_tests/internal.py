@@ -7,12 +7,12 @@ import shlex
 from collections.abc import Sequence
 
 from ducktape_tests.services.kafka import RackKafka
-from pyhooks.build.distribution import Distribution
-from pyhooks.cluster import handshake, tools
-from pyhooks.cluster.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
-from pyhooks.errors import RackgateError
-from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
-from pyhooks.wait import wait_for
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.kafka import feature_handshake, tools
+from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.kafka.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
+from pyhooks.patchset.distribution import Distribution
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 # Coordinators go by the number of partitions that they knew when they started; tests make these topics with one.
@@ -74,7 +74,7 @@ def ask_level(kafka: RackKafka, how: str, level: int) -> str:
 def level(kafka: RackKafka) -> int:
     """The level of the feature for racks as a broker tells it."""
     node = kafka.brokers()[0]
-    return handshake.finalized(node.ip, int(node.address.rpartition(":")[2]), HANDSHAKE_S).get(RACKS_FEATURE, 0)
+    return feature_handshake.finalized(node.ip, int(node.address.rpartition(":")[2]), HANDSHAKE_S).get(RACKS_FEATURE, 0)
 
 
 def level_after(kafka: RackKafka, said: str, to: int) -> int:

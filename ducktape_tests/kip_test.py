@@ -9,11 +9,11 @@ from ducktape.mark.resource import cluster
 
 from ducktape_tests import internal
 from ducktape_tests.drill import FLOOD, NEEDS, NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, SPREAD, Drill, Load, spec
-from pyhooks.build.distribution import Distribution
-from pyhooks.checker import idle, versions
-from pyhooks.checker.phases import OK
-from pyhooks.cluster import tools, topics
-from pyhooks.workload.settings import change
+from pyhooks.checkers import idle_topics, request_versions
+from pyhooks.checkers.phases import OK
+from pyhooks.kafka import tools, topics
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.workload.requirement_changes import change
 
 # Two of three replicas in rack a: M=2 holds without rack b, R=2 does not.
 AAB = (1, 2, 3)
@@ -83,7 +83,7 @@ class KipTest(Drill):
                 self.go_on()
                 self.probe("idle", "--acks", "1")
                 self.go_on()
-                self.history.note("test", idle.OP, "info", topic="idle")
+                self.history.note("test", idle_topics.OP, "info", topic="idle")
                 for name in ("plain", "idle"):
                     change(self.kafka.admin, name, self.history, min_racks=1)
                 self.go_on()
@@ -198,7 +198,13 @@ class WithoutTest(Drill):
         told = self.kafka.run_on(asked, shlex.join(tools.command(stock, "broker-api-versions", (), asked.address)))
         usable = {name: version for name, _, version in USABLE.findall(told)}
         self.history.note(
-            "test", versions.OP, "info", client="stock", brokers=kafka, baseline=kafka == "stock", versions=usable
+            "test",
+            request_versions.OP,
+            "info",
+            client="stock",
+            brokers=kafka,
+            baseline=kafka == "stock",
+            versions=usable,
         )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyhooks.checker import cluster
-from pyhooks.checker.cluster import Fault
-from pyhooks.checker.records import Attempt, Records
-from pyhooks.checker.visibility import sights
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event
+from pyhooks.checkers import cluster_view
+from pyhooks.checkers.cluster_view import Fault
+from pyhooks.checkers.record_view import Attempt, Records
+from pyhooks.checkers.visibility import sights
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event
 
 MS = 1_000_000
 NS = 1_000 * MS
@@ -100,7 +100,7 @@ def only(events: Sequence[Event]) -> Fault:
     Raises:
         RackgateError: there is none, or there are others.
     """
-    found = cluster.faults(events)
+    found = cluster_view.faults(events)
     if len(found) != 1 or found[0].heal_ns is None:
         raise RackgateError(f"one fault that is healed was expected, there are {len(found)}")
     return found[0]

@@ -21,19 +21,19 @@ from ducktape.tests.test_context import TestContext
 
 from ducktape_tests.drill import CRASHES, START_S, STEADY_S, Drill, Load, must_hold
 from ducktape_tests.services.clients import Program
-from pyhooks import process
-from pyhooks.build.distribution import Distribution
-from pyhooks.checker import slowdown, wide
-from pyhooks.checker.judging import judge
-from pyhooks.checker.records import ARM
-from pyhooks.checker.wide import OVERLAY
-from pyhooks.cluster import many, topics
-from pyhooks.cluster.many import Wide
-from pyhooks.history import Event, History
-from pyhooks.wait import wait_for
-from pyhooks.workload.certainty import TOO_FEW_RACKS
-from pyhooks.workload.known import note_known
-from pyhooks.workload.reader import read_all
+from pyhooks.checkers import many_partitions, slowdown
+from pyhooks.checkers.judgement import judge
+from pyhooks.checkers.many_partitions import OVERLAY
+from pyhooks.checkers.record_view import ARM
+from pyhooks.core import process
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import Event, History
+from pyhooks.history.outcomes import TOO_FEW_RACKS
+from pyhooks.kafka import bulk_topics, topics
+from pyhooks.kafka.bulk_topics import Wide
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.workload.final_reader import read_all
+from pyhooks.workload.known_errors import note_known
 
 LOST = "b"
 REMAIN = frozenset({1, 2, 5})
@@ -98,7 +98,7 @@ class LoadTest(Drill):
         validate: stops, delivery, offsets, known, crashes; times to refuse and to recover, and the processors that each
             node used, are written down.
         """
-        for arm in self.rng.sample(wide.ARMS, len(wide.ARMS)):
+        for arm in self.rng.sample(many_partitions.ARMS, len(many_partitions.ARMS)):
             self._begin(arm)
             self.waiting = self.gated[-DRIVEN:]
             with self._loaded(BUSY_PER_S, BUSY_PER_S) as (others, _):
@@ -107,7 +107,7 @@ class LoadTest(Drill):
             self._read()
             self.end_all()
         events = list(self.history.events())
-        self.figures(partitions=self.partitions, cycles=self.cycles, **wide.figures(events))
+        self.figures(partitions=self.partitions, cycles=self.cycles, **many_partitions.figures(events))
         self._judge(events, "stops")
 
     @cluster(num_nodes=9)
@@ -124,12 +124,12 @@ class LoadTest(Drill):
         with self._loaded(EASY_PER_S, TRIED_PER_S) as (others, probes):
             self.producers = [others, probes]
             with self.fault("kill", rack=LOST):
-                many.wait_members(self.kafka.admin, self.wide, REMAIN, SETTLED_S)
+                bulk_topics.wait_members(self.kafka.admin, self.wide, REMAIN, SETTLED_S)
                 for number in range(self.rounds):
                     for arm in self.rng.sample(slowdown.ARMS, len(slowdown.ARMS)):
                         self._require(arm, probes)
                         self._block(arm, number)
-            many.wait_members(self.kafka.admin, self.wide, None, SETTLED_S)
+            bulk_topics.wait_members(self.kafka.admin, self.wide, None, SETTLED_S)
         self._read()
         self.end_all()
         events = list(self.history.events())
@@ -150,8 +150,10 @@ class LoadTest(Drill):
     def _begin(self, arm: str) -> None:
         """A new cluster with all topics, whose names are of this arm: what one has must not pass for the other's."""
         minima = {topics.MIN_INSYNC_REPLICAS: "2"} | ({topics.MIN_INSYNC_RACKS: "2"} if arm == OVERLAY else {})
-        gated = [Wide(f"{arm}-gated-{at}", many.rotating(self.width, GATED), minima) for at in range(WIDE)]
-        others = [Wide(f"{arm}-other-{at}", many.rotating(OTHER_PARTITIONS, OTHERS), minima) for at in range(NARROW)]
+        gated = [Wide(f"{arm}-gated-{at}", bulk_topics.rotating(self.width, GATED), minima) for at in range(WIDE)]
+        others = [
+            Wide(f"{arm}-other-{at}", bulk_topics.rotating(OTHER_PARTITIONS, OTHERS), minima) for at in range(NARROW)
+        ]
         self.wide = [*gated, *others]
         self.others = [one.name for one in others]
         self.gated = [one.name for one in gated]
@@ -163,7 +165,7 @@ class LoadTest(Drill):
         self.kafka.forget_admin()
         self.kafka.start()
         self.came_up = True
-        many.create(self.kafka.admin, self.wide, SETTLED_S)
+        bulk_topics.create(self.kafka.admin, self.wide, SETTLED_S)
         self.kafka.wait_logs(self.wide, SETTLED_S)
 
     @contextmanager
@@ -231,20 +233,20 @@ class LoadTest(Drill):
                 self._reach(arm, cycle, "lost", REMAIN)
             with self._stage(arm, "outage", cycle):
                 self.go_on(STAGE_S)
-            self._note(wide.STAGE, arm, stage="heal", cycle=cycle, edge="begin", **self._used())
+            self._note(many_partitions.STAGE, arm, stage="heal", cycle=cycle, edge="begin", **self._used())
 
     @contextmanager
     def _healing(self, arm: str, cycle: int) -> Iterator[None]:
         """From the heal until all is in sync again."""
         yield
         self._reach(arm, cycle, "back", None)
-        self._note(wide.STAGE, arm, stage="heal", cycle=cycle, edge="end", **self._used())
+        self._note(many_partitions.STAGE, arm, stage="heal", cycle=cycle, edge="end", **self._used())
 
     @contextmanager
     def _stage(self, arm: str, stage: str, cycle: int) -> Iterator[None]:
-        self._note(wide.STAGE, arm, stage=stage, cycle=cycle, edge="begin", **self._used())
+        self._note(many_partitions.STAGE, arm, stage=stage, cycle=cycle, edge="begin", **self._used())
         yield
-        self._note(wide.STAGE, arm, stage=stage, cycle=cycle, edge="end", **self._used())
+        self._note(many_partitions.STAGE, arm, stage=stage, cycle=cycle, edge="end", **self._used())
 
     def _reach(self, arm: str, cycle: int, what: str, brokers: frozenset[int] | None) -> None:
         """Waits until the ISRs of all partitions are what they come to, and notes when."""
@@ -254,8 +256,8 @@ class LoadTest(Drill):
             for event in self.history.events()
             if event.process == "fault" and event.data.get("step") == step
         )
-        many.wait_members(self.kafka.admin, self.wide, brokers, SETTLED_S)
-        self._note(wide.REACHED, arm, cycle=cycle, what=what, since_ns=since_ns)
+        bulk_topics.wait_members(self.kafka.admin, self.wide, brokers, SETTLED_S)
+        self._note(many_partitions.REACHED, arm, cycle=cycle, what=what, since_ns=since_ns)
 
     def _used(self) -> dict[str, Any]:
         """What each node's Kafka has used of a processor, in ticks, and how many of them a second has."""

@@ -17,12 +17,13 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-from pyhooks import gate, toml
-from pyhooks.checker.phases import OK
-from pyhooks.cluster import topology
-from pyhooks.cluster.topology import Site, Topology
-from pyhooks.files import write_text
-from pyhooks.workload.certainty import ERRORS
+from pyhooks.checkers.phases import OK
+from pyhooks.core import toml_config
+from pyhooks.core.files import write_text
+from pyhooks.history.outcomes import ERRORS
+from pyhooks.kafka import gate
+from pyhooks.lab import topology
+from pyhooks.lab.topology import Site, Topology
 
 FILE = Path(__file__).with_name("matrix.toml")
 FAULTS = ("kill", "pause", "cut", "slow", "wipe")
@@ -216,7 +217,7 @@ def listed(path: Path = FILE) -> tuple[Run, ...]:
     Raises:
         RackgateError: it can't be read, or lists something else.
     """
-    top = toml.Table(toml.read(path, "it lists the outages of the matrix"), path)
+    top = toml_config.Table(toml_config.read(path, "it lists the outages of the matrix"), path)
     runs = tuple(
         Run(one.word("topology", TOPOLOGIES), one.word("fault", FAULTS), one.word("target", TARGETS))
         for one in top.tables("run")

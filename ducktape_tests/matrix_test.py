@@ -11,10 +11,11 @@ from ducktape.mark.resource import cluster
 from ducktape_tests import matrix
 from ducktape_tests.drill import NIMBLE, SPREAD, Drill, Load, spec
 from ducktape_tests.matrix import CONTROLLER, LEADER, Run, Topic
-from pyhooks.cluster import quorum, topics
-from pyhooks.cluster.topology import Node
-from pyhooks.errors import RackgateError
-from pyhooks.wait import wait_for
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.kafka import topics
+from pyhooks.lab import quorum_changes
+from pyhooks.lab.topology import Node
 
 RATE_PER_S = 3.0
 # A rack is away until sessions of 9 s end, after an election of a controller if it had the active one.
@@ -103,7 +104,7 @@ class _Matrix(Drill):
 
             active = wait_for(another, what=f"another controller than {gone.name}", timeout_s=LEADER_S, interval_s=0.5)
             self.kafka.start_kafka(gone)
-            quorum.wait_follows(self.kafka, gone, self.kafka.brokers())
+            quorum_changes.wait_follows(self.kafka, gone, self.kafka.brokers())
         return active.site
 
     def _active(self) -> Node:

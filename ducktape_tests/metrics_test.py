@@ -10,12 +10,12 @@ from ducktape.mark.resource import cluster
 
 from ducktape_tests.drill import NOT_ENOUGH_RACKS, START_S, Drill, Load, must_hold, spec
 from ducktape_tests.services.clients import Program
-from pyhooks.build.distribution import Distribution
-from pyhooks.checker import gauges
-from pyhooks.checker.phases import OK
-from pyhooks.cluster import topics
-from pyhooks.wait import wait_for
-from pyhooks.workload.settings import change
+from pyhooks.checkers import gauges
+from pyhooks.checkers.phases import OK
+from pyhooks.core.wait import wait_for
+from pyhooks.kafka import topics
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.workload.requirement_changes import change
 
 LOST = "b"
 TURNS = 2

@@ -11,12 +11,11 @@ from typing import Any
 from ducktape.mark.resource import cluster
 
 from ducktape_tests.drill import NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, PATIENT_MS, SPREAD, Drill, Load, spec
-from pyhooks import gate
-from pyhooks.checker import warned
-from pyhooks.checker.phases import OK
-from pyhooks.cluster import moving, topics
-from pyhooks.cluster.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
+from pyhooks.checkers import placement_reports
+from pyhooks.checkers.phases import OK
 from pyhooks.jvm.admin import Admin
+from pyhooks.kafka import gate, reassignments, topics
+from pyhooks.kafka.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
 
 # Two of three replicas in rack a.
 AAB = (1, 2, 3)
@@ -107,18 +106,18 @@ class MovesTest(Drill):
         """Moves all topics, in their order, and waits until that is over."""
         moves = {one.name: tuple(after) for one in self.specs}
         self.kafka.reassign(moves)
-        moving.wait_placed(self.kafka.topology.bootstrap, moves)
+        reassignments.wait_placed(self.kafka.topology.bootstrap, moves)
         racks = {str(broker): rack for broker, rack in self.racks.items()}
         for name in moves:
             told: dict[str, Any] = {"topic": name, "before": list(before), "after": list(after), "racks": racks}
-            self.history.note("test", warned.OP, "info", **told)
+            self.history.note("test", placement_reports.OP, "info", **told)
 
     def _note_warnings(self) -> None:
         """What the controllers' logs have of partitions in too few racks."""
         command = shlex.join(["cat", self.kafka.log])
         logs = {node.node_id: self.kafka.run_on(node, command) for node in self.kafka.topology.controllers}
         counts = {str(node): [int(count or 0) for count in REPORT.findall(text)] for node, text in logs.items()}
-        self.history.note("test", warned.LOGS, "info", counts=counts)
+        self.history.note("test", placement_reports.LOGS, "info", counts=counts)
 
     # -- leadership ---------------------------------------------------------------------------------------------------
 
@@ -150,9 +149,9 @@ class MovesTest(Drill):
         moves = {one.name: tuple(order) for one in self.specs}
         with Admin(self._living, timeout_s=60) as admin:
             admin.reassign(moves)
-        moving.wait_placed(self.kafka.topology.bootstrap, moves, in_sync=False)
+        reassignments.wait_placed(self.kafka.topology.bootstrap, moves, in_sync=False)
         topics.elect_preferred(self.kafka.admin)
-        moving.wait_led(self.kafka.topology.bootstrap, list(moves), order[0])
+        reassignments.wait_led(self.kafka.topology.bootstrap, list(moves), order[0])
 
     @property
     def _living(self) -> str:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ducktape_tests.finding import TESTS, Found, find
-from pyhooks import toml
-from pyhooks.checker.registry import CHECKERS
-from pyhooks.cluster import topology
-from pyhooks.errors import RackgateError
-from pyhooks.toml import Table
+from pyhooks.checkers.registry import CHECKERS
+from pyhooks.core import toml_config
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.toml_config import Table
+from pyhooks.lab import topology
 
 SUITE = Path(__file__).parent / "suite.toml"
 # of a folder; file systems take 255
@@ -78,7 +78,7 @@ def read(path: Path = SUITE) -> tuple[Listed, ...]:
     Raises:
         RackgateError: says which table is wrong, and why.
     """
-    top = Table(toml.read(path, "it lists the system tests"), path)
+    top = Table(toml_config.read(path, "it lists the system tests"), path)
     found = tuple(map(_listed, top.tables("test")))
     top.done()
     taken: set[tuple[str, str]] = set()

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pyhooks import bars, files
-from pyhooks.errors import RackgateError
+from pyhooks.core import files, targets
+from pyhooks.core.errors import RackgateError
 
 Outcome = Literal["pass", "fail", "unknown", "not run"]
 # the last: what was to run and did not
@@ -278,7 +278,7 @@ def bar(run: Mapping[str, Any]) -> dict[str, Any] | None:
     Args:
         run: ``run.json``.
     """
-    return None if run["took_s"] is None else bars.of_run(run.get("bar_min"), run["took_s"])
+    return None if run["took_s"] is None else targets.of_run(run.get("bar_min"), run["took_s"])
 
 
 def document(run: Mapping[str, Any], found: Sequence[Result]) -> dict[str, Any]:

@@ -11,18 +11,20 @@ from ducktape.mark.resource import cluster
 
 from ducktape_tests import internal
 from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, spec
-from pyhooks.build.distribution import Distribution
-from pyhooks.checker import levels
-from pyhooks.checker.phases import OK
-from pyhooks.cluster import metadatalog, moving, nodelife, topics
-from pyhooks.cluster.disks import DATA
-from pyhooks.cluster.metadata import Asker
-from pyhooks.cluster.topology import Node
-from pyhooks.errors import RackgateError
-from pyhooks.features import RACKS_FEATURE
-from pyhooks.wait import wait_for
-from pyhooks.workload.known import note_known
-from pyhooks.workload.settings import change
+from pyhooks.checkers import feature_levels
+from pyhooks.checkers.phases import OK
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.history import process_events
+from pyhooks.kafka import reassignments, topics
+from pyhooks.kafka.cluster_metadata import Asker
+from pyhooks.kafka.features import RACKS_FEATURE
+from pyhooks.lab import metadata_records
+from pyhooks.lab.disks import DATA
+from pyhooks.lab.topology import Node
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.workload.known_errors import note_known
+from pyhooks.workload.requirement_changes import change
 
 AAB = (1, 2, 3)
 # the broker whose absence leaves replicas in one rack; by the order of the roll it goes before those of rack a
@@ -90,7 +92,7 @@ class RollingTest(Drill):
     def _roll_all(self, software: str) -> None:
         """Restarts all nodes with other software, brokers first, the leader last of them."""
         topics.elect_preferred(self.kafka.admin)
-        moving.wait_led(self.kafka.topology.bootstrap, [one.name for one in self.specs], AAB[0])
+        reassignments.wait_led(self.kafka.topology.bootstrap, [one.name for one in self.specs], AAB[0])
         for kind, nodes in (("broker", self.kafka.brokers()[::-1]), ("controller", self.kafka.topology.controllers)):
             for number, node in enumerate(nodes, 1):
                 self._roll(node, software)
@@ -125,7 +127,7 @@ class RollingTest(Drill):
         self.history.note("test", "roll", "info", node=node.name, software=software)
 
     def _all_in_sync(self) -> None:
-        moving.wait_placed(self.kafka.topology.bootstrap, {one.name: one.replicas for one in self.specs})
+        reassignments.wait_placed(self.kafka.topology.bootstrap, {one.name: one.replicas for one in self.specs})
 
     def _follows(self, controller: Node) -> bool:
         """Whether the leader of the quorum has heard of a controller just now."""
@@ -147,7 +149,7 @@ class RollingTest(Drill):
         """Asks for the feature, if a node lacks the overlay, and for R=2; keeps the words that refuse them."""
         row: dict[str, Any] = {"stage": stage, "software": self._counted()}
         if "stock" in self._software.values():
-            row["the feature"] = self._ask_level(levels.UPGRADE, 1)
+            row["the feature"] = self._ask_level(feature_levels.UPGRADE, 1)
         try:
             change(self.kafka.admin, "patched", self.history, min_racks=2)
             row["R=2"] = "taken"
@@ -162,7 +164,7 @@ class RollingTest(Drill):
         after = internal.level_after(self.kafka, said, to)
         lack = sum(software == "stock" for software in self._software.values())
         told: dict[str, Any] = {"how": how, "to": to, "before": before, "after": after, "lack": lack, "said": said}
-        self.history.note("test", levels.OP, "info", **told)
+        self.history.note("test", feature_levels.OP, "info", **told)
         return said
 
     def _alone(self, stage: str, expect: str = OK) -> None:
@@ -191,7 +193,7 @@ class RollingTest(Drill):
 
     def _racks_required(self) -> None:
         """All have the overlay: R=2 is taken, and nobody without it is let in."""
-        self._ask_level(levels.UPGRADE, 1)
+        self._ask_level(feature_levels.UPGRADE, 1)
         for name in ("patched", "stock"):
             change(self.kafka.admin, name, self.history, min_racks=2)
         node = next(node for node in self.kafka.brokers() if node.node_id == THIRD)
@@ -199,13 +201,13 @@ class RollingTest(Drill):
         self._alone("R=2", NOT_ENOUGH_RACKS)
         refused = self._count(node, NOT_LET_IN)
         self._start(node, "stock")
-        nodelife.excuse(self.history, [THIRD], nodelife.NOT_LET_IN)
+        process_events.excuse(self.history, [THIRD], process_events.NOT_LET_IN)
         wait_for(lambda: self._count(node, NOT_LET_IN) > refused, what=f"{node.name} to be refused", timeout_s=START_S)
         self._alone("R=2, and broker 3 starts without the overlay", NOT_ENOUGH_RACKS)
         self.kafka.kill_kafka(node)
         # A stock broker leaves out of its metadata snapshots what it does not know, R=2 among it, and here writes one
         # every few seconds. With the overlay it would go by that, and lead without the gate: it must fetch them anew.
-        self.kafka.run_in_folder(node, 'rm -rf -- "$1"', f"{DATA}/{metadatalog.TOPIC}")
+        self.kafka.run_in_folder(node, 'rm -rf -- "$1"', f"{DATA}/{metadata_records.TOPIC}")
         self._start(node, "overlay")
         self._all_in_sync()
         self.phase("R=2, broker 3 with the overlay", "patched")
@@ -213,11 +215,11 @@ class RollingTest(Drill):
     def _way_back(self) -> None:
         """The feature goes, and its level from all that a stock node would read."""
         row = {"stage": "R=2, asked for the way back", "software": self._counted(), "the feature": ""}
-        row["the feature"] = self._ask_level(levels.DOWNGRADE, 0)
+        row["the feature"] = self._ask_level(feature_levels.DOWNGRADE, 0)
         self._rows.append(row)
         for name in ("patched", "stock"):
             change(self.kafka.admin, name, self.history, min_racks=1)
-        self._ask_level(levels.DOWNGRADE, 0)
+        self._ask_level(feature_levels.DOWNGRADE, 0)
         (epoch,) = EPOCH.findall(internal.features_tool(self.kafka, "describe"))
         for node in self.kafka.topology.nodes:
             wait_for(
@@ -229,5 +231,5 @@ class RollingTest(Drill):
 
     def _snapshot(self, node: Node) -> int:
         """The metadata offset at which the last snapshot of a node ends."""
-        names = self.kafka.run_on(node, f"ls {shlex.quote(self.kafka.data)}/{metadatalog.TOPIC}")
+        names = self.kafka.run_on(node, f"ls {shlex.quote(self.kafka.data)}/{metadata_records.TOPIC}")
         return max(map(int, CHECKPOINT.findall(names)), default=-1)

@@ -1,7 +1,7 @@
 """Runs tests of the suite, some at a time, each in a lab of its own or all on the hosts of a cluster file.
 
 A lab is a process of ours that ends with us, kill -9 included, and takes all that is in it along
-(``pyhooks.cluster.labs``). What a test leaves is judged afterwards, from its files (``ducktape_tests.results``).
+(``pyhooks.lab.running_labs``). What a test leaves is judged afterwards, from its files (``ducktape_tests.results``).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any, Protocol
 
 from ducktape_tests import results
 from ducktape_tests.plan import Listed, next_up
-from pyhooks import files, paths, process, run_folder
-from pyhooks.cluster.lab import LAB_VARIABLE, RUN_DIR_VARIABLE
-from pyhooks.errors import RackgateError
-from pyhooks.wait import wait_for
+from pyhooks.core import files, paths, process, run_folder
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.lab.lab import LAB_VARIABLE, RUN_DIR_VARIABLE
 
 LAB_CLUSTER = "ducktape_tests.cluster.LabCluster"
 HOSTS_CLUSTER = "ducktape.cluster.json.JsonCluster"

@@ -18,11 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyhooks import process, run_folder
-from pyhooks.cluster.lab import Lab
-from pyhooks.cluster.node import NamespaceMachine
-from pyhooks.errors import RackgateError
-from pyhooks.wait import wait_for
+from pyhooks.core import process, run_folder
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.lab.lab import Lab
+from pyhooks.lab.node import NamespaceMachine
 
 SSHD = "/usr/sbin/sshd"
 PORT = 2222

@@ -17,12 +17,12 @@ from ducktape_tests.internal import (
     transactions_topic,
 )
 from ducktape_tests.services.clients import Program
-from pyhooks.checker import cluster as told
-from pyhooks.checker.settling import NS
-from pyhooks.checker.unstuck import BOUND_S, followed, held_up_s
-from pyhooks.cluster import topics
-from pyhooks.history import Event
-from pyhooks.wait import wait_for
+from pyhooks.checkers import cluster_view as told
+from pyhooks.checkers.settling_times import NS
+from pyhooks.checkers.transaction_recovery import BOUND_S, followed, held_up_s
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import Event
+from pyhooks.kafka import topics
 
 LOST = "b"
 # Without rack b the first is in rack a alone, the second in a and c.

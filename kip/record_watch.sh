@@ -19,12 +19,12 @@ gate="--config min.insync.replicas=2 --config min.insync.racks=2"
 # shellcheck disable=SC2086
 "$bin/rackgate" lab kafka topics --create --topic payments --replica-assignment 2:4:5 $gate
 "$bin/rackgate" lab kafka topics --create --topic clicks --replica-assignment 1:2:4 --config min.insync.replicas=2
-"$bin/rackgate" lab exec -- "$bin/python" -m pyhooks.workload.produce --mode probe --topics orders,payments,clicks \
+"$bin/rackgate" lab exec -- "$bin/python" -m pyhooks.workload.producer --mode probe --topics orders,payments,clicks \
     --bootstrap 10.77.1.10:9092,10.77.3.10:9092 --rate 5 --seconds 75 --history "$run/history.jsonl" &
 load=$!
 (sleep 15 && "$bin/rackgate" rack kill b --for 45s) &
 fault=$!
-"$bin/python" -m pyhooks.watch.capture --out "$out" --size 128x16 --at 50s -- "$bin/rackgate" watch
+"$bin/python" -m pyhooks.watch.terminal_capture --out "$out" --size 128x16 --at 50s -- "$bin/rackgate" watch
 wait $fault $load
 cp "$out-50s.svg" kip/evidence/watch.svg
 cp "$out-50s.png" kip/evidence/watch.png

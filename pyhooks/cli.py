@@ -12,28 +12,29 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from pyhooks import __version__, ending
+from pyhooks import __version__
+from pyhooks.core import exit_status
 
 # What each word leads to: an app whose group or command has that name, then the apps that other rooms add to it.
 ROOMS = {
-    "build": ("pyhooks.build.cli:build_app",),
-    "check": ("pyhooks.check.cli:check_app",),
+    "build": ("pyhooks.verify.cli:build_app",),
+    "check": ("pyhooks.placement.check_cli:check_app",),
     "watch": ("pyhooks.watch.cli:watch_app",),
-    "judge": ("pyhooks.checker.cli:judge_app",),
-    "plan": ("pyhooks.model.cli:plan_app",),
+    "judge": ("pyhooks.checkers.cli:judge_app",),
+    "plan": ("pyhooks.placement.model_cli:plan_app",),
     "formal": ("pyhooks.formal.cli:formal_app",),
     "evidence": ("pyhooks.evidence.cli:evidence_app",),
-    "patch": ("pyhooks.build.cli:patch_app",),
-    "lab": ("pyhooks.cluster.cli:lab_app", "pyhooks.workload.cli:set_app"),
-    "rack": ("pyhooks.fault.cli:rack_app",),
-    "broker": ("pyhooks.fault.cli:broker_app",),
+    "patch": ("pyhooks.verify.cli:patch_app",),
+    "lab": ("pyhooks.lab.cli:lab_app", "pyhooks.workload.cli:set_app"),
+    "rack": ("pyhooks.faults.cli:rack_app",),
+    "broker": ("pyhooks.faults.cli:broker_app",),
     "bench": ("bench.cli:bench_app",),
     "system": ("ducktape_tests.cli:system_app",),
     "model": (
-        "pyhooks.model.cli:model_app",
-        "pyhooks.model.simulation.cli:simulate_app",
-        "pyhooks.model.simulation.speed:speed_app",
-        "pyhooks.model.simulation.replaycli:replay_app",
+        "pyhooks.placement.model_cli:model_app",
+        "pyhooks.simulation.cli:simulate_app",
+        "pyhooks.simulation.speed:speed_app",
+        "pyhooks.simulation.replay_cli:replay_app",
     ),
 }
 
@@ -90,13 +91,13 @@ def main() -> None:
     if "--debug" in own:
         position = sys.argv.index("--debug")
         del sys.argv[position]
-        os.environ[ending.DEBUG_VARIABLE] = "1"
+        os.environ[exit_status.DEBUG_VARIABLE] = "1"
     try:
         app(prog_name="rackgate")
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that something was found wrong
-        sys.exit(ending.tell(error, Console(stderr=True, soft_wrap=True, highlight=False)))
+        sys.exit(exit_status.tell(error, Console(stderr=True, soft_wrap=True, highlight=False)))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyhooks import paths, process
+from pyhooks.core import paths, process
 
 SOURCE = paths.REPO / "pyhooks" / "jvm" / "java" / "rackgate" / "hooks" / "MetricsAgent.java"
 

@@ -14,7 +14,7 @@ from bench.endtoend import KINDS
 from bench.plan import Cell
 from bench.quantiles import Counts
 from bench.results import SCHEMA_VERSION
-from pyhooks.stats import BINS_PER_E
+from pyhooks.core.statistics import BINS_PER_E
 
 FULL = scenarios.load("full")
 FULL = dataclasses.replace(FULL, latency=dataclasses.replace(FULL.latency, resamples=500))

@@ -17,8 +17,8 @@ from typing import Any
 
 import jpype
 
-from pyhooks.check import ask
-from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.placement import cluster_query
 
 LISTENING = "127.0.0.1"
 # (highest version that is offered, key) by the name of the message
@@ -74,7 +74,7 @@ def decode(name: str, version: int, body: bytes) -> dict[str, Any]:
 
 @cache
 def _java(name: str) -> Any:
-    ask.hush()
+    cluster_query.hush()
     return jpype.JClass(name)
 
 

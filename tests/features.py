@@ -10,12 +10,12 @@ from functools import partial
 
 from loopback import Brokers
 
-from pyhooks.cluster.kafka import LOG4J
+from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
-from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Acknowledged, Producer
-from pyhooks.process import DIES_WITH_PARENT
-from pyhooks.wait import wait_for
+from pyhooks.lab.kafka_process import LOG4J
 
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 CONFIGS = "kafka.admin.ConfigCommand"

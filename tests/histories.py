@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyhooks.checker.records import offsets_of
-from pyhooks.history import Event, Outcome
-from pyhooks.workload.records import key_of
+from pyhooks.checkers.record_view import offsets_of
+from pyhooks.history.event_log import Event, Outcome
+from pyhooks.history.record_format import key_of
 
 MS = 1_000_000
 S = 1_000 * MS

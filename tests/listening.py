@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyhooks.process import stat_fields
+from pyhooks.core.process import stat_fields
 
 PROC = Path("/proc")
 _LISTEN = "0A"

@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from pyhooks.cluster.format import format_disks
-from pyhooks.cluster.kafka import java_command, new_id, render
-from pyhooks.jvm.failure import JavaError
+from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.core.wait import wait_for
 from pyhooks.jvm.gateway import Gateway
-from pyhooks.process import DIES_WITH_PARENT
-from pyhooks.wait import wait_for
+from pyhooks.jvm.java_exception import JavaError
+from pyhooks.lab.disk_format import format_disks
+from pyhooks.lab.kafka_process import java_command, new_id, render
 
 HOST = "127.0.0.1"
 PRODUCE = 0

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyhooks.model.chances import YEAR_S
-from pyhooks.model.simulation.cli import plan
-from pyhooks.model.simulation.replication import Plan
+from pyhooks.placement.failure_rates import YEAR_S
+from pyhooks.simulation.cli import plan
+from pyhooks.simulation.replication import Plan
 
 # nothing but what is asked for, at once
 PLAIN = {

@@ -10,13 +10,13 @@ import socket
 import sys
 from pathlib import Path
 
-from pyhooks.build.clients import client_classpath
-from pyhooks.cluster.lab import Lab
-from pyhooks.cluster.netns import network_of
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
 from pyhooks.jvm.client import java_errors
-from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.gateway import LOOPBACK, Gateway
+from pyhooks.jvm.java_exception import JavaError
+from pyhooks.lab.lab import Lab
+from pyhooks.lab.network_namespace import network_of
+from pyhooks.patchset.client_classpaths import client_classpath
 
 DATA_PORT = 7777
 

@@ -23,12 +23,13 @@ from written_claims import read as read_claims
 
 from bench import figures, outageresults, run
 from ducktape_tests import results
-from pyhooks import cli, ending, files, paths, run_folder
-from pyhooks.evidence import artifacts, running
-from pyhooks.evidence.judging import Judged
-from pyhooks.evidence.running import Done
-from pyhooks.history import Event, History
-from pyhooks.watch import capture
+from pyhooks import cli
+from pyhooks.core import exit_status, files, paths, run_folder
+from pyhooks.evidence import artifacts, runs
+from pyhooks.evidence.rules import Judged
+from pyhooks.evidence.runs import Done
+from pyhooks.history.event_log import Event, History
+from pyhooks.watch import terminal_capture
 
 BALLAST = "ballast"
 
@@ -47,7 +48,7 @@ def function(work: Callable[[], object]) -> int:
     try:
         work()
     except Exception as error:  # noqa: BLE001 - as programs do
-        return ending.tell(error, Console(stderr=True))
+        return exit_status.tell(error, Console(stderr=True))
     return 0
 
 
@@ -90,9 +91,7 @@ def evidence(folder: Path) -> Callable[[], int]:
     done = Done(0, json.dumps({"n": 1, "more": "x" * 5000}))
     out = Path("/dev/shm") if Path("/dev/shm").is_dir() else folder
     return lambda: function(
-        lambda: running.carry_out(
-            claims, claims.runs["sum"], folder=folder, root=folder, out=out, execute=lambda *_: done
-        )
+        lambda: runs.carry_out(claims, claims.runs["sum"], folder=folder, root=folder, out=out, execute=lambda *_: done)
     )
 
 
@@ -121,7 +120,7 @@ def history(folder: Path) -> Callable[[], int]:
 
 
 def captured(folder: Path) -> Callable[[], int]:
-    plan = capture.Plan(
+    plan = terminal_capture.Plan(
         command=("sh", "-c", "while :; do seq 30; sleep 0.1; done"),
         out=folder / "watch",
         moments_s=(0.5,),
@@ -129,7 +128,7 @@ def captured(folder: Path) -> Callable[[], int]:
         lines=30,
         title="t",
     )
-    return lambda: function(lambda: capture.record(plan))
+    return lambda: function(lambda: terminal_capture.record(plan))
 
 
 CASES: dict[str, tuple[Callable[[Path], Callable[[], int]], Sequence[str]]] = {

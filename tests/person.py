@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyhooks.process import DIES_WITH_PARENT
+from pyhooks.core.process import DIES_WITH_PARENT
 
 RACKGATE = Path(sys.executable).with_name("rackgate")
 # the longest that any of the commands may take, a lab with Kafka on a busy machine included

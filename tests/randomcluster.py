@@ -14,9 +14,9 @@ from typing import Any
 from histories import MS, REFUSED, TIMEOUT, TOO_FEW, S, chunks, event
 from randomparts import STAGES, Outage, Part, Sent
 
-from pyhooks import gate
-from pyhooks.history import Event, Outcome
-from pyhooks.workload.records import key_of
+from pyhooks.history.event_log import Event, Outcome
+from pyhooks.history.record_format import key_of
+from pyhooks.kafka import gate
 
 AFTER_APPEND = "org.apache.kafka.common.errors.NotEnoughReplicasAfterAppendException"
 BYTES = 40

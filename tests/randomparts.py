@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyhooks.history import Outcome
+from pyhooks.history.event_log import Outcome
 
 
 @dataclass

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from randomcluster import Cluster
 from randomparts import STAGES, Outage, Part, Sent
 
-from pyhooks.history import Event
+from pyhooks.history.event_log import Event
 
 MODES = ("plain", "idempotent", "transactional")
 # Racks of brokers 1, 2, ..., and replicas of partitions; brokers without a partition are where replicas can move to.

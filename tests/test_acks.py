@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import TopicPartition
 from loopback import Brokers
 
-from pyhooks.build.distribution import Distribution
-from pyhooks.jvm import errors
+from pyhooks.core.wait import wait_for
+from pyhooks.jvm import kafka_errors
 from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.producer import Producer
-from pyhooks.wait import wait_for
-from pyhooks.workload.reader import REQUEST_S, consumer_of
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.workload.final_reader import REQUEST_S, consumer_of
 
 pytestmark = [pytest.mark.build, pytest.mark.long, pytest.mark.timeout(420)]
 TOPIC = "two-racks"
@@ -69,7 +69,7 @@ def outage(brokers: Brokers, name: str) -> list[bytes]:
     assert write(first, "0", taken[0]) == -1
     # one offset further than the next, so that of acks=0 is in the log
     assert write(first, "1", taken[1]) == len(before) + 1
-    with pytest.raises(errors.NotEnoughRacksException):
+    with pytest.raises(kafka_errors.NotEnoughRacksException):
         write(first, "all", b"never")
     assert shown(first) == before
     return [*before, *taken]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pyhooks.cluster import agreed
-from pyhooks.cluster.metadata import Asker, Metadata, Partition
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka import leader_agreement
+from pyhooks.kafka.cluster_metadata import Asker, Metadata, Partition
 
 BROKERS = {1: "one:1", 3: "three:3", 5: "five:5"}
 ALL = {1: "a", 3: "b", 5: "c"}
@@ -41,19 +41,19 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Metadata | None]]
                 raise RackgateError("silent")
             return now
 
-    monkeypatch.setattr(agreed, "Asker", Told)
+    monkeypatch.setattr(leader_agreement, "Asker", Told)
     return made
 
 
 def test_a_leader_that_is_behind_is_awaited(answers: dict[str, list[Metadata | None]]) -> None:
     answers |= {"one:1": [WHOLE, None, WHOLE, LEFT], "three:3": [None], "five:5": [LEFT]}
-    assert agreed.wait_agreed(BROKERS, ["t"], steady_s=0) == {"t": 1}
+    assert leader_agreement.wait_agreed(BROKERS, ["t"], steady_s=0) == {"t": 1}
     assert answers["one:1"] == [LEFT]
 
 
 def test_others_that_are_behind_are_awaited_but_not_fenced_ones(answers: dict[str, list[Metadata | None]]) -> None:
     answers |= {"one:1": [LEFT], "three:3": [WHOLE], "five:5": [WHOLE, told(t=(5, [1, 5])), LEFT]}
-    assert agreed.wait_agreed(BROKERS, ["t"], steady_s=0) == {"t": 1}
+    assert leader_agreement.wait_agreed(BROKERS, ["t"], steady_s=0) == {"t": 1}
     assert answers["five:5"] == [LEFT]
 
 
@@ -61,7 +61,7 @@ def test_they_must_tell_the_same_for_a_while(answers: dict[str, list[Metadata | 
     # all told the ISR before, and then one after the other the next one
     first: list[Metadata | None] = [WHOLE, WHOLE]
     answers |= {"one:1": [*first, WHOLE, LEFT], "three:3": [*first, None], "five:5": [*first, LEFT]}
-    assert agreed.wait_agreed(BROKERS, ["t"], steady_s=0.5) == {"t": 1}
+    assert leader_agreement.wait_agreed(BROKERS, ["t"], steady_s=0.5) == {"t": 1}
     assert answers["one:1"] == [LEFT]
 
 
@@ -70,12 +70,12 @@ def test_each_topic_has_its_own_leader(answers: dict[str, list[Metadata | None]]
     late = told(t=(1, [1, 3]), u=(5, [5]))
     # the order in which an ISR is told is none
     answers |= {"one:1": [both], "three:3": [told(t=(1, [3, 1]), u=(5, [3, 5]))], "five:5": [late, both]}
-    assert agreed.wait_agreed(BROKERS, ["t", "u"], steady_s=0) == {"t": 1, "u": 5}
+    assert leader_agreement.wait_agreed(BROKERS, ["t", "u"], steady_s=0) == {"t": 1, "u": 5}
 
 
 @pytest.mark.parametrize("leader", [WHOLE, None, told(), told(t=(-1, [1]))])
 def test_in_vain(answers: dict[str, list[Metadata | None]], leader: Metadata | None) -> None:
     answers |= {"one:1": [leader], "three:3": [None], "five:5": [LEFT]}
     with pytest.raises(RackgateError, match=r"in vain for: the leaders of t to tell for 1 s the same ISR") as raised:
-        agreed.wait_agreed(BROKERS, ["t"], steady_s=1, timeout_s=0.3)
+        leader_agreement.wait_agreed(BROKERS, ["t"], steady_s=1, timeout_s=0.3)
     assert "5: {'t': (1, (1,))}" in raised.value.detail

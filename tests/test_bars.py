@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from bench import pace
 from bench.cli import bench_app
-from pyhooks import bars, usage
-from pyhooks.bars import Bar
-from pyhooks.errors import RackgateError
-from pyhooks.wait import wait_for
+from pyhooks.core import resource_usage, targets
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.targets import Bar
+from pyhooks.core.wait import wait_for
 
 RUNNER = CliRunner()
 
@@ -38,7 +38,7 @@ def test_a_bar_is_missed_only_if_nobody_else_was_at_work(
 ) -> None:
     bar = Bar("lateness", 1.0, "ms", value, others)
     assert bar.outcome == bar.as_json()["outcome"] == outcome
-    assert bars.status([bar]) == status
+    assert targets.status([bar]) == status
     assert bar.text.startswith(outcome.upper())
     assert ("others had 0.50 CPUs" in bar.text) is (others == 0.5)
 
@@ -63,9 +63,9 @@ def test_a_figure_can_have_a_least(value: float, others: float, unjudged: str, o
 
 def test_one_that_is_missed_outweighs_one_that_is_unknown() -> None:
     met, unknown, missed = Bar("a", 1, "s", 1, 0), Bar("b", 1, "s", None, 0), Bar("c", 1, "s", 2, 0)
-    assert bars.status([met, unknown, missed]) == 1
-    assert bars.status([met, unknown]) == 2
-    assert bars.status([]) == 0
+    assert targets.status([met, unknown, missed]) == 1
+    assert targets.status([met, unknown]) == 2
+    assert targets.status([]) == 0
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_one_that_is_missed_outweighs_one_that_is_unknown() -> None:
     ],
 )
 def test_a_run_has_a_bar_in_minutes(minutes: float | None, took_s: float, whole: bool, text: str | None) -> None:
-    told = bars.of_run(minutes, took_s, whole=whole)
-    assert (told and bars.of_run_text(told)) == text
+    told = targets.of_run(minutes, took_s, whole=whole)
+    assert (told and targets.of_run_text(told)) == text
 
 
 def stat(folder: Path, *ticks: int) -> None:
@@ -89,24 +89,26 @@ def stat(folder: Path, *ticks: int) -> None:
 
 def test_what_a_machine_does_is_all_but_idling_and_waiting_for_disks(tmp_path: Path) -> None:
     stat(tmp_path, 100, 10, 50, 9000, 800, 1, 2, 300, 0, 0)
-    assert usage.busy_s(None, tmp_path) == pytest.approx((100 + 10 + 50 + 1 + 2 + 300) / usage.TICKS_PER_S)
-    assert usage.busy_s([0], tmp_path) == 0
+    assert resource_usage.busy_s(None, tmp_path) == pytest.approx(
+        (100 + 10 + 50 + 1 + 2 + 300) / resource_usage.TICKS_PER_S
+    )
+    assert resource_usage.busy_s([0], tmp_path) == 0
 
 
 def test_what_this_process_began_is_none_of_the_others_and_counts_when_it_has_ended() -> None:
-    begun = usage.tree()[1]
+    begun = resource_usage.tree()[1]
     words = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass"
     subprocess.run([sys.executable, "-c", words], check=True)
-    assert usage.tree()[1] - begun >= 0.35
+    assert resource_usage.tree()[1] - begun >= 0.35
 
 
 def test_others_are_seen_at_work() -> None:
     child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         # it is our own, so only this process counts as ours
-        with usage.others(own_s=time.process_time) as seen:
-            before = usage.busy_s()
-            wait_for(lambda: usage.busy_s() - before > 0.5 or None, what="half a second of work", timeout_s=60)
+        with resource_usage.others(own_s=time.process_time) as seen:
+            before = resource_usage.busy_s()
+            wait_for(lambda: resource_usage.busy_s() - before > 0.5 or None, what="half a second of work", timeout_s=60)
     finally:
         child.kill()
         child.wait()

@@ -7,8 +7,8 @@ import pytest
 
 from bench import availability, scenarios
 from bench.availability import NS, Fault, Window, behaviour
-from pyhooks.checker.cluster import Look
-from pyhooks.history import Event
+from pyhooks.checkers.cluster_view import Look
+from pyhooks.history.event_log import Event
 
 QUICK = scenarios.load("quick").outage
 assert QUICK is not None

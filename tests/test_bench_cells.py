@@ -19,7 +19,7 @@ from bench.comparisons import Measured, compare
 from bench.plan import Cell
 from bench.quantiles import Counts, Wanted
 from bench.session import spark_session
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
 
 QUICK = plans.load("quick")
 QUICK = dataclasses.replace(QUICK, latency=dataclasses.replace(QUICK.latency, resamples=1000))

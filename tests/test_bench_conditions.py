@@ -18,8 +18,8 @@ import pytest
 
 from bench import conditions, existing, scenarios, store
 from bench.existing import Asked
-from pyhooks import run_folder
-from pyhooks.errors import RackgateError
+from pyhooks.core import run_folder
+from pyhooks.core.errors import RackgateError
 
 SECRET = "hunter2"  # noqa: S105 - what is to be hidden
 CONFIG = f'sasl.jaas.config=x required username="ops" password="{SECRET}";\n'

@@ -36,15 +36,15 @@ from bench.pacing import Slot
 from bench.plan import Cell, Scenario
 from bench.security import Security
 from bench.states import Reached
-from pyhooks.checker.cluster import Requirement
-from pyhooks.cluster import topics as cluster_topics
-from pyhooks.cluster.topics import State
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
-from pyhooks.jvm.failure import JavaError
+from pyhooks.checkers.cluster_view import Requirement
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import History
+from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Sent
-from pyhooks.workload import settings
-from pyhooks.workload.settings import Told
+from pyhooks.kafka import topics as cluster_topics
+from pyhooks.kafka.topics import State
+from pyhooks.workload import requirement_changes
+from pyhooks.workload.requirement_changes import Told
 
 FULL = scenarios.load("full")
 
@@ -351,7 +351,7 @@ def test_settings_are_changed_where_they_differ_and_waited_for(monkeypatch: pyte
         return Told(0, answers={1: values[topic], 3: behind})
 
     monkeypatch.setattr(cluster_topics, "alter", alter)
-    monkeypatch.setattr(settings, "ask", ask)
+    monkeypatch.setattr(requirement_changes, "ask", ask)
     names = ["t1", "t2", "t3", "t4"]
     known: dict[str, Requirement] = {}
     topics.require(None, pacing.rotated(arms, names, 0), arms, known)
@@ -369,7 +369,7 @@ def test_settings_are_changed_where_they_differ_and_waited_for(monkeypatch: pyte
 def test_a_change_that_does_not_come_into_force_ends_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "IN_FORCE_S", 0.2)
     monkeypatch.setattr(cluster_topics, "alter", lambda *_: None)
-    monkeypatch.setattr(settings, "ask", lambda *_: Told(0, answers={1: Requirement(1, 1)}))
+    monkeypatch.setattr(requirement_changes, "ask", lambda *_: Told(0, answers={1: Requirement(1, 1)}))
     arm = FULL.role("baseline")
     with pytest.raises(RackgateError, match="the brokers of t to go by"):
         topics.require(None, {"A": "t"}, [arm], {})

@@ -23,13 +23,13 @@ from bench.clocks import Clock, Reading
 from bench.existing import Asked, fit, spread
 from bench.plan import Scenario
 from bench.security import Security
-from pyhooks import paths
-from pyhooks.check.ask import Seen
-from pyhooks.check.enforce import Answer, Enforcement
-from pyhooks.check.placement import Broker, Cluster
 from pyhooks.cli import app
-from pyhooks.errors import RackgateError
-from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.placement.cluster_query import Seen
+from pyhooks.placement.enforcement import Answer, Enforcement
+from pyhooks.placement.gate_forecast import Broker, Cluster
 
 PLAN = scenarios.load("existing")
 ASKED = Asked("kafka1:9092", None, "existing", scenarios.SHIPPED, "local[2]", Path(), False, (), None, None, {}, "c")
@@ -296,7 +296,7 @@ def test_the_sweeper_hears_of_topics_and_a_line_that_was_cut_off_is_none(
     teller.knows(["t1"])
     teller.knows(["t2", "t3"])
     told: list[Any] = []
-    monkeypatch.setattr("pyhooks.cluster.topics.admin", lambda *given: given)
+    monkeypatch.setattr("pyhooks.kafka.topics.admin", lambda *given: given)
     monkeypatch.setattr(sweeper, "sweep", lambda *given, **more: told.append((given, more)))
     for rest, quiet_s in (('{"topics": ["t4', sweeper.QUIET_S), ('{"quiet_s": 0}\n', 0)):
         monkeypatch.setattr(sys, "stdin", io.StringIO(pipe.getvalue() + rest))
@@ -315,7 +315,7 @@ def test_what_could_not_be_deleted_is_named_in_a_file_and_deleted_by_the_next_ru
 ) -> None:
     left = tmp_path / "left"
     given = json.dumps({"bootstrap": "k:1", "config": {}, "left": str(left)})
-    monkeypatch.setattr("pyhooks.cluster.topics.admin", lambda *_: None)
+    monkeypatch.setattr("pyhooks.kafka.topics.admin", lambda *_: None)
 
     def fails(*_: Any, **__: Any) -> None:
         raise RackgateError("the cluster does not answer")

@@ -27,12 +27,12 @@ from loopback import Brokers
 
 from bench import report, scenarios
 from bench.security import told
-from pyhooks import paths
-from pyhooks.build.distribution import Distribution
-from pyhooks.cluster import topics
-from pyhooks.model.simulation.speed import standalone
-from pyhooks.spark import ENCRYPT, ENCRYPT_FILES
-from pyhooks.wait import wait_for
+from pyhooks.core import paths
+from pyhooks.core.spark import ENCRYPT, ENCRYPT_FILES
+from pyhooks.core.wait import wait_for
+from pyhooks.kafka import topics
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.simulation.speed import standalone
 
 pytestmark = [pytest.mark.build, pytest.mark.long, pytest.mark.timeout(1500)]
 RACKGATE = Path(sys.executable).with_name("rackgate")

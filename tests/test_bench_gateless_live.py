@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from loopback import Brokers
 
-from pyhooks.build.distribution import Distribution
-from pyhooks.cluster import topics
+from pyhooks.kafka import topics
+from pyhooks.patchset.distribution import Distribution
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
 RACKGATE = Path(sys.executable).with_name("rackgate")

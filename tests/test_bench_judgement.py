@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from bench import cli, endtoend, judgement, run, scenarios, store, verdict
 from bench.cli import bench_app
-from pyhooks import bars, files, paths, run_folder
-from pyhooks.cluster import cli as cluster_cli
+from pyhooks.core import files, paths, run_folder, targets
+from pyhooks.lab import cli as cluster_cli
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_a_report_that_is_made_again_ends_as_its_run_and_begins_with_the_reason(
         broken(result)
     # as of a run from before there was a status
     del result["exit_status"]
-    result["bar"] = bars.of_run(6.0, 384.0)
+    result["bar"] = targets.of_run(6.0, 384.0)
     run_folder.claim(tmp_path, run_folder.BENCH)
     run.write(result, tmp_path)
     done = CliRunner().invoke(bench_app, ["report", str(tmp_path)])
@@ -262,7 +262,7 @@ def test_labs_are_told_to_keep_standard_output_for_the_result(
         return SimpleNamespace(distribution=built, seconds=0.1)
 
     monkeypatch.delenv("RACKGATE_LAB", raising=False)
-    monkeypatch.setattr("pyhooks.build.builder.build", build)
+    monkeypatch.setattr("pyhooks.patchset.builder.build", build)
     monkeypatch.setattr(cli, "Distribution", SimpleNamespace(load=lambda: built))
     monkeypatch.setattr(cli, "_in_labs", lambda _store, _plan, words: asked.append(words))
     done = CliRunner().invoke(bench_app, ["run", "--out", str(tmp_path), *(["--json"] if as_json else [])])

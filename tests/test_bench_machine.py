@@ -12,8 +12,8 @@ import pytest
 
 from bench import machine
 from bench.machine import Sample
-from pyhooks import paths, usage
-from pyhooks.wait import wait_for
+from pyhooks.core import paths, resource_usage
+from pyhooks.core.wait import wait_for
 
 
 def test_processes_are_told_apart_by_their_own_words_and_not_by_those_of_what_they_start(tmp_path: Path) -> None:
@@ -149,12 +149,12 @@ def test_the_machine_describes_itself() -> None:
 
 
 def test_the_tree_is_this_process_and_what_it_began_and_grows_with_work() -> None:
-    memory_gib, cpu_s = usage.tree()
+    memory_gib, cpu_s = resource_usage.tree()
     assert 0.005 < memory_gib < 20
     child = subprocess.Popen([sys.executable, "-c", "held = bytearray(200 << 20); input()"], stdin=subprocess.PIPE)
     try:
-        wait_for(lambda: usage.tree()[0] > memory_gib + 0.15 or None, what="the child's memory", timeout_s=60)
+        wait_for(lambda: resource_usage.tree()[0] > memory_gib + 0.15 or None, what="the child's memory", timeout_s=60)
     finally:
         child.kill()
         child.communicate()
-    assert usage.tree()[1] >= cpu_s - 0.1
+    assert resource_usage.tree()[1] >= cpu_s - 0.1

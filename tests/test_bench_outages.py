@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 from bench import destruction, judgement, meters, outageplan, outagereport, outageresults
 from bench.availability import NS, REFUSED, UNKNOWN, UNPROTECTED, WENT_ON, Fault
 from bench.cli import bench_app
-from pyhooks import browser, run_folder
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event
+from pyhooks.core import run_folder
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event
+from pyhooks.report import browser
 
 PLAN = outageplan.load("full")
 FAULT = Fault(inject_ns=10 * NS, heal_ns=30 * NS, healed_ns=34 * NS, proved_ns=11 * NS, proved=True)

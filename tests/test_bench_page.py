@@ -12,9 +12,10 @@ import pytest
 from bench_results import made_up
 
 from bench import figures, outcomes, readme, report, table, verdict
-from pyhooks import browser, paths, pictures
-from pyhooks.browser import Page
-from pyhooks.errors import RackgateError
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.report import browser, plots
+from pyhooks.report.browser import Page
 
 PHONE = 390
 # Of each picture the drawing that the page shows: its width, and whether anything is drawn in it.
@@ -150,7 +151,7 @@ def test_an_unproved_fault_has_no_times_and_nearly_all_is_not_all(result: dict[s
 
 
 def test_arms_have_colours_of_their_own(result: dict[str, Any]) -> None:
-    for palette in (pictures.LIGHT, pictures.DARK, figures.MARKED):
+    for palette in (plots.LIGHT, plots.DARK, figures.MARKED):
         found = figures.colours(result, palette)
         assert len(set(found.values())) == len(found) == 6
 

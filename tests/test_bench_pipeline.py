@@ -24,8 +24,8 @@ from bench.pacing import Slot, block_slots, outage_slots
 from bench.results import SCHEMA_VERSION
 from bench.run import write
 from bench.session import spark_session
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event
 from pyhooks.workload.pacing import NS
 
 START_NS = 1_000 * NS

@@ -19,9 +19,9 @@ from bench.pacer import Lane, record_key
 from bench.pacing import Slot
 from bench.states import STATES, Reached
 from bench.store import Store
-from pyhooks.cluster import topology
-from pyhooks.cluster.topology import Quality
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
+from pyhooks.lab import topology
+from pyhooks.lab.topology import Quality
 from pyhooks.workload.pacing import NS
 
 

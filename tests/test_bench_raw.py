@@ -16,8 +16,8 @@ from pyspark.errors import PySparkException
 
 from bench import analyse
 from bench.session import spark_session
-from pyhooks import ending
-from pyhooks.errors import RackgateError
+from pyhooks.core import exit_status
+from pyhooks.core.errors import RackgateError
 
 COUNT = 200
 TIMES = ("intended_ns", "sent_ns", "done_ns")
@@ -114,4 +114,4 @@ def test_a_damaged_page_is_not_read_as_other_observations(tmp_path: Path) -> Non
         spark.catalog.clearCache()
         with pytest.raises((PySparkException, Py4JJavaError)) as caught:
             analyse.read_raw(spark, raw).select(*TIMES, "arm", "outcome").collect()
-    assert "carried.parquet" in ending.unforeseen(caught.value)
+    assert "carried.parquet" in exit_status.unforeseen(caught.value)

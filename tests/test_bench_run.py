@@ -11,7 +11,7 @@ from rich.console import Console
 from bench import driving
 from bench.load import LATE
 from bench.progress import Steps, clock
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
 
 
 def ended(error: BaseException | None) -> Future[None]:

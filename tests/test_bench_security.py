@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import security
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
 
 PLAIN = {
     "security.protocol": "SASL_PLAINTEXT",

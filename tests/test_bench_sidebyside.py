@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from bench import inference, scenarios, sidebyside
 from bench.cli import bench_app
 from bench.results import SCHEMA_VERSION
-from pyhooks import paths
-from pyhooks.errors import RackgateError
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
 
 RULES = dataclasses.replace(scenarios.load("quick").latency.rules, resamples=500)
 RUNNER = CliRunner()

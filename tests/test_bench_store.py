@@ -18,8 +18,8 @@ from bench.plan import Scenario
 from bench.progress import Steps
 from bench.store import Store
 from bench.sustain import Step
-from pyhooks.errors import RackgateError
-from pyhooks.run_folder import MARKER
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.run_folder import MARKER
 
 VERSIONS = ("python", "spark", "confluent-kafka", "librdkafka", "numpy")
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

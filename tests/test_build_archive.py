@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from pyhooks.build import archive, recipe, sbom, series
-from pyhooks.build.compiling import write_jar
-from pyhooks.build.distribution import MANIFEST, Distribution
-from pyhooks.build.fetch import read_pins, sha256
-from pyhooks.build.workspace import MAVEN_MANIFEST
-from pyhooks.errors import RackgateError
-from pyhooks.process import run
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import run
+from pyhooks.patchset import archive, recipe, sbom, series
+from pyhooks.patchset.artifacts import read_pins, sha256
+from pyhooks.patchset.compilation import write_jar
+from pyhooks.patchset.distribution import MANIFEST, Distribution
+from pyhooks.patchset.workspace import MAVEN_MANIFEST
 
 PUBLISHED, SOURCES = "org.g:m:9.9", "org.g:m:9.9:sources"
 PLUGIN = "org/g/scala-plugin_2.13/1.0+b/scala-plugin_2.13-1.0+b.jar"
@@ -80,8 +80,8 @@ def test_the_same_inputs_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest
 def test_another_process_with_another_hash_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     made = archive.make_archive(make_distribution(tmp_path / "dist", jars=5), tmp_path / "a")
     script = (
-        "import sys; from pathlib import Path; from pyhooks.build.archive import make_archive;"
-        "from pyhooks.build.distribution import Distribution;"
+        "import sys; from pathlib import Path; from pyhooks.patchset.archive import make_archive;"
+        "from pyhooks.patchset.distribution import Distribution;"
         "print(make_archive(Distribution(Path(sys.argv[1])), Path(sys.argv[2])).sha256)"
     )
     for seed in ("1", "2"):

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pyhooks import paths
-from pyhooks.build import facts, series
-from pyhooks.build.distribution import Distribution
-from pyhooks.build.facts import Jar
-from pyhooks.errors import RackgateError
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset import series, series_facts
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.patchset.series_facts import Jar
 
 NAME = "common/message/ProduceRequest.json"
 FIELDS = [{"name": "Acks", "type": "int16", "versions": "0+", "about": "How many."}]
@@ -39,9 +39,9 @@ def jar(path: Path, definition: dict[str, Any] | None, behind: Jar | None = None
 def test_a_message_is_compared_by_what_is_on_the_wire(tmp_path: Path, fields: list[Any], changed: bool) -> None:
     stock = jar(tmp_path / "stock.jar", {"validVersions": "3-13", "fields": FIELDS})
     overlay = jar(tmp_path / "overlay.jar", {"validVersions": "3-14", "fields": fields}, stock)
-    told = facts._message(stock, overlay, f"clients/src/main/resources/{NAME}")
+    told = series_facts._message(stock, overlay, f"clients/src/main/resources/{NAME}")
     assert told == {"fields_changed": changed, "versions": "3-14", "was": "3-13"}
-    same = facts._message(stock, jar(tmp_path / "empty.jar", None, stock), f"clients/src/main/resources/{NAME}")
+    same = series_facts._message(stock, jar(tmp_path / "empty.jar", None, stock), f"clients/src/main/resources/{NAME}")
     assert same == {"fields_changed": False, "versions": "3-13", "was": "3-13"}
 
 
@@ -68,7 +68,7 @@ def test_each_part_and_each_opt_in_has_its_size() -> None:
             ("gate/0001-d.patch", "x/src/test/B", ()),
         )
     ]
-    assert [tuple(row.values()) for row in facts.sizes(patches)] == [
+    assert [tuple(row.values()) for row in series_facts.sizes(patches)] == [
         ("fixes", "", 2, 4, 2),
         ("fixes", "raft", 1, 2, 1),
         ("gate", "", 1, 0, 3),
@@ -76,12 +76,12 @@ def test_each_part_and_each_opt_in_has_its_size() -> None:
         ("observe", "", 0, 0, 0),
         ("all", "", 4, 6, 6),
     ]
-    assert list(facts.sizes([])[0]) == ["part", "opt_in", "patches", "main_added", "test_added"]
+    assert list(series_facts.sizes([])[0]) == ["part", "opt_in", "patches", "main_added", "test_added"]
 
 
 def test_the_facts_of_the_series() -> None:
     patches = series.load_all(paths.PATCH)
-    told = facts.facts(Distribution.load(), patches)
+    told = series_facts.facts(Distribution.load(), patches)
     # read from the published jar, so these are what is claimed of Kafka itself
     assert told["parents"]["stock"]["NotEnoughReplicasException"][0] == "RetriableException"
     assert told["parents"]["stock"]["NotEnoughRacksException"] == []
@@ -95,4 +95,4 @@ def test_the_facts_of_the_series() -> None:
     assert total["patches"] == len(patches) == sum(row["patches"] for row in parts)
     assert total["main_added"] == sum(row["main_added"] for row in parts) > 0
     with pytest.raises(RackgateError, match="not of the present series"):
-        facts.facts(Distribution.load(), patches[:-1])
+        series_facts.facts(Distribution.load(), patches[:-1])

@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 from toolchain import real_repository, replace_file, share_repository
 
-from pyhooks import paths
-from pyhooks.build import builder, git, layout, maven, recipe, series, serieslint
-from pyhooks.build.archive import make_archive
-from pyhooks.build.compiling import read_jar, write_jar
-from pyhooks.build.distribution import Distribution
-from pyhooks.build.fetch import Store, read_pins, sha256, write_pins
-from pyhooks.build.series import DEFAULT, Selection
-from pyhooks.build.workspace import Workspace
-from pyhooks.errors import RackgateError
-from pyhooks.wait import wait_for
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.patchset import builder, git, maven, recipe, series, series_lint, source_tree
+from pyhooks.patchset.archive import make_archive
+from pyhooks.patchset.artifacts import Store, read_pins, sha256, write_pins
+from pyhooks.patchset.compilation import read_jar, write_jar
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.patchset.series import DEFAULT, Selection
+from pyhooks.patchset.workspace import Workspace
 
 pytestmark = pytest.mark.build
 
@@ -69,7 +69,7 @@ class Fake:
         plan = recipe.load(self.toml)
         tree = self.base / "author"
         if not tree.exists():
-            layout.lay_out(plan, self.space.store, tree)
+            source_tree.lay_out(plan, self.space.store, tree)
             series.apply_parts(tree, ())
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(text)
@@ -82,7 +82,7 @@ class Fake:
 
     def command(self) -> list[str]:
         code = (
-            "from pathlib import Path; from pyhooks.build import builder;"
+            "from pathlib import Path; from pyhooks.patchset import builder;"
             f"b = builder.build(kafka_toml=Path({str(self.toml)!r}), base=Path({str(self.base)!r}), quiet=True);"
             "print(b.fresh)"
         )
@@ -461,7 +461,7 @@ def test_a_jar_of_the_cache_is_whole_or_absent(fake: Fake) -> None:
 def test_kill_nine_leaves_no_half_made_build(fake: Fake, moment: str) -> None:
     # A short moment can be missed; only a build that was killed in it says anything.
     for _ in range(10):
-        layout.remove(fake.root / "cache")
+        source_tree.remove(fake.root / "cache")
         (fake.root / "dist").unlink(missing_ok=True)
         process = subprocess.Popen(fake.command(), cwd=paths.REPO, start_new_session=True, stdout=subprocess.DEVNULL)
         wait_for(
@@ -506,9 +506,9 @@ def test_work_in_the_tree_is_not_thrown_away(fake: Fake) -> None:
 
 def test_check_says_when_it_could_not_try(fake: Fake) -> None:
     plan = recipe.load(fake.toml)
-    assert serieslint.lint_application(plan, fake.toml.parent, fake.base) is None
+    assert series_lint.lint_application(plan, fake.toml.parent, fake.base) is None
     fake.build()
-    assert serieslint.lint_application(plan, fake.toml.parent, fake.base) == ()
+    assert series_lint.lint_application(plan, fake.toml.parent, fake.base) == ()
     assert not Workspace.of(plan, fake.base).work.exists()
 
 

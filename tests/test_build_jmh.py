@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from pyhooks.build import cli, jmh, jmhplan
-from pyhooks.build.distribution import MANIFEST, Distribution
-from pyhooks.build.jmhstats import LIMITS, Comparison, Fork, Interval, compare, difference, judge, worst
-from pyhooks.build.pace import Heat, Heats, Pace, Pacer, Rule
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset.distribution import MANIFEST, Distribution
+from pyhooks.verify import cli, jmh, jmh_plan
+from pyhooks.verify.cpu_contention import Heat, Heats, Pace, Pacer, Rule
+from pyhooks.verify.jmh_statistics import LIMITS, Comparison, Fork, Interval, compare, difference, judge, worst
 
 
 def noisy(middle: float, spread: float, count: int, seed: int) -> list[float]:
@@ -130,7 +130,7 @@ def test_without_forks_nothing_is_known() -> None:
 
 
 def test_the_plan_covers_what_is_asked() -> None:
-    cells, comparisons = jmhplan.plan()
+    cells, comparisons = jmh_plan.plan()
     names = {cell.name for cell in cells}
     assert len(names) == len(cells)
     assert {c.stock for c in comparisons} | {c.other for c in comparisons} == names
@@ -144,8 +144,8 @@ def test_the_plan_covers_what_is_asked() -> None:
 
 
 def test_a_round_has_every_cell_and_each_side_follows_each_other_as_often() -> None:
-    cells, comparisons = jmhplan.plan()
-    rounds = [jmhplan.in_turn(cells, number) for number in range(1, 25)]
+    cells, comparisons = jmh_plan.plan()
+    rounds = [jmh_plan.in_turn(cells, number) for number in range(1, 25)]
     assert all(sorted(c.name for heat in one for c in heat) == sorted(c.name for c in cells) for one in rounds)
     places = Counter((c.name, place) for one in rounds for heat in one for place, c in enumerate(heat))
     # the first of a heat comes after the last
@@ -156,7 +156,7 @@ def test_a_round_has_every_cell_and_each_side_follows_each_other_as_often() -> N
             others = [other for other in heat if other != cell]
             assert [after[other.name, cell.name] for other in others] == [24 / len(others)] * len(others)
     # who follows whom is even over the rounds of a full run already
-    full = rounds[: jmhplan.FULL.forks]
+    full = rounds[: jmh_plan.FULL.forks]
     fewer = Counter((heat[place - 1].name, c.name) for one in full for heat in one for place, c in enumerate(heat))
     assert fewer == Counter({pair: count * len(full) // 24 for pair, count in after.items()})
     # what is compared is in one heat
@@ -181,8 +181,8 @@ def test_more_keeps_all_tries_but_not_those_of_another_build(tmp_path: Path) -> 
 
 
 def test_more_makes_what_is_missing_alone() -> None:
-    cells, _ = jmhplan.plan("high watermark, ISR of")
-    groups = [tuple(cell.name for cell in members) for members in jmhplan.in_turn(cells, 1)]
+    cells, _ = jmh_plan.plan("high watermark, ISR of")
+    groups = [tuple(cell.name for cell in members) for members in jmh_plan.in_turn(cells, 1)]
     # a run that ended in its third round, and one that was asked for a part of the first group
     heats = Heats(Rule(), [heat(number, one, lambda _: 60.0) for number in (1, 2) for one in groups])
     heats.tries += [heat(3, groups[0], lambda _: 60.0), heat(4, groups[1][:2], lambda _: 60.0)]
@@ -193,7 +193,7 @@ def test_more_makes_what_is_missing_alone() -> None:
         return heat(number, tuple(names), lambda _: 60.0).forks
 
     pacer = Pacer(heats, measure=lambda: Pace(0.15, 0.15, 0.3), forks=forked, keep=lambda _: None)
-    effort = replace(jmhplan.QUICK, forks=4)
+    effort = replace(jmh_plan.QUICK, forks=4)
     said = jmh._beforehand(cells, heats, effort)
     assert said.startswith(
         f"8 heats kept, 0 to make again; 4 rounds of {len(cells)} forks, of which 5 heats are missing"
@@ -201,27 +201,29 @@ def test_more_makes_what_is_missing_alone() -> None:
     words = list(jmh._rounds(pacer, heats, cells, effort))
     assert [one[:11] for one in words] == ["round 1/2: ", "round 2/2: "]
     # each round in its own order, whenever it is made
-    orders = {number: [tuple(cell.name for cell in one) for one in jmhplan.in_turn(cells, number)] for number in (3, 4)}
+    orders = {
+        number: [tuple(cell.name for cell in one) for one in jmh_plan.in_turn(cells, number)] for number in (3, 4)
+    }
     assert ran == [(3, one) for one in orders[3][1:]] + [(4, one) for one in orders[4]]
     assert next(iter(jmh._rounds(pacer, heats, cells, effort))).startswith("4 rounds are there already")
     assert len(ran) == 5
 
 
 def test_a_heat_of_more_cells_that_never_ran_is_no_round_of_fewer() -> None:
-    cells, _ = jmhplan.plan("high watermark, ISR of 7")
-    part, _ = jmhplan.plan("high watermark, ISR of 7, R=1")
+    cells, _ = jmh_plan.plan("high watermark, ISR of 7")
+    part, _ = jmh_plan.plan("high watermark, ISR of 7, R=1")
     began = replace(heat(1, tuple(cell.name for cell in cells), lambda _: 60.0), forks=())
-    effort = replace(jmhplan.QUICK, forks=1)
+    effort = replace(jmh_plan.QUICK, forks=1)
     assert [*jmh._missing(Heats(Rule(), [began]), part, effort)] == [1]
     assert jmh._missing(Heats(Rule(), [began]), cells, effort) == {}, "it is made again"
 
 
 def test_forks_of_another_rule_are_not_counted_together(tmp_path: Path) -> None:
     distribution = manifested(tmp_path)
-    key = jmh._key(distribution, jmhplan.QUICK, Rule())
-    assert key == jmh._key(distribution, replace(jmhplan.QUICK, forks=99), Rule())
-    assert key != jmh._key(distribution, jmhplan.QUICK, Rule(within=0.25))
-    assert key != jmh._key(distribution, replace(jmhplan.QUICK, warm_s=9.0), Rule())
+    key = jmh._key(distribution, jmh_plan.QUICK, Rule())
+    assert key == jmh._key(distribution, replace(jmh_plan.QUICK, forks=99), Rule())
+    assert key != jmh._key(distribution, jmh_plan.QUICK, Rule(within=0.25))
+    assert key != jmh._key(distribution, replace(jmh_plan.QUICK, warm_s=9.0), Rule())
 
 
 def manifested(folder: Path) -> Distribution:
@@ -234,15 +236,15 @@ def test_the_gate_is_held_against_an_append_that_stores_something(tmp_path: Path
     def cpu_ns(cell: str) -> float:
         if "log=file" in cell:
             return 2_000.0
-        return 62.0 if cell.startswith(jmhplan.OVERLAY) else 60.0
+        return 62.0 if cell.startswith(jmh_plan.OVERLAY) else 60.0
 
-    cells, _ = jmhplan.plan()
+    cells, _ = jmh_plan.plan()
     tries = [
         heat(number, tuple(cell.name for cell in members), cpu_ns)
         for number in range(1, 6)
-        for members in jmhplan.in_turn(cells, number)
+        for members in jmh_plan.in_turn(cells, number)
     ]
-    summary = jmh.summarise(manifested(tmp_path), jmhplan.QUICK, Heats(Rule(), tries))
+    summary = jmh.summarise(manifested(tmp_path), jmh_plan.QUICK, Heats(Rule(), tries))
     gates = [
         found for found in summary["comparisons"] if found["name"].startswith("append gate") and not found["control"]
     ]
@@ -255,12 +257,12 @@ def test_the_gate_is_held_against_an_append_that_stores_something(tmp_path: Path
 
 
 def test_disturbed_forks_are_told_with_what_they_are_compared_in(tmp_path: Path) -> None:
-    cells, comparisons = jmhplan.plan("high watermark, ISR of 7")
+    cells, comparisons = jmh_plan.plan("high watermark, ISR of 7")
     tries = [
-        heat(number, tuple(cell.name for cell in jmhplan.in_turn(cells, number)[0]), lambda _: 60.0, pace_s)
+        heat(number, tuple(cell.name for cell in jmh_plan.in_turn(cells, number)[0]), lambda _: 60.0, pace_s)
         for number, pace_s in ((1, 0.3), (2, 0.6), (3, 0.3))
     ]
-    summary = jmh.summarise(manifested(tmp_path), jmhplan.QUICK, Heats(Rule(tries=1), tries))
+    summary = jmh.summarise(manifested(tmp_path), jmh_plan.QUICK, Heats(Rule(tries=1), tries))
     found = {one["name"]: one for one in summary["comparisons"]}
     for comparison in comparisons:
         assert (found[comparison.name]["forks"], found[comparison.name]["forks_disturbed"]) == (3, 1)
@@ -270,11 +272,11 @@ def test_disturbed_forks_are_told_with_what_they_are_compared_in(tmp_path: Path)
 
 
 def test_an_open_result_says_how_to_go_on_by_the_same_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[jmhplan.Effort, Rule]] = []
+    asked: list[tuple[jmh_plan.Effort, Rule]] = []
 
-    def measured(distribution: Distribution, effort: jmhplan.Effort, rule: Rule, **_: object) -> dict[str, Any]:
+    def measured(distribution: Distribution, effort: jmh_plan.Effort, rule: Rule, **_: object) -> dict[str, Any]:
         asked.append((effort, rule))
-        group = tuple(cell.name for cell in jmhplan.plan("high watermark, ISR of 7")[0])
+        group = tuple(cell.name for cell in jmh_plan.plan("high watermark, ISR of 7")[0])
         return jmh.summarise(distribution, effort, Heats(rule, [heat(n, group, lambda _: 60.0) for n in range(1, 6)]))
 
     monkeypatch.setattr(cli, "measure", measured)
@@ -285,12 +287,12 @@ def test_an_open_result_says_how_to_go_on_by_the_same_rule(tmp_path: Path, monke
         cli.jmh_command()
     with pytest.raises(RackgateError, match=r"`rackgate patch jmh --full --within 12.5 --more --forks N`"):
         cli.jmh_command(full=True, forks=7, within=12.5)
-    assert asked == [(jmhplan.QUICK, Rule()), (replace(jmhplan.FULL, forks=7), Rule(within=0.125))]
+    assert asked == [(jmh_plan.QUICK, Rule()), (replace(jmh_plan.FULL, forks=7), Rule(within=0.125))]
 
 
 def test_the_first_estimate_is_of_all_rounds() -> None:
-    cells, _ = jmhplan.plan()
-    effort = jmhplan.Effort(forks=10, warm_s=4, iterations=10, iteration_s=0.3)
+    cells, _ = jmh_plan.plan()
+    effort = jmh_plan.Effort(forks=10, warm_s=4, iterations=10, iteration_s=0.3)
     minutes = 10 * (len(cells) * 7 + 9 * jmh._START_S) / 60
     said = jmh._beforehand(cells, Heats(Rule()), effort)
     assert said.startswith(
@@ -310,8 +312,8 @@ def test_what_befalls_few_forks_is_told_beside_the_trimmed_mean() -> None:
 
 
 def test_a_part_of_the_plan() -> None:
-    cells, comparisons = jmhplan.plan("high watermark, ISR of 7")
+    cells, comparisons = jmh_plan.plan("high watermark, ISR of 7")
     assert [c.name[-3:] for c in comparisons] == ["R=1", "R=2"]
     assert len(cells) == 3
     with pytest.raises(RackgateError, match="no comparison has 'elsewhere'"):
-        jmhplan.plan("elsewhere")
+        jmh_plan.plan("elsewhere")

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from pyhooks import process
-from pyhooks.build import jmhbench, jmhplan
-from pyhooks.build.distribution import Distribution
-from pyhooks.build.jmhbench import Bench, Turns
-from pyhooks.build.jmhplan import QUICK, Cell
-from pyhooks.build.workspace import Workspace
-from pyhooks.errors import RackgateError
-from pyhooks.wait import wait_for
+from pyhooks.core import process
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.patchset.workspace import Workspace
+from pyhooks.verify import jmh_plan, jmh_runner
+from pyhooks.verify.jmh_plan import QUICK, Cell
+from pyhooks.verify.jmh_runner import Bench, Turns
 
 CELLS = tuple(Cell(side, "Some.benchmark", (("racks", "1"),)) for side in ("stock", "overlay", "control"))
 ITERATIONS = 5
@@ -106,7 +106,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def test_an_iteration_of_each_in_turn(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     jvms = Jvms()
-    monkeypatch.setattr(jmhbench, "run", jvms.run)
+    monkeypatch.setattr(jmh_runner, "run", jvms.run)
     forks = bench.heat(CELLS, 3, QUICK)
     assert jvms.seen == ["stock", "overlay", "control"] * ITERATIONS
     assert [(fork.cell, fork.round_, fork.cpu_ns) for fork in forks] == [
@@ -119,7 +119,7 @@ def test_one_that_fails_ends_the_others_and_is_the_one_told(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, iteration: int
 ) -> None:
     jvms = Jvms(fails_at=("overlay", iteration))
-    monkeypatch.setattr(jmhbench, "run", jvms.run)
+    monkeypatch.setattr(jmh_runner, "run", jvms.run)
     monkeypatch.setattr(process, "end_processes_in", jvms.end)
     with pytest.raises(RackgateError, match=r"benchmark overlay Some.benchmark racks=1 failed, see .*failed.log"):
         bench.heat(CELLS, 1, QUICK)
@@ -129,7 +129,7 @@ def test_one_that_fails_ends_the_others_and_is_the_one_told(
 
 def test_an_interrupt_ends_them_all(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     jvms = Jvms()
-    monkeypatch.setattr(jmhbench, "run", jvms.run)
+    monkeypatch.setattr(jmh_runner, "run", jvms.run)
     monkeypatch.setattr(process, "end_processes_in", jvms.end)
 
     def interrupted(_: object) -> None:
@@ -137,7 +137,7 @@ def test_an_interrupt_ends_them_all(bench: Bench, monkeypatch: pytest.MonkeyPatc
         wait_for(lambda: jvms.running == len(CELLS) - 1, what="two JVMs to have begun", timeout_s=10, interval_s=0.01)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(jmhbench, "as_completed", interrupted)
+    monkeypatch.setattr(jmh_runner, "as_completed", interrupted)
     with pytest.raises(KeyboardInterrupt):
         bench.heat(CELLS, 1, QUICK)
     assert jvms.running == 0
@@ -146,7 +146,7 @@ def test_an_interrupt_ends_them_all(bench: Bench, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_a_killed_run_left_in_memory_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jmhbench, "_SHM", tmp_path)
+    monkeypatch.setattr(jmh_runner, "_SHM", tmp_path)
     monkeypatch.setattr(Workspace, "test_work", lambda _: Path(tempfile.mkdtemp(dir=tmp_path)))
     left, other = tmp_path / "rackgate-jmh-left", tmp_path / "rackgate-jmh-other"
     left.mkdir()
@@ -154,11 +154,11 @@ def test_what_a_killed_run_left_in_memory_goes(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "rackgate-jmh-file").touch()
     held = os.open(other, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    with jmhbench.folders(Workspace(tmp_path)) as (work, scratch):
+    with jmh_runner.folders(Workspace(tmp_path)) as (work, scratch):
         assert scratch.parent == tmp_path
         assert not left.exists()
         assert other.exists()
-        with jmhbench.folders(Workspace(tmp_path)) as (_, second):
+        with jmh_runner.folders(Workspace(tmp_path)) as (_, second):
             assert second != scratch
             assert scratch.exists(), "a run beside this one took its folder away"
     os.close(held)
@@ -166,12 +166,12 @@ def test_what_a_killed_run_left_in_memory_goes(tmp_path: Path, monkeypatch: pyte
 
 
 def test_who_is_told_to_end_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jmhbench, "_SHM", tmp_path)
+    monkeypatch.setattr(jmh_runner, "_SHM", tmp_path)
     monkeypatch.setattr(Workspace, "test_work", lambda _: Path(tempfile.mkdtemp(dir=tmp_path)))
     before = signal.getsignal(signal.SIGTERM)
 
     def told() -> None:
-        with jmhbench.folders(Workspace(tmp_path)):
+        with jmh_runner.folders(Workspace(tmp_path)):
             assert len([*tmp_path.iterdir()]) == 2
             signal.raise_signal(signal.SIGTERM)
 
@@ -198,25 +198,25 @@ def result(tmp_path: Path, fastest_ns: list[float]) -> Path:
     return path
 
 
-SCAN = Cell(jmhplan.STOCK, "MetricScanBenchmark.scan", (("racks", "1"),), operations=10, slice_calls=20)
+SCAN = Cell(jmh_plan.STOCK, "MetricScanBenchmark.scan", (("racks", "1"),), operations=10, slice_calls=20)
 
 
 def test_jmhs_result_is_read(tmp_path: Path) -> None:
-    fork = jmhbench.read(result(tmp_path, [2000.0, 3000.0, 900000.0, 2400.0, 4000.0]), SCAN, 4)
+    fork = jmh_runner.read(result(tmp_path, [2000.0, 3000.0, 900000.0, 2400.0, 4000.0]), SCAN, 4)
     assert (fork.round_, fork.wall_ns, fork.bytes_) == (4, 7.5, 24.0)
     assert fork.cpu_ns == 10
     assert fork.iterations_ns == (10, 15, 4500, 12, 20)
 
 
 def test_an_iteration_without_a_whole_slice_says_nothing(tmp_path: Path) -> None:
-    fork = jmhbench.read(result(tmp_path, [2000.0, 0.0, 3000.0, 2400.0, 4000.0]), SCAN, 4)
+    fork = jmh_runner.read(result(tmp_path, [2000.0, 0.0, 3000.0, 2400.0, 4000.0]), SCAN, 4)
     assert fork.iterations_ns == (10, 15, 12, 20)
 
 
 def test_a_fork_that_hardly_measured_is_an_error(tmp_path: Path) -> None:
     few = result(tmp_path, [2000.0, 0.0, 0.0, 2400.0, 4000.0])
     with pytest.raises(RackgateError, match="3 of 5 iterations have a whole slice of 20 calls"):
-        jmhbench.read(few, SCAN, 4)
+        jmh_runner.read(few, SCAN, 4)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "[{}]"])
@@ -224,4 +224,4 @@ def test_a_result_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "result.json"
     path.write_text(text)
     with pytest.raises(RackgateError, match="not understood"):
-        jmhbench.read(path, jmhplan.plan()[0][0], 1)
+        jmh_runner.read(path, jmh_plan.plan()[0][0], 1)

@@ -15,18 +15,19 @@ from typing import Any
 import pytest
 from toolchain import share_repository
 
-from pyhooks import paths
-from pyhooks.build import classfile, mutants, mutate, recipe, series
-from pyhooks.build.compiling import pack
-from pyhooks.build.distribution import Distribution
-from pyhooks.build.mutantbench import JAVA, Bench, JvmRun, Line, NotCompiledError, parse_run
-from pyhooks.build.mutants import Mutant, Selector
-from pyhooks.build.mutate import KILLED, SURVIVED, UNKNOWN, Base, Book, judge, missing, run_base
-from pyhooks.build.progress import Stages
-from pyhooks.build.recipe import Artifact, Module, Recipe
-from pyhooks.build.workspace import Workspace
-from pyhooks.errors import RackgateError
-from pyhooks.locks import alone
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.locks import alone
+from pyhooks.patchset import class_file, recipe, series
+from pyhooks.patchset.compilation import pack
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.patchset.recipe import Artifact, Module, Recipe
+from pyhooks.patchset.stages import Stages
+from pyhooks.patchset.workspace import Workspace
+from pyhooks.verify import mutants, mutation
+from pyhooks.verify.mutant_runner import JAVA, Bench, JvmRun, Line, NotCompiledError, parse_run
+from pyhooks.verify.mutants import Mutant, Selector
+from pyhooks.verify.mutation import KILLED, SURVIVED, UNKNOWN, Base, Book, judge, missing, run_base
 
 ENTRY = """
 [[mutant]]
@@ -110,7 +111,7 @@ def test_mutants_are_chosen_by_name_in_the_order_of_the_list() -> None:
 
 
 def test_the_list_of_the_series_fits_its_patches() -> None:
-    listed = mutate.listed()
+    listed = mutation.listed()
     patches = series.load_all(paths.PATCH)
     assert {m.file for m in listed} <= {file for patch in patches for file in patch.files}
     assert {name for m in listed for name in m.opt_ins} <= set(series.opt_ins(patches))
@@ -252,9 +253,9 @@ def test_a_mutant_of_opt_in_fixes_is_tried_on_a_build_with_them(tmp_path: Path) 
         return FakeBench(base={"q.GateTest": ran("passed one")}, mutated={"q.GateTest": ran("failed one")})
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(mutate, "OnBench", lambda bench, *_: bench)
+        patched.setattr(mutation, "OnBench", lambda bench, *_: bench)
         stages = Stages(6, None, quiet=True)
-        mutate._try_all(listed, book, stages, prepare, Workspace(tmp_path))
+        mutation._try_all(listed, book, stages, prepare, Workspace(tmp_path))
     assert prepared == [frozenset(), RAFT], "one bench for all mutants of a build"
     assert [verdict.status for verdict in book.verdicts()] == [KILLED] * 3
     assert {context: list(bases) for context, bases in book.bases.items()} == {
@@ -269,7 +270,7 @@ def test_results_are_kept_and_those_that_no_longer_hold_are_not(tmp_path: Path) 
     listed = (mutant("a"), mutant("b"), mutant("c"))
     trier = FakeTrier(mutated={"q.GateTest": ran("failed one")})
     book = Book(tmp_path, listed, CONTEXTS)
-    assert [v.said for v in book.verdicts()] == [mutate.NOT_RUN] * 3
+    assert [v.said for v in book.verdicts()] == [mutation.NOT_RUN] * 3
     book.add_bases("series", BASES.values())
     book.add(judge(trier, listed[0], book.bases["series"], listed[0].key("series")))
     book.add(judge(FakeTrier(fault=NotCompiledError("no")), listed[1], book.bases["series"], listed[1].key("series")))
@@ -292,9 +293,9 @@ def test_results_are_kept_and_those_that_no_longer_hold_are_not(tmp_path: Path) 
 
 def test_two_runs_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = SimpleNamespace(manifest={"patch_hash": series.series_hash(series.load(recipe.load().path.parent))})
-    monkeypatch.setattr(mutate, "_try_all", lambda *_: pytest.fail("the second run was let in"))
+    monkeypatch.setattr(mutation, "_try_all", lambda *_: pytest.fail("the second run was let in"))
     with alone(tmp_path / "lock", taken=""), pytest.raises(RackgateError, match="another run"):
-        mutate.mutate(built, quiet=True, out=tmp_path)  # type: ignore[arg-type]
+        mutation.mutate(built, quiet=True, out=tmp_path)  # type: ignore[arg-type]
     assert (tmp_path / "lock").exists()
 
 
@@ -307,9 +308,9 @@ def test_a_summary_passes_only_if_all_that_was_chosen_was_killed(tmp_path: Path)
     listed = (mutant("a"), mutant("b"))
     book = Book(tmp_path, listed, CONTEXTS)
     book.add(judge(FakeTrier(mutated={"q.GateTest": ran("failed one")}), listed[0], BASES, listed[0].key("series")))
-    assert mutate.Summary(book.verdicts(), ("a",), 0, book.file, 1.0).passed
-    assert not mutate.Summary(book.verdicts(), ("a", "b"), 0, book.file, 1.0).passed
-    assert not mutate.Summary(book.verdicts(), (), 0, book.file, 1.0).passed
+    assert mutation.Summary(book.verdicts(), ("a",), 0, book.file, 1.0).passed
+    assert not mutation.Summary(book.verdicts(), ("a", "b"), 0, book.file, 1.0).passed
+    assert not mutation.Summary(book.verdicts(), (), 0, book.file, 1.0).passed
 
 
 def test_a_run_that_did_not_write_its_end_did_not_end() -> None:
@@ -382,7 +383,7 @@ def test_the_surface_of_a_class_is_what_others_are_compiled_against(tmp_path: Pa
     def surface(text: str) -> frozenset[str]:
         (tmp_path / "Gate.java").write_text(text)
         javac(tmp_path, tmp_path / "out", tmp_path / "Gate.java")
-        return classfile.surface((tmp_path / "out" / "p" / "Gate.class").read_bytes())
+        return class_file.surface((tmp_path / "out" / "p" / "Gate.class").read_bytes())
 
     before = surface(GATE)
     assert surface(GATE.replace("open < 2", "false")) == before
@@ -397,7 +398,7 @@ def test_the_surface_of_a_class_is_what_others_are_compiled_against(tmp_path: Pa
     ):
         assert surface(GATE.replace(old, new)) != before, new
     with pytest.raises(ValueError, match="not a class file"):
-        classfile.surface(b"text")
+        class_file.surface(b"text")
 
 
 @pytest.fixture(scope="module")
@@ -452,7 +453,7 @@ def test_the_whole_way(bench: Bench, changed: dict[str, Any], method: str, statu
     selector = Selector("q.GateTest", method)
     one = mutant(tests=(str(selector),), **changed)
     with bench.compiler() as compiler:
-        trier = mutate.OnBench(bench, compiler, bench.work / "logs")
+        trier = mutation.OnBench(bench, compiler, bench.work / "logs")
         bases = {base.selector: base for base in run_base(trier, "q.GateTest", [method])}
         verdict = judge(trier, one, bases, "key")
     assert verdict.status == status, verdict
@@ -464,7 +465,7 @@ def test_the_whole_way(bench: Bench, changed: dict[str, Any], method: str, statu
 def test_a_changed_constant_is_judged_once_its_users_are_compiled_too(bench: Bench) -> None:
     one = mutant(tests=("q.GateTest#limit",), old="LIMIT = 2", new="LIMIT = 3")
     with bench.compiler() as compiler:
-        trier = mutate.OnBench(bench, compiler, bench.work / "logs")
+        trier = mutation.OnBench(bench, compiler, bench.work / "logs")
         bases = {base.selector: base for base in run_base(trier, "q.GateTest", ["limit"])}
         verdict = judge(trier, replace(one, recompile=("alpha/src/main/java/p/User.java",)), bases, "key")
     assert verdict.status == KILLED

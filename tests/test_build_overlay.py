@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks import paths
-from pyhooks.build import overlay
-from pyhooks.build.compiling import read_jar, write_jar
-from pyhooks.build.distribution import Distribution
-from pyhooks.build.maven import java_home
-from pyhooks.build.recipe import Module
-from pyhooks.errors import RackgateError
-from pyhooks.process import run
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import run
+from pyhooks.patchset import overlay
+from pyhooks.patchset.compilation import read_jar, write_jar
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.patchset.maven import java_home
+from pyhooks.patchset.recipe import Module
 
 LEGAL = {"LICENSE": b"licence\n", "NOTICE": b"notice\n"}
 MODULE = Module(name="m", artifact="kafka-m", path="m", release=17, relocated=("io/proto/",), may_vanish=("p/Goes",))

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyhooks.build import jmh, pace
-from pyhooks.build.jmhplan import Effort, plan
-from pyhooks.build.jmhstats import Fork
-from pyhooks.build.pace import Heat, Heats, Pace, Pacer, Rule
+from pyhooks.verify import cpu_contention, jmh
+from pyhooks.verify.cpu_contention import Heat, Heats, Pace, Pacer, Rule
+from pyhooks.verify.jmh_plan import Effort, plan
+from pyhooks.verify.jmh_statistics import Fork
 
 CELLS = ("stock", "overlay")
 ALL = frozenset(CELLS)
@@ -234,15 +234,15 @@ def test_rounds_go_on_until_no_heat_is_left_to_be_made_again() -> None:
 
 def test_the_yardstick_measures_two_parts_and_this_thread_stays_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     before = os.sched_getaffinity(0)
-    with pace.on_core(min(before)):
+    with cpu_contention.on_core(min(before)):
         assert os.sched_getaffinity(0) == {min(before)}
-        yardstick = pace.Yardstick()
+        yardstick = cpu_contention.Yardstick()
         found = yardstick.measure()
     assert os.sched_getaffinity(0) == before
     assert found.total_s == found.hash_s + found.memory_s
     # a thread has no more of the core than there was time
     assert 0 < found.cpu_s < found.total_s + 0.02
-    monkeypatch.setattr(pace, "_WALKS", 1)
+    monkeypatch.setattr(cpu_contention, "_WALKS", 1)
     less = yardstick.measure()
     assert less.memory_s < found.memory_s
     assert less.cpu_s < found.cpu_s
@@ -250,6 +250,6 @@ def test_the_yardstick_measures_two_parts_and_this_thread_stays_on_one_core(monk
 
 def test_a_core_that_cannot_be_had_leaves_the_thread_where_it_was() -> None:
     before = os.sched_getaffinity(0)
-    with pytest.raises(OSError, match="Invalid argument"), pace.on_core(1_000):
+    with pytest.raises(OSError, match="Invalid argument"), cpu_contention.on_core(1_000):
         pass
     assert os.sched_getaffinity(0) == before

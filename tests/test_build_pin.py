@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks import paths
-from pyhooks.build import cli, pin, recipe
-from pyhooks.build.fetch import MavenRepository, Store, read_pins, sha256, write_pins
-from pyhooks.build.recipe import Recipe, Roots
-from pyhooks.errors import RackgateError
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset import pinning, recipe
+from pyhooks.patchset.artifacts import MavenRepository, Store, read_pins, sha256, write_pins
+from pyhooks.patchset.recipe import Recipe, Roots
+from pyhooks.verify import cli
 
 NEW = "x.y:z:1"
 
@@ -34,9 +35,9 @@ def test_a_role_that_is_not_resolved_keeps_what_is_pinned(
         asked.append(role)
         return [(NEW, jar)]
 
-    monkeypatch.setattr(pin, "_resolve", resolve)
+    monkeypatch.setattr(pinning, "_resolve", resolve)
     before = {artifact.id: artifact for artifact in recipe.load(copy).artifacts}
-    after = {artifact.id: artifact for artifact in pin.pin(copy, tmp_path, ["client-4.4"])}
+    after = {artifact.id: artifact for artifact in pinning.pin(copy, tmp_path, ["client-4.4"])}
     assert asked == ["client-4.4"]
     assert after[NEW].roles == ("client-4.4",)
     assert after[NEW].sha256 == sha256(jar)
@@ -52,14 +53,14 @@ def test_all_roles_are_resolved_unless_some_are_named(
 ) -> None:
     jar = tmp_path / "z-1.jar"
     jar.write_bytes(b"z")
-    monkeypatch.setattr(pin, "_resolve", lambda *_: [(NEW, jar)])
-    (only,) = pin.pin(copy, tmp_path)
+    monkeypatch.setattr(pinning, "_resolve", lambda *_: [(NEW, jar)])
+    (only,) = pinning.pin(copy, tmp_path)
     assert set(only.roles) == recipe.ROLES
 
 
 def test_a_role_that_nothing_is_resolved_for_is_named_before_anything_is(copy: Path, tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="nothing is resolved for a role 'tests'"):
-        pin.pin(copy, tmp_path, ["tests"])
+        pinning.pin(copy, tmp_path, ["tests"])
     assert copy.read_text(encoding="utf-8") == (paths.PATCH / "kafka.toml").read_text(encoding="utf-8")
 
 
@@ -87,9 +88,9 @@ def test_what_maven_got_must_be_what_the_recipe_pins(tmp_path: Path, monkeypatch
     launcher = plan.find("junit-platform-launcher", "testrun")
     monkeypatch.setattr(Store, "fetch", lambda *_: 0)
     monkeypatch.setattr(MavenRepository, "bootstrap", lambda *_: None)
-    monkeypatch.setattr(pin, "_exercise", lambda *_: None)
+    monkeypatch.setattr(pinning, "_exercise", lambda *_: None)
     monkeypatch.setattr(MavenRepository, "files", lambda _: {launcher.repository_path: launcher.sha256})
-    assert pin.record(plan, tmp_path, tmp_path) == {launcher.repository_path: launcher.sha256}
+    assert pinning.record(plan, tmp_path, tmp_path) == {launcher.repository_path: launcher.sha256}
     monkeypatch.setattr(MavenRepository, "files", lambda _: {launcher.repository_path: "0" * 64})
     with pytest.raises(RackgateError, match=f"{launcher.id}: kafka.toml pins SHA-256 {launcher.sha256}"):
-        pin.record(plan, tmp_path, tmp_path)
+        pinning.record(plan, tmp_path, tmp_path)

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from pyhooks import paths
-from pyhooks.build import reproducible
-from pyhooks.build.archive import pack
-from pyhooks.build.compiling import write_jar
-from pyhooks.build.reproducible import BUILDS, differences
-from pyhooks.build.workspace import Workspace
-from pyhooks.errors import RackgateError
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset.archive import pack
+from pyhooks.patchset.compilation import write_jar
+from pyhooks.patchset.workspace import Workspace
+from pyhooks.verify import reproducibility
+from pyhooks.verify.reproducibility import BUILDS, differences
 
 ENTRIES = {"META-INF/MANIFEST.MF": b"m", "p/A.class": b"a", "p/B.class": b"b"}
 
@@ -79,16 +79,16 @@ def test_archives_and_manifests_name_the_entry(tmp_path: Path) -> None:
 def test_the_result_is_kept_and_a_difference_is_not_met(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: bool
 ) -> None:
-    def build(conditions: Any, _space: object, folder: Path) -> reproducible._Made:
+    def build(conditions: Any, _space: object, folder: Path) -> reproducibility._Made:
         content = b"b" if same or conditions is BUILDS[0] else b"c"
         path = jar(folder / conditions.name / "a.jar", {"p/A.class": content})
-        return reproducible._Made({"umask": conditions.umask}, 1.0, {"overlay/a.jar": path})
+        return reproducibility._Made({"umask": conditions.umask}, 1.0, {"overlay/a.jar": path})
 
-    monkeypatch.setattr(reproducible, "_build", build)
+    monkeypatch.setattr(reproducibility, "_build", build)
     store = SimpleNamespace(fetch=lambda *_: 0)
     space = SimpleNamespace(root=tmp_path, store=store, lock=lambda _: nullcontext())
     monkeypatch.setattr(Workspace, "of", lambda _: space)
-    verdict = reproducible.check_reproducible(out=tmp_path / "out", quiet=True)
+    verdict = reproducibility.check_reproducible(out=tmp_path / "out", quiet=True)
     assert verdict.met is same
     kept = json.loads((tmp_path / "out/summary.json").read_text())
     assert kept["verdict"] == ("same" if same else "different")
@@ -110,22 +110,22 @@ def test_the_builds_differ_in_everything_that_must_not_matter() -> None:
 
 
 def test_the_clock_of_a_build_is_moved_for_python_and_java(tmp_path: Path) -> None:
-    library = reproducible._clock_library(401, tmp_path)
+    library = reproducibility._clock_library(401, tmp_path)
     environment = {**os.environ, "LD_PRELOAD": str(library)}
-    reproducible._check_clock(BUILDS[1], (), environment, tmp_path)
+    reproducibility._check_clock(BUILDS[1], (), environment, tmp_path)
     with pytest.raises(RackgateError, match="does not see a clock that is 401 days ahead"):
-        reproducible._check_clock(BUILDS[1], (), dict(os.environ), tmp_path)
+        reproducibility._check_clock(BUILDS[1], (), dict(os.environ), tmp_path)
 
 
 def test_another_user_has_another_number(tmp_path: Path) -> None:
-    prefix = reproducible._other_user(tmp_path)
+    prefix = reproducibility._other_user(tmp_path)
     words = [*prefix, sys.executable, "-c", "import os; print(os.getuid())"]
     done = subprocess.run(words, cwd="/", capture_output=True, text=True, check=True)
     assert int(done.stdout) == 65534 != os.getuid()
 
 
 def test_sources_are_copied_with_the_time_of_the_build(tmp_path: Path) -> None:
-    reproducible._copy_sources(tmp_path, 1_000_000_000)
+    reproducibility._copy_sources(tmp_path, 1_000_000_000)
     copied = tmp_path / "patch/4.3.1/kafka.toml"
     assert copied.read_bytes() == (paths.PATCH / "kafka.toml").read_bytes()
     assert copied.stat().st_mtime == 1_000_000_000

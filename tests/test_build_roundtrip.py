@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from toolchain import share_repository
 
-from pyhooks import paths
-from pyhooks.build import builder, layout, mutate, series
-from pyhooks.build.git import git
-from pyhooks.build.recipe import load
-from pyhooks.build.workspace import Workspace
+from pyhooks.core import paths
+from pyhooks.patchset import builder, series, source_tree
+from pyhooks.patchset.git import git
+from pyhooks.patchset.recipe import load
+from pyhooks.patchset.workspace import Workspace
+from pyhooks.verify import mutation
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
 
@@ -34,12 +35,12 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_what_the_list_of_mutants_takes_out_is_there_once(tree: Path) -> None:
-    for one in mutate.listed():
+    for one in mutation.listed():
         one.apply((tree / one.file).read_text(encoding="utf-8"))
 
 
 def test_import_and_export_of_the_series_change_nothing(tree: Path, tmp_path: Path) -> None:
-    commits = git(tree, "rev-list", f"{layout.BASELINE}..HEAD", what="list the commits").split()
+    commits = git(tree, "rev-list", f"{source_tree.BASELINE}..HEAD", what="list the commits").split()
     patches = series.load_all(paths.PATCH)
     assert len(commits) == len(patches) > 0
     for part, of_part in series.part_commits(tree).items():

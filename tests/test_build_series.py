@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks import paths
-from pyhooks.build import git, layout, series, serieslint
-from pyhooks.build.series import PARTS, Selection
-from pyhooks.errors import RackgateError
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset import git, series, series_lint, source_tree
+from pyhooks.patchset.series import PARTS, Selection
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def tree(tmp_path: Path) -> Path:
     (folder / "clients/src/main/java/A.java").write_text("class A {\n    int a = 1;\n}\n")
     git.git(folder, "init", "--quiet", "--initial-branch=rackgate", what="init")
     git.commit_all(folder, "baseline")
-    git.git(folder, "tag", layout.BASELINE, what="tag")
+    git.git(folder, "tag", source_tree.BASELINE, what="tag")
     series.apply_parts(folder, ())
     return folder
 
@@ -43,8 +43,8 @@ def commit_to(tree: Path, part: str, name: str, text: str, message: str) -> None
 
 
 def copy_of(tree: Path, folder: Path) -> Path:
-    layout.clone(tree, folder)
-    git.git(folder, "reset", "--hard", "--quiet", layout.BASELINE, what="reset")
+    source_tree.clone(tree, folder)
+    git.git(folder, "reset", "--hard", "--quiet", source_tree.BASELINE, what="reset")
     return folder
 
 
@@ -116,7 +116,7 @@ def test_import_makes_stacked_branches_that_a_rebase_moves(tree: Path, tmp_path:
     (fresh / B).write_text("class B { int b; }\n")
     git.git(fresh, "commit", "--quiet", "--all", "--fixup", "gate", what="commit")
     assert series.unexported(fresh) == "has commits that were not exported"
-    git.git(fresh, "rebase", "--quiet", "--interactive", "--autosquash", layout.BASELINE, what="rebase")
+    git.git(fresh, "rebase", "--quiet", "--interactive", "--autosquash", source_tree.BASELINE, what="rebase")
     series.export(fresh, folder)
     after = content(folder)
     assert before.keys() == after.keys()
@@ -150,7 +150,7 @@ def test_a_patch_that_is_put_in_between_renames_no_other(tree: Path, tmp_path: P
             series.export(tree, tmp_path)
     assert series.export(tree, tmp_path) == ("gate/0001-X.patch", "gate/0002-Y.patch", "gate/0003-Z.patch")
     order = [git.git(tree, "rev-parse", revision, what="look") for revision in ("gate~1", "gate~2", "gate")]
-    git.git(tree, "reset", "--hard", "--quiet", layout.BASELINE, what="reset")
+    git.git(tree, "reset", "--hard", "--quiet", source_tree.BASELINE, what="reset")
     git.git(tree, "cherry-pick", order[1], what="pick")
     commit(tree, A, "class A { }\n", "New\n\nReason.")
     git.git(tree, "cherry-pick", order[0], order[2], what="pick")
@@ -170,7 +170,7 @@ def test_a_dependency_by_number_does_not_change_its_meaning(tree: Path, tmp_path
     commit_to(tree, "fixes", B, "class B { }\n", "Second\n\nReason.\n\nDepends: 0001")
     series.export(tree, tmp_path)
     before = content(tmp_path)
-    git.git(tree, "reset", "--hard", "--quiet", layout.BASELINE, what="reset")
+    git.git(tree, "reset", "--hard", "--quiet", source_tree.BASELINE, what="reset")
     commit(tree, C, "class C { }\n", "Zeroth\n\nReason.")
     git.git(tree, "cherry-pick", "fixes~1", "fixes", what="pick")
     for part in PARTS[:3]:
@@ -251,7 +251,7 @@ def test_branches_that_are_not_stacked_are_refused_with_a_way_out(
 
 def test_a_merge_is_refused(tree: Path, tmp_path: Path) -> None:
     commit(tree, B, "class B { }\n", "One\n\nReason.")
-    git.git(tree, "checkout", "--quiet", "--detach", layout.BASELINE, what="detach")
+    git.git(tree, "checkout", "--quiet", "--detach", source_tree.BASELINE, what="detach")
     commit(tree, C, "class C { }\n", "Other\n\nReason.")
     git.git(tree, "merge", "--quiet", "observe", what="merge")
     git.git(tree, "checkout", "--quiet", "-B", "observe", what="move")
@@ -412,9 +412,9 @@ diff --git a/test-common/src/main/java/T.java b/test-common/src/main/java/T.java
 
 
 def test_the_project_s_own_series_is_in_order() -> None:
-    assert serieslint.lint(paths.PATCH) == ()
+    assert series_lint.lint(paths.PATCH) == ()
     assert series.names(paths.PATCH)
 
 
 def test_the_project_s_own_patches_are_in_order() -> None:
-    assert serieslint.lint_patches(series.load_all(paths.PATCH)) == ()
+    assert series_lint.lint_patches(series.load_all(paths.PATCH)) == ()

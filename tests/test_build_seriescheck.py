@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from pyhooks import paths
-from pyhooks.build import builder, recipe, series, seriescheck
-from pyhooks.build.series import Selection
-from pyhooks.build.seriescheck import Check
-from pyhooks.build.upstream_cases import FAILED, PASSED, PATCHED, STOCK, Case, ClassResult
-from pyhooks.build.upstream_run import Bench
-from pyhooks.build.workspace import Workspace
-from pyhooks.errors import RackgateError
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset import builder, recipe, series
+from pyhooks.patchset.series import Selection
+from pyhooks.patchset.workspace import Workspace
+from pyhooks.verify import series_check
+from pyhooks.verify.series_check import Check
+from pyhooks.verify.upstream_cases import FAILED, PASSED, PATCHED, STOCK, Case, ClassResult
+from pyhooks.verify.upstream_runner import Bench
 
 
 def ok_row(**other: Any) -> dict[str, Any]:
@@ -52,18 +53,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Check]:
         checked.append(check)
         return ok_row(patches=len(check.patches))
 
-    monkeypatch.setattr(seriescheck, "run_check", fake)
+    monkeypatch.setattr(series_check, "run_check", fake)
     return checked
 
 
 def test_the_checks_of_a_series() -> None:
     without = tuple(one for one in PATCHES if not one.opt_in)
-    prefixes = seriescheck.prefix_checks(PATCHES)
+    prefixes = series_check.prefix_checks(PATCHES)
     assert [check.patches for check in prefixes] == [without[:number] for number in (1, 2, 3, 4)]
     assert [check.selection for check in prefixes] == [Selection(first=number) for number in (1, 2, 3, 4)]
     assert [check.changed for check in prefixes] == [*(one.files for one in without[:3]), None]
     assert [check.name for check in prefixes][1] == "prefix 2, fixes/0003-c.patch"
-    *alone, whole = seriescheck.fix_checks(PATCHES)
+    *alone, whole = series_check.fix_checks(PATCHES)
     assert [(check.patches, check.selection, check.changed) for check in alone] == [
         (PATCHES[:1], Selection(fix=1), PATCHES[0].files),
         (PATCHES[1:2], Selection(fix=2), PATCHES[1].files),
@@ -71,12 +72,12 @@ def test_the_checks_of_a_series() -> None:
     ]
     assert (whole.patches, whole.changed) == (PATCHES, PATCHES[1].files)
     assert whole.selection == Selection(opt_ins=frozenset({"raft"}))
-    assert seriescheck.fix_checks(PATCHES[3:]) == []
-    assert len(seriescheck.fix_checks(PATCHES[:1])) == 1, "without opt-in fixes there is no series with them"
+    assert series_check.fix_checks(PATCHES[3:]) == []
+    assert len(series_check.fix_checks(PATCHES[:1])) == 1, "without opt-in fixes there is no series with them"
 
 
 def test_every_build_is_checked_once_and_kept(here: list[Check], tmp_path: Path) -> None:
-    verdict = seriescheck.series_check(quiet=True)
+    verdict = series_check.series_check(quiet=True)
     # fixes 1 and 3 alone are the first two prefixes
     assert [len(check.patches) for check in here] == [1, 2, 3, 4, 1, 5]
     assert verdict.met
@@ -85,35 +86,35 @@ def test_every_build_is_checked_once_and_kept(here: list[Check], tmp_path: Path)
     ]
     assert [row["check"] for row in verdict.summary["fixes"]] == [*(f"alone, {n}" for n in NAMES[:3]), "with raft"]
     count = len(here)
-    again = seriescheck.series_check(quiet=True)
+    again = series_check.series_check(quiet=True)
     assert len(here) == count
     assert all(row["kept"] for row in (*again.summary["prefixes"], *again.summary["fixes"]))
-    seriescheck.series_check(start=2, end=2, fresh=True, quiet=True)
+    series_check.series_check(start=2, end=2, fresh=True, quiet=True)
     assert here[count:] == [here[1]]
     written = json.loads((tmp_path / "out" / "series-check" / "summary.json").read_text())
     assert (written["checked"], written["patches"], written["failed"], written["fixes"]) == (1, 5, [], [])
 
 
 def test_fixes_without_the_prefixes(here: list[Check]) -> None:
-    verdict = seriescheck.series_check(fixes=True, quiet=True)
+    verdict = series_check.series_check(fixes=True, quiet=True)
     assert [check.name.partition(",")[0] for check in here] == ["alone", "alone", "alone", "with raft"]
     assert verdict.summary["prefixes"] == []
     with pytest.raises(RackgateError, match="--fixes checks no prefixes"):
-        seriescheck.series_check(fixes=True, end=2, quiet=True)
+        series_check.series_check(fixes=True, end=2, quiet=True)
 
 
 def test_all_tests_of_each_prefix(here: list[Check]) -> None:
-    seriescheck.series_check(end=3, quiet=True)
-    seriescheck.series_check(end=3, all_tests=True, quiet=True)
+    series_check.series_check(end=3, quiet=True)
+    series_check.series_check(end=3, all_tests=True, quiet=True)
     assert [len(check.patches) for check in here] == [1, 2, 3, 1, 2, 3], "tests of the last patch are not all tests"
     assert [check.changed for check in here[3:]] == [None] * 3
-    seriescheck.series_check(end=2, quiet=True)
+    series_check.series_check(end=2, quiet=True)
     assert len(here) == 6, "both are kept"
 
 
 def test_a_check_that_fails_misses(here: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seriescheck, "run_check", lambda *_: ok_row(ok=False, error="A.java:1"))
-    verdict = seriescheck.series_check(start=1, end=1, quiet=True)
+    monkeypatch.setattr(series_check, "run_check", lambda *_: ok_row(ok=False, error="A.java:1"))
+    verdict = series_check.series_check(start=1, end=1, quiet=True)
     assert not verdict.met
     assert verdict.summary["failed"] == ["prefix 1, fixes/0001-a.patch"]
     assert here == []
@@ -122,21 +123,21 @@ def test_a_check_that_fails_misses(here: list[Check], monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(("start", "end"), [(-1, 1), (3, 2), (1, 5)])
 def test_prefixes_that_do_not_exist_are_refused(here: list[Check], start: int, end: int) -> None:
     with pytest.raises(RackgateError, match="series-check: prefixes"):
-        seriescheck.series_check(start=start, end=end, quiet=True)
+        series_check.series_check(start=start, end=end, quiet=True)
     assert here == []
 
 
 def test_what_is_kept_depends_on_the_patches_and_on_what_is_run() -> None:
     plan = recipe.load()
-    checks = [*seriescheck.prefix_checks(PATCHES, 1, 2), *seriescheck.prefix_checks(PATCHES, 1, 2, all_tests=True)]
+    checks = [*series_check.prefix_checks(PATCHES, 1, 2), *series_check.prefix_checks(PATCHES, 1, 2, all_tests=True)]
     assert len({check.key(plan) for check in checks}) == 4
-    assert seriescheck.fix_checks(PATCHES)[0].key(plan) == checks[0].key(plan)
+    assert series_check.fix_checks(PATCHES)[0].key(plan) == checks[0].key(plan)
 
 
 def test_only_the_classes_that_the_patch_changes_are_run() -> None:
     tests = {"core": ("kafka.cluster.PartitionTest", "kafka.server.KafkaApisTest"), "clients": ("a.PartitionTest",)}
     files = ("core/src/test/scala/unit/kafka/cluster/PartitionTest.scala", "core/src/main/scala/kafka/X.scala")
-    assert seriescheck.only(recipe.load(), tests, files) == {"core": ("kafka.cluster.PartitionTest",), "clients": ()}
+    assert series_check.only(recipe.load(), tests, files) == {"core": ("kafka.cluster.PartitionTest",), "clients": ()}
 
 
 CHECK = Check("prefix 1, a", Selection(first=1), PATCHES[:1], None)
@@ -147,7 +148,7 @@ def prefix_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: RackgateEr
         raise error
 
     monkeypatch.setattr(builder, "build", fail)
-    return seriescheck.run_check(recipe.load(), Workspace(tmp_path), CHECK, tmp_path / "work")
+    return series_check.run_check(recipe.load(), Workspace(tmp_path), CHECK, tmp_path / "work")
 
 
 def test_a_prefix_that_does_not_compile_is_found_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +156,7 @@ def test_a_prefix_that_does_not_compile_is_found_wrong(tmp_path: Path, monkeypat
     row = prefix_of(tmp_path, monkeypatch, error)
     assert row["ok"] is False
     assert "Partition.scala:12" in row["error"]
-    assert seriescheck.words({**row, "kept": False}).startswith("FAILED: compile patched")
+    assert series_check.words({**row, "kept": False}).startswith("FAILED: compile patched")
 
 
 def test_a_machine_that_cannot_build_is_no_fault_of_a_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,15 +185,15 @@ def test_a_failure_counts_if_it_comes_back_each_time_and_only_with_the_series(
         (tmp_path / "published" / "a").mkdir(parents=True)
         (tmp_path / "published" / "a" / "ATest.class").touch()
     monkeypatch.setattr(builder, "build", lambda **_: Built())
-    monkeypatch.setattr(seriescheck, "compile_changed", lambda *_: {"clients": ("a.ATest",)})
-    monkeypatch.setattr(seriescheck, "series_tests", lambda changed, _: changed)
-    monkeypatch.setattr(seriescheck, "run_classes", fake)
+    monkeypatch.setattr(series_check, "compile_changed", lambda *_: {"clients": ("a.ATest",)})
+    monkeypatch.setattr(series_check, "series_tests", lambda changed, _: changed)
+    monkeypatch.setattr(series_check, "run_classes", fake)
     monkeypatch.setattr(Bench, "classes", lambda *_: tmp_path / "published")
-    row = seriescheck.run_check(recipe.load(), Workspace(tmp_path), CHECK, tmp_path / "work")
+    row = series_check.run_check(recipe.load(), Workspace(tmp_path), CHECK, tmp_path / "work")
     tried = [(PATCHED, {"a.ATest": ()}), *[(PATCHED, {"a.ATest": ("b",)})] * 5]
     assert ran == tried + [(STOCK, {"a.ATest": ("b",)})] * bool(published)
     assert row["ok"] is ok
     assert bool(row["flakes"]) is (again == PASSED)
     assert row["published_fail"] == (["a.ATest.b"] if published == FAILED else [])
-    assert ("fail without the series too" in seriescheck.words({**row, "kept": False})) is (published == FAILED)
+    assert ("fail without the series too" in series_check.words({**row, "kept": False})) is (published == FAILED)
     assert row["totals"]["tests"] == 1

@@ -8,9 +8,10 @@ import pytest
 from test_build_series import GOOD
 from typer.testing import CliRunner
 
-from pyhooks import paths
-from pyhooks.build import cli, git, layout, recipe, series, serieslint
-from pyhooks.build.workspace import Workspace
+from pyhooks.core import paths
+from pyhooks.patchset import git, recipe, series, series_lint, source_tree
+from pyhooks.patchset.workspace import Workspace
+from pyhooks.verify import cli
 
 BOTH = "Upstream: none found\nDrop-when: a release has it"
 
@@ -31,7 +32,7 @@ def good(subject: str = "One") -> str:
 def test_files_in_order_have_no_fault(tmp_path: Path) -> None:
     listing = "# why\nfixes/0002-a.patch\nfixes/0001-a.patch # order is free\nobserve/0001-a.patch\n"
     write(tmp_path, listing, fixes_0001=good("A"), fixes_0002=good("B"), observe_0001=good("C"))
-    assert serieslint.lint(tmp_path) == ()
+    assert series_lint.lint(tmp_path) == ()
 
 
 @pytest.mark.parametrize(
@@ -62,13 +63,13 @@ def test_files_in_order_have_no_fault(tmp_path: Path) -> None:
 )
 def test_each_fault_of_the_files_is_named(tmp_path: Path, listing: str, patches: dict[str, str], fault: str) -> None:
     write(tmp_path, listing, **patches)
-    (found,) = serieslint.lint(tmp_path)
+    (found,) = series_lint.lint(tmp_path)
     assert fault in found
 
 
 def test_a_flat_file_is_not_forgotten(tmp_path: Path) -> None:
     (tmp_path / "0001-a.patch").write_text(good())
-    assert serieslint.lint(tmp_path) == ("0001-a.patch: not listed in series; list it or delete it",)
+    assert series_lint.lint(tmp_path) == ("0001-a.patch: not listed in series; list it or delete it",)
 
 
 def patch(name: str = "gate/0001-a.patch", **changed: str) -> series.Patch:
@@ -98,7 +99,7 @@ MAIN, TEST = "core/src/main/scala/A.scala", "core/src/test/scala/ATest.scala"
     ],
 )
 def test_a_patch_within_the_limits_has_no_fault(one: series.Patch) -> None:
-    assert serieslint.lint_patches([one]) == ()
+    assert series_lint.lint_patches([one]) == ()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_a_patch_within_the_limits_has_no_fault(one: series.Patch) -> None:
     ],
 )
 def test_each_rule_of_a_patch_is_kept(one: series.Patch, fault: str) -> None:
-    (found,) = serieslint.lint_patches([one])
+    (found,) = series_lint.lint_patches([one])
     assert found.startswith(f"{one.name}: ")
     assert fault in found
 
@@ -145,7 +146,7 @@ def test_dependencies_come_first_and_are_built_in(first: str, second: str, fault
         patch(f"fixes/000{number}-a.patch", trailers=f"{BOTH}\n{more}".strip())
         for number, more in ((1, first), (2, second))
     ]
-    found = serieslint.lint_patches(fixes)
+    found = series_lint.lint_patches(fixes)
     assert len(found) == bool(fault)
     assert fault in "".join(found)
 
@@ -162,7 +163,7 @@ def sources(tmp_path: Path) -> Path:
     (tree / A).write_text(LINES)
     git.git(tree, "init", "--quiet", "--initial-branch=rackgate", what="init")
     git.commit_all(tree, "baseline")
-    git.git(tree, "tag", layout.BASELINE, what="tag")
+    git.git(tree, "tag", source_tree.BASELINE, what="tag")
     return tree
 
 
@@ -193,7 +194,7 @@ def test_what_can_be_built_must_apply(
     folder = tmp_path / "series"
     folder.mkdir()
     tree = tmp_path / "tree"
-    layout.clone(sources, tree)
+    source_tree.clone(sources, tree)
     series.apply_parts(tree, ())
     for number, (part, line, trailers) in enumerate(patches, 1):
         text = (tree / A).read_text().replace(f"{line}\n", f"{line} changed by {number}\n")
@@ -207,7 +208,7 @@ def test_what_can_be_built_must_apply(
         (folder / name).write_text(text + "\n")
         with (folder / "series").open("a") as listing:
             listing.write(f"{name}\n")
-    found = serieslint.lint_application(recipe.load(), folder, tmp_path)
+    found = series_lint.lint_application(recipe.load(), folder, tmp_path)
     assert found is not None
     assert len(found) == len(faults)
     for told, fault in zip(found, faults, strict=True):
@@ -221,14 +222,14 @@ def test_a_file_of_no_module_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "gate/0001-a.patch\n", gate_0001=GOOD.format(subject="One", reason="R.").partition("diff --git")[0])
     with (tmp_path / "gate/0001-a.patch").open("a") as file:
         file.write(added("streams/src/main/java/A.java", 1).replace("\n---", "\nnew file mode 100644\n---", 1))
-    found = serieslint.lint_application(recipe.load(), tmp_path, tmp_path)
+    found = series_lint.lint_application(recipe.load(), tmp_path, tmp_path)
     assert found is not None
     assert "gate/0001-a.patch changes streams/src/main/java/A.java" in found[0]
 
 
 def test_without_sources_nothing_is_tried(tmp_path: Path) -> None:
     write(tmp_path, "gate/0001-a.patch\n", gate_0001=good())
-    assert serieslint.lint_application(recipe.load(), tmp_path, tmp_path) is None
+    assert series_lint.lint_application(recipe.load(), tmp_path, tmp_path) is None
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks import paths
-from pyhooks.build import fetch, jvmtest, layout, maven, recipe, workspace
-from pyhooks.build.distribution import Distribution
-from pyhooks.build.fetch import sha256
-from pyhooks.build.recipe import Artifact, Messages, Module
-from pyhooks.build.workspace import Workspace, touched_modules
-from pyhooks.errors import RackgateError
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset import artifacts, maven, recipe, source_tree, workspace
+from pyhooks.patchset.artifacts import sha256
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.patchset.recipe import Artifact, Messages, Module
+from pyhooks.patchset.workspace import Workspace, touched_modules
+from pyhooks.verify import kafka_tests
 
 JAVA = Module("clients", "kafka-clients", "clients", 11, messages=Messages("common/message", "o.m", ("T",), ("M",)))
 SCALA = Module("core", "kafka_2.13", "core", 17, scala=True)
@@ -44,7 +45,7 @@ GENERATED = b"/* licence */\n\n// THIS CODE IS AUTOMATICALLY GENERATED.  DO NOT 
     ],
 )  # fmt: skip
 def test_where_a_source_lies(module: Module, kind: str, name: str, head: bytes, expected: str | None) -> None:
-    assert layout.destination(module, kind, name, head) == expected
+    assert source_tree.destination(module, kind, name, head) == expected
 
 
 def test_the_project_s_recipe() -> None:
@@ -125,9 +126,9 @@ def test_what_decides_the_overlay_is_what_the_builder_imports() -> None:
             continue
         found.add(name)
         for node in ast.walk(ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module == "pyhooks.build":
+            if isinstance(node, ast.ImportFrom) and node.module == "pyhooks.patchset":
                 todo += [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyhooks.build."):
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyhooks.patchset."):
                 todo.append(str(node.module).rpartition(".")[2])
     assert found - {"distribution", "hooks", "progress"} == workspace._BUILDING
 
@@ -151,14 +152,14 @@ def test_a_manifest_that_is_malformed_is_refused(tmp_path: Path, text: str, faul
     path = tmp_path / "maven.sha256"
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(RackgateError, match=r"maven\.sha256") as caught:
-        fetch.read_pins(path)
+        artifacts.read_pins(path)
     assert fault in str(caught.value)
 
 
 def test_a_repository_has_every_pinned_file_unchanged_and_no_other(tmp_path: Path) -> None:
-    repository = fetch.MavenRepository(tmp_path / "maven", tmp_path / "maven.sha256")
+    repository = artifacts.MavenRepository(tmp_path / "maven", tmp_path / "maven.sha256")
     names = ["g/a/1/a-1.jar", "g/a/1/a-1.pom"]
-    fetch.write_pins(tmp_path / "maven.sha256", {name: hashlib.sha256(name.encode()).hexdigest() for name in names})
+    artifacts.write_pins(tmp_path / "maven.sha256", {name: hashlib.sha256(name.encode()).hexdigest() for name in names})
     for name in names:
         (repository.root / name).parent.mkdir(parents=True, exist_ok=True)
         (repository.root / name).write_text(name)
@@ -187,7 +188,7 @@ def test_a_repository_has_every_pinned_file_unchanged_and_no_other(tmp_path: Pat
 
 def test_repositories_of_earlier_manifests_are_deleted_but_the_newest(tmp_path: Path) -> None:
     space = Workspace(tmp_path, tmp_path / "maven.sha256")
-    fetch.write_pins(space.manifest, {})
+    artifacts.write_pins(space.manifest, {})
     for age, folder in enumerate([space.root / "maven/new", space.root / "maven/old", space.repository.root]):
         folder.mkdir(parents=True)
         os.utime(folder, (1_000_000 - age, 1_000_000 - age))
@@ -209,16 +210,16 @@ def test_repositories_of_earlier_manifests_are_deleted_but_the_newest(tmp_path: 
 def test_coordinates_of_a_path(tmp_path: Path, path: str, expected: tuple[str, ...] | None) -> None:
     if expected is None:
         with pytest.raises(RackgateError, match="is not the path of an artifact"):
-            fetch.Download.parse(path, tmp_path)
+            artifacts.Download.parse(path, tmp_path)
     else:
-        found = fetch.Download.parse(path, tmp_path)
+        found = artifacts.Download.parse(path, tmp_path)
         assert (found.group, found.name, found.version, found.classifier, found.type) == expected
         assert found.path == tmp_path / path
 
 
 def test_the_manifest_pins_what_maven_runs_and_agrees_with_the_recipe() -> None:
     plan = recipe.load()
-    pins = fetch.read_pins(plan.path.with_name(workspace.MAVEN_MANIFEST))
+    pins = artifacts.read_pins(plan.path.with_name(workspace.MAVEN_MANIFEST))
     files = {name.rpartition("/")[2] for name in pins}
     plugins = {"scala": "scala-maven-plugin", "build-helper": "build-helper-maven-plugin"}
     for name, version in plan.plugins.items():
@@ -337,20 +338,20 @@ REPORT = """<testsuite name="T" tests="3">
 
 def test_reports(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="no test ran"):
-        jvmtest.read_reports(tmp_path, tmp_path, 1.0)
+        kafka_tests.read_reports(tmp_path, tmp_path, 1.0)
     report = tmp_path / "TEST-p.T.xml"
     report.write_text(REPORT.format(more=""))
-    outcome = jvmtest.read_reports(tmp_path, tmp_path, 1.0)
+    outcome = kafka_tests.read_reports(tmp_path, tmp_path, 1.0)
     assert (outcome.tests, outcome.failed, outcome.skipped, outcome.passed) == (2, 0, 1, True)
     report.write_text(REPORT.format(more='<testcase name="bad" classname="p.T"><failure message="1 is 2"/></testcase>'))
-    outcome = jvmtest.read_reports(tmp_path, tmp_path, 1.0)
+    outcome = kafka_tests.read_reports(tmp_path, tmp_path, 1.0)
     assert (outcome.tests, outcome.failed, outcome.passed) == (3, 1, False)
     assert outcome.failures == ("p.T.bad: 1 is 2",)
 
 
 def test_a_run_in_which_all_is_skipped_is_not_a_pass(tmp_path: Path) -> None:
     (tmp_path / "TEST-p.T.xml").write_text('<testsuite><testcase name="a"><skipped/></testcase></testsuite>')
-    assert not jvmtest.read_reports(tmp_path, tmp_path, 1.0).passed
+    assert not kafka_tests.read_reports(tmp_path, tmp_path, 1.0).passed
 
 
 def test_tests_of_a_changed_abstract_parent_are_found(tmp_path: Path) -> None:
@@ -362,4 +363,4 @@ def test_tests_of_a_changed_abstract_parent_are_found(tmp_path: Path) -> None:
     (folder / "OtherTest.scala").write_text("class OtherTest extends AbstractATestBase // AbstractATest\n")
     where = "core/src/test/scala"
     files = [f"{where}/AbstractATest.scala", f"{where}/BTest.scala", "core/src/main/scala/AbstractA.scala"]
-    assert jvmtest._heirs(tmp_path, files) == [f"{where}/ATest.scala"]
+    assert kafka_tests._heirs(tmp_path, files) == [f"{where}/ATest.scala"]

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from upstream_results import NAME, result, write_report
 
-from pyhooks.build import jvmtest, recipe, upstream, upstream_suite
-from pyhooks.build.maven import java_home
-from pyhooks.build.upstream_cases import (
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset import recipe
+from pyhooks.patchset.maven import java_home
+from pyhooks.verify import kafka_tests, upstream, upstream_suite
+from pyhooks.verify.upstream_cases import (
     ARMS,
     ERROR,
     FAILED,
@@ -30,8 +32,7 @@ from pyhooks.build.upstream_cases import (
     read_class,
     totals,
 )
-from pyhooks.build.upstream_suite import test_classes
-from pyhooks.errors import RackgateError
+from pyhooks.verify.upstream_suite import test_classes
 
 # Section 3 of the notes on Kafka 4.3.1.
 REGRESSION = [
@@ -265,9 +266,9 @@ def test_test_classes_are_found_by_their_annotations_and_those_of_parents_and_ne
 def test_a_source_is_named_after_its_package_and_file(tmp_path: Path) -> None:
     source = tmp_path / "ATest.scala"
     source.write_text("/** package x */\npackage kafka.server\n\nclass ATest\n", encoding="utf-8")
-    assert jvmtest.class_of(source) == "kafka.server.ATest"
+    assert kafka_tests.class_of(source) == "kafka.server.ATest"
     source.write_text("package org.a.b;\nclass ATest {}\n", encoding="utf-8")
-    assert jvmtest.class_of(source) == "org.a.b.ATest"
+    assert kafka_tests.class_of(source) == "org.a.b.ATest"
 
 
 def test_a_file_that_is_no_class_is_refused() -> None:

@@ -18,19 +18,20 @@ import pytest
 from rich.console import Console
 from upstream_results import NAME, result, write_report
 
-from pyhooks import process
-from pyhooks.build import maven, recipe, series, upstream, upstream_run
-from pyhooks.build.distribution import Distribution
-from pyhooks.build.fetch import MavenRepository
-from pyhooks.build.recipe import TEST_ALL
-from pyhooks.build.upstream import Unit, Usual, plan_units
-from pyhooks.build.upstream_cases import FAILED, OVERLAY, PASSED, PATCHED, STOCK, ClassResult, judge
-from pyhooks.build.upstream_run import Bench, run_classes
-from pyhooks.build.upstream_state import State
-from pyhooks.build.upstream_suite import Suite
-from pyhooks.build.workspace import Workspace
-from pyhooks.errors import RackgateError
-from pyhooks.process import end_processes_in
+from pyhooks.core import process
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import end_processes_in
+from pyhooks.patchset import maven, recipe, series
+from pyhooks.patchset.artifacts import MavenRepository
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.patchset.recipe import TEST_ALL
+from pyhooks.patchset.workspace import Workspace
+from pyhooks.verify import upstream, upstream_runner
+from pyhooks.verify.upstream import Unit, Usual, plan_units
+from pyhooks.verify.upstream_cases import FAILED, OVERLAY, PASSED, PATCHED, STOCK, ClassResult, judge
+from pyhooks.verify.upstream_runner import Bench, run_classes
+from pyhooks.verify.upstream_state import State
+from pyhooks.verify.upstream_suite import Suite
 
 
 def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_a_sigterm_ends_a_run_like_an_interruption_and_a_second_run_is_refused(
 
 def test_an_interruption_ends_what_begins_just_then_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = bench(tmp_path)
-    work = made.folder / upstream_run.WORK / "batch"
+    work = made.folder / upstream_runner.WORK / "batch"
     work.mkdir(parents=True)
     begun, looked, ended = threading.Event(), threading.Event(), []
 
@@ -295,11 +296,11 @@ def test_when_one_cannot_be_run_no_other_begins(tmp_path: Path, monkeypatch: pyt
 def test_what_was_ended_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = bench(tmp_path)
 
-    def fake(*_: object) -> upstream_run._Crash:
+    def fake(*_: object) -> upstream_runner._Crash:
         made.ended.set()
-        return upstream_run._Crash("The forked VM terminated")
+        return upstream_runner._Crash("The forked VM terminated")
 
-    monkeypatch.setattr(upstream_run, "_batch", fake)
+    monkeypatch.setattr(upstream_runner, "_batch", fake)
     told: list[ClassResult] = []
     with pytest.raises(RackgateError, match="1 classes of core on stock were ended"):
         run_classes(made, STOCK, recipe.load().module("core"), {"x.A": ()}, told.append)
@@ -367,16 +368,18 @@ def test_a_class_that_crashes_the_jvm_does_not_take_the_others_results(
 ) -> None:
     batches: list[list[str]] = []
 
-    def fake(_bench: object, _arm: str, _module: object, left: dict[str, object], tell: object) -> upstream_run._Crash:
+    def fake(
+        _bench: object, _arm: str, _module: object, left: dict[str, object], tell: object
+    ) -> upstream_runner._Crash:
         batches.append(list(left))
         for name in list(left):
             if name == "x.Crash":
-                return upstream_run._Crash("The forked VM terminated")
+                return upstream_runner._Crash("The forked VM terminated")
             del left[name]
             tell(result(name, a=PASSED))  # type: ignore[operator]
-        return upstream_run._Crash("")
+        return upstream_runner._Crash("")
 
-    monkeypatch.setattr(upstream_run, "_batch", fake)
+    monkeypatch.setattr(upstream_runner, "_batch", fake)
     told: list[ClassResult] = []
     wanted: dict[str, tuple[str, ...]] = dict.fromkeys(("x.Before", "x.Crash", "x.After"), ())
     run_classes(bench(tmp_path), STOCK, recipe.load().module("core"), wanted, told.append)
@@ -425,14 +428,14 @@ def test_results_are_taken_while_the_tests_run(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     told: list[ClassResult] = []
     left: dict[str, Sequence[str]] = dict.fromkeys(("x.First", "x.Second", "x.Never"), ())
-    with upstream_run._harvest(raw, dict(left), None, told.append):
+    with upstream_runner._harvest(raw, dict(left), None, told.append):
         assert told == []
         write_report(raw, "x.First", '<testcase classname="x.First" name="a"/>')
         write_report(raw, "x.Second", '<testcase classname="x.Second" name="a"/>')
     assert sorted(made.name for made in told) == ["x.First", "x.Second"]
     told.clear()
     open_ = dict(left)
-    with upstream_run._harvest(raw, open_, tmp_path / "kept", told.append):
+    with upstream_runner._harvest(raw, open_, tmp_path / "kept", told.append):
         pass
     assert list(open_) == ["x.Never"]
     assert (tmp_path / "kept" / "TEST-x.First.xml").exists()
@@ -459,7 +462,7 @@ def test_an_interruption_loses_no_class_after_which_another_has_begun(tmp_path: 
         return file
 
     def interrupted() -> None:
-        with pytest.raises(KeyboardInterrupt), upstream_run._harvest(raw, left, None, told.append):
+        with pytest.raises(KeyboardInterrupt), upstream_runner._harvest(raw, left, None, told.append):
             raise KeyboardInterrupt
 
     first = write_report(raw, "x.First", '<testcase classname="x.First" name="a"/>')

@@ -20,14 +20,14 @@ from fake_cluster import BLANK, CLOSE, SILENT, FakeCluster, Odd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhooks import paths
-from pyhooks.check import ask
-from pyhooks.check.ask import Seen
-from pyhooks.check.cli import make_report
-from pyhooks.check.placement import Setting
-from pyhooks.check.plan import plan
-from pyhooks.check.show import as_json
-from pyhooks.errors import RackgateError
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.placement import cluster_query
+from pyhooks.placement.check_cli import make_report
+from pyhooks.placement.check_report import as_json
+from pyhooks.placement.cluster_query import Seen
+from pyhooks.placement.gate_forecast import Setting
+from pyhooks.placement.reassignment_plan import plan
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(300)]
 RACKS = {1: "[red]", 2: "[/x]", 3: "b\x1b[31m\n‮"}
@@ -42,7 +42,7 @@ def fake(odd: Mapping[int, Odd] | None = None, **more: Any) -> FakeCluster:
 
 def look(cluster: FakeCluster, timeout_s: float = 20.0) -> Seen:
     begun = time.monotonic()
-    seen = ask.look(cluster.bootstrap, {}, timeout_s=timeout_s, say=lambda _: None)
+    seen = cluster_query.look(cluster.bootstrap, {}, timeout_s=timeout_s, say=lambda _: None)
     assert time.monotonic() - begun < timeout_s + SLACK_S
     return seen
 
@@ -116,7 +116,7 @@ def test_a_cluster_that_never_answers_is_an_error_within_the_bound() -> None:
     with fake(everything).running() as cluster, pytest.raises(RackgateError, match="no answer within 2 s"):
         look(cluster, timeout_s=2.0)
     with dead() as address, pytest.raises(RackgateError, match="refused"):
-        ask.look(address, {}, timeout_s=2.0, say=lambda _: None)
+        cluster_query.look(address, {}, timeout_s=2.0, say=lambda _: None)
 
 
 def test_odd_numbers_of_one_broker_are_unknown_of_it_alone() -> None:
@@ -358,8 +358,8 @@ def test_100000_partitions_take_10_s_and_500_mb_at_most(tmp_path: Path) -> None:
 
 
 def test_enforcement_is_linear_in_topics() -> None:
-    from pyhooks.check.enforce import Answer, Enforcement, enforcement_findings
-    from pyhooks.check.placement import Broker, Need, Partition, Setting, Topic
+    from pyhooks.placement.enforcement import Answer, Enforcement, enforcement_findings
+    from pyhooks.placement.gate_forecast import Broker, Need, Partition, Setting, Topic
 
     need = Need(Setting(2, "topic"), Setting(2, "topic"))
     brokers = {1: Broker(1, "a"), 2: Broker(2, "b")}

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyhooks import paths
-from pyhooks.cluster.beans import BROKERS_WITHOUT_RACK, OBSERVED_REFUSALS, PROPERTY_ABOVE_CLUSTER_VALUE
+from pyhooks.core import paths
+from pyhooks.lab.mbeans import BROKERS_WITHOUT_RACK, OBSERVED_REFUSALS, PROPERTY_ABOVE_CLUSTER_VALUE
 
 RUNBOOK = paths.REPO / "kip" / "operations.md"
 SOURCES = sorted((paths.REPO / "pyhooks" / "check").glob("*.py"))

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from pyhooks import ending, paths, terminal
-from pyhooks.check import cli
-from pyhooks.check.ask import Seen, Told
-from pyhooks.check.cli import make_report
-from pyhooks.check.enforce import MIN_RACKS, MIN_REPLICAS, Answer, Enforcement
-from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic
-from pyhooks.check.plan import plan
-from pyhooks.check.show import as_json, print_report
-from pyhooks.errors import RackgateError
-from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.core import exit_status, paths, terminal
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.placement import check_cli
+from pyhooks.placement.check_cli import make_report
+from pyhooks.placement.check_report import as_json, print_report
+from pyhooks.placement.cluster_query import Seen, Told
+from pyhooks.placement.enforcement import MIN_RACKS, MIN_REPLICAS, Answer, Enforcement
+from pyhooks.placement.gate_forecast import Broker, Cluster, Need, Partition, Setting, Topic
+from pyhooks.placement.reassignment_plan import plan
 
 ODD = [
     "[red]",
@@ -287,7 +287,7 @@ def test_an_error_is_one_safe_line(text: str) -> None:
     stream, before = io.StringIO(), sys.stderr
     sys.stderr = stream
     try:
-        status = ending.tell(RackgateError(f"x{text}", detail=f"one\n{text}"), Console(file=stream))
+        status = exit_status.tell(RackgateError(f"x{text}", detail=f"one\n{text}"), Console(file=stream))
     finally:
         sys.stderr = before
     assert status == 2
@@ -298,15 +298,17 @@ def test_an_error_is_one_safe_line(text: str) -> None:
 @pytest.mark.parametrize("pattern", ["a[b]", "a[b*", "?[b]", "*[b]"])
 def test_brackets_in_a_pattern_are_literal(pattern: str) -> None:
     topics = [Topic(name, False, (), None) for name in ("a[b]", "ab", "a.b", "a_b")]
-    assert [one.name for one in cli._chosen(topics, [pattern])] == ["a[b]"]
-    assert [one.name for one in cli._chosen(topics, ["a.b", "a_b"])] == ["a.b", "a_b"], "neither stands for the other"
+    assert [one.name for one in check_cli._chosen(topics, [pattern])] == ["a[b]"]
+    assert [one.name for one in check_cli._chosen(topics, ["a.b", "a_b"])] == ["a.b", "a_b"], (
+        "neither stands for the other"
+    )
     with pytest.raises(RackgateError, match="no such topic"):
-        cli._chosen(topics, ["a[.]b"])
+        check_cli._chosen(topics, ["a[.]b"])
 
 
 def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
     code = (
-        "import sys; from pyhooks.terminal import reader_may_leave\n"
+        "import sys; from pyhooks.core.terminal import reader_may_leave\n"
         "with reader_may_leave():\n"
         "    sys.stdout.writelines('x' * 1000 + '\\n' for _ in range(10_000))\n"
         "sys.exit(7)"

@@ -11,10 +11,10 @@ from loopback import Brokers
 from test_check_answers import CPU_S, MEMORY_MB, check
 from test_check_live import unfenced
 
-from pyhooks.build.distribution import Distribution
-from pyhooks.cluster.metadata import Asker
+from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
-from pyhooks.wait import wait_for
+from pyhooks.kafka.cluster_metadata import Asker
+from pyhooks.patchset.distribution import Distribution
 
 pytestmark = [pytest.mark.build, pytest.mark.long, pytest.mark.timeout(1200)]
 TOPICS, PARTITIONS = 100, 100

@@ -16,10 +16,10 @@ import pytest
 from features import ELR_FEATURE, RACKS, RACKS_FEATURE, tool
 from loopback import Brokers, free_ports
 
-from pyhooks import paths
-from pyhooks.build.distribution import Distribution
+from pyhooks.core import paths
+from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
-from pyhooks.wait import wait_for
+from pyhooks.patchset.distribution import Distribution
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"

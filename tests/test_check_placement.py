@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhooks.check.findings import (
+from pyhooks.kafka.features import UPGRADE
+from pyhooks.placement.findings import (
     TopicReport,
     at_risk,
     below_expected,
@@ -19,7 +20,7 @@ from pyhooks.check.findings import (
     topic_reports,
     weaker_internal_topics,
 )
-from pyhooks.check.placement import (
+from pyhooks.placement.gate_forecast import (
     Broker,
     Cluster,
     Need,
@@ -31,7 +32,6 @@ from pyhooks.check.placement import (
     limits_of,
     state_of,
 )
-from pyhooks.features import UPGRADE
 
 RACKS = ("", "a", "b", "c")
 

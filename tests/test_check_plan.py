@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic, reaches
-from pyhooks.check.plan import plan
+from pyhooks.placement.gate_forecast import Broker, Cluster, Need, Partition, Setting, Topic, reaches
+from pyhooks.placement.reassignment_plan import plan
 
 Scene = tuple[Cluster, Topic]
 

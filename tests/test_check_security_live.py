@@ -13,7 +13,7 @@ import pytest
 from loopback import HOST, Brokers, free_ports
 from test_check_live import check
 
-from pyhooks.build.distribution import Distribution
+from pyhooks.patchset.distribution import Distribution
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(300)]
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"

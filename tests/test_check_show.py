@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from pyhooks.check.ask import Seen
-from pyhooks.check.cli import check_command, make_report
-from pyhooks.check.enforce import Answer, Enforcement
-from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic
-from pyhooks.check.show import Report, as_json, print_report
-from pyhooks.errors import RackgateError
-from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.placement.check_cli import check_command, make_report
+from pyhooks.placement.check_report import Report, as_json, print_report
+from pyhooks.placement.cluster_query import Seen
+from pyhooks.placement.enforcement import Answer, Enforcement
+from pyhooks.placement.gate_forecast import Broker, Cluster, Need, Partition, Setting, Topic
 
 ON = {RACKS_FEATURE: 1, ELR_FEATURE: 1}
 RACKS = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
@@ -270,9 +270,9 @@ def test_the_json_has_all_that_its_description_names() -> None:
         "brokers_without_rack": [],
         "enforced": True,
     }
-    from pyhooks.check import show
+    from pyhooks.placement import check_report
 
-    described = show.__doc__ or ""
+    described = check_report.__doc__ or ""
     for part in (told["cluster"], told["brokers"][0], told["topics"][0], told["findings"][0]):
         assert [key for key in part if key not in described] == []
     by_name = {one["name"]: one for one in told["topics"]}

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pyhooks.checker import verdict
-from pyhooks.checker.faults import STEPS, check_faults
-from pyhooks.checker.phases import OK, check_phases
-from pyhooks.checker.succession import AWAY, BACK, DESTROYED, WRITTEN, check_succession
-from pyhooks.checker.verdict import Verdict
-from pyhooks.history import Event, Outcome
+from pyhooks.checkers import verdict
+from pyhooks.checkers.faults import STEPS, check_faults
+from pyhooks.checkers.phases import OK, check_phases
+from pyhooks.checkers.succession import AWAY, BACK, DESTROYED, WRITTEN, check_succession
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event, Outcome
 
 REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
 TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"

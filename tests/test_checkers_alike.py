@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from histories import S, event
 
-from pyhooks.checker.alike import SLOWER_S, check_alike
-from pyhooks.checker.groups import TOPIC
-from pyhooks.checker.registry import CHECKERS
-from pyhooks.history import Event, Outcome
+from pyhooks.checkers.group_comparison import SLOWER_S, check_alike
+from pyhooks.checkers.groups import TOPIC
+from pyhooks.checkers.registry import CHECKERS
+from pyhooks.history.event_log import Event, Outcome
 
 RACKS = {"1": "a", "2": "a", "3": "b"}
 RETRIABLE = "org.apache.kafka.clients.consumer.RetriableCommitFailedException"

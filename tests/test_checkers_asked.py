@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from histories import S, Simulated, event
 
-from pyhooks.checker import cluster
-from pyhooks.checker.cluster import RACKS, REPLICAS, Requirement, Settings
-from pyhooks.checker.progress import check_progress
-from pyhooks.checker.promise import check_promise
-from pyhooks.checker.spread import check_spread
-from pyhooks.history import Event
+from pyhooks.checkers import cluster_view
+from pyhooks.checkers.cluster_view import RACKS, REPLICAS, Requirement, Settings
+from pyhooks.checkers.progress import check_progress
+from pyhooks.checkers.promise import check_promise
+from pyhooks.checkers.rack_spread import check_spread
+from pyhooks.history.event_log import Event
 
 SETTLE_NS = 2 * S
 
@@ -28,7 +28,7 @@ def step(at_s: float, name: str, op: str = "cut-rack") -> Event:
 
 
 def strays(*events: Event) -> list[str]:
-    return Settings(events).strays("t", cluster.faults(events), SETTLE_NS)
+    return Settings(events).strays("t", cluster_view.faults(events), SETTLE_NS)
 
 
 def lowered_by_brokers(made: Simulated, *, told: bool) -> list[Event]:

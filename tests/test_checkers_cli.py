@@ -9,11 +9,11 @@ import pytest
 from histories import changed, outage
 from typer.testing import CliRunner
 
-from pyhooks.checker.judging import judge
-from pyhooks.checker.registry import CHECKERS, GENERAL
+from pyhooks.checkers.judgement import judge
+from pyhooks.checkers.registry import CHECKERS, GENERAL
 from pyhooks.cli import app
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event, History
 
 GOOD = outage().finish()
 WRONG = changed(GOOD, lambda event: event.op == "produce" and event.outcome == "ok", outcome="fail")

@@ -9,9 +9,9 @@ import pytest
 from histories import event
 from test_checkers_groups import OVERTAKEN, RETRIABLE, at, has, member
 
-from pyhooks.checker.committed import check_commits, left
-from pyhooks.checker.groups import acknowledged, check_groups, groups
-from pyhooks.history import Event, Outcome
+from pyhooks.checkers.group_commits import check_commits, left
+from pyhooks.checkers.groups import acknowledged, check_groups, groups
+from pyhooks.history.event_log import Event, Outcome
 
 D = "d-0"
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from histories import S, chunks, event
 
-from pyhooks.checker.copied import check_copied
-from pyhooks.checker.registry import CHECKERS
-from pyhooks.history import Event, Outcome
-from pyhooks.workload.records import key_of
+from pyhooks.checkers.copied_records import check_copied
+from pyhooks.checkers.registry import CHECKERS
+from pyhooks.history.event_log import Event, Outcome
+from pyhooks.history.record_format import key_of
 
 INJECT, HEAL, HEALED, READ = 30, 60, 65, 200
 

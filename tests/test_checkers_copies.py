@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 from histories import Simulated
 
-from pyhooks.checker.offsets import check_offsets
-from pyhooks.history import Event
+from pyhooks.checkers.offsets import check_offsets
+from pyhooks.history.event_log import Event
 
 
 def stopped(

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from histories import event
 
-from pyhooks.checker.crashes import check_crashes
-from pyhooks.checker.judging import judge
-from pyhooks.cluster import kafka, nodelife
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
+from pyhooks.checkers.crashes import check_crashes
+from pyhooks.checkers.judgement import judge
+from pyhooks.core.errors import RackgateError
+from pyhooks.history import process_events
+from pyhooks.history.event_log import Event, History
+from pyhooks.lab import kafka_process
 
 AT = "[2026-11-23 02:41:24,219]"
 FATAL = f"{AT} FATAL Exiting Kafka due to fatal exception during startup. (kafka.Kafka$)"
@@ -52,7 +53,7 @@ UP, DOWN = ("state", {"state": "up"}), ("state", {"state": "down"})
 KILLED, GONE = ("kill", {"ran": True}), ("kill", {"ran": False})
 STOPPED = ("stop", {"ran": True})
 LOG = ("faults-logged", {"entries": 900, "found": []})
-EXCUSED = ("excused", {"reason": nodelife.NOT_LET_IN})
+EXCUSED = ("excused", {"reason": process_events.NOT_LET_IN})
 
 
 def logged(*lines: str) -> tuple[str, dict[str, Any]]:
@@ -116,7 +117,7 @@ def test_a_fault_of_kafka_is_found(line: str) -> None:
 def test_an_excuse_of_one_node_is_none_of_another() -> None:
     found = check_crashes([*life(1, "start", EXCUSED, UP, LOG), *life(2, "start", UP, logged(FATAL))])
     assert found.valid == "false"
-    assert any(nodelife.NOT_LET_IN in note for note in found.notes)
+    assert any(process_events.NOT_LET_IN in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -151,13 +152,13 @@ def test_it_applies_where_somebody_kept_watch() -> None:
 
 
 def asked(log: Path) -> str:
-    done = subprocess.run(["sh", "-c", nodelife.question(str(log))], capture_output=True, text=True, check=True)
+    done = subprocess.run(["sh", "-c", process_events.question(str(log))], capture_output=True, text=True, check=True)
     return done.stdout
 
 
 def read(answer: str, folder: Path) -> Event:
     history = History(folder / "h.jsonl")
-    nodelife.note_logged(history, 4, answer)
+    process_events.note_logged(history, 4, answer)
     (only,) = history.events()
     return only
 
@@ -170,14 +171,14 @@ def test_the_lines_of_a_log_that_tell_of_a_fault(tmp_path: Path) -> None:
     entries = sum(line.startswith(AT) for line in [*HARMLESS, *FAULTS])
     assert found.data == {"node": 4, "entries": entries, "found": FAULTS}
     # what grep goes by, Python does too
-    assert [line for line in [*HARMLESS, *FAULTS] if re.search(nodelife.FAULT, line)] == FAULTS
+    assert [line for line in [*HARMLESS, *FAULTS] if re.search(process_events.FAULT, line)] == FAULTS
 
 
 def test_many_and_long_lines_are_cut(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text(f"{FATAL}{'x' * 9999}\n" * 99, encoding="ascii")
     found = read(asked(log), tmp_path)
-    assert [len(line) for line in found.data["found"]] == [nodelife.LONGEST] * nodelife.MOST_LINES
+    assert [len(line) for line in found.data["found"]] == [process_events.LONGEST] * process_events.MOST_LINES
 
 
 def test_a_log_without_a_fault_is_read(tmp_path: Path) -> None:
@@ -197,11 +198,11 @@ def test_a_log_that_is_not_there_or_has_nothing_is_not_read(tmp_path: Path) -> N
 def test_nothing_is_excused_without_a_reason_that_is_known(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
     with pytest.raises(RackgateError, match="nothing can be excused"):
-        nodelife.excuse(history, [3], "it happens")
-    nodelife.excuse(history, [3], nodelife.NOT_LET_IN)
+        process_events.excuse(history, [3], "it happens")
+    process_events.excuse(history, [3], process_events.NOT_LET_IN)
     assert [one.op for one in history.events()] == ["excused"]
 
 
 def test_what_kafka_calls_fatal_has_a_level_of_its_own() -> None:
     """To log4j it is an error with a marker."""
-    assert "%replace{%replace{%p %markerSimpleName}{^ERROR FATAL}{FATAL}}{ .*}{} %m" in kafka.LOG4J.read_text()
+    assert "%replace{%replace{%p %markerSimpleName}{^ERROR FATAL}{FATAL}}{ .*}{} %m" in kafka_process.LOG4J.read_text()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from histories import REFUSED, TIMEOUT, S, Simulated, event
 
-from pyhooks.checker.judging import judge
-from pyhooks.checker.seen import check_defaults
-from pyhooks.history import Event, Outcome
+from pyhooks.checkers.default_producer import check_defaults
+from pyhooks.checkers.judgement import judge
+from pyhooks.history.event_log import Event, Outcome
 
 
 def defaults(exception: str | None, latency_ms: float, timeout_ms: int | None = 8000, sent: int = 0) -> Event:

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from histories import Simulated
 
-from pyhooks.checker.delivery import check_delivery
-from pyhooks.checker.offsets import check_offsets
-from pyhooks.checker.verdict import Verdict
-from pyhooks.history import Event
+from pyhooks.checkers.delivery import check_delivery
+from pyhooks.checkers.offsets import check_offsets
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event
 
 CLIENT = "confluent"
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from histories import S, event
 
-from pyhooks.checker.levels import CASES, check_levels
-from pyhooks.checker.verdict import Verdict
-from pyhooks.checker.versions import check_versions
-from pyhooks.checker.warned import check_warned
-from pyhooks.history import Event
+from pyhooks.checkers.feature_levels import CASES, check_levels
+from pyhooks.checkers.placement_reports import check_warned
+from pyhooks.checkers.request_versions import check_versions
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event
 
 # ---------------------------------------------------------------------------------------------------------- levels
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from histories import MS, REFUSED, TOO_FEW, S, Simulated, event
 
-from pyhooks.checker.flood import REPEATS, check_flood, masked, shortages
-from pyhooks.checker.judging import judge
-from pyhooks.history import Event
+from pyhooks.checkers.judgement import judge
+from pyhooks.checkers.log_flood import REPEATS, check_flood, masked, shortages
+from pyhooks.history.event_log import Event
 
 PARTITION, MANAGER, STATE = "kafka.cluster.Partition", "kafka.server.ReplicaManager", "state.change.logger"
 COORDINATOR = "kafka.coordinator.transaction.TransactionCoordinator"

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from histories import REFUSED, TIMEOUT, S, changed, event, is_
 
-from pyhooks.checker.gauges import BEHIND_S, COMES_S, METER, QUICK_S, check_meter, check_metrics, figures
-from pyhooks.checker.truth import Truth
-from pyhooks.cluster import metadatalog
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
-from pyhooks.workload.records import key_of
+from pyhooks.checkers.expected_gauges import Truth
+from pyhooks.checkers.gauges import BEHIND_S, COMES_S, METER, QUICK_S, check_meter, check_metrics, figures
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event, History
+from pyhooks.history.record_format import key_of
+from pyhooks.lab import metadata_records
 
 RACKS = {1: "a", 2: "a", 3: "b", 4: "c"}
 LOST_NS, BACK_NS = 20 * S, 30 * S
@@ -339,7 +339,7 @@ baseOffset: 0 lastOffset: 0 count: 1 baseSequence: -1 CreateTime: 1000 size: 91 
 
 def test_the_metadata_log_as_events(tmp_path: Any) -> None:
     history = History(tmp_path / "h.jsonl")
-    metadatalog.note(metadatalog.parse(DUMP), history, controller=101, ahead_ns=500_000_000, error_ns=7)
+    metadata_records.note(metadata_records.parse(DUMP), history, controller=101, ahead_ns=500_000_000, error_ns=7)
     batch, end = history.events()
     assert (batch.mono_ns, batch.wall_ms) == (1_500_000_000, 2000)
     assert batch.data == {"offset": 2, "records": [["TOPIC_RECORD", {"name": "t", "topicId": "x"}]]}
@@ -351,7 +351,7 @@ def test_the_metadata_log_as_events(tmp_path: Any) -> None:
 def test_a_log_that_is_not_whole_is_unknown(tmp_path: Any, line: str) -> None:
     history = History(tmp_path / "h.jsonl")
     text = "\n".join(one for one in DUMP.splitlines() if not one.startswith(line))
-    metadatalog.note(metadatalog.parse(text), history, controller=101, ahead_ns=0, error_ns=0)
+    metadata_records.note(metadata_records.parse(text), history, controller=101, ahead_ns=0, error_ns=0)
     *_, end = history.events()
     assert end.outcome == "unknown"
     assert "records are missing" in end.data["error"]
@@ -359,7 +359,7 @@ def test_a_log_that_is_not_whole_is_unknown(tmp_path: Any, line: str) -> None:
 
 def test_nothing_at_all_and_nonsense(tmp_path: Any) -> None:
     history = History(tmp_path / "h.jsonl")
-    metadatalog.note([], history, controller=101, ahead_ns=0, error_ns=0)
+    metadata_records.note([], history, controller=101, ahead_ns=0, error_ns=0)
     assert [one.outcome for one in history.events()] == ["unknown"]
     with pytest.raises(RackgateError, match="can't read a line"):
-        list(metadatalog.parse('| offset: 2 CreateTime: 2000 payload: {"type":}'))
+        list(metadata_records.parse('| offset: 2 CreateTime: 2000 payload: {"type":}'))

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from histories import S, event
 
-from pyhooks.checker.groupfigures import figures
-from pyhooks.checker.groups import REBALANCING, TOPIC, WAITING, check_groups, groups, java_hash, partition_of
-from pyhooks.checker.registry import CHECKERS
-from pyhooks.history import Event, Outcome
+from pyhooks.checkers.group_latencies import figures
+from pyhooks.checkers.groups import REBALANCING, TOPIC, WAITING, check_groups, groups, java_hash, partition_of
+from pyhooks.checkers.registry import CHECKERS
+from pyhooks.history.event_log import Event, Outcome
 
 RACKS = {"1": "a", "2": "a", "3": "b"}
 INJECT, HEAL, HEALED, END = 30, 60, 65, 140

@@ -9,14 +9,14 @@ from histories import Simulated, Where, changed, drop, event, is_, key, outage, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhooks.checker.delivery import check_delivery
-from pyhooks.checker.judging import judge
-from pyhooks.checker.offsets import check_offsets
-from pyhooks.checker.registry import CHECKERS
-from pyhooks.checker.transactions import check_transactions
-from pyhooks.checker.verdict import Verdict
-from pyhooks.history import Event
-from pyhooks.workload.records import key_of
+from pyhooks.checkers.delivery import check_delivery
+from pyhooks.checkers.judgement import judge
+from pyhooks.checkers.offsets import check_offsets
+from pyhooks.checkers.registry import CHECKERS
+from pyhooks.checkers.transactions import check_transactions
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event
+from pyhooks.history.record_format import key_of
 
 MODES = ("plain", "idempotent", "transactional")
 

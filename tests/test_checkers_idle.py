@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from histories import S, Simulated
 
-from pyhooks.checker.progress import check_progress
+from pyhooks.checkers.progress import check_progress
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["nobody produces", "a producer that sends nothing"])

@@ -7,13 +7,13 @@ from typing import Any, Literal, cast
 import pytest
 from histories import MS, TIMEOUT, Log, S, Simulated, back_again, changed, drop, event, is_, key, outage, without
 
-from pyhooks.checker.delivery import check_delivery
-from pyhooks.checker.offsets import check_offsets
-from pyhooks.checker.progress import check_progress
-from pyhooks.checker.promise import check_promise
-from pyhooks.checker.recovery import check_recovery
-from pyhooks.checker.transactions import check_transactions
-from pyhooks.history import Event
+from pyhooks.checkers.delivery import check_delivery
+from pyhooks.checkers.offsets import check_offsets
+from pyhooks.checkers.progress import check_progress
+from pyhooks.checkers.promise import check_promise
+from pyhooks.checkers.recovery import check_recovery
+from pyhooks.checkers.transactions import check_transactions
+from pyhooks.history.event_log import Event
 
 # -- the final read ---------------------------------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from histories import MS, S, Simulated, event
 
-from pyhooks.checker import cluster
-from pyhooks.checker.progress import check_progress
-from pyhooks.checker.verdict import Verdict
+from pyhooks.checkers import cluster_view
+from pyhooks.checkers.progress import check_progress
+from pyhooks.checkers.verdict import Verdict
 
 # rack b is cut off from rack a
 LED_FROM_B = {1: "b", 2: "b", 3: "a"}
@@ -109,7 +109,7 @@ def test_where_controllers_are_at_the_cut_looks_may_tell_what_was() -> None:
 
 def test_what_a_fault_tells_of_its_ends() -> None:
     steps = [event(at * MS, "fault", "cut-rack", "info", "b", step="inject", **CUT) for at in (1,)]
-    (fault,) = cluster.faults(steps)
+    (fault,) = cluster_view.faults(steps)
     racks = {1: "b", 2: "b", 3: "a", 4: "c"}
     assert (fault.peers, fault.brokers, fault.brokers_alone) == (("a",), frozenset({1, 2}), True)
     assert [fault.hits(one, racks) for one in (1, 2, 3, 4)] == [True, True, False, False]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from histories import Simulated
 
-from pyhooks.checker.progress import check_progress
-from pyhooks.checker.promise import check_promise
-from pyhooks.history import Event
+from pyhooks.checkers.progress import check_progress
+from pyhooks.checkers.promise import check_promise
+from pyhooks.history.event_log import Event
 
 
 def walked(*, before: str, after: str, leaves: bool = True, looks_s: float = 4) -> Simulated:

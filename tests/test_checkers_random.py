@@ -13,18 +13,18 @@ from randomcluster import BYTES, STEP_NS
 from randomparts import Sent
 from randomruns import Run, excused, known, runs, settled
 
-from pyhooks.checker.delivery import check_delivery
-from pyhooks.checker.faults import check_faults
-from pyhooks.checker.offsets import check_offsets
-from pyhooks.checker.progress import check_progress
-from pyhooks.checker.promise import check_promise
-from pyhooks.checker.recovery import check_recovery
-from pyhooks.checker.refusals import check_refusals
-from pyhooks.checker.spread import CLOCK_NS, check_spread
-from pyhooks.checker.transactions import check_transactions
-from pyhooks.checker.verdict import Verdict
-from pyhooks.history import Event
-from pyhooks.workload.records import key_of
+from pyhooks.checkers.delivery import check_delivery
+from pyhooks.checkers.faults import check_faults
+from pyhooks.checkers.offsets import check_offsets
+from pyhooks.checkers.progress import check_progress
+from pyhooks.checkers.promise import check_promise
+from pyhooks.checkers.rack_spread import CLOCK_NS, check_spread
+from pyhooks.checkers.recovery import check_recovery
+from pyhooks.checkers.refusals import check_refusals
+from pyhooks.checkers.transactions import check_transactions
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event
+from pyhooks.history.record_format import key_of
 
 # The cluster takes up to 6 s from the begin of a heal until all is well.
 BOUND_S = 12.0

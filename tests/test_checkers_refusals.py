@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from histories import REFUSED, TOO_FEW, Simulated, changed, event, is_
 
-from pyhooks.checker.refusals import check_refusals
-from pyhooks.history import Event
+from pyhooks.checkers.refusals import check_refusals
+from pyhooks.history.event_log import Event
 
 
 def refused(need_replicas: int, need_racks: int, client: str | None = "patched") -> list[Event]:

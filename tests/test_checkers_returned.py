@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from histories import S, Simulated, event
 
-from pyhooks.checker.logs import logged
-from pyhooks.checker.progress import check_progress
-from pyhooks.checker.returned import Return, returns
-from pyhooks.history import Event
+from pyhooks.checkers.broker_returns import Return, returns
+from pyhooks.checkers.progress import check_progress
+from pyhooks.checkers.server_log_view import logged
+from pyhooks.history.event_log import Event
 
 HEAD = "[QuorumController id=101] Registering a new incarnation of broker"
 ANEW = "Previous incarnation ID was RQS4uK86RbmhYRWhnpVE0Q; new incarnation ID is flnd3vprRKe6BLAlhfVUQQ."

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from histories import REFUSED, TIMEOUT, Simulated, changed, event, is_, outage, without
 
-from pyhooks.checker.rides import check_rides, known
-from pyhooks.history import Event
+from pyhooks.checkers.client_retries import check_rides, known
+from pyhooks.history.event_log import Event
 
 CLIENT = "patched"
 

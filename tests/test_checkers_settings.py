@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from histories import Log, S, Simulated, busy, event, outage
 
-from pyhooks.checker import cluster
-from pyhooks.checker.cluster import RACKS, REPLICAS, Requirement, Settings
-from pyhooks.checker.progress import check_progress
-from pyhooks.history import Event, Outcome
+from pyhooks.checkers import cluster_view
+from pyhooks.checkers.cluster_view import RACKS, REPLICAS, Requirement, Settings
+from pyhooks.checkers.progress import check_progress
+from pyhooks.history.event_log import Event, Outcome
 
 # -- words on settings ------------------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ def test_a_heal_that_is_begun_again_excuses_nothing() -> None:
     busy(made, 6)
     events = made.finish()
     assert check_progress(events).valid == "unknown"
-    (fault,) = cluster.faults(events)
+    (fault,) = cluster_view.faults(events)
     assert fault.doubted
     assert fault.healed_ns is not None
     assert fault.heal_ns is not None

@@ -11,14 +11,14 @@ import pytest
 from histories import TIMEOUT, S, Simulated, busy, changed, event, is_, outage
 from typer.testing import CliRunner
 
-from pyhooks.checker import settling
-from pyhooks.checker.cluster import RACKS, REPLICAS, Fault, Look, Settings
-from pyhooks.checker.judging import judge, measured
-from pyhooks.checker.progress import check_progress
-from pyhooks.checker.promise import check_promise
-from pyhooks.checker.settling import SETTLE_S
+from pyhooks.checkers import settling_times
+from pyhooks.checkers.cluster_view import RACKS, REPLICAS, Fault, Look, Settings
+from pyhooks.checkers.judgement import judge, measured
+from pyhooks.checkers.progress import check_progress
+from pyhooks.checkers.promise import check_promise
+from pyhooks.checkers.settling_times import SETTLE_S
 from pyhooks.cli import app
-from pyhooks.history import Event, History
+from pyhooks.history.event_log import Event, History
 
 
 def shrunk(*, lag_s: float, every_s: float = 0.1, for_s: float = 8.0, after_s: float = 0.0) -> list[Event]:
@@ -50,7 +50,7 @@ def test_what_a_change_took_is_measured_and_told() -> None:
     events = shrunk(lag_s=0.7)
     found = check_progress(events)
     assert found.valid == "true", found.because
-    took = settling.measure(events)
+    took = settling_times.measure(events)
     assert took.measured_s == pytest.approx(0.65, abs=0.15)
     assert took.bound_s == SETTLE_S
     assert took.changes == 2, "away and back"
@@ -60,7 +60,7 @@ def test_what_a_change_took_is_measured_and_told() -> None:
 
 def test_a_change_that_takes_longer_than_the_bound_is_wrong_however_long_it_is_measured() -> None:
     events = shrunk(lag_s=3.2)
-    took = settling.measure(events)
+    took = settling_times.measure(events)
     assert took.measured_s is not None
     assert took.measured_s > 3
     found = check_progress(events)
@@ -207,11 +207,11 @@ def away_and_back(inject_s: float, heal_s: float) -> Fault:
 def test_looks_at_the_same_state_are_apart_if_a_fault_begins_or_is_healed_in_between() -> None:
     """Broker 1 may have been in sync for a moment, though two looks in a row don't show it."""
     seen = [look(1, (2,)), look(3, (2,)), look(5, (2,))]
-    assert list(settling.stretches(seen, [away_and_back(0.2, 9)])) == [seen]
-    assert list(settling.stretches(seen, [away_and_back(3.5, 9)])) == [seen[:2], seen[2:]]
-    assert list(settling.stretches(seen, [away_and_back(0.2, 1.5)])) == [seen[:1], seen[1:]]
+    assert list(settling_times.stretches(seen, [away_and_back(0.2, 9)])) == [seen]
+    assert list(settling_times.stretches(seen, [away_and_back(3.5, 9)])) == [seen[:2], seen[2:]]
+    assert list(settling_times.stretches(seen, [away_and_back(0.2, 1.5)])) == [seen[:1], seen[1:]]
     elsewhere = replace(away_and_back(3.5, 9), broker=4)
-    assert list(settling.stretches(seen, [elsewhere])) == [seen]
+    assert list(settling_times.stretches(seen, [elsewhere])) == [seen]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_states_are_joined_only_if_the_way_between_them_is_the_same(
     seen = [look(at_s, first) for at_s in (1, 2, 3)] + [look(at_s, second) for at_s in (4, 5, 6)]
     said: dict[str, Any] = {"topic": "t", "step": "seen", REPLICAS: 1, RACKS: 2}
     told = event(0, "look", "settings", **said)
-    found = settling.spans(("t", 0), seen, Settings([told]), [], 2 * S)
+    found = settling_times.spans(("t", 0), seen, Settings([told]), [], 2 * S)
     assert [one.enough for one in found] == [enough] * spans
 
 
@@ -251,7 +251,7 @@ def test_without_a_change_nothing_is_measured() -> None:
     found = check_progress(made.events)
     assert found.valid == "true"
     assert "was not measured" in found.notes[-1]
-    assert settling.measure(made.events).measured_s is None
+    assert settling_times.measure(made.events).measured_s is None
 
 
 def test_the_time_between_a_request_and_all_brokers_telling_is_measured() -> None:
@@ -265,7 +265,7 @@ def test_the_time_between_a_request_and_all_brokers_telling_is_measured() -> Non
     made.settings("settled")
     made.rest(4)
     made.end()
-    told = settling.measure(made.events).told_s
+    told = settling_times.measure(made.events).told_s
     assert told is not None
     assert 0.9 < told < 1.6
 
@@ -308,7 +308,7 @@ def test_settings_that_change_under_an_isr_that_stays_are_judged_before_and_afte
     for events in (required(lag_s=0.0), required(lag_s=0.8), required(lag_s=0.8, back=False)):
         found = check_progress(events)
         assert found.valid == "true", found.because
-        took = settling.measure(events)
+        took = settling_times.measure(events)
         assert took.changes in (1, 2)
         assert took.told_s == pytest.approx(0.25, abs=0.01)
     late = check_progress(required(lag_s=2.6))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from histories import S, event, without
 
-from pyhooks.checker.idle import check_idle
-from pyhooks.checker.registry import CHECKERS
-from pyhooks.history import Event
+from pyhooks.checkers.idle_topics import check_idle
+from pyhooks.checkers.registry import CHECKERS
+from pyhooks.history.event_log import Event
 
 TOPIC = "t"
 LEFT, BEGUN, SETTLED = 20.0, 21.0, 21.2

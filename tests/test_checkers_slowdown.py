@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from histories import MS, REFUSED, TOO_FEW, S, changed, event, is_, probe, without
 
-from pyhooks.checker.slowdown import ARMS, PROBES_MIN, check_slowdown, figures
-from pyhooks.history import Event
-from pyhooks.workload.records import key_of
+from pyhooks.checkers.slowdown import ARMS, PROBES_MIN, check_slowdown, figures
+from pyhooks.history.event_log import Event
+from pyhooks.history.record_format import key_of
 
 ROUNDS, RECORDS = 8, 30
 

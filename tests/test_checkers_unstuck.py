@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from histories import S, event
 
-from pyhooks.checker.registry import CHECKERS
-from pyhooks.checker.unstuck import check_unstuck, followed, held_up_s
-from pyhooks.history import Event, Outcome
+from pyhooks.checkers.registry import CHECKERS
+from pyhooks.checkers.transaction_recovery import check_unstuck, followed, held_up_s
+from pyhooks.history.event_log import Event, Outcome
 
 HEAL = 50
 BOUND = 20.0

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from histories import REFUSED, TIMEOUT, TOO_FEW, S, changed, event, is_, probe, without
 
-from pyhooks.checker.wide import check_stops, figures
-from pyhooks.cluster import many
-from pyhooks.cluster.many import Wide
-from pyhooks.history import Event
+from pyhooks.checkers.many_partitions import check_stops, figures
+from pyhooks.history.event_log import Event
+from pyhooks.kafka import bulk_topics
+from pyhooks.kafka.bulk_topics import Wide
 
 CYCLES = 2
 
@@ -136,6 +136,8 @@ def test_a_process_that_was_started_anew_is_left_out() -> None:
 
 
 def test_topics_are_made_in_pieces() -> None:
-    wide = [Wide(name, many.rotating(width, ((1, 2), (2, 1))), {}) for name, width in (("a", 3), ("b", 2), ("c", 9))]
-    assert [[one.name for one in piece] for piece in many.pieces(wide, most=5)] == [["a", "b"], ["c"]]
+    wide = [
+        Wide(name, bulk_topics.rotating(width, ((1, 2), (2, 1))), {}) for name, width in (("a", 3), ("b", 2), ("c", 9))
+    ]
+    assert [[one.name for one in piece] for piece in bulk_topics.pieces(wide, most=5)] == [["a", "b"], ["c"]]
     assert wide[0].placements == ((1, 2), (2, 1), (1, 2))

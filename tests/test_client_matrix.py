@@ -13,16 +13,16 @@ import pytest
 from leading import produced
 from loopback import Exchange, Pair, Wire, produce_error, refused_attempt
 
-from pyhooks import paths
-from pyhooks.build import recipe
-from pyhooks.build.clients import client_classpath, releases
-from pyhooks.build.distribution import Distribution
-from pyhooks.errors import RackgateError
-from pyhooks.jvm import errors
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.jvm import kafka_errors
 from pyhooks.jvm.admin import Admin
-from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.gateway import Gateway
-from pyhooks.wait import wait_for
+from pyhooks.jvm.java_exception import JavaError
+from pyhooks.patchset import recipe
+from pyhooks.patchset.client_classpaths import client_classpath, releases
+from pyhooks.patchset.distribution import Distribution
 
 ERRORS = "org.apache.kafka.common.errors"
 NOT_ENOUGH_REPLICAS = 19
@@ -93,7 +93,7 @@ def test_a_stock_client_of_another_release(
     assert (exchange.version, exchange.error) == (version, NOT_ENOUGH_REPLICAS)
     assert latest == version
     assert error.java_class == f"{ERRORS}.NotEnoughReplicasException"
-    assert isinstance(error, errors.NotEnoughReplicasException)
+    assert isinstance(error, kafka_errors.NotEnoughReplicasException)
     assert error.retriable
     # the message is the broker's and says what is really missing
     assert "min.insync.racks" in exchange.message

@@ -8,9 +8,9 @@ import pytest
 
 from ducktape_tests.services import clock
 from ducktape_tests.services.clock import Clock, compare
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event
-from pyhooks.wait import wait_for
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import Event
 
 
 def test_the_clock_of_this_machine_is_ours() -> None:

@@ -14,9 +14,9 @@ import pytest
 from features import RACKS, RACKS_REFUSED, TOPIC, configs, create_topic, produce
 from loopback import Brokers
 
-from pyhooks.build.distribution import Distribution
+from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
-from pyhooks.wait import wait_for
+from pyhooks.patchset.distribution import Distribution
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
 NOT_APPLIED = "Cluster default configs could not be applied"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks import paths
-from pyhooks.wait import wait_for
+from pyhooks.core import paths
+from pyhooks.core.wait import wait_for
 
 MAKEFILE = f"""
 SHELL := {paths.REPO}/setup/contained.sh

@@ -9,9 +9,9 @@ from functools import cache
 
 import pytest
 
-from pyhooks.build.controllerscript import Arm, Record, Step, bench, first_difference, parse
-from pyhooks.build.distribution import Distribution
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.verify.controller_records import Arm, Record, Step, bench, first_difference, parse
 
 FIRST_SEED, SEEDS, STEPS = 1, 20, 150
 FEATURE = "FeatureLevelRecord(name='min.insync.racks.version', featureLevel=1)"

@@ -17,7 +17,7 @@ from ducktape_tests.destruction import (
     goes_on_s,
     seeds,
 )
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
 
 RACKS = {"a": (1, 2), "b": (3, 4), "c": (5,)}
 RACK_OF = {broker: rack for rack, brokers in RACKS.items() for broker in brokers}

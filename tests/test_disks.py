@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pyhooks.checker.promise import disks_of
-from pyhooks.cluster import disks
-from pyhooks.cluster.disks import Disk, read_disks
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
+from pyhooks.checkers.promise import disks_of
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import History
+from pyhooks.lab import disks
+from pyhooks.lab.disks import Disk, read_disks
 
 
 def chunk(folder: Path, partition: int, begin: int, after: int, **more: object) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyhooks import paths
+from pyhooks.core import paths
 
 EVIDENCE = paths.REPO / "kip" / "evidence"
 

@@ -13,16 +13,17 @@ from pyspark.errors import PySparkException, PythonException
 from rich.console import Console
 
 from bench import outages, run
-from pyhooks import cli, ending
-from pyhooks.cluster import inside, making
-from pyhooks.errors import RackgateError
+from pyhooks import cli
+from pyhooks.core import exit_status
+from pyhooks.core.errors import RackgateError
+from pyhooks.lab import bootstrap, init_process
 
 SPARK = "An exception was thrown from the Python worker:\nTraceback\n  File ...\nValueError: no such column\nmore"
 
 
 @pytest.fixture(autouse=True)
 def _no_debug(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(ending.DEBUG_VARIABLE, raising=False)
+    monkeypatch.delenv(exit_status.DEBUG_VARIABLE, raising=False)
 
 
 def fails(error: BaseException) -> Any:
@@ -50,9 +51,9 @@ def in_the_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Non
 
 
 def in_a_lab(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    monkeypatch.setattr(making, "make", fails(error))
+    monkeypatch.setattr(bootstrap, "make", fails(error))
     words = ["--topology", "t.toml", "--run-dir", "out", "--classpath", "c", "--agent", "a", "--archive", "a"]
-    sys.exit(inside.main(["--name", "t", *words, "--", "true"]))
+    sys.exit(init_process.main(["--name", "t", *words, "--", "true"]))
 
 
 EVERYWHERE = pytest.mark.parametrize("command", [in_a_run, in_outages, in_the_command, in_a_lab])
@@ -95,7 +96,7 @@ def test_each_exception_ends_in_a_line_and_only_one_that_says_so_with_1(
 def test_the_traceback_is_shown_to_who_asks_and_the_status_is_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: Any
 ) -> None:
-    monkeypatch.setenv(ending.DEBUG_VARIABLE, "1")
+    monkeypatch.setenv(exit_status.DEBUG_VARIABLE, "1")
     with pytest.raises(SystemExit) as ended:
         command(monkeypatch, TimeoutError("no answer"))
     assert ended.value.code == 2
@@ -106,8 +107,8 @@ def test_the_traceback_is_shown_to_who_asks_and_the_status_is_the_same(
 
 def test_who_asks_for_tracebacks_gets_them_from_what_runs_in_a_lab_too(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[bool, list[str]]] = []
-    monkeypatch.setattr(cli, "app", lambda **_: seen.append((ending.debugging(), sys.argv[1:])))
-    monkeypatch.setenv(ending.DEBUG_VARIABLE, "")
+    monkeypatch.setattr(cli, "app", lambda **_: seen.append((exit_status.debugging(), sys.argv[1:])))
+    monkeypatch.setenv(exit_status.DEBUG_VARIABLE, "")
     for words in (["bench", "run"], ["lab", "run", "--", "own", "--debug"], ["--debug", "bench", "run"]):
         monkeypatch.setattr(sys, "argv", ["rackgate", *words])
         cli.main()
@@ -126,7 +127,7 @@ def test_an_interrupt_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_more_than_the_line_goes_where_it_is_to_go() -> None:
     text = io.StringIO()
-    assert ending.tell(RackgateError("no build", detail="a log"), Console(file=text)) == 2
+    assert exit_status.tell(RackgateError("no build", detail="a log"), Console(file=text)) == 2
     assert text.getvalue() == "a log\n"
 
 
@@ -134,10 +135,10 @@ def test_the_line_names_the_place() -> None:
     with pytest.raises(ValueError, match="x") as raised:
         fails(ValueError("x"))()
     # none is of a room of ours, so it is where it was raised
-    assert ending.unforeseen(raised.value).startswith("ValueError: x (test_ending.py:")
+    assert exit_status.unforeseen(raised.value).startswith("ValueError: x (test_ending.py:")
     with pytest.raises(AttributeError) as ours:
-        ending.tell(RackgateError("no build", detail="a log"), None)  # type: ignore[arg-type]
-    assert "(ending.py:" in ending.unforeseen(ours.value)
-    assert ending.unforeseen(ValueError("never raised")) == (
+        exit_status.tell(RackgateError("no build", detail="a log"), None)  # type: ignore[arg-type]
+    assert "(ending.py:" in exit_status.unforeseen(ours.value)
+    assert exit_status.unforeseen(ValueError("never raised")) == (
         "ValueError: never raised (rackgate --debug shows the traceback)"
     )

@@ -11,11 +11,11 @@ import pytest
 from written_claims import GOOD, read
 
 from ducktape_tests import plan
-from pyhooks import paths
-from pyhooks.errors import RackgateError
-from pyhooks.evidence import artifacts, judging
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.evidence import artifacts, rules
 from pyhooks.evidence.claims import CONDITIONAL, CONFIRMED, NOT_TESTABLE, REFUTED, Atom, load
-from pyhooks.evidence.judging import NOT_RUN, STALE, UNDECIDED, AbsentError, find
+from pyhooks.evidence.rules import NOT_RUN, STALE, UNDECIDED, AbsentError, find
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
@@ -112,26 +112,26 @@ def test_a_run_that_checks_nothing_and_an_empty_file_are_refused(tmp_path: Path)
     ],
 )
 def test_a_verdict_follows_from_the_result(tmp_path: Path, result: Any, state: str, because: str) -> None:
-    judged = judging.judge(read(tmp_path).claims["one"], {"sum": result}, {})
+    judged = rules.judge(read(tmp_path).claims["one"], {"sum": result}, {})
     assert judged.state == state
     assert any(because in line for line in judged.because)
 
 
 def test_two_verdicts_at_once_are_none(tmp_path: Path) -> None:
     claims = read(tmp_path, GOOD.replace("least = 2", "least = 1", 1))
-    judged = judging.judge(claims.claims["one"], {"sum": {"n": 1}}, {})
+    judged = rules.judge(claims.claims["one"], {"sum": {"n": 1}}, {})
     assert (judged.state, judged.because) == (UNDECIDED, ("the rules say confirmed and refuted at once",))
 
 
 def test_what_was_not_run_is_no_verdict(tmp_path: Path) -> None:
     claims = read(tmp_path)
-    assert judging.judge(claims.claims["one"], {}, {}).state == NOT_RUN
-    assert judging.judge(claims.claims["two"], {"sum": {"n": 1}}, {}).state == NOT_RUN
+    assert rules.judge(claims.claims["one"], {}, {}).state == NOT_RUN
+    assert rules.judge(claims.claims["two"], {"sum": {"n": 1}}, {}).state == NOT_RUN
     # a test that nobody asked for when the others ran
     some = {"sum": {"n": 1}, "tests": {"cases": {"kafka.PTest#testA": "failed"}}}
-    judged = judging.judge(claims.claims["two"], some, {})
+    judged = rules.judge(claims.claims["two"], some, {})
     assert (judged.state, judged.because) == (NOT_RUN, ("tests.test_x#test_b has not been run",))
-    assert judging.judge(claims.claims["three"], {}, {}) == judging.Judged(NOT_TESTABLE, ("nothing to run",))
+    assert rules.judge(claims.claims["three"], {}, {}) == rules.Judged(NOT_TESTABLE, ("nothing to run",))
 
 
 @pytest.mark.parametrize(
@@ -146,11 +146,11 @@ def test_what_was_not_run_is_no_verdict(tmp_path: Path) -> None:
 )
 def test_tests_must_have_run(tmp_path: Path, a: str, b: str, state: str) -> None:
     results = {"sum": {"n": 1}, "tests": {"cases": {"kafka.PTest#testA": a, "tests.test_x#test_b": b}}}
-    assert judging.judge(read(tmp_path).claims["two"], results, {}).state == state
+    assert rules.judge(read(tmp_path).claims["two"], results, {}).state == state
 
 
 def test_stale_results_are_told_and_no_verdict(tmp_path: Path) -> None:
-    judged = judging.judge(read(tmp_path).claims["one"], {"sum": {"n": 1}}, {"sum": "the patch series has changed"})
+    judged = rules.judge(read(tmp_path).claims["one"], {"sum": {"n": 1}}, {"sum": "the patch series has changed"})
     assert (judged.state, judged.was) == (STALE, CONFIRMED)
     assert judged.because == ("sum: the patch series has changed",)
 
@@ -166,7 +166,7 @@ def test_stale_results_are_told_and_no_verdict(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_comparisons(compare: str, value: Any, found: Any, holds: bool) -> None:
-    assert judging.compare(Atom("r", "/x", compare, value, 1e-6 if compare == "near" else 0.0), found) is holds
+    assert rules.compare(Atom("r", "/x", compare, value, 1e-6 if compare == "near" else 0.0), found) is holds
 
 
 def test_places_in_a_result() -> None:

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_claims import GOOD, read
 
-from pyhooks.build import series
-from pyhooks.errors import RackgateError
-from pyhooks.evidence import artifacts, fingerprint, running
+from pyhooks.core.errors import RackgateError
+from pyhooks.evidence import artifacts, fingerprint, runs
 from pyhooks.evidence.claims import Claims
-from pyhooks.evidence.judging import STALE
-from pyhooks.evidence.running import Done
+from pyhooks.evidence.rules import STALE
+from pyhooks.evidence.runs import Done
+from pyhooks.patchset import series
 
 # -- contents ---------------------------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ def test_the_same_content_in_another_language_is_another_file() -> None:
 
 
 def test_generated_formatting_of_own_modules_does_not_count() -> None:
-    modules = [Path(artifacts.__file__), Path(fingerprint.__file__), Path(running.__file__)]
+    modules = [Path(artifacts.__file__), Path(fingerprint.__file__), Path(runs.__file__)]
     for module in modules:
         source = module.read_text(encoding="utf-8")
         written = ast.unparse(ast.parse(source))
@@ -405,12 +405,12 @@ def claims_of(root: Path, *depends: str) -> Claims:
 @pytest.fixture
 def stale(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Make an artifact; return a function that returns the dependencies which make it stale now."""
-    monkeypatch.setattr(running, "_fits", lambda _: None)
+    monkeypatch.setattr(runs, "_fits", lambda _: None)
     made = ("input/*.py", "input/*.toml", "overlay")
     claims = claims_of(root, *made)
 
     done = Done(0, '{"n": 1}')
-    running.carry_out(
+    runs.carry_out(
         claims, claims.runs["sum"], folder=root / "kept", root=root, out=root / "logs", execute=lambda *_: done
     )
 

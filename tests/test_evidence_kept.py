@@ -20,12 +20,12 @@ from typer.testing import CliRunner
 from written_claims import GOOD, read
 
 from pyhooks.cli import app
-from pyhooks.errors import RackgateError
-from pyhooks.evidence import artifacts, cli, page, running
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.evidence import artifacts, cli, page, runs
 from pyhooks.evidence.claims import CONFIRMED, NOT_TESTABLE, REFUTED, Claims
-from pyhooks.evidence.judging import STALE
-from pyhooks.evidence.running import Done
-from pyhooks.wait import wait_for
+from pyhooks.evidence.rules import STALE
+from pyhooks.evidence.runs import Done
 
 XML = """<testsuite>
 <testcase classname="kafka.PTest" name="testA(String)[1]"/>
@@ -64,7 +64,7 @@ class Commands:
 
 def run_all(claims: Claims, root: Path, commands: Commands) -> artifacts.Book:
     for run in claims.runs.values():
-        running.carry_out(claims, run, folder=root / "kept", root=root, out=root / "logs", execute=commands)
+        runs.carry_out(claims, run, folder=root / "kept", root=root, out=root / "logs", execute=commands)
     return book_of(claims, root)
 
 
@@ -145,21 +145,19 @@ def test_a_run_that_fails_leaves_nothing(root: Path) -> None:
     commands = Commands(root, {"n": 1})
     commands.status = 2
     with pytest.raises(RackgateError, match="rackgate plan --json: ended with status 2") as caught:
-        running.carry_out(
-            claims, claims.runs["sum"], folder=root / "kept", root=root, out=root / "logs", execute=commands
-        )
+        runs.carry_out(claims, claims.runs["sum"], folder=root / "kept", root=root, out=root / "logs", execute=commands)
     assert caught.value.detail == "what it said"
     assert not (root / "kept").exists()
 
 
 def test_a_command_is_one_of_the_project(tmp_path: Path) -> None:
-    done = running.execute(["rackgate", "version"], tmp_path / "logs" / "log", 60)
+    done = runs.execute(["rackgate", "version"], tmp_path / "logs" / "log", 60)
     assert (done.status, done.output.split()[0]) == (0, "kafka-rackgate")
-    wrong = running.execute(["rackgate", "evidence", "nothing-of-that-name"], tmp_path / "log", 60)
+    wrong = runs.execute(["rackgate", "evidence", "nothing-of-that-name"], tmp_path / "log", 60)
     assert wrong.status == 2
     assert "no claim or run" in (tmp_path / "log").read_text(encoding="utf-8")
     with pytest.raises(RackgateError, match="rackgate version: not ready after 0 s"):
-        running.execute(["rackgate", "version"], tmp_path / "log", 0.01)
+        runs.execute(["rackgate", "version"], tmp_path / "log", 0.01)
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGKILL])
@@ -196,7 +194,7 @@ def test_a_report_of_before_is_not_taken(root: Path) -> None:
         return Done(0, f"{words}{log}{timeout_s}")
 
     with pytest.raises(RackgateError, match="no report of tests"):
-        running.carry_out(claims, claims.runs["tests"], folder=root / "kept", root=root, out=root, execute=nothing)
+        runs.carry_out(claims, claims.runs["tests"], folder=root / "kept", root=root, out=root, execute=nothing)
 
 
 def test_only_what_is_named_is_kept_and_nothing_large(root: Path) -> None:
@@ -206,7 +204,7 @@ def test_only_what_is_named_is_kept_and_nothing_large(root: Path) -> None:
 
     def keep(*names: str) -> Any:
         kept = replace(run, keep=names)
-        return running.carry_out(claims, kept, folder=root / "k", root=root, out=root / "l", execute=commands)["result"]
+        return runs.carry_out(claims, kept, folder=root / "k", root=root, out=root / "l", execute=commands)["result"]
 
     assert keep("n", "/rows/name=a/v") == {"n": 1, "/rows/name=a/v": 3}
     with pytest.raises(RackgateError, match="there is no m"):
@@ -305,14 +303,14 @@ def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     folder = root / "kept"
     monkeypatch.setattr(cli, "load", lambda: claims)
     monkeypatch.setattr(cli, "PAGE", root / "page" / "index.html")
-    monkeypatch.setattr(running, "OUT", root / "logs")
-    real_run, real_book, real_index = running.carry_out, artifacts.read_book, artifacts.write_index
+    monkeypatch.setattr(runs, "OUT", root / "logs")
+    real_run, real_book, real_index = runs.carry_out, artifacts.read_book, artifacts.write_index
     real_page, real_faults = page.write, artifacts.faults
 
     def carried(claims: Claims, run: Any) -> Any:
         return real_run(claims, run, folder=folder, root=root, out=root / "logs", execute=commands)
 
-    monkeypatch.setattr(running, "carry_out", carried)
+    monkeypatch.setattr(runs, "carry_out", carried)
     monkeypatch.setattr(artifacts, "read_book", lambda claims: real_book(claims, folder, root))
     monkeypatch.setattr(artifacts, "write_index", lambda claims, book: real_index(claims, book, folder))
     monkeypatch.setattr(artifacts, "faults", lambda claims, book: real_faults(claims, book, folder))

@@ -13,11 +13,11 @@ from bench import outageplan, outageresults
 from bench.destruction import row
 from bench.plan import Arm
 from ducktape_tests import plan
-from pyhooks import paths
-from pyhooks.evidence import artifacts, judging, running
+from pyhooks.core import paths
+from pyhooks.evidence import artifacts, rules, runs
 from pyhooks.evidence.claims import CONFIRMED, REFUTED, Atom, load
-from pyhooks.evidence.judging import UNDECIDED, find
-from pyhooks.model.simulation import speed
+from pyhooks.evidence.rules import UNDECIDED, find
+from pyhooks.simulation import speed
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
 
@@ -38,7 +38,7 @@ def test_what_system_tests_measured_is_kept_as_far_as_it_is_short() -> None:
     rows = [{"stage": "all stock", "times": "left out: 21 values"}]
     assert kept["tests"]["a"]["figures"] == {**told, "rows": rows}
     # what is left out satisfies no rule
-    assert not judging.compare(Atom("r", "/x", "least", 0), find(kept, "/tests/a/figures/rows/0/times"))
+    assert not rules.compare(Atom("r", "/x", "least", 0), find(kept, "/tests/a/figures/rows/0/times"))
 
 
 def test_one_test_that_tells_much_leaves_room_for_the_others() -> None:
@@ -98,9 +98,9 @@ def modules(imported: str) -> list[Path]:
 def judged_by(run: str, told: Any) -> dict[str, str]:
     """What the claims of a run would come to if it had this result."""
     claims = load()
-    kept = running._kept(told, claims.runs[run])
+    kept = runs._kept(told, claims.runs[run])
     own = [claim for claim in claims.claims.values() if claim.runs == (run,)]
-    return {claim.id: judging.judge(claim, {run: kept}, {}).state for claim in own}
+    return {claim.id: rules.judge(claim, {run: kept}, {}).state for claim in own}
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_the_claim_of_destroyed_racks_goes_by_what_was_lost(rounds: int, lost: i
         level_off=system("pass", {"delivery": control}),
     )
     claim = load().claims["destroyed-racks-lose-nothing"]
-    assert judging.judge(claim, {"destroyed": told}, {}).state == state
+    assert rules.judge(claim, {"destroyed": told}, {}).state == state
 
 
 @pytest.mark.parametrize(
@@ -255,4 +255,4 @@ def test_the_claim_of_other_topics_goes_by_the_upper_end(outcome: str, slowdown:
     verdicts = {"slowdown": slowdown}
     told = result_of(others=system(outcome, verdicts, partitions=10_000, produce=kind, fetch=kind))
     claim = load().claims["others-are-not-slowed"]
-    assert judging.judge(claim, {"load": told}, {}).state == state
+    assert rules.judge(claim, {"load": told}, {}).state == state

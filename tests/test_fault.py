@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from pyhooks.checker.faults import check_faults
-from pyhooks.cluster import network, running, slowness, topology
-from pyhooks.cluster.echo import Rtt
-from pyhooks.cluster.topology import Link, Node, Quality
-from pyhooks.durations import seconds
-from pyhooks.errors import RackgateError
-from pyhooks.fault import injection, kinds
-from pyhooks.fault.injection import Question, Target, Way
-from pyhooks.history import History
+from pyhooks.checkers.faults import check_faults
+from pyhooks.core.durations import seconds
+from pyhooks.core.errors import RackgateError
+from pyhooks.faults import injection, kinds
+from pyhooks.faults.injection import Question, Target, Way
+from pyhooks.history.event_log import History
+from pyhooks.lab import link_quality, network, running_cluster, topology
+from pyhooks.lab.echo import Rtt
+from pyhooks.lab.topology import Link, Node, Quality
 
 
 class Unchanged:
@@ -355,7 +355,7 @@ def test_a_process_that_has_ended_is_not_a_paused_one(monkeypatch: pytest.Monkey
             [OSError(errno.EHOSTUNREACH, "-"), OSError(errno.ENETUNREACH, "-"), ConnectionResetError(), TimeoutError()],
             1,
         ),
-        ([TimeoutError()] * (running.TRIES + 1), 1),
+        ([TimeoutError()] * (running_cluster.TRIES + 1), 1),
         ([TimeoutError(), OSError(errno.EMFILE, "-"), TimeoutError()], -1),
         ([OSError(errno.EADDRNOTAVAIL, "-"), TimeoutError()], -1),
     ],
@@ -364,7 +364,7 @@ def test_silence_is_asked_again_and_a_refusal_is_not(
     monkeypatch: pytest.MonkeyPatch, told: list[OSError], left: int
 ) -> None:
     """With -1 left it is this side that fails."""
-    for asks in (running.reachable, running.serves):
+    for asks in (running_cluster.reachable, running_cluster.serves):
         errors = list(told)
         monkeypatch.setattr(socket, "create_connection", lambda _, timeout: raises(errors.pop(0), timeout))  # noqa: B023
         if left < 0:
@@ -384,9 +384,9 @@ def test_what_accepts_and_says_nothing_does_not_serve(monkeypatch: pytest.Monkey
     with socket.create_server(("127.0.0.1", 0)) as server:
         node = replace(RACK_B.nodes[0], ip="127.0.0.1")
         monkeypatch.setattr(Node, "port", server.getsockname()[1])
-        assert running.reachable(node, tries=1)
-        monkeypatch.setattr(running, "WAIT_S", 0.1)
-        assert not running.serves(node, tries=2), "it accepts and says nothing"
+        assert running_cluster.reachable(node, tries=1)
+        monkeypatch.setattr(running_cluster, "WAIT_S", 0.1)
+        assert not running_cluster.serves(node, tries=2), "it accepts and says nothing"
 
 
 def test_a_fault_that_no_probe_could_see_is_refused_and_not_noted(tmp_path: Path) -> None:
@@ -442,18 +442,18 @@ def test_delay_jitter_and_loss_are_each_proved(monkeypatch: pytest.MonkeyPatch, 
 
 def test_slow_racks_add_up_on_the_links_that_they_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shaped: dict[str, Quality] = {}
-    monkeypatch.setattr(slowness, "FILE", tmp_path / "slow.json")
+    monkeypatch.setattr(link_quality, "FILE", tmp_path / "slow.json")
     monkeypatch.setattr(network, "shape", lambda link, quality: shaped.update({network.link_name(link): quality}))
-    slowness.slow(AZ3.topology, "a", Quality(40))
-    slowness.slow(AZ3.topology, "b", Quality(20, 4))
+    link_quality.slow(AZ3.topology, "a", Quality(40))
+    link_quality.slow(AZ3.topology, "b", Quality(20, 4))
     base = next(link for link in AZ3.topology.links if {link.left, link.right} == {"a", "b"})
     name = network.link_name(base)
     assert shaped[name] == Quality(base.rtt_ms + 60, base.quality.jitter_ms + 4)
-    assert slowness.quality(base, without="b") == base.quality.plus(Quality(40))
+    assert link_quality.quality(base, without="b") == base.quality.plus(Quality(40))
     for _ in range(2):
-        slowness.restore(AZ3.topology, "a")
+        link_quality.restore(AZ3.topology, "a")
         assert shaped[name] == base.quality.plus(Quality(20, 4))
-    slowness.restore(AZ3.topology, "b")
+    link_quality.restore(AZ3.topology, "b")
     assert all(shaped[network.link_name(link)] == link.quality for link in AZ3.topology.links_of("b"))
 
 

@@ -7,11 +7,11 @@ import statistics
 
 import pytest
 
-from pyhooks.cluster import echo
-from pyhooks.cluster.echo import Rtt
-from pyhooks.cluster.topology import Quality
-from pyhooks.errors import RackgateError
-from pyhooks.fault import measuring
+from pyhooks.core.errors import RackgateError
+from pyhooks.faults import delay_measurement
+from pyhooks.lab import echo
+from pyhooks.lab.echo import Rtt
+from pyhooks.lab.topology import Quality
 
 
 class Path:
@@ -43,7 +43,7 @@ class Path:
             for direction in range(2):
                 own_ms = self.quality.rtt_ms / 2 + self.random.uniform(-half_ms, half_ms)
                 at_ms = left_ms[direction] = max(left_ms[direction], at_ms + own_ms)
-            if ours and self.random.random() > measuring.echo_loss(self.quality.loss_percent):
+            if ours and self.random.random() > delay_measurement.echo_loss(self.quality.loss_percent):
                 # half of the echoes meet somebody else
                 more_ms = self.random.choice((0, self.random.uniform(0, noise_ms)))
                 times.append(at_ms - began_ms + more_ms)
@@ -65,19 +65,19 @@ CASES = [
 @pytest.mark.parametrize("packets_per_s", [0.0, 400.0, 3000.0])
 @pytest.mark.parametrize(("base", "added"), CASES)
 def test_what_is_added_is_told_and_what_was_there_is_not(base: Quality, added: Quality, packets_per_s: float) -> None:
-    measuring.check("rack b", "x to y", base, added)
+    delay_measurement.check("rack b", "x to y", base, added)
     for seed in range(20):
         before, under = (Path(way, f"{seed}", (), packets_per_s) for way in (base, base.plus(added)))
-        assert not any(ask() for ask in measuring.questions("w", base, added, before.measure).values())
-        assert all(ask() for ask in measuring.questions("w", base, added, under.measure).values())
+        assert not any(ask() for ask in delay_measurement.questions("w", base, added, before.measure).values())
+        assert all(ask() for ask in delay_measurement.questions("w", base, added, under.measure).values())
         # a way that does not look slow is not looked at again
-        assert (len(before.sent), len(under.sent)) == (1, measuring.LOOKS)
+        assert (len(before.sent), len(under.sent)) == (1, delay_measurement.LOOKS)
 
 
 def test_a_busy_machine_does_not_look_like_a_fault() -> None:
     base, added = Quality(2), Quality(20, 8)
     way = Path(base, "s", (60.0, 60.0))
-    found = {name: ask() for name, ask in measuring.questions("w", base, added, way.measure).items()}
+    found = {name: ask() for name, ask in delay_measurement.questions("w", base, added, way.measure).items()}
     assert found == {"w takes 11.6 ms": False, "w varies by 2.1 ms": False}
     assert len(way.sent) == 3
 
@@ -92,4 +92,4 @@ def test_a_busy_machine_does_not_look_like_a_fault() -> None:
 )
 def test_what_nobody_could_tell_is_refused(base: Quality, added: Quality, says: str) -> None:
     with pytest.raises(RackgateError, match=f"^rack b: the way from x to y .*{says}"):
-        measuring.check("rack b", "x to y", base, added)
+        delay_measurement.check("rack b", "x to y", base, added)

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from pyhooks.cluster import topology
-from pyhooks.cluster.topology import Node
-from pyhooks.errors import RackgateError
-from pyhooks.fault import injection, kinds, orphans, registry
-from pyhooks.fault.injection import Question, Target
-from pyhooks.fault.registry import Active
-from pyhooks.history import History
-from pyhooks.wait import wait_for
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.faults import injection, kinds, orphan_healer, registry
+from pyhooks.faults.injection import Question, Target
+from pyhooks.faults.registry import Active
+from pyhooks.history.event_log import History
+from pyhooks.lab import topology
+from pyhooks.lab.topology import Node
 
 
 class Lab:
@@ -291,10 +291,10 @@ def test_what_a_process_leaves_that_dies_within_the_block_is_healed_by_the_lab(l
     assert registry.active() == ()
 
 
-def healer_of(lab: Any, monkeypatch: pytest.MonkeyPatch, program: str) -> orphans.Healer:
-    monkeypatch.setattr(orphans, "WORDS", ("sh", "-c", program, "heal"))
+def healer_of(lab: Any, monkeypatch: pytest.MonkeyPatch, program: str) -> orphan_healer.Healer:
+    monkeypatch.setattr(orphan_healer, "WORDS", ("sh", "-c", program, "heal"))
     lab.variables = {}
-    return orphans.Healer(lab)
+    return orphan_healer.Healer(lab)
 
 
 def test_a_process_that_heals_nothing_is_started_a_few_times(

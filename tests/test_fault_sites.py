@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from ducktape_tests.services.ways import HostWays
-from pyhooks.cluster import topology
-from pyhooks.cluster.ways import LabWays
-from pyhooks.fault import kinds
-from pyhooks.fault.injection import Target
+from pyhooks.faults import kinds
+from pyhooks.faults.injection import Target
+from pyhooks.lab import topology
+from pyhooks.lab.network_faults import LabWays
 
 OUTSIDE = topology.load(topology.find("az3-outside"))
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from test_fault import AZ3, CLUSTER, Fault, run
 
-from pyhooks.fault import kinds
-from pyhooks.fault.injection import Target
-from pyhooks.history import History
+from pyhooks.faults import kinds
+from pyhooks.faults.injection import Target
+from pyhooks.history.event_log import History
 
 
 @pytest.mark.parametrize(

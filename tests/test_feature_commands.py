@@ -22,10 +22,10 @@ from features import (
 )
 from loopback import Pair
 
-from pyhooks.build.distribution import Distribution
-from pyhooks.cluster.topics import MIN_INSYNC_RACKS_OBSERVE
+from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
-from pyhooks.wait import wait_for
+from pyhooks.kafka.topics import MIN_INSYNC_RACKS_OBSERVE
+from pyhooks.patchset.distribution import Distribution
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
 LEVEL_0 = ("--feature", f"{RACKS_FEATURE}=0")

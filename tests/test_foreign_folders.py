@@ -16,12 +16,13 @@ from bench import readme
 from bench import speed as bench_speed
 from ducktape_tests import cli as system_cli
 from ducktape_tests import sshhosts
-from pyhooks import cli, run_folder
-from pyhooks.cluster.lab import Lab
-from pyhooks.errors import RackgateError
+from pyhooks import cli
+from pyhooks.core import run_folder
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.locks import alone
+from pyhooks.core.run_folder import LOCK, Kind
 from pyhooks.formal import alloy
-from pyhooks.locks import alone
-from pyhooks.run_folder import LOCK, Kind
+from pyhooks.lab.lab import Lab
 
 THESIS = "years of work"
 
@@ -121,12 +122,12 @@ def _nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         raise RackgateError("started")
 
     monkeypatch.delenv("RACKGATE_LAB", raising=False)
-    monkeypatch.setattr("pyhooks.build.builder.build", started)
-    monkeypatch.setattr("pyhooks.check.ask.look_at_brokers", started)
-    monkeypatch.setattr("pyhooks.cluster.labs.run", started)
-    monkeypatch.setattr("pyhooks.cluster.labs.up", started)
+    monkeypatch.setattr("pyhooks.patchset.builder.build", started)
+    monkeypatch.setattr("pyhooks.placement.cluster_query.look_at_brokers", started)
+    monkeypatch.setattr("pyhooks.lab.running_labs.run", started)
+    monkeypatch.setattr("pyhooks.lab.running_labs.up", started)
     monkeypatch.setattr("bench.report.render", started)
-    monkeypatch.setattr("pyhooks.browser.opened", started)
+    monkeypatch.setattr("pyhooks.report.browser.opened", started)
     monkeypatch.setattr(bench_speed, "spark_session", _no_spark)
     monkeypatch.setattr(bench_speed, "observations", started)
     monkeypatch.setattr(alloy, "fetch", lambda: Path("alloy.jar"))

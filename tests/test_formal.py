@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pyhooks.build import maven
 from pyhooks.cli import app
-from pyhooks.errors import RackgateError
-from pyhooks.formal import alloy, drawing, instance, model, trace
+from pyhooks.core.errors import RackgateError
+from pyhooks.formal import alloy, instance, model_source, trace, trace_picture
 from pyhooks.formal.alloy import Outcome
 from pyhooks.formal.cli import BAR_S, bar, exit_status
-from pyhooks.formal.model import Command
+from pyhooks.formal.model_source import Command
+from pyhooks.patchset import maven
 
 SMALL = """\
 module small
@@ -104,7 +104,7 @@ def source(folder: Path, text: str) -> Path:
 
 
 def test_commands_are_read_with_what_is_said_of_them(tmp_path: Path) -> None:
-    assert model.commands(source(tmp_path, SMALL)) == (
+    assert model_source.commands(source(tmp_path, SMALL)) == (
         Command("Safe", "check", "Nothing is lost in two lines.", "3 but exactly 2 steps", False),
         Command("Lost", "run", "A part of the patch is missing.", "2 but exactly 1 Record, exactly 6 steps", True),
     )
@@ -120,25 +120,25 @@ def test_commands_are_read_with_what_is_said_of_them(tmp_path: Path) -> None:
 )
 def test_commands_that_say_too_little_are_refused(tmp_path: Path, old: str, new: str, error: str) -> None:
     with pytest.raises(RackgateError, match=error):
-        model.commands(source(tmp_path, SMALL.replace(old, new)))
+        model_source.commands(source(tmp_path, SMALL.replace(old, new)))
 
 
 def test_the_model_has_what_is_promised_of_it() -> None:
-    known = {command.name: command for command in model.commands()}
+    known = {command.name: command for command in model_source.commands()}
     assert not any(known[name].expected for name in ("First", "Step", "Step4", "Short"))
     assert all(known[name].expected for name in ("NoHighWatermarkGate", "GateOnMaximalIsr", "NoRackAwareElr"))
     assert {command.kind for command in known.values() if not command.expected} == {"check"}
 
 
 def features() -> list[str]:
-    text = model.MODEL.read_text(encoding="utf-8")
+    text = model_source.MODEL.read_text(encoding="utf-8")
     (block,) = re.findall(r"one sig ([\w,\s]+?)\s+extends Feature", text)
     return [name.strip() for name in block.split(",")]
 
 
 def test_each_piece_that_can_be_taken_out_has_a_counter_example() -> None:
     """L1: R that the controller does not know. L2: brokers without a rack. L3: killed replicas that are forgotten."""
-    text = model.MODEL.read_text(encoding="utf-8")
+    text = model_source.MODEL.read_text(encoding="utf-8")
     runs = {
         name: set(missing.split(" + "))
         for name, missing in re.findall(r"^(\w+): run \{\n  without\[(.+?)\]", text, re.M)
@@ -146,18 +146,18 @@ def test_each_piece_that_can_be_taken_out_has_a_counter_example() -> None:
     assert runs["NoMetadataR"] == {"MetadataR"}
     assert runs["UnnamedRackCounts"] == {"NoUnnamedRack"}
     assert runs["NoKilledMemory"] == {"KilledMemory"}
-    expected = {command.name for command in model.commands() if command.expected}
+    expected = {command.name for command in model_source.commands() if command.expected}
     taken_out = set().union(*(runs[name] for name in runs if name in expected))
     # what the gate before the append lets pass, the one at the high watermark stops
     assert set(features()) - taken_out == {"AppendGate"}
 
 
 def test_commands_are_chosen_by_name(tmp_path: Path) -> None:
-    known = model.commands(source(tmp_path, SMALL))
-    assert model.choose(known, ["Lost"]) == known[1:]
-    assert model.choose(known, []) == known
+    known = model_source.commands(source(tmp_path, SMALL))
+    assert model_source.choose(known, ["Lost"]) == known[1:]
+    assert model_source.choose(known, []) == known
     with pytest.raises(RackgateError, match="no command Lots: there are Safe, Lost"):
-        model.choose(known, ["Lots"])
+        model_source.choose(known, ["Lots"])
 
 
 def test_an_instance_is_read_state_by_state() -> None:
@@ -210,7 +210,7 @@ def test_all_members_of_the_last_known_elr_are_named(tmp_path: Path) -> None:
     changed[-2] = dict(STATES[-2], Now=["Fetch$0"])
     steps = trace.steps(instance.parse(xml(changed)))
     assert [step.last_known for step in steps[-2:]] == [(), ("1a", "2b")]
-    picture, _ = drawing.write(steps, "A title", tmp_path, "trace")
+    picture, _ = trace_picture.write(steps, "A title", tmp_path, "trace")
     assert "last known 1a 2b" in picture.read_text(encoding="utf-8")
 
 
@@ -226,7 +226,7 @@ def test_changed_configs_are_told_from_their_values() -> None:
 
 
 def test_every_event_of_the_model_has_words() -> None:
-    text = model.MODEL.read_text(encoding="utf-8")
+    text = model_source.MODEL.read_text(encoding="utf-8")
     (events,) = [block.split("extends Event")[0] for block in text.split("one sig ")[1:] if "extends Event" in block]
     names = [name.strip() for name in events.split(",")]
     assert "Destroy" in names
@@ -236,14 +236,14 @@ def test_every_event_of_the_model_has_words() -> None:
 
 
 def test_the_picture_shows_the_loss_and_is_the_same_each_time(tmp_path: Path) -> None:
-    first, bitmap = drawing.write(told(), "A title", tmp_path / "one", "trace")
-    again, _ = drawing.write(told(), "A title", tmp_path / "two", "trace")
+    first, bitmap = trace_picture.write(told(), "A title", tmp_path / "one", "trace")
+    again, _ = trace_picture.write(told(), "A title", tmp_path / "two", "trace")
     text = first.read_text(encoding="utf-8")
     assert text == again.read_text(encoding="utf-8")
     assert bitmap.read_bytes().startswith(b"\x89PNG")
     for words in ("A title", "1a destroyed", "rack b", "r1 is lost", "ELR 2b", "r1 acked"):
         assert words in text, words
-    whole, _ = drawing.write(told()[:4], "A title", tmp_path, "whole")
+    whole, _ = trace_picture.write(told()[:4], "A title", tmp_path, "whole")
     assert "is lost" not in whole.read_text(encoding="utf-8")
 
 
@@ -375,10 +375,10 @@ def test_a_command_of_the_model_for_real(tmp_path: Path) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", ["NoMetadataR", "UnnamedRackCounts", "NoKilledMemory"])
 def test_a_record_is_lost_without_a_piece_and_not_with_it(tmp_path: Path, name: str) -> None:
-    text = model.MODEL.read_text(encoding="utf-8")
+    text = model_source.MODEL.read_text(encoding="utf-8")
     before, command, after = text.partition(f"\n{name}: run {{\n")
     whole = source(tmp_path, before + command + re.sub(r"without\[\w+\]", "without[none]", after, count=1))
-    for path, found in ((model.MODEL, True), (whole, False)):
+    for path, found in ((model_source.MODEL, True), (whole, False)):
         words = ["formal", "--model", str(path), "--only", name, "--json", "--run-dir", str(tmp_path / str(found))]
         done = CliRunner().invoke(app, words)
         assert done.exit_code == (0 if found else 1), done.output

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from on_full_disk import CASES
 
-from pyhooks import paths
-from pyhooks.history import MARK, Event, History
+from pyhooks.core import paths
+from pyhooks.history.event_log import MARK, Event, History
 
 PATIENCE_S = 120
 SIZE = "4m"

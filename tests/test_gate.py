@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyhooks.gate import ask, racks_of
+from pyhooks.kafka.gate import ask, racks_of
 
 RACKS: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: None, 5: "", 6: " "}
 

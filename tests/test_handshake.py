@@ -9,10 +9,10 @@ from answering import broker, framed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyhooks.cluster import protocol
-from pyhooks.cluster.handshake import finalized, levels, request
-from pyhooks.errors import RackgateError
-from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka import wire_protocol
+from pyhooks.kafka.feature_handshake import finalized, levels, request
+from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
 
 HEAD = "0000000100000300000003000e000012000000040000000000"
 SUPPORTED = "001702116d657461646174612e76657273696f6e0007001d00"
@@ -47,7 +47,7 @@ def test_an_answer_that_ends_early_is_none(size: int) -> None:
 
 def test_a_broker_is_asked() -> None:
     with broker(framed(ON)) as address:
-        assert finalized(*protocol.address(address), 5)[RACKS_FEATURE] == 1
+        assert finalized(*wire_protocol.address(address), 5)[RACKS_FEATURE] == 1
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_broker_is_asked() -> None:
 )
 def test_what_is_no_answer(answer: bytes, text: str) -> None:
     with broker(answer) as address, pytest.raises(RackgateError, match=text):
-        finalized(*protocol.address(address), 5)
+        finalized(*wire_protocol.address(address), 5)
 
 
 def test_a_broker_that_says_nothing_is_not_waited_for() -> None:

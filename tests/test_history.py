@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyhooks.errors import RackgateError
-from pyhooks.history import OPENING, OUTCOMES, Event, History
-from pyhooks.wait import wait_for
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import OPENING, OUTCOMES, Event, History
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

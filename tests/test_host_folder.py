@@ -26,12 +26,12 @@ from ducktape_tests.services.host_folder import (
     host_root,
 )
 from ducktape_tests.services.hosts import Hosts, run_command
-from pyhooks.cluster import topology
-from pyhooks.cluster.beans import SOCKET
-from pyhooks.cluster.disks import DATA
-from pyhooks.errors import RackgateError
-from pyhooks.run_folder import MARKER, PROJECT, Kind
-from pyhooks.wait import wait_for
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.run_folder import MARKER, PROJECT, Kind
+from pyhooks.core.wait import wait_for
+from pyhooks.lab import topology
+from pyhooks.lab.disks import DATA
+from pyhooks.lab.mbeans import SOCKET
 
 AZ3 = topology.load(topology.find("az3"))
 BROKER = AZ3.brokers[0]

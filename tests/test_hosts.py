@@ -19,15 +19,16 @@ from ducktape_tests.services import lives
 from ducktape_tests.services.host_folder import HostFolder
 from ducktape_tests.services.hosts import SESSIONS, Hosts
 from ducktape_tests.services.ways import HostWays, dropping
-from pyhooks import process
-from pyhooks.checker.crashes import check_crashes
-from pyhooks.cluster import topology, voting
-from pyhooks.cluster.topology import Node, Quality
-from pyhooks.cluster.voting import Member, Quorum
-from pyhooks.cluster.ways import Ways
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
-from pyhooks.wait import wait_for
+from pyhooks.checkers.crashes import check_crashes
+from pyhooks.core import process
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import History
+from pyhooks.kafka import quorum_state
+from pyhooks.kafka.quorum_state import Member, Quorum
+from pyhooks.lab import topology
+from pyhooks.lab.network_faults import Ways
+from pyhooks.lab.topology import Node, Quality
 
 AZ3 = topology.load(topology.find("az3"))
 BROKER, OTHER = AZ3.brokers[:2]
@@ -286,7 +287,7 @@ def test_a_lost_voter_leaves_the_quorum_and_comes_back(
             102, (Member(101, directory, 7), Member(102, "x", 7)) if directory else (Member(102, "x", 7),), follower
         )
 
-    monkeypatch.setattr(voting, "ask", told)
+    monkeypatch.setattr(quorum_state, "ask", told)
     hosts.format([VOTER])
     before = hosts.directory_id(VOTER)
     (tmp_path / "voter").write_text(before, encoding="utf-8")

@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 from loopback import HOST, Brokers
 
-from pyhooks import paths
-from pyhooks.build.clients import client_classpath
-from pyhooks.build.distribution import Distribution
-from pyhooks.errors import RackgateError
-from pyhooks.jvm import errors
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import run
+from pyhooks.core.wait import wait_for
+from pyhooks.jvm import kafka_errors
 from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.consumer import Consumer, Partition
 from pyhooks.jvm.gateway import Gateway
 from pyhooks.jvm.jmx import Jmx
 from pyhooks.jvm.producer import Producer
-from pyhooks.process import run
-from pyhooks.wait import wait_for
+from pyhooks.patchset.client_classpaths import client_classpath
+from pyhooks.patchset.distribution import Distribution
 
 pytestmark = pytest.mark.build
 EXTRA = {
@@ -111,7 +111,7 @@ def test_a_refused_batch_says_why_once(brokers: Brokers, topic: str) -> None:
     assert sent.acked.tolist() == [True, True, False, False]
     assert sent.error.tolist() == [-1, -1, 0, 0]
     (error,) = sent.errors
-    assert isinstance(error, errors.RecordTooLargeException)
+    assert isinstance(error, kafka_errors.RecordTooLargeException)
     assert not error.retriable
 
 
@@ -122,7 +122,7 @@ def test_a_batch_to_a_topic_that_is_not_there_takes_one_bound(brokers: Brokers) 
         took_s = time.monotonic() - begun
     assert 0.6 < took_s < 3
     assert not sent.acked.any()
-    assert all(isinstance(error, errors.TimeoutException) for error in sent.errors)
+    assert all(isinstance(error, kafka_errors.TimeoutException) for error in sent.errors)
 
 
 def test_what_the_producer_itself_refuses_is_told_of_the_record(brokers: Brokers, topic: str) -> None:
@@ -135,11 +135,11 @@ def test_what_the_producer_itself_refuses_is_told_of_the_record(brokers: Brokers
         )
         sent = producer.send_batch(topic, [b"x", b"x"], partitions=[-1, 99]).result(5)
         assert sent.acked.tolist() == [True, False]
-        assert isinstance(sent.errors[0], errors.TimeoutException), "a partition may yet be added"
+        assert isinstance(sent.errors[0], kafka_errors.TimeoutException), "a partition may yet be added"
         too_large = producer.send_batch(topic, [b"x" * 2_000_000]).result(5)
         # one that cannot even be a record is no harm to the others
         odd = producer.send_batch(topic, [b"x"] * 3, timestamps_ms=[-1, -7, -1]).result(5)
-    assert isinstance(too_large.errors[0], errors.RecordTooLargeException)
+    assert isinstance(too_large.errors[0], kafka_errors.RecordTooLargeException)
     assert odd.acked.tolist() == [True, False, True]
     assert odd.errors[0].java_class == "java.lang.IllegalArgumentException"
 
@@ -169,7 +169,7 @@ def test_a_listener_that_blocks_holds_no_acknowledgement_up(brokers: Brokers, to
 def test_transactions(brokers: Brokers, topic: str) -> None:
     here = Partition(topic, 0)
     with Producer(brokers.bootstrap, {"transactional.id": topic}) as producer:
-        with pytest.raises(errors.named("java.lang.IllegalStateException")):
+        with pytest.raises(kafka_errors.named("java.lang.IllegalStateException")):
             producer.begin()
         producer.init_transactions()
         with producer.transaction():
@@ -199,7 +199,7 @@ def test_a_fenced_producer_is_told_by_its_class(brokers: Brokers, topic: str) ->
             second.init_transactions()
         sent = first.send_batch(topic, [b"x"], partitions=0).result(60)
         assert not sent.acked.any()
-        with pytest.raises(errors.ApiException) as caught:
+        with pytest.raises(kafka_errors.ApiException) as caught:
             first.commit()
         assert not caught.value.retriable
 
@@ -230,7 +230,7 @@ def test_wakeup_ends_a_poll_and_close_is_bounded(brokers: Brokers, topic: str) -
         timer = threading.Timer(0.3, consumer.wakeup)
         begun = time.monotonic()
         timer.start()
-        with pytest.raises(errors.WakeupException):
+        with pytest.raises(kafka_errors.WakeupException):
             consumer.poll(20)
         assert time.monotonic() - begun < 5
         timer.join()
@@ -239,13 +239,13 @@ def test_wakeup_ends_a_poll_and_close_is_bounded(brokers: Brokers, topic: str) -
         lost = Consumer(f"{HOST}:{mute.getsockname()[1]}", {"group.id": "g"}, timeout_s=1, close_timeout_s=1)
         lost.subscribe([topic])
         assert len(lost.poll(0.2)) == 0
-        with pytest.raises(errors.TimeoutException):
+        with pytest.raises(kafka_errors.TimeoutException):
             lost.ends([Partition(topic, 0)])
         begun = time.monotonic()
         lost.close()
         assert time.monotonic() - begun < 5
     with (
-        pytest.raises(errors.named("java.lang.IllegalStateException"), match="not subscribed"),
+        pytest.raises(kafka_errors.named("java.lang.IllegalStateException"), match="not subscribed"),
         Consumer(brokers.bootstrap) as nothing,
     ):
         nothing.poll(0.1)
@@ -266,7 +266,7 @@ def test_mbeans_of_a_broker(brokers: Brokers, topic: str) -> None:
         pools = {row.value for row in jmx.query("java.lang:type=MemoryPool,*") if row.attribute == "UsageThreshold"}
         assert None in pools
         assert jmx.query("no.such:type=Thing") == ()
-        with pytest.raises(errors.JavaError, match="MalformedObjectNameException"):
+        with pytest.raises(kafka_errors.JavaError, match="MalformedObjectNameException"):
             jmx.query("not a name")
         jmx.close()
 
@@ -278,7 +278,7 @@ def test_a_jmx_port_that_says_nothing_takes_one_bound() -> None:
             Jmx(HOST, mute.getsockname()[1], timeout_s=0.5)
         assert time.monotonic() - begun < 5
         port = mute.getsockname()[1]
-    with pytest.raises(errors.JavaError, match="Connection refused"):
+    with pytest.raises(kafka_errors.JavaError, match="Connection refused"):
         Jmx(HOST, port)
 
 
@@ -295,14 +295,14 @@ def test_clients_of_other_releases_in_a_jvm_of_their_own(brokers: Brokers, topic
         assert len(heard) == 1
         with Producer(brokers.bootstrap, {"max.block.ms": "500"}, home=home) as producer:
             (error,) = producer.send_batch("absent", [b""]).result(60).errors
-            assert isinstance(error, errors.RetriableException)
+            assert isinstance(error, kafka_errors.RetriableException)
         with Consumer(brokers.bootstrap, home=home) as consumer:
             consumer.assign([here])
             assert [value for *_, value in read(consumer, 500)][:500] == values
             consumer.wakeup()
-            with pytest.raises(errors.WakeupException):
+            with pytest.raises(kafka_errors.WakeupException):
                 consumer.poll(5)
-        with pytest.raises(errors.named("org.apache.kafka.common.config.ConfigException")):
+        with pytest.raises(kafka_errors.named("org.apache.kafka.common.config.ConfigException")):
             Producer(brokers.bootstrap, {"acks": "some"}, home=home)
 
 

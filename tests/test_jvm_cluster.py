@@ -13,17 +13,17 @@ import confluent_kafka
 import pytest
 from loopback import free_ports, refused_attempt
 
-from pyhooks.build.distribution import Distribution
-from pyhooks.cluster.kafka import java_command, new_id, render
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
-from pyhooks.jvm import machine
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import DIES_WITH_PARENT, run
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import Event, History
+from pyhooks.jvm import in_process
 from pyhooks.jvm.admin import Admin
-from pyhooks.jvm.failure import JavaError
 from pyhooks.jvm.gateway import Gateway
+from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Acknowledged, Producer
-from pyhooks.process import DIES_WITH_PARENT, run
-from pyhooks.wait import wait_for
+from pyhooks.lab.kafka_process import java_command, new_id, render
+from pyhooks.patchset.distribution import Distribution
 
 pytestmark = pytest.mark.build
 ERRORS = "org.apache.kafka.common.errors"
@@ -101,7 +101,7 @@ def answer_of(bootstrap: str, topic: str, config: dict[str, str]) -> Acknowledge
 
 
 def probe(bootstrap: str, history: Path, *more: str) -> list[Event]:
-    words = [sys.executable, "-m", "pyhooks.workload.produce", "--mode", "probe", "--bootstrap", bootstrap]
+    words = [sys.executable, "-m", "pyhooks.workload.producer", "--mode", "probe", "--bootstrap", bootstrap]
     words += ["--history", str(history)]
     run([*words, *more], what="probe", timeout_s=60)
     return list(History(history).events())
@@ -187,7 +187,7 @@ def test_a_probe_of_a_topic_that_is_not_there_ends(bootstrap: str, tmp_path: Pat
 
 def test_a_terminated_probe_tells_of_every_attempt(bootstrap: str, tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
-    words = [sys.executable, "-m", "pyhooks.workload.produce", "--mode", "probe", "--bootstrap", bootstrap]
+    words = [sys.executable, "-m", "pyhooks.workload.producer", "--mode", "probe", "--bootstrap", bootstrap]
     words += ["--history", str(path)]
     words += ["--topics", "gated", "--rate", "20", "--seconds", "120"]
     with subprocess.Popen([*DIES_WITH_PARENT, *words], stderr=subprocess.DEVNULL) as child:
@@ -219,7 +219,7 @@ def test_a_refused_configuration_is_a_java_error(bootstrap: str) -> None:
 def test_one_machine_one_class_path(bootstrap: str) -> None:
     Admin(bootstrap).close()
     with pytest.raises(RackgateError, match="another class path"):
-        machine.ensure_started("elsewhere")
+        in_process.ensure_started("elsewhere")
 
 
 def test_a_topic_that_the_broker_does_not_know_yet_is_not_in_sync(bootstrap: str) -> None:

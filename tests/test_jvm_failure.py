@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks import paths
-from pyhooks.build import recipe
-from pyhooks.build.classfile import parent
-from pyhooks.build.clients import client_classpath
-from pyhooks.build.distribution import Distribution
-from pyhooks.errors import RackgateError
-from pyhooks.jvm import errors, failure
-from pyhooks.jvm.errors import JavaError
-from pyhooks.jvm.failure import ERRORS, RETRIABLE
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.jvm import java_exception, kafka_errors
+from pyhooks.jvm.java_exception import ERRORS, RETRIABLE
+from pyhooks.jvm.kafka_errors import JavaError
+from pyhooks.patchset import recipe
+from pyhooks.patchset.class_file import parent
+from pyhooks.patchset.client_classpaths import client_classpath
+from pyhooks.patchset.distribution import Distribution
 
 
 @dataclass(frozen=True)
@@ -102,22 +102,22 @@ def test_a_throwable_without_a_known_parent_is_a_java_error() -> None:
 
 @pytest.mark.build
 def test_the_same_class_by_name_and_by_throwable() -> None:
-    assert type(JavaError.of(Throwable(RACKS, "1 rack"))) is errors.NotEnoughRacksException
-    assert issubclass(errors.NotEnoughRacksException, errors.RetriableException)
-    assert issubclass(errors.RetriableException, errors.ApiException)
-    assert not issubclass(errors.InvalidTopicException, errors.RetriableException)
-    with pytest.raises(errors.RetriableException) as caught:
+    assert type(JavaError.of(Throwable(RACKS, "1 rack"))) is kafka_errors.NotEnoughRacksException
+    assert issubclass(kafka_errors.NotEnoughRacksException, kafka_errors.RetriableException)
+    assert issubclass(kafka_errors.RetriableException, kafka_errors.ApiException)
+    assert not issubclass(kafka_errors.InvalidTopicException, kafka_errors.RetriableException)
+    with pytest.raises(kafka_errors.RetriableException) as caught:
         raise JavaError.of(Throwable(RACKS, "1 rack"))
     assert isinstance(caught.value, JavaError)
-    config = errors.named("org.apache.kafka.common.config.ConfigException")
-    assert issubclass(config, errors.named("org.apache.kafka.common.KafkaException"))
+    config = kafka_errors.named("org.apache.kafka.common.config.ConfigException")
+    assert issubclass(config, kafka_errors.named("org.apache.kafka.common.KafkaException"))
 
 
 @pytest.mark.build
 def test_order_does_not_matter() -> None:
     """An earlier Kafka's throwable comes first, in a new process: the class is the distribution's all the same."""
     script = (
-        "from pyhooks.jvm.failure import JavaError\n"
+        "from pyhooks.jvm.java_exception import JavaError\n"
         f"old = JavaError.told(['{RACKS.name}', 'java.lang.RuntimeException', 'java.lang.Throwable'], '')\n"
         "from pyhooks.jvm import errors\n"
         "assert type(old) is errors.NotEnoughRacksException\n"
@@ -131,19 +131,19 @@ def test_order_does_not_matter() -> None:
 @pytest.mark.build
 def test_names_that_are_none() -> None:
     with pytest.raises(AttributeError, match="NoSuchException is no exception of Kafka's clients"):
-        _ = errors.NoSuchException
+        _ = kafka_errors.NoSuchException
     # an enum in the same package is no exception either
     with pytest.raises(RackgateError, match="is no exception"):
-        errors.named("org.apache.kafka.common.protocol.Errors")
-    assert not hasattr(errors, "__path__")
+        kafka_errors.named("org.apache.kafka.common.protocol.Errors")
+    assert not hasattr(kafka_errors, "__path__")
 
 
 @pytest.mark.build
 def test_every_error_of_kafka_is_there_without_a_jvm() -> None:
-    names = [name for name in dir(errors) if name.endswith("Exception")]
+    names = [name for name in dir(kafka_errors) if name.endswith("Exception")]
     assert len(names) > 140
     for name in names:
-        found = getattr(errors, name)
+        found = getattr(kafka_errors, name)
         assert issubclass(found, JavaError)
         assert found.__name__ == name
     assert "NotEnoughRacksException" in names
@@ -153,7 +153,7 @@ def test_every_error_of_kafka_is_there_without_a_jvm() -> None:
 def test_an_error_goes_through_pickle() -> None:
     error = JavaError.of(Throwable(RACKS, "1 rack"))
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-    assert type(again) is errors.NotEnoughRacksException
+    assert type(again) is kafka_errors.NotEnoughRacksException
     assert (again.java_class, again.text, again.retriable) == (RACKS.name, "1 rack", True)
 
 
@@ -203,8 +203,8 @@ def test_without_a_distribution_the_throwable_alone_tells(monkeypatch: pytest.Mo
     def none() -> tuple[zipfile.ZipFile, ...]:
         raise RackgateError(f"no built Kafka in {tmp_path}")
 
-    monkeypatch.setattr(failure, "_jars", none)
-    monkeypatch.setattr(failure, "_kinds", {failure.ROOT: JavaError})
+    monkeypatch.setattr(java_exception, "_jars", none)
+    monkeypatch.setattr(java_exception, "_kinds", {java_exception.ROOT: JavaError})
     error = JavaError.of(Throwable(RACKS, "1 rack"))
     assert [kind.__name__ for kind in type(error).__mro__[:3]] == [
         "NotEnoughRacksException", "RetriableException", "ApiException",

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks.build.distribution import Distribution
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
 from pyhooks.jvm.gateway import LOOPBACK, Gateway, Versions
 from pyhooks.jvm.producer import Producer
-from pyhooks.wait import wait_for
+from pyhooks.patchset.distribution import Distribution
 
 pytestmark = pytest.mark.build
 
@@ -71,7 +71,7 @@ def test_only_loopback_and_only_with_the_token() -> None:
 
 def test_a_killed_parent_takes_its_jvm_along() -> None:
     script = (
-        "import sys; from pyhooks.build.distribution import Distribution; from pyhooks.jvm.gateway import Gateway\n"
+        "import sys; from pyhooks.patchset.distribution import Distribution; from pyhooks.jvm.gateway import Gateway\n"
         "with Gateway(Distribution.load().classpath()) as gateway:\n"
         "    print(gateway.pid, flush=True)\n"
         "    sys.stdin.read()\n"

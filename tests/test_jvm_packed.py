@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
 from pyhooks.jvm.consumer import Partition, _lines, _offsets
-from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.jmx import Row, parse
-from pyhooks.jvm.packed import Unpacker, column, joined, lengths_of
+from pyhooks.jvm.packed_columns import Unpacker, column, joined, lengths_of
 from pyhooks.jvm.producer import Acknowledged, Producer, Sent
 
 STRINGS = st.lists(st.none() | st.binary(max_size=40), max_size=30)

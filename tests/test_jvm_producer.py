@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
 from pyhooks.jvm.producer import Producer
 
 

@@ -15,9 +15,9 @@ import pytest
 from person import PATIENCE_S, Person, said, visiting
 from traces import marked, traces
 
-from pyhooks.checker.faults import check_faults
-from pyhooks.history import Event, History
-from pyhooks.wait import wait_for
+from pyhooks.checkers.faults import check_faults
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import Event, History
 
 pytestmark = pytest.mark.lab
 
@@ -219,7 +219,7 @@ def test_the_lab_heals_what_a_killed_command_left(person: Person) -> None:
 
 def victims() -> dict[str, int]:
     """Processes of our lab by what they are, the latest of each kind."""
-    first = "-m pyhooks.cluster.inside"
+    first = "-m pyhooks.lab.init_process"
     kinds = {"starter": "unshare --user", "first": first, "holder": "holder.py", "wire": "wirefilter"}
     found: dict[str, int] = {}
     for pid, args in sorted(marked().items()):

@@ -12,8 +12,8 @@ import pytest
 from person import Person, visiting
 from traces import processor_s
 
-from pyhooks.checker.faults import check_faults
-from pyhooks.history import History
+from pyhooks.checkers.faults import check_faults
+from pyhooks.history.event_log import History
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 TOPOLOGY = """

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from person import Person, visiting
 
-from pyhooks.cluster.topology import Quality
+from pyhooks.lab.topology import Quality
 
 pytestmark = pytest.mark.lab
 ASKED = {

@@ -11,14 +11,14 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 
-from pyhooks.checker.promise import disks_of
-from pyhooks.cluster import beans, cli, disks, labs
-from pyhooks.cluster.beans import Reading
-from pyhooks.cluster.disks import stop_and_read
-from pyhooks.cluster.lab import Lab
-from pyhooks.cluster.topology import Node, find, load
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
+from pyhooks.checkers.promise import disks_of
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import History
+from pyhooks.lab import cli, disks, mbeans, running_labs
+from pyhooks.lab.disks import stop_and_read
+from pyhooks.lab.lab import Lab
+from pyhooks.lab.mbeans import Reading
+from pyhooks.lab.topology import Node, find, load
 
 TOPOLOGY = load(find("az3-outside"))
 
@@ -73,7 +73,7 @@ class Made:
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     lab = Made(tmp_path)
     monkeypatch.setattr(disks, "_dump", lab.dump)
-    monkeypatch.setattr(labs, "inside", lambda _: True)
+    monkeypatch.setattr(running_labs, "inside", lambda _: True)
     monkeypatch.setattr(Lab, "attach", staticmethod(lambda: lab.lab))
     return lab
 
@@ -148,7 +148,7 @@ def sources(*found: Told) -> Callable[[Lab], tuple[Told, ...]]:
 
 def test_metrics_go_into_the_run_s_history(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other, *_ = TOPOLOGY.brokers
-    monkeypatch.setattr(beans, "lab_sources", sources(Told(one), Told(other, "it is paused")))
+    monkeypatch.setattr(mbeans, "lab_sources", sources(Told(one), Told(other, "it is paused")))
     told = json.loads(said("metrics", "--for", "300ms", "--interval", "100ms", "--json"))
     polls = {row["node"]: row for row in told["nodes"]}
     assert polls[one.name]["answered"] == polls[one.name]["polls"] >= 2
@@ -166,7 +166,7 @@ def test_metrics_go_into_the_run_s_history(made: Made, monkeypatch: pytest.Monke
 
 
 def test_metrics_that_nobody_tells_are_an_error(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beans, "lab_sources", sources(Told(made.nodes[0], "it is paused")))
+    monkeypatch.setattr(mbeans, "lab_sources", sources(Told(made.nodes[0], "it is paused")))
     with pytest.raises(RackgateError, match="lab made-up: no Kafka process told its metrics: it is paused"):
         said("metrics", "--for", "50ms")
 

@@ -17,7 +17,7 @@ import pytest
 from person import Person
 from traces import marked, traces
 
-from pyhooks.wait import wait_for
+from pyhooks.core.wait import wait_for
 
 ROUNDS = int(os.environ.get("RACKGATE_ROUNDS", "50"))
 SEED = int(os.environ.get("RACKGATE_SEED", "1"))

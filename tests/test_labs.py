@@ -18,10 +18,11 @@ import pytest
 from typer.testing import CliRunner
 
 from pyhooks.cli import app
-from pyhooks.cluster import inside, labs, tools
-from pyhooks.cluster.lab import LAB_VARIABLE, Lab
-from pyhooks.errors import RackgateError
-from pyhooks.wait import wait_for
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.kafka import tools
+from pyhooks.lab import init_process, running_labs
+from pyhooks.lab.lab import LAB_VARIABLE, Lab
 
 SOMEBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files and processes to other users")
@@ -33,8 +34,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def known(name: str, run_dir: Path) -> labs.Known:
-    return labs.Known(name, 1, True, "as somebody", "az3.toml", False, str(run_dir), 0.0, 1, run_dir)
+def known(name: str, run_dir: Path) -> running_labs.Known:
+    return running_labs.Known(name, 1, True, "as somebody", "az3.toml", False, str(run_dir), 0.0, 1, run_dir)
 
 
 @contextmanager
@@ -64,9 +65,9 @@ def alive(pid: int) -> bool:
     return os.waitpid(pid, os.WNOHANG) == (0, 0)
 
 
-def of_process(pid: int, state: Path, name: str = "t") -> labs.Known:
+def of_process(pid: int, state: Path, name: str = "t") -> running_labs.Known:
     """A lab whose state file names a process, with its true start."""
-    lab = replace(known(name, state), pid=pid, ticks=labs._ticks(Path(f"/proc/{pid}")))
+    lab = replace(known(name, state), pid=pid, ticks=running_labs._ticks(Path(f"/proc/{pid}")))
     lab.save()
     return lab
 
@@ -84,11 +85,11 @@ def test_a_machine_without_namespaces_is_told_what_to_enable(monkeypatch: pytest
         return subprocess.CompletedProcess(words, 1, "", "unshare failed: Operation not permitted\n")
 
     monkeypatch.setattr(subprocess, "run", refused)
-    monkeypatch.setattr(labs, "_against_us", lambda: [("kernel.odd", "1")])
+    monkeypatch.setattr(running_labs, "_against_us", lambda: [("kernel.odd", "1")])
     with pytest.raises(
         RackgateError, match=r"gives no namespaces \(unshare failed.*\); allow them with 'sysctl -w kernel.odd=1'"
     ):
-        labs.way()
+        running_labs.way()
 
 
 @pytest.mark.parametrize("root", [True, False])
@@ -99,11 +100,11 @@ def test_root_goes_without_a_user_namespace_where_there_is_none(monkeypatch: pyt
     monkeypatch.setattr(subprocess, "run", choosy)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
     if root:
-        found = labs.way()
+        found = running_labs.way()
         assert (found.user, "--user" in found.words, found.text.startswith("root, without")) == (False, False, True)
     else:
         with pytest.raises(RackgateError, match="run as root"):
-            labs.way()
+            running_labs.way()
 
 
 @pytest.mark.parametrize("root", [True, False])
@@ -113,36 +114,36 @@ def test_only_root_can_do_without_a_user_namespace(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(subprocess, "run", willing)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
-    assert labs.way().user
+    assert running_labs.way().user
     if root:
-        assert "--user" not in labs.way(user=False).words
+        assert "--user" not in running_labs.way(user=False).words
     else:
         with pytest.raises(RackgateError, match="only root"):
-            labs.way(user=False)
+            running_labs.way(user=False)
 
 
 def test_what_has_no_lock_does_not_run(tmp_path: Path) -> None:
     known("old", tmp_path).save()
-    (one,) = labs.known()
+    (one,) = running_labs.known()
     assert (one.name, one.runs) == ("old", False)
     with pytest.raises(RackgateError, match="no lab runs"):
-        labs.find(None)
+        running_labs.find(None)
     with pytest.raises(RackgateError, match="no lab 'old' runs; none does"):
-        labs.find("old")
-    labs.down(one)
-    assert labs.known() == ()
+        running_labs.find("old")
+    running_labs.down(one)
+    assert running_labs.known() == ()
 
 
 def test_somebody_else_s_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(RackgateError, match="belongs to user 0, not to user 4711; set RACKGATE_STATE"):
-        labs.known()
+        running_labs.known()
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "x" * 25])
 def test_names(name: str) -> None:
     with pytest.raises(RackgateError, match="small letters, digits and dashes"):
-        labs.check_name(name)
+        running_labs.check_name(name)
 
 
 def test_tools_get_the_brokers_unless_they_are_named() -> None:
@@ -159,25 +160,27 @@ def test_tools_get_the_brokers_unless_they_are_named() -> None:
 
 
 def test_only_settings_that_are_there_and_forbid_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labs, "SYSCTL", tmp_path)
+    monkeypatch.setattr(running_labs, "SYSCTL", tmp_path)
     for name, value in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", "0")):
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(value + "\n", encoding="ascii")
-    assert labs._against_us() == [("user.max_user_namespaces", "10000")]
+    assert running_labs._against_us() == [("user.max_user_namespaces", "10000")]
 
 
 def test_a_process_of_the_same_number_is_not_the_lab(state: Path, tmp_path: Path) -> None:
     """A lab that was killed left its file; its number is another process's by now, which must live on."""
     other = subprocess.Popen(["sleep", "60"])
     try:
-        stale = replace(known("old", tmp_path), pid=other.pid, ticks=labs._ticks(Path(f"/proc/{other.pid}")) - 1)
+        stale = replace(
+            known("old", tmp_path), pid=other.pid, ticks=running_labs._ticks(Path(f"/proc/{other.pid}")) - 1
+        )
         stale.save()
         with (state / "old.lock").open("w") as lock:
             # a new lab of that name is just starting: it has the lock, and not written its file yet
             fcntl.flock(lock, fcntl.LOCK_EX)
             assert not stale.runs
-        labs.down(stale)
+        running_labs.down(stale)
         assert other.poll() is None
     finally:
         other.kill()
@@ -185,12 +188,12 @@ def test_a_process_of_the_same_number_is_not_the_lab(state: Path, tmp_path: Path
 
 
 def test_another_lab_cannot_be_meant_from_within_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labs, "in_lab", lambda: True)
+    monkeypatch.setattr(running_labs, "in_lab", lambda: True)
     monkeypatch.setattr(Lab, "attach", staticmethod(lambda: SimpleNamespace(name="one")))
-    assert labs.inside(None)
-    assert labs.inside("one")
+    assert running_labs.inside(None)
+    assert running_labs.inside("one")
     with pytest.raises(RackgateError, match="--lab two: this runs in lab 'one'"):
-        labs.inside("two")
+        running_labs.inside("two")
 
 
 # Processes that a state file names.
@@ -199,9 +202,9 @@ def test_another_lab_cannot_be_meant_from_within_one(monkeypatch: pytest.MonkeyP
 def test_the_process_that_holds_the_lock_is_the_lab_and_goes_down(state: Path) -> None:
     with process_with(state / "t.lock") as pid:
         lab = of_process(pid, state)
-        assert labs.find("t") == lab
+        assert running_labs.find("t") == lab
         assert lab.runs
-        labs.down(lab)
+        running_labs.down(lab)
         assert os.waitpid(pid, 0)[1] == signal.SIGKILL
     assert not list(state.iterdir())
 
@@ -211,7 +214,7 @@ def test_a_process_that_does_not_hold_the_lock_is_neither_entered_nor_killed(
     state: Path, monkeypatch: pytest.MonkeyPatch, locked: str
 ) -> None:
     """A state file can name any process of this user with its true start."""
-    monkeypatch.setattr(labs, "DOWN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(running_labs, "DOWN_TIMEOUT_S", 0.2)
     with ExitStack() as stack:
         holder = stack.enter_context((state / "t.lock").open("w"))
         fcntl.flock(holder, fcntl.LOCK_SH if locked == "for reading" else fcntl.LOCK_EX)
@@ -225,19 +228,19 @@ def test_a_process_that_does_not_hold_the_lock_is_neither_entered_nor_killed(
         lab = of_process(pid, state)
         assert not lab.runs
         with pytest.raises(RackgateError, match="no lab 't' runs"):
-            labs.find("t")
+            running_labs.find("t")
         with pytest.raises(RackgateError, match="lab t has ended"):
-            labs.enter(lab, ["touch", str(state / "entered")])
+            running_labs.enter(lab, ["touch", str(state / "entered")])
         if locked != "for reading":
             with pytest.raises(RackgateError, match="lab t to be gone"):
-                labs.down(lab)
+                running_labs.down(lab)
         assert alive(pid)
         assert not (state / "entered").exists()
 
 
 @as_root
 def test_another_user_s_process_is_neither_entered_nor_killed(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labs, "DOWN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(running_labs, "DOWN_TIMEOUT_S", 0.2)
     other = ("setpriv", f"--reuid={SOMEBODY}", "--clear-groups", "--")
     with process_with(state / "t.lock", *other) as pid:
         lab = of_process(pid, state)
@@ -245,9 +248,9 @@ def test_another_user_s_process_is_neither_entered_nor_killed(state: Path, monke
         wait_for(lambda: f"Uid:\t{SOMEBODY}\t" in status.read_text(), what="setpriv", timeout_s=10)
         assert not lab.runs
         with pytest.raises(RackgateError, match="lab t has ended"):
-            labs.enter(lab, ["true"])
+            running_labs.enter(lab, ["true"])
         with pytest.raises(RackgateError, match="lab t to be gone"):
-            labs.down(lab)
+            running_labs.down(lab)
         assert alive(pid)
 
 
@@ -260,7 +263,7 @@ def test_a_command_enters_the_namespaces_of_the_process_that_holds_the_lock(
         pid = int(wait_for(lambda: children.read_text().split(), what="a child", timeout_s=10)[0])
         lab = of_process(pid, state)
         assert lab.runs
-        assert labs.enter(lab, ["sh", "-c", "readlink /proc/$1/ns/net; exit 3", "sh", str(pid)]) == 3
+        assert running_labs.enter(lab, ["sh", "-c", "readlink /proc/$1/ns/net; exit 3", "sh", str(pid)]) == 3
         there, here = (str(Path(f"/proc/{one}/ns/net").readlink()) for one in (pid, "self"))
         assert capfd.readouterr().out.strip() == there != here
 
@@ -270,10 +273,10 @@ def test_a_lab_whose_lock_file_is_deleted_ends(state: Path) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     lab: Any = SimpleNamespace(name="t")
     try:
-        with labs._taken(state, "t") as lock:
+        with running_labs._taken(state, "t") as lock:
             (state / "t.lock").unlink()
             with pytest.raises(RackgateError, match="lab t: its lock file was deleted"):
-                inside._serve(lab, [], lock)
+                init_process._serve(lab, [], lock)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -290,8 +293,8 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("tmp", "run-user"):
         (tmp_path / name).mkdir()
     (tmp_path / "tmp").chmod(0o1777)
-    monkeypatch.setattr(labs, "FALLBACK", tmp_path / "tmp")
-    monkeypatch.setattr(labs, "RUN_USER", tmp_path / "run-user")
+    monkeypatch.setattr(running_labs, "FALLBACK", tmp_path / "tmp")
+    monkeypatch.setattr(running_labs, "RUN_USER", tmp_path / "run-user")
     return tmp_path
 
 
@@ -322,8 +325,8 @@ def test_a_planted_state_folder_is_refused_by_every_command(folders: Path, how: 
 
 
 def test_the_state_folder_is_made_for_this_user_alone(folders: Path) -> None:
-    assert labs._state() == folders / "tmp" / f"rackgate-{os.geteuid()}"
-    assert labs._state().stat().st_mode & 0o777 == 0o700
+    assert running_labs._state() == folders / "tmp" / f"rackgate-{os.geteuid()}"
+    assert running_labs._state().stat().st_mode & 0o777 == 0o700
 
 
 def test_a_state_folder_below_one_that_others_can_write_is_refused(
@@ -333,7 +336,7 @@ def test_a_state_folder_below_one_that_others_can_write_is_refused(
     (tmp_path / "shared").chmod(0o777)
     monkeypatch.setenv("RACKGATE_STATE", str(tmp_path / "shared" / "state"))
     with pytest.raises(RackgateError, match=r"other users can write .*/shared .mode 0777"):
-        labs._state()
+        running_labs._state()
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -344,14 +347,14 @@ def test_the_runtime_folder_is_taken_where_there_is_one(
     if given:
         own = folders / "session"
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
-    fallback = labs._state()
+    fallback = running_labs._state()
     assert fallback.parent == folders / "tmp"
     own.mkdir(mode=0o700)
-    assert labs._state() == own / "rackgate"
+    assert running_labs._state() == own / "rackgate"
     # a lab of before the login is found, too
     known("old", fallback).save()
     known("new", own / "rackgate").save()
-    assert [(lab.name, lab.state) for lab in labs.known()] == [("new", own / "rackgate"), ("old", fallback)]
+    assert [(lab.name, lab.state) for lab in running_labs.known()] == [("new", own / "rackgate"), ("old", fallback)]
 
 
 @pytest.mark.parametrize("how", ["link", "0755", "0777", "0710", pytest.param("owner", marks=as_root)])
@@ -362,7 +365,7 @@ def test_a_runtime_folder_that_others_can_enter_is_refused(
     own = planted(folders / "run-user" / (str(os.geteuid()) if not given else "session"), how)
     if given:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
-    for call in (labs._state, labs.known):
+    for call in (running_labs._state, running_labs.known):
         with pytest.raises(RackgateError, match="set RACKGATE_STATE to a folder of yours") as caught:
             call()
         assert str(own) in str(caught.value)
@@ -374,22 +377,22 @@ def test_a_folder_that_somebody_planted_in_tmp_hides_no_lab_of_the_runtime_folde
     own = folders / "session"
     own.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
-    known("mine", labs._state()).save()
+    known("mine", running_labs._state()).save()
     folder = planted(folders / "tmp" / f"rackgate-{os.geteuid()}", "0777")
-    found, problems = labs.survey()
+    found, problems = running_labs.survey()
     assert [lab.name for lab in found] == ["mine"]
     assert [str(folder) in problem for problem in problems] == [True]
 
 
 def test_a_name_is_taken_in_all_folders(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fallback = labs._state()
+    fallback = running_labs._state()
     with process_with(fallback / "t.lock") as pid:
         of_process(pid, fallback)
         (folders / "session").mkdir(mode=0o700)
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(folders / "session"))
-        plan = labs.Plan("t", folders / "t.toml", folders / "run", "", "", "", False)
+        plan = running_labs.Plan("t", folders / "t.toml", folders / "run", "", "", "", False)
         with pytest.raises(RackgateError, match="lab 't' runs already"):
-            labs.up(plan, lambda *_: None)
+            running_labs.up(plan, lambda *_: None)
 
 
 def as_link(file: Path) -> None:
@@ -418,7 +421,7 @@ def test_a_planted_state_file_is_named_in_a_line_and_not_used(state: Path, how: 
             os.chown(lab.file, SOMEBODY, -1)
         else:
             PLANTED[how](lab.file)
-        assert labs.known() == ()
+        assert running_labs.known() == ()
         (line,) = lines_of_status()
         assert line.startswith(f"{state}/t.json: ")
         done = CliRunner().invoke(app, ["lab", "down", "--all"])
@@ -452,32 +455,32 @@ GOOD = {"name": "t", "pid": 1, "user": True, "way": "w", "topology": "t", "stock
 )
 def test_a_damaged_state_file_is_named_in_a_line_and_not_used(state: Path, text: str) -> None:
     (state / "t.json").write_text(text, encoding="utf-8")
-    assert labs.known() == ()
+    assert running_labs.known() == ()
     (line,) = lines_of_status()
     assert line.startswith(f"{state}/t.json: ")
     assert line.isprintable()
     with pytest.raises(RackgateError, match=r"no lab runs: .*t\.json: "):
-        labs.find(None)
+        running_labs.find(None)
     (state / "t.json").write_text(json.dumps(GOOD), encoding="utf-8")
-    assert [lab.name for lab in labs.known()] == ["t"]
+    assert [lab.name for lab in running_labs.known()] == ["t"]
 
 
 def test_what_no_lab_can_be_called_is_no_state_file(state: Path) -> None:
     for name in ("README.json", ".json", "a b.json"):
         (state / name).write_text("", encoding="utf-8")
     os.close(os.open(os.fsencode(state) + b"/\xff.json", os.O_CREAT))
-    assert labs.survey() == ((), ())
+    assert running_labs.survey() == ((), ())
 
 
 def test_a_lock_is_not_made_through_a_link(state: Path) -> None:
     target = state / "target"
     (state / "t.lock").symlink_to(target)
-    with pytest.raises(RackgateError, match=r"t\.lock: is a symbolic link"), labs._taken(state, "t"):
+    with pytest.raises(RackgateError, match=r"t\.lock: is a symbolic link"), running_labs._taken(state, "t"):
         pytest.fail("it was taken")
     assert not target.exists()
-    plan = labs.Plan("t", state / "t.toml", state / "run", "", "", "", False)
+    plan = running_labs.Plan("t", state / "t.toml", state / "run", "", "", "", False)
     with pytest.raises(RackgateError, match=r"t\.lock: is a symbolic link"):
-        labs.up(plan, lambda *_: None)
+        running_labs.up(plan, lambda *_: None)
 
 
 def test_a_lock_file_that_was_deleted_keeps_nobody_out(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -490,7 +493,7 @@ def test_a_lock_file_that_was_deleted_keeps_nobody_out(state: Path, monkeypatch:
         flock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", deleted_first)
-    with labs._taken(state, "t") as descriptor:
+    with running_labs._taken(state, "t") as descriptor:
         assert os.path.samestat(os.fstat(descriptor), lock.stat())
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from listening import Listener, listening_sockets, process_tree
 
-from pyhooks import paths
-from pyhooks.process import DIES_WITH_PARENT
-from pyhooks.wait import wait_for
+from pyhooks.core import paths
+from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.core.wait import wait_for
 
 START_S = 280.0
 END_S = 60.0

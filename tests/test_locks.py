@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks.errors import RackgateError
-from pyhooks.locks import alone
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.locks import alone
 
 
 def test_a_second_one_is_kept_out_until_the_first_has_ended(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ import pytest
 from loopback import Brokers
 from test_operations import shown
 
-from pyhooks.build.distribution import Distribution
-from pyhooks.cluster import tools
+from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.producer import Producer
-from pyhooks.process import DIES_WITH_PARENT
-from pyhooks.wait import wait_for
+from pyhooks.kafka import tools
+from pyhooks.patchset.distribution import Distribution
 
 pytestmark = [pytest.mark.build, pytest.mark.long, pytest.mark.timeout(1200)]
 TOPIC = "orders"

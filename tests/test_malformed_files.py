@@ -23,18 +23,20 @@ from test_bench_outages import result
 from bench import figures, outageplan, outagereport, report, scenarios, sweeper
 from bench.store import Store
 from ducktape_tests import matrix, plan, results
-from pyhooks import cli, ending, files, paths, run_folder
-from pyhooks.build import mutants, progress, recipe, upstream_suite
-from pyhooks.build.distribution import MANIFEST, Distribution
-from pyhooks.build.fetch import Store as Jars
-from pyhooks.cluster import slowness, topology
-from pyhooks.cluster.lab import LAB_VARIABLE, Lab
-from pyhooks.cluster.topology import Quality
-from pyhooks.errors import RackgateError
+from pyhooks import cli
+from pyhooks.core import exit_status, files, paths, run_folder
+from pyhooks.core.errors import RackgateError
 from pyhooks.evidence import artifacts, claims
-from pyhooks.fault import registry
-from pyhooks.formal import alloy, model
-from pyhooks.history import Event, History
+from pyhooks.faults import registry
+from pyhooks.formal import alloy, model_source
+from pyhooks.history.event_log import Event, History
+from pyhooks.lab import link_quality, topology
+from pyhooks.lab.lab import LAB_VARIABLE, Lab
+from pyhooks.lab.topology import Quality
+from pyhooks.patchset import recipe, stages
+from pyhooks.patchset.artifacts import Store as Jars
+from pyhooks.patchset.distribution import MANIFEST, Distribution
+from pyhooks.verify import mutants, upstream_suite
 
 TOO_MANY_BYTES = 150_000
 ODD: tuple[Any, ...] = ([], {}, None, True, -1, 0, 1e308, 10**18, "", "x", "\u0000", [[]], {"x": 1}, "a\nb")
@@ -131,8 +133,8 @@ def attach(path: Path) -> None:
 
 def slow_sites(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slowness, "FILE", path)
-        slowness._read()
+        patch.setattr(link_quality, "FILE", path)
+        link_quality._read()
 
 
 def alloy_pin(path: Path) -> None:
@@ -192,7 +194,7 @@ TOML = [
     Reader("suite.toml", committed("ducktape_tests/suite.toml"), plan.load),
     Reader("matrix.toml", committed("ducktape_tests/matrix.toml"), matrix.listed),
     Reader("alloy.toml", committed("kip/formal/alloy.toml"), alloy_pin),
-    Reader("az3.toml", committed("pyhooks/cluster/topologies/az3.toml"), topology.load),
+    Reader("az3.toml", committed("pyhooks/lab/topologies/az3.toml"), topology.load),
 ]
 JSON = [
     Reader("results.json", bench_result, drawn),
@@ -220,14 +222,14 @@ JSON = [
         registry._read,
     ),
     Reader("lab.json", lambda: json.dumps({"run_dir": "r", "source": {}}), attach),
-    Reader("timings.json", lambda: '{"a": 1.5}', progress.durations),
+    Reader("timings.json", lambda: '{"a": 1.5}', stages.durations),
 ]
 LINES = [
     Reader("judged.jsonl", history, runs("judge", "FILE", "--json")),
     Reader("replayed.jsonl", history, runs("model", "replay", "FILE", "--json")),
     Reader("read.jsonl", history, lambda path: list(History(path).events())),
 ]
-TEXT = [Reader("isr.als", committed("kip/formal/isr.als"), model.commands)]
+TEXT = [Reader("isr.als", committed("kip/formal/isr.als"), model_source.commands)]
 EVERY = [*TOML, *JSON, *LINES, *TEXT]
 # Estimates, and files that may be missing: a plan for that is part of each.
 LENIENT = {"timings.json"}
@@ -254,7 +256,7 @@ def refused(reader: Reader, path: Path) -> str:
     else:
         return ""
     assert path.name in told or str(path.parent) in told
-    assert told == ending.one_line(told)
+    assert told == exit_status.one_line(told)
     assert len(told) < 600 + 2 * len(str(path))
     assert status == 2
     return told

@@ -13,9 +13,9 @@ from confluent_kafka import KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyhooks.cluster import metadata, topics
-from pyhooks.cluster.metadata import Asker, Metadata, Partition, parse, request
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka import cluster_metadata, topics
+from pyhooks.kafka.cluster_metadata import Asker, Metadata, Partition, parse, request
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -68,7 +68,7 @@ def test_nobody_answers_in_time() -> None:
 
 
 def test_a_sound_broker_answers_though_others_have_taken_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "LEAST_S", 2.0)
+    monkeypatch.setattr(cluster_metadata, "LEAST_S", 2.0)
     with broker(None) as one, broker(None) as two, broker(framed(ANSWER)) as sound:
         assert Asker(f"{one},{two},{sound}", each_s=0.2).ask(["t"], 0.3) == TOLD
 

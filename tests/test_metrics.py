@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyhooks.cluster.beans import BEANS, QuerySource, Reading, SocketSource, parse
-from pyhooks.cluster.metrics import Metric, Poll, Poller, is_metric, metrics_of, poll, recorded, rows
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
-from pyhooks.wait import wait_for
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import Event, History
+from pyhooks.lab.mbeans import BEANS, QuerySource, Reading, SocketSource, parse
+from pyhooks.lab.metrics import Metric, Poll, Poller, is_metric, metrics_of, poll, recorded, rows
 
 PARTITION = "kafka.cluster:type=Partition,name=IsrRackCount,topic=or-ders.x,partition=7"
 

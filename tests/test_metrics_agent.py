@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from agent import agent_jar, compile_java
 
-from pyhooks.cluster.beans import SocketSource
-from pyhooks.cluster.metrics import poll
-from pyhooks.errors import RackgateError
-from pyhooks.process import DIES_WITH_PARENT
-from pyhooks.wait import wait_for
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.core.wait import wait_for
+from pyhooks.lab.mbeans import SocketSource
+from pyhooks.lab.metrics import poll
 
 # Beans that come late, names that need escapes, an attribute that fails, one that hangs until the program ends.
 PROGRAM = """

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from model_plans import made
 
-from pyhooks.model.chances import YEAR_S
-from pyhooks.model.simulation.bursts import Law
-from pyhooks.model.simulation.faults import Bursts, Faults, Spells
-from pyhooks.model.simulation.history import draw
-from pyhooks.model.simulation.replication import layout
-from pyhooks.model.simulation.script import Code
+from pyhooks.placement.failure_rates import YEAR_S
+from pyhooks.simulation.bursts import Law
+from pyhooks.simulation.failures import Bursts, Faults, Spells
+from pyhooks.simulation.machine_script import Code
+from pyhooks.simulation.outage_history import draw
+from pyhooks.simulation.replication import layout
 
 NONE = Spells(0.0, 1.0)
 

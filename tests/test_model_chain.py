@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pyhooks.model.chances import Chances
-from pyhooks.model.exact import weigh
-from pyhooks.model.placement import placement
+from pyhooks.placement.exact_model import weigh
+from pyhooks.placement.failure_rates import Chances
+from pyhooks.placement.replica_placement import placement
 
 # brokers, racks and the last ISR that passed
 State = tuple[frozenset[int], frozenset[str], frozenset[int]]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhooks.model.chances import Chances
-from pyhooks.model.exact import ELRS, Elr, Weighed, cells, weigh, weigh_cells
-from pyhooks.model.placement import Placement, placement, shapes
+from pyhooks.placement.exact_model import ELRS, Elr, Weighed, cells, weigh, weigh_cells
+from pyhooks.placement.failure_rates import Chances
+from pyhooks.placement.replica_placement import Placement, placement, shapes
 
 
 def near(expected: float | tuple[float, ...]) -> Any:

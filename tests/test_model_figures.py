@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from model_plans import made
 
-from pyhooks.model.simulation.replication import Found, play
-from pyhooks.model.simulation.script import Cause, Status
-from pyhooks.model.simulation.summary import LEAST, LEAST_REPLICATIONS, Figure, figure, poisson_interval, summarise
+from pyhooks.simulation.machine_script import Cause, Status
+from pyhooks.simulation.replication import Found, play
+from pyhooks.simulation.summary import LEAST, LEAST_REPLICATIONS, Figure, figure, poisson_interval, summarise
 
 
 @pytest.mark.parametrize(

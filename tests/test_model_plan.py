@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pyhooks import paths
 from pyhooks.cli import app
-from pyhooks.errors import RackgateError
-from pyhooks.model import chances as ch
-from pyhooks.model.choices import Choice, advice, choices, cross_rack
-from pyhooks.model.exact import ELRS, weigh
-from pyhooks.model.placement import Placement, parse, placement, shapes
-from pyhooks.model.show import chance, of_a_year, print_plan
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.placement import failure_rates as ch
+from pyhooks.placement.choices import Choice, advice, choices, cross_rack
+from pyhooks.placement.exact_model import ELRS, weigh
+from pyhooks.placement.model_report import chance, of_a_year, print_plan
+from pyhooks.placement.replica_placement import Placement, parse, placement, shapes
 
 ROOM = {"a": 2, "b": 2, "c": 1}
 RUNNER = CliRunner()

@@ -11,14 +11,14 @@ from model_plans import made
 from typer.testing import CliRunner
 
 from pyhooks.cli import app
-from pyhooks.model.chances import YEAR_S
-from pyhooks.model.simulation import faults as fl
-from pyhooks.model.simulation.bursts import Law
-from pyhooks.model.simulation.cli import rarely
-from pyhooks.model.simulation.history import KINDS, Biased, draw
-from pyhooks.model.simulation.rare import effective, in_racks, weights
-from pyhooks.model.simulation.replication import Plan, layout, play
-from pyhooks.model.simulation.summary import LEAST
+from pyhooks.placement.failure_rates import YEAR_S
+from pyhooks.simulation import failures as fl
+from pyhooks.simulation.bursts import Law
+from pyhooks.simulation.cli import rarely
+from pyhooks.simulation.outage_history import KINDS, Biased, draw
+from pyhooks.simulation.rare_losses import effective, in_racks, weights
+from pyhooks.simulation.replication import Plan, layout, play
+from pyhooks.simulation.summary import LEAST
 
 # as by default, but for how often brokers fail
 BURSTS = {

@@ -14,12 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from pyhooks.cli import app
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
-from pyhooks.model.simulation import replay as recorded
-from pyhooks.model.simulation.machine import run
-from pyhooks.model.simulation.replay import AGREES, CONTRADICTS, ONE_RACK_ALONE, UNKNOWN, WORDS
-from pyhooks.model.simulation.script import (
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event, History
+from pyhooks.simulation import replay as recorded
+from pyhooks.simulation.machine_script import (
     LOWERED,
     NEVER,
     Code,
@@ -31,6 +29,8 @@ from pyhooks.model.simulation.script import (
     Timing,
     tables,
 )
+from pyhooks.simulation.partition_machine import run
+from pyhooks.simulation.replay import AGREES, CONTRADICTS, ONE_RACK_ALONE, UNKNOWN, WORDS
 
 TABLE = Path(__file__).with_name("lab_outcomes.toml")
 RUNS: list[dict[str, Any]] = tomllib.loads(TABLE.read_text(encoding="utf-8"))["run"]

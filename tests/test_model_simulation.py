@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from model_plans import made
 
-from pyhooks.model.chances import YEAR_S, Chances
-from pyhooks.model.exact import Weighed, weigh
-from pyhooks.model.placement import placement
-from pyhooks.model.simulation import speed
-from pyhooks.model.simulation.cli import rarely
-from pyhooks.model.simulation.history import draw
-from pyhooks.model.simulation.onspark import here, simulate
-from pyhooks.model.simulation.replication import Found, Plan, layout, play
-from pyhooks.model.simulation.script import ALONE, LOWERED, STATUSES, Cause, Status
-from pyhooks.spark import pack
+from pyhooks.core.spark import pack
+from pyhooks.placement.exact_model import Weighed, weigh
+from pyhooks.placement.failure_rates import YEAR_S, Chances
+from pyhooks.placement.replica_placement import placement
+from pyhooks.simulation import speed
+from pyhooks.simulation.cli import rarely
+from pyhooks.simulation.machine_script import ALONE, LOWERED, STATUSES, Cause, Status
+from pyhooks.simulation.outage_history import draw
+from pyhooks.simulation.replication import Found, Plan, layout, play
+from pyhooks.simulation.spark_replications import here, simulate
 
 
 def of(found: Sequence[Found], setting: int, column: int) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -236,7 +236,7 @@ def test_the_code_for_executors_has_what_they_import(tmp_path: Any) -> None:
 
     with zipfile.ZipFile(pack(tmp_path, ["pyhooks"])) as packed:
         names = set(packed.namelist())
-    assert {"pyhooks/__init__.py", "pyhooks/gate.py", "pyhooks/model/simulation/machine.py"} <= names
+    assert {"pyhooks/__init__.py", "pyhooks/kafka/gate.py", "pyhooks/simulation/partition_machine.py"} <= names
     assert not any(name.endswith((".jar", ".toml")) for name in names)
 
 

@@ -10,13 +10,13 @@ import pytest
 from model_plans import made
 from typer.testing import CliRunner
 
-from pyhooks import paths
 from pyhooks.cli import app
-from pyhooks.errors import RackgateError
-from pyhooks.model.simulation import faults as fl
-from pyhooks.model.simulation import speed
-from pyhooks.model.simulation.replication import play
-from pyhooks.model.simulation.script import Setting
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.simulation import failures as fl
+from pyhooks.simulation import speed
+from pyhooks.simulation.machine_script import Setting
+from pyhooks.simulation.replication import play
 
 RUNNER = CliRunner()
 TOOK = {"took_s": 0.0, "cpu_s": 0.0}

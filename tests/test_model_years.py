@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pyhooks import paths
 from pyhooks.cli import app
-from pyhooks.model.chances import YEAR_S
+from pyhooks.core import paths
+from pyhooks.placement.failure_rates import YEAR_S
 
 ROW = re.compile(r"^\| ([abc, ]+) \| (\d) \| ([^|]+) \| ([^|]+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
 R_AND_MORE = {"1": ("1",), "2": ("2",), "1 or 2": ("1", "2"), "2, lowered after 30 min": ("2,lower=30m",)}

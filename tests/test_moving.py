@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from pyhooks.cluster import moving
-from pyhooks.cluster.metadata import Metadata, Partition
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka import reassignments
+from pyhooks.kafka.cluster_metadata import Metadata, Partition
 
 UNDER_WAY = Metadata({}, 1, {("t", 0): Partition(1, (1, 2), (1, 5, 2))})
 LATE = Metadata({}, 1, {("t", 0): Partition(1, (1,), (1, 5))})
@@ -17,7 +17,7 @@ OVER = Metadata({}, 1, {("t", 0): Partition(1, (5, 1), (1, 5))})
 
 
 def test_the_document_of_the_tool() -> None:
-    assert json.loads(moving.document({"t": (1, 5)})) == {
+    assert json.loads(reassignments.document({"t": (1, 5)})) == {
         "version": 1,
         "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 5]}],
     }
@@ -35,7 +35,7 @@ def test_the_document_of_the_tool() -> None:
     ],
 )
 def test_when_a_move_is_over(told: Metadata, brokers: tuple[int, ...], *, in_sync: bool, placed: bool) -> None:
-    assert moving.is_placed(told, "t", brokers, in_sync=in_sync) is placed
+    assert reassignments.is_placed(told, "t", brokers, in_sync=in_sync) is placed
 
 
 def test_a_move_is_waited_for_though_nobody_answers_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,11 +53,11 @@ def test_a_move_is_waited_for_though_nobody_answers_at_first(monkeypatch: pytest
                 raise RackgateError("nobody")
             return answer
 
-    monkeypatch.setattr(moving, "Asker", Asked)
-    moving.wait_placed("x:1", {"t": (1, 5)}, timeout_s=5)
+    monkeypatch.setattr(reassignments, "Asker", Asked)
+    reassignments.wait_placed("x:1", {"t": (1, 5)}, timeout_s=5)
     answers[:] = [UNDER_WAY]
     with pytest.raises(RackgateError, match=r"t on \[1, 5\]"):
-        moving.wait_placed("x:1", {"t": (1, 5)}, timeout_s=0.5)
-    moving.wait_led("x:1", ["t"], 1, timeout_s=5)
+        reassignments.wait_placed("x:1", {"t": (1, 5)}, timeout_s=0.5)
+    reassignments.wait_led("x:1", ["t"], 1, timeout_s=5)
     with pytest.raises(RackgateError, match="broker 5 to lead t"):
-        moving.wait_led("x:1", ["t"], 5, timeout_s=0.5)
+        reassignments.wait_led("x:1", ["t"], 5, timeout_s=0.5)

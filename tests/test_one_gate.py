@@ -1,4 +1,4 @@
-"""Check and watch have no gate of their own: both say what ``pyhooks.gate.ask`` says."""
+"""Check and watch have no gate of their own: both say what ``pyhooks.kafka.gate.ask`` says."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhooks import gate
-from pyhooks.check.placement import Broker, Cluster, Need, Partition, Setting, Topic, states_of
+from pyhooks.kafka import gate
+from pyhooks.placement.gate_forecast import Broker, Cluster, Need, Partition, Setting, Topic, states_of
 from pyhooks.watch.observation import BrokerSeen, Observation, PartitionSeen, Rules
 from pyhooks.watch.snapshot import snapshot
 from pyhooks.watch.states import PartitionState

@@ -15,11 +15,11 @@ import pytest
 from features import ELR_FEATURE, RACKS_FEATURE
 from person import Person, visiting
 
-from pyhooks import paths
-from pyhooks.cluster.node import NODE_DISK
-from pyhooks.cluster.tools import TOOLS
-from pyhooks.cluster.topology import find
-from pyhooks.wait import wait_for
+from pyhooks.core import paths
+from pyhooks.core.wait import wait_for
+from pyhooks.kafka.tools import TOOLS
+from pyhooks.lab.node import NODE_DISK
+from pyhooks.lab.topology import find
 
 RUNBOOK = paths.REPO / "kip" / "operations.md"
 STEPS = (

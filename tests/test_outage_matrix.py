@@ -10,10 +10,10 @@ import pytest
 
 from ducktape_tests import matrix
 from ducktape_tests.matrix import FAULTS, NEEDS, SHAPES, TARGETS, TOPOLOGIES, Case, Run
-from pyhooks.checker.phases import OK
-from pyhooks.cluster import topology
-from pyhooks.cluster.topology import Topology
-from pyhooks.errors import RackgateError
+from pyhooks.checkers.phases import OK
+from pyhooks.core.errors import RackgateError
+from pyhooks.lab import topology
+from pyhooks.lab.topology import Topology
 
 REPLICAS_SHORT = "org.apache.kafka.common.errors.NotEnoughReplicasException"
 RACKS_SHORT = "org.apache.kafka.common.errors.NotEnoughRacksException"

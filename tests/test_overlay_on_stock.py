@@ -12,16 +12,16 @@ import pytest
 from features import ELR_FEATURE, RACKS_FEATURE, Said, features
 from loopback import Pair, lay_out_release, run_class_classpath
 
-from pyhooks import paths
-from pyhooks.build.archive import make_archive
-from pyhooks.build.distribution import Distribution
-from pyhooks.history import History
+from pyhooks.core import paths
+from pyhooks.core.process import run
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import History
 from pyhooks.jvm.admin import Admin, Finalized
-from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Acknowledged, Producer
-from pyhooks.process import run
-from pyhooks.wait import wait_for
-from pyhooks.workload.reader import high_watermark, read_all
+from pyhooks.patchset.archive import make_archive
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.workload.final_reader import high_watermark, read_all
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(900)]
 RACKS = "min.insync.racks"

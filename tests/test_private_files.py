@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks import private_files
-from pyhooks.errors import RackgateError
-from pyhooks.private_files import OTHERS_ANY, find_folder, make_folder, open_file, read_file, write_file
+from pyhooks.core import private_files
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.private_files import OTHERS_ANY, find_folder, make_folder, open_file, read_file, write_file
 
 ADVICE = "choose another folder"
 SOMEBODY = 65534

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from pyhooks.process import exits_on_sigterm
+from pyhooks.core.process import exits_on_sigterm
 
 
 def test_a_sigterm_ends_the_body_like_an_interruption() -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from pyhooks.cluster import quorum, tools, topology
-from pyhooks.cluster.topology import Node
-from pyhooks.cluster.voting import Member, Quorum
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka import tools
+from pyhooks.kafka.quorum_state import Member, Quorum
+from pyhooks.lab import quorum_changes, topology
+from pyhooks.lab.topology import Node
 
 AZ3 = topology.load(topology.find("az3"))
 LOST = next(node for node in AZ3.controllers if node.node_id == 102)
@@ -73,7 +74,7 @@ class Lab:
         self.running.add(node.name)
 
     def clear_disk(self, node: Node) -> None:
-        quorum.clear_disk(self.itself, node)
+        quorum_changes.clear_disk(self.itself, node)
 
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
         assert BROKER not in brokers
@@ -83,10 +84,10 @@ class Lab:
         return Quorum(101, voting, observers)
 
     def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
-        return quorum.ask(self.itself, words, brokers)
+        return quorum_changes.ask(self.itself, words, brokers)
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
-        quorum.join(self.itself, node, brokers)
+        quorum_changes.join(self.itself, node, brokers)
 
     @property
     def itself(self) -> Any:
@@ -96,7 +97,7 @@ class Lab:
         assert all(node.name in self.running for node in nodes)
 
     def tool(self, classpath: str, name: str, words: Sequence[str], bootstrap: str) -> str:
-        assert (classpath, name) == ("x", quorum.TOOL)
+        assert (classpath, name) == ("x", quorum_changes.TOOL)
         assert BROKER.address not in bootstrap
         self.step()
         if "remove-controller" in words:
@@ -117,12 +118,12 @@ def test_work_that_is_interrupted_anywhere_is_done_by_the_next_try(
     lab: Any = made
     monkeypatch.setattr(tools, "run", made.tool)
     for node in wiped:
-        quorum.delete_disk(lab, node)
+        quorum_changes.delete_disk(lab, node)
     made.killed_at = killed_at
     try:
-        quorum.replace_disks(lab, [LOST, BROKER])
+        quorum_changes.replace_disks(lab, [LOST, BROKER])
     except Killed:
-        quorum.replace_disks(lab, [LOST, BROKER])
+        quorum_changes.replace_disks(lab, [LOST, BROKER])
     assert made.voting[102] == made.directory_id(LOST)
     assert sorted(made.voting) == [101, 102, 103]
     assert made.running == {LOST.name, BROKER.name}
@@ -142,10 +143,10 @@ def test_a_disk_is_deleted_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as dying:
         dying.setattr(shutil, "rmtree", die)
         with pytest.raises(Killed):
-            quorum.delete_disk(lab, BROKER)
+            quorum_changes.delete_disk(lab, BROKER)
     assert not lab.formatted(BROKER)
     monkeypatch.setattr(tools, "run", lab.tool)
-    quorum.replace_disks(lab, [BROKER])
+    quorum_changes.replace_disks(lab, [BROKER])
     assert sorted(path.name for path in lab.data(BROKER).parent.iterdir()) == ["data"]
 
 
@@ -167,8 +168,8 @@ def test_a_quorum_that_is_busy_is_asked_again(
         return made.tool(classpath, name, words, bootstrap)
 
     monkeypatch.setattr(tools, "run", refuses)
-    quorum.delete_disk(made.itself, LOST)
-    quorum.replace_disks(made.itself, [LOST, BROKER])
+    quorum_changes.delete_disk(made.itself, LOST)
+    quorum_changes.replace_disks(made.itself, [LOST, BROKER])
     assert made.voting[LOST.node_id] == made.directory_id(LOST) != f"id-{LOST.node_id}-0"
     assert refusals == [word]
 
@@ -187,8 +188,8 @@ def test_a_quorum_that_goes_on_refusing_is_an_error_with_its_answer(
         return made.tool(classpath, name, words, bootstrap)
 
     monkeypatch.setattr(tools, "run", refuses)
-    monkeypatch.setattr(quorum, "FOLLOW_S", 0.1)
-    quorum.delete_disk(made.itself, LOST)
+    monkeypatch.setattr(quorum_changes, "FOLLOW_S", 0.1)
+    quorum_changes.delete_disk(made.itself, LOST)
     with pytest.raises(RackgateError, match=f"{says}; its last answer: it takes no word") as caught:
-        quorum.replace_disks(made.itself, [LOST, BROKER])
+        quorum_changes.replace_disks(made.itself, [LOST, BROKER])
     assert caught.value.detail == "at length"

@@ -12,15 +12,15 @@ import pytest
 from features import TOPICS, tool
 from loopback import Brokers
 
-from pyhooks.build.distribution import Distribution
-from pyhooks.checker.delivery import check_delivery
-from pyhooks.checker.succession import AWAY, BACK, DESTROYED, WRITTEN, check_succession
-from pyhooks.history import History, Outcome
+from pyhooks.checkers.delivery import check_delivery
+from pyhooks.checkers.succession import AWAY, BACK, DESTROYED, WRITTEN, check_succession
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import History, Outcome
 from pyhooks.jvm.admin import Admin, PartitionState
-from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Acknowledged, Producer
-from pyhooks.wait import wait_for
-from pyhooks.workload.reader import read_all
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.workload.final_reader import read_all
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
 TOPIC = "aab"

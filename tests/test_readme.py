@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from person import RACKGATE, visiting
 
-from pyhooks import paths
-from pyhooks.cluster import topology
+from pyhooks.core import paths
+from pyhooks.lab import topology
 
 FOUND = (*paths.REPO.glob("*.md"), *paths.REPO.glob("*/README.md"), *paths.REPO.glob("kip/*.md"))
 DOCUMENTS = sorted({path for path in FOUND if path.is_file()})

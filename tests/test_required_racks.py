@@ -19,13 +19,13 @@ import pytest
 from features import RACKS, RACKS_REFUSED, TOPIC, configs, create_topic, produce
 from loopback import HOST, Brokers
 
-from pyhooks import paths
-from pyhooks.build.distribution import Distribution
-from pyhooks.cluster.beans import BROKERS_WITHOUT_RACK, OBSERVED_REFUSALS, PROPERTY_ABOVE_CLUSTER_VALUE
-from pyhooks.cluster.topics import MIN_INSYNC_RACKS_OBSERVE
+from pyhooks.core import paths
+from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.jmx import Jmx
-from pyhooks.wait import wait_for
+from pyhooks.kafka.topics import MIN_INSYNC_RACKS_OBSERVE
+from pyhooks.lab.mbeans import BROKERS_WITHOUT_RACK, OBSERVED_REFUSALS, PROPERTY_ABOVE_CLUSTER_VALUE
+from pyhooks.patchset.distribution import Distribution
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
 CONTROLLER = 100

@@ -16,13 +16,14 @@ from written_claims import read as read_claims
 
 from bench import clocks, progress, scenarios, store
 from ducktape_tests import cli as system
-from pyhooks import bars, cli, memory, paths
-from pyhooks.build.distribution import Distribution
-from pyhooks.cluster import topology
-from pyhooks.errors import RackgateError
-from pyhooks.evidence import running
-from pyhooks.evidence.running import Done
-from pyhooks.locks import alone
+from pyhooks import cli
+from pyhooks.core import paths, targets
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.locks import alone
+from pyhooks.evidence import runs
+from pyhooks.evidence.runs import Done
+from pyhooks.lab import memory, topology
+from pyhooks.patchset.distribution import Distribution
 
 AZ3 = topology.load(topology.find("az3-outside"))
 NEEDED_MB = 5 * (384 + 64) + 3 * (256 + 64)
@@ -150,7 +151,7 @@ def test_a_machine_without_namespaces_is_told_in_one_line(
 def test_a_second_evidence_run_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(running, "OUT", tmp_path)
+    monkeypatch.setattr(runs, "OUT", tmp_path)
     with alone(tmp_path / ".lock", taken="it runs"):
         status, (line,) = ended(monkeypatch, capfd, "evidence", "--judge")
         assert (status, "another `rackgate evidence` is at work" in line) == (2, True)
@@ -186,9 +187,9 @@ def test_after_a_reboot_a_clock_that_was_set_back_tells_no_time(
 
 
 def test_a_time_that_is_unknown_misses_and_meets_no_bar() -> None:
-    bar = bars.of_run(6.0, None)
+    bar = targets.of_run(6.0, None)
     assert bar == {"minutes": 6.0, "took_min": None, "met": None}
-    assert "unknown" in bars.of_run_text(bar)
+    assert "unknown" in targets.of_run_text(bar)
     assert progress.clock(None) == "an unknown time"
 
 
@@ -214,7 +215,7 @@ def test_a_file_of_an_earlier_run_is_none_of_this_one_whatever_the_clock(
 
     def carry_out() -> dict[str, Any]:
         claims = read_claims(tmp_path)
-        return running.carry_out(claims, run, folder=tmp_path, root=tmp_path, out=tmp_path, execute=execute)
+        return runs.carry_out(claims, run, folder=tmp_path, root=tmp_path, out=tmp_path, execute=execute)
 
     if writes:
         assert carry_out()["result"] == {"n": 2}
@@ -228,11 +229,11 @@ def test_no_duration_or_deadline_goes_by_the_wall_clock() -> None:
     allowed = {
         "bench/store.py": "after a reboot, where no other clock is left",
         "ducktape_tests/cli.py": "a seed",
-        "pyhooks/build/reproducible.py": "what a build sees as the date, which is set",
-        "pyhooks/build/workspace.py": "the age of folders that killed tests left",
-        "pyhooks/cluster/labs.py": "written down",
-        "pyhooks/evidence/running.py": "the date of an artifact",
-        "pyhooks/watch/capture.py": "the date of a recording",
+        "pyhooks/verify/reproducibility.py": "what a build sees as the date, which is set",
+        "pyhooks/patchset/workspace.py": "the age of folders that killed tests left",
+        "pyhooks/lab/running_labs.py": "written down",
+        "pyhooks/evidence/runs.py": "the date of an artifact",
+        "pyhooks/watch/terminal_capture.py": "the date of a recording",
     }
     found = {
         str(path.relative_to(paths.REPO))

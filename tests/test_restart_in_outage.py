@@ -10,10 +10,10 @@ import confluent_kafka
 import pytest
 from loopback import Pair
 
-from pyhooks.build.distribution import Distribution
+from pyhooks.core.process import run
+from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
-from pyhooks.process import run
-from pyhooks.wait import wait_for
+from pyhooks.patchset.distribution import Distribution
 
 DEFAULT, OWN = "with-default", "with-own"
 

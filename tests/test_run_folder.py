@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks import run_folder
-from pyhooks.errors import RackgateError
-from pyhooks.run_folder import LOCK, MARKER, Kind
+from pyhooks.core import run_folder
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.run_folder import LOCK, MARKER, Kind
 
 KIND = Kind("bench", 1, "--out")
 

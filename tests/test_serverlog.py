@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks.cluster import kafka, serverlog
-from pyhooks.cluster.serverlog import Entry, parse
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
+from pyhooks.core.errors import RackgateError
+from pyhooks.history import log_events
+from pyhooks.history.event_log import History
+from pyhooks.history.log_events import Entry, parse
+from pyhooks.lab import kafka_process
 
 LOG = """OpenJDK 64-Bit Server VM warning: Sharing is only supported for boot loader classes
 [2026-11-23 02:41:24,219] INFO [ReplicaManager broker=5] Error processing append operation (kafka.server.ReplicaManager)
@@ -47,7 +48,7 @@ def test_an_exception_without_its_trace_is_none() -> None:
 def test_it_is_as_the_brokers_log() -> None:
     """The pattern that brokers are given is the one that is read here."""
     level = "%replace{%replace{%p %markerSimpleName}{^ERROR FATAL}{FATAL}}{ .*}{}"
-    assert f"[%d{{yyyy-MM-dd HH:mm:ss,SSS}}] {level} %m (%c)%n" in kafka.LOG4J.read_text()
+    assert f"[%d{{yyyy-MM-dd HH:mm:ss,SSS}}] {level} %m (%c)%n" in kafka_process.LOG4J.read_text()
 
 
 def test_the_zone_of_the_host_counts() -> None:
@@ -59,18 +60,18 @@ def test_the_zone_of_the_host_counts() -> None:
 
 def test_in_a_history_by_our_clock(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
-    serverlog.note(parse(LOG.splitlines(), "+0000"), history, node=5, ahead_ns=AT_MS * 1_000_000, error_ns=7)
+    log_events.note(parse(LOG.splitlines(), "+0000"), history, node=5, ahead_ns=AT_MS * 1_000_000, error_ns=7)
     one, two, end = history.events()
     assert (one.mono_ns, one.wall_ms) == (219_000_000, AT_MS + 219)
     assert [entry[0] for entry in one.data["entries"]] == [0, 1]
     assert (two.mono_ns, len(two.data["entries"])) == (1_001_000_000, 2)
-    assert (end.op, end.outcome, end.data) == (serverlog.END, "ok", {"node": 5, "entries": 4, "error_ns": 7})
+    assert (end.op, end.outcome, end.data) == (log_events.END, "ok", {"node": 5, "entries": 4, "error_ns": 7})
 
 
 def test_a_log_without_a_line_of_kafka_is_unknown(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
-    serverlog.note(
+    log_events.note(
         parse(["Error: Could not find or load main class"], "+0000"), history, node=5, ahead_ns=0, error_ns=0
     )
     (only,) = history.events()
-    assert (only.op, only.outcome) == (serverlog.END, "unknown")
+    assert (only.op, only.outcome) == (log_events.END, "unknown")

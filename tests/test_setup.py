@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks import paths
-from pyhooks.wait import wait_for
+from pyhooks.core import paths
+from pyhooks.core.wait import wait_for
 
 # A Python that makes "environments" of one program, itself, and whose pip waits for a file "go".
 PYTHON = """#!/bin/sh

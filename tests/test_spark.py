@@ -19,10 +19,10 @@ import pytest
 from listening import PROC, Listener, listening_sockets, parse_address, process_tree, refusal
 from loopback import free_ports
 
-from pyhooks import paths, spark
-from pyhooks.errors import RackgateError
-from pyhooks.process import DIES_WITH_PARENT
-from pyhooks.wait import wait_for
+from pyhooks.core import paths, spark
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.core.wait import wait_for
 
 # A session as the benchmark has it, on a master, or on a cluster of its own; runs until its input ends.
 SESSION = """

@@ -15,9 +15,9 @@ from ducktape_tests import cli, plan, results
 from ducktape_tests.plan import Listed
 from ducktape_tests.report.display import Display
 from ducktape_tests.session import Place
-from pyhooks import files
-from pyhooks.errors import RackgateError
-from pyhooks.run_folder import LOCK, MARKER
+from pyhooks.core import files
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.run_folder import LOCK, MARKER
 
 ONE = Listed("x_test.py::A.test_one", "az3", 2, ("smoke", "system"))
 TWO = Listed("x_test.py::A.test_two", "az3", 2, ("system",))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ducktape_tests import sshhosts
-from pyhooks.cluster.lab import LAB_VARIABLE
+from pyhooks.lab.lab import LAB_VARIABLE
 
 
 def test_a_daemon_listens_at_its_node_alone_and_lets_nobody_in_by_a_password(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from ducktape_tests import results
 from ducktape_tests.report import drawing, page, timeline
 from ducktape_tests.report.timeline import Shaded, State
 from ducktape_tests.results import Planned, Result
-from pyhooks import files
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
+from pyhooks.core import files
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event, History
 
 S = 1_000_000_000
 

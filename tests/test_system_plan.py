@@ -9,8 +9,8 @@ import pytest
 from ducktape_tests import plan
 from ducktape_tests.finding import Found, find
 from ducktape_tests.plan import Listed
-from pyhooks import paths
-from pyhooks.errors import RackgateError
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
 
 TEST = """
 [[test]]

@@ -9,7 +9,7 @@ import pytest
 
 from ducktape_tests import results
 from ducktape_tests.results import Planned, Result
-from pyhooks import bars, files
+from pyhooks.core import files, targets
 
 TEST = Planned("x_test.py::A.test_one", "az3", 2, "x.A.test_one")
 NAME = "ducktape_tests.x_test.A.test_one"
@@ -269,4 +269,4 @@ def test_what_a_test_left_out_is_told(left: Left) -> None:
 )
 def test_a_run_tells_whether_it_met_its_bar(bar_min: float | None, took_s: float | None, text: str | None) -> None:
     told = results.bar({"bar_min": bar_min, "took_s": took_s})
-    assert (told and bars.of_run_text(told)) == text
+    assert (told and targets.of_run_text(told)) == text

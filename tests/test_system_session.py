@@ -18,8 +18,8 @@ from ducktape_tests import results, session
 from ducktape_tests.plan import Listed
 from ducktape_tests.results import Result
 from ducktape_tests.session import Place, Session
-from pyhooks import paths, process
-from pyhooks.wait import wait_for
+from pyhooks.core import paths, process
+from pyhooks.core.wait import wait_for
 
 # a child that would outlive its parent if nobody minded
 STAYS = "sleep 300 & echo $! > {}; wait"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pyhooks import toml
-from pyhooks.errors import RackgateError
-from pyhooks.toml import Table
+from pyhooks.core import toml_config
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.toml_config import Table
 
 Take = Callable[[Table], Any]
 
@@ -126,9 +126,9 @@ def test_what_nobody_took_is_refused_wherever_it_is(text: str, says: str) -> Non
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     path = tmp_path / "f.toml"
     with pytest.raises(RackgateError, match=r"f\.toml: can't be read, it is missing: it lists things"):
-        toml.read(path, "it lists things")
+        toml_config.read(path, "it lists things")
     path.write_bytes(b"\xff")
     with pytest.raises(RackgateError, match="not UTF-8"):
-        toml.read(path, "it lists things")
+        toml_config.read(path, "it lists things")
     with pytest.raises(RackgateError, match="can't be read: Is a directory"):
-        toml.read(tmp_path, "it lists things")
+        toml_config.read(tmp_path, "it lists things")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pyhooks.cluster import topics
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka import topics
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 # a leader and an ISR

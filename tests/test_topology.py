@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyhooks.cluster import echo, kafka, topology, wire
-from pyhooks.cluster.topology import Quality
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
+from pyhooks.lab import echo, kafka_process, link_emulation, topology
+from pyhooks.lab.topology import Quality
 
 GOOD = """
 name = "two"
@@ -175,7 +175,7 @@ def test_properties_reach_kafka_as_they_were_given_or_are_refused(properties: di
     given = topology.parse(raw(brokers={"properties": properties}), source="t.toml").broker_properties
     assert {key: str(value).lower() if value in (True, False) and isinstance(value, bool) else str(value)
             for key, value in properties.items()} == given  # fmt: skip
-    assert loaded(kafka.render(given)) == given
+    assert loaded(kafka_process.render(given)) == given
 
 
 def test_shipped_topologies_load() -> None:
@@ -201,8 +201,8 @@ def without_netem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A kernel that has TAP devices and no netem; returns what stands for the device file."""
     device = tmp_path / "tun"
     device.touch()
-    monkeypatch.setattr(wire, "TUN", device)
-    monkeypatch.setattr(wire, "has_netem", lambda _: False)
+    monkeypatch.setattr(link_emulation, "TUN", device)
+    monkeypatch.setattr(link_emulation, "has_netem", lambda _: False)
     return device
 
 
@@ -210,20 +210,20 @@ def without_netem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_delay_that_cannot_be_given_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     half = Quality(rtt_ms=0.5)
     with pytest.raises(RackgateError, match=r"link a-b: rtt_ms = 0\.5 .*whole milliseconds"):
-        wire.emulation("link a-b", half)
+        link_emulation.emulation("link a-b", half)
     with pytest.raises(RackgateError, match=r"jitter_ms = 0\.5"):
-        wire.emulation("link a-b", Quality(rtt_ms=2, jitter_ms=0.5))
-    assert wire.emulation("link a-b", Quality(rtt_ms=3)) == "vde"
+        link_emulation.emulation("link a-b", Quality(rtt_ms=2, jitter_ms=0.5))
+    assert link_emulation.emulation("link a-b", Quality(rtt_ms=3)) == "vde"
     for short in (Quality(rtt_ms=1), Quality(loss_percent=0.5)):
         with pytest.raises(RackgateError, match="ask for 2 or more"):
-            wire.emulation("link a-b", short)
-    assert wire.emulation("link a-b", Quality(rtt_ms=2, loss_percent=0.5)) == "vde"
-    assert wire.emulation("link a-b", Quality()) == "veth"
-    monkeypatch.setattr(wire, "has_netem", lambda _: True)
-    assert wire.emulation("link a-b", half) == "netem"
+            link_emulation.emulation("link a-b", short)
+    assert link_emulation.emulation("link a-b", Quality(rtt_ms=2, loss_percent=0.5)) == "vde"
+    assert link_emulation.emulation("link a-b", Quality()) == "veth"
+    monkeypatch.setattr(link_emulation, "has_netem", lambda _: True)
+    assert link_emulation.emulation("link a-b", half) == "netem"
     for much in (Quality(jitter_ms=1), Quality(rtt_ms=4, jitter_ms=5)):
         with pytest.raises(RackgateError, match=r"link a-b: jitter_ms = . can't be given: .*at most rtt_ms, which is"):
-            wire.emulation("link a-b", much)
+            link_emulation.emulation("link a-b", much)
 
 
 def test_a_link_that_cannot_be_made_is_told_with_file_and_key(tmp_path: Path, without_netem: Path) -> None:
@@ -231,13 +231,13 @@ def test_a_link_that_cannot_be_made_is_told_with_file_and_key(tmp_path: Path, wi
     plain, jitter = GOOD.replace("rtt_ms = 2", "rtt_ms = 0"), GOOD.replace("rtt_ms = 2", "rtt_ms = 3\njitter_ms = 1.5")
     assert GOOD not in (plain, jitter)
     with pytest.raises(RackgateError, match=r"t\.toml: link a-b: jitter_ms = 1\.5 can't be given here"):
-        wire.check(load(tmp_path, jitter), file, ("unshare",))
-    wire.check(load(tmp_path, GOOD), file, ("unshare",))
+        link_emulation.check(load(tmp_path, jitter), file, ("unshare",))
+    link_emulation.check(load(tmp_path, GOOD), file, ("unshare",))
     without_netem.unlink()
     with pytest.raises(RackgateError, match=r"No such file or directory\), and links with delay.*'modprobe tun'"):
-        wire.check(load(tmp_path, GOOD), file, ("unshare",))
+        link_emulation.check(load(tmp_path, GOOD), file, ("unshare",))
     # where no link needs it, nobody asks for it
-    wire.check(load(tmp_path, plain), file, ("unshare",))
+    link_emulation.check(load(tmp_path, plain), file, ("unshare",))
 
 
 @pytest.mark.parametrize(
@@ -258,25 +258,25 @@ def test_a_device_that_cannot_be_used_is_told_with_what_to_do(
 
     monkeypatch.setattr(os, "open", refused)
     with pytest.raises(RackgateError) as caught:
-        wire.emulation("link a-b", Quality(rtt_ms=2))
+        link_emulation.emulation("link a-b", Quality(rtt_ms=2))
     assert f"{without_netem} can't be used ({os.strerror(number)})" in str(caught.value)
     assert advice in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_wire_gets_an_odd_delay_in_one_direction_and_varies_as_much_up_as_down() -> None:
-    assert wire.wire_commands(Quality(5, 3, 0.5)) == ["delay LR5.5+3.5", "delay RL0+0", "loss 0.5"]
-    assert wire.wire_commands(Quality(6, 3)) == ["delay LR3.5+2.5", "delay RL3.5+1.5", "loss 0"]
-    assert wire.wire_commands(Quality(6, 1)) == ["delay LR3.5+1.5", "delay RL3+0", "loss 0"]
-    assert wire.wire_commands(Quality(2)) == ["delay LR2+0", "delay RL0+0", "loss 0"]
-    assert wire.wire_commands(Quality()) == ["delay LR0+0", "delay RL0+0", "loss 0"]
-    assert wire.netem_words(Quality(5, 3, 0.5))[2:] == ["delay", "2.5ms", "1.5ms", "loss", "0.5%"]
+    assert link_emulation.wire_commands(Quality(5, 3, 0.5)) == ["delay LR5.5+3.5", "delay RL0+0", "loss 0.5"]
+    assert link_emulation.wire_commands(Quality(6, 3)) == ["delay LR3.5+2.5", "delay RL3.5+1.5", "loss 0"]
+    assert link_emulation.wire_commands(Quality(6, 1)) == ["delay LR3.5+1.5", "delay RL3+0", "loss 0"]
+    assert link_emulation.wire_commands(Quality(2)) == ["delay LR2+0", "delay RL0+0", "loss 0"]
+    assert link_emulation.wire_commands(Quality()) == ["delay LR0+0", "delay RL0+0", "loss 0"]
+    assert link_emulation.netem_words(Quality(5, 3, 0.5))[2:] == ["delay", "2.5ms", "1.5ms", "loss", "0.5%"]
 
 
 @pytest.mark.parametrize("rtt_ms", range(2, 12))
 def test_no_direction_of_a_wire_varies_by_more_than_its_delay(rtt_ms: int) -> None:
     for jitter_ms in range(rtt_ms + 1):
-        found = wire.wire_commands(Quality(rtt_ms, jitter_ms))[:2]
+        found = link_emulation.wire_commands(Quality(rtt_ms, jitter_ms))[:2]
         ways = [[float(word) for word in command[len("delay LR") :].split("+")] for command in found]
         assert all(0 <= jitter <= delay for delay, jitter in ways)
         # what is drawn is cut off to whole milliseconds, all of which are as likely
@@ -305,7 +305,7 @@ def test_a_combined_node_is_broker_and_controller(tmp_path: Path) -> None:
     (node,) = found.controllers
     assert node in found.brokers
     assert (node.name, node.address.split(":")[1], node.quorum_address.split(":")[1]) == ("combined-4", "9092", "9093")
-    properties = kafka.server_properties(node, quorum=[node.quorum_address], data="/d", brokers=1, extra={})
+    properties = kafka_process.server_properties(node, quorum=[node.quorum_address], data="/d", brokers=1, extra={})
     assert properties["process.roles"] == "broker,controller"
     assert properties["listeners"] == f"PLAINTEXT://{node.address},CONTROLLER://{node.quorum_address}"
     assert properties["broker.rack"] == "b"

@@ -10,10 +10,10 @@ import confluent_kafka
 import pytest
 from leading import TOPIC, leader
 
-from pyhooks import paths
-from pyhooks.build.clients import client_classpath
+from pyhooks.core import paths
 from pyhooks.jvm.gateway import Gateway
 from pyhooks.jvm.producer import Producer
+from pyhooks.patchset.client_classpaths import client_classpath
 
 pytestmark = pytest.mark.build
 NOT_ENOUGH_REPLICAS, NOT_ENOUGH_RACKS, NOT_ENOUGH_RACKS_AFTER_APPEND = 19, 137, 138

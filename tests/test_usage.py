@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from pyhooks import usage
-from pyhooks.process import DIES_WITH_PARENT
+from pyhooks.core import resource_usage
+from pyhooks.core.process import DIES_WITH_PARENT
 
 WORK_S = 1.0
 # of its own CPU time
@@ -37,20 +37,20 @@ def test_what_nobody_waited_for_is_our_own(again: bool) -> None:
     if again:
         # what was used before must not hide what is used now
         subprocess.run([sys.executable, "-c", WORKS.replace(str(WORK_S), "2.5")], check=True)
-    with usage.others() as found:
+    with resource_usage.others() as found:
         command = [*DIES_WITH_PARENT, sys.executable, "-c", ENDS_FIRST]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
             assert running.stdout is not None
             worker = int(running.stdout.readline())
             # one look at least
-            time.sleep(3 * usage.LOOK_S)
+            time.sleep(3 * resource_usage.LOOK_S)
             running.kill()
         os.kill(worker, signal.SIGKILL)
     assert WORK_S <= found.own_s < WORK_S + 1.5
 
 
 def test_what_we_waited_for_is_our_own_though_it_was_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "LOOK_S", 60.0)
-    with usage.others() as found:
+    monkeypatch.setattr(resource_usage, "LOOK_S", 60.0)
+    with resource_usage.others() as found:
         subprocess.run([sys.executable, "-c", WORKS], check=True)
     assert WORK_S <= found.own_s < WORK_S + 1.5

@@ -13,20 +13,20 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from histories import REFUSED, S, chunks, event, without
 
-from pyhooks.checker.delivery import check_delivery
-from pyhooks.checker.offsets import check_offsets
-from pyhooks.checker.progress import check_progress
-from pyhooks.checker.promise import check_promise
-from pyhooks.checker.records import Records
-from pyhooks.checker.recovery import check_recovery
-from pyhooks.checker.registry import CHECKERS
-from pyhooks.checker.settling import attempts_of
-from pyhooks.checker.visibility import check_visibility, sights
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
-from pyhooks.workload import visible
-from pyhooks.workload.records import key_of
-from pyhooks.workload.visible import Viewer, view
+from pyhooks.checkers.delivery import check_delivery
+from pyhooks.checkers.offsets import check_offsets
+from pyhooks.checkers.progress import check_progress
+from pyhooks.checkers.promise import check_promise
+from pyhooks.checkers.record_view import Records
+from pyhooks.checkers.recovery import check_recovery
+from pyhooks.checkers.registry import CHECKERS
+from pyhooks.checkers.settling_times import attempts_of
+from pyhooks.checkers.visibility import check_visibility, sights
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event, History
+from pyhooks.history.record_format import key_of
+from pyhooks.workload import visibility_reader
+from pyhooks.workload.visibility_reader import Viewer, view
 
 RUN = "producer-1"
 AWAY_S, BACK_S, END_S = 10.0, 25.0, 40.0
@@ -287,7 +287,7 @@ def test_whatever_a_fetch_gets_is_noted(given: Any, where: str, tmp_path: Path) 
 
 
 def test_who_is_told_to_end_looks_once_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(visible, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(visibility_reader, "INTERVAL_S", 0.01)
     stop, history = threading.Event(), History(tmp_path / "h.jsonl")
     stop.set()
     view(cast(Consumer, Fake([Message(3)])), ["t"], history, "v", stop)

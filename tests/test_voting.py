@@ -7,9 +7,9 @@ import struct
 import pytest
 from answering import broker, dead, framed
 
-from pyhooks.cluster import voting
-from pyhooks.cluster.voting import Member, Quorum
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka import quorum_state
+from pyhooks.kafka.quorum_state import Member, Quorum
 
 IDS = {101: "AAAAAAAAAAAAAAAAAAAAAA", 102: "_____________________w", 103: "AQIDBAUGBwgJCgsMDQ4PEA"}
 RAW = {101: bytes(16), 102: b"\xff" * 16, 103: bytes(range(1, 17))}
@@ -33,7 +33,7 @@ TOLD = Quorum(102, (Member(101, IDS[101], 95), Member(102, IDS[102], 100)), (Mem
 
 
 def test_leader_voters_and_observers_are_read() -> None:
-    assert voting.parse(answer()) == TOLD
+    assert quorum_state.parse(answer()) == TOLD
 
 
 def test_the_lag_is_that_behind_the_leader() -> None:
@@ -45,7 +45,7 @@ def test_the_lag_is_that_behind_the_leader() -> None:
 def test_the_question_is_laid_out_as_the_description_says() -> None:
     head = struct.pack(">hhih", 55, 2, 1, 8) + b"rackgate" + b"\0"
     body = head + b"\x02\x13__cluster_metadata\x02" + struct.pack(">i", 0) + b"\0\0\0"
-    assert voting.request() == struct.pack(">i", len(body)) + body
+    assert quorum_state.request() == struct.pack(">i", len(body)) + body
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,16 @@ def test_the_question_is_laid_out_as_the_description_says() -> None:
 )
 def test_a_refusal_is_told(told: bytes, says: str) -> None:
     with pytest.raises(RackgateError, match=says):
-        voting.parse(told)
+        quorum_state.parse(told)
 
 
 def test_who_is_silent_dead_or_no_broker_is_left_for_the_next() -> None:
     with broker(None) as silent, dead() as gone, broker(b"HTTP/1.1 400") as other, broker(framed(answer())) as sound:
-        assert voting.ask(f"{silent},{gone},{other},{sound}", each_s=0.3) == TOLD
+        assert quorum_state.ask(f"{silent},{gone},{other},{sound}", each_s=0.3) == TOLD
 
 
 def test_nobody_answers_in_time() -> None:
     with dead() as one, broker(framed(answer(leader=-1))) as two:
         expected = r"in vain for: the metadata quorum; .*refused; nobody leads the quorum"
         with pytest.raises(RackgateError, match=expected):
-            voting.ask(f"{one},{two}", each_s=0.5, timeout_s=0.6)
+            quorum_state.ask(f"{one},{two}", each_s=0.5, timeout_s=0.6)

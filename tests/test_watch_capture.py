@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks.errors import RackgateError
-from pyhooks.watch.capture import TEMPLATE, main, parse
+from pyhooks.core.errors import RackgateError
+from pyhooks.watch.terminal_capture import TEMPLATE, main, parse
 
 PROGRAM = r"""
 import os, sys, time

@@ -19,14 +19,14 @@ import pytest
 from confluent_kafka import Producer
 from loopback import HOST, Brokers
 
-from pyhooks.build.distribution import Distribution
-from pyhooks.cluster import topics
-from pyhooks.cluster.beans import SOCKET, SocketSource, jmx_source
-from pyhooks.cluster.metrics import poll
+from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.core.wait import wait_for
 from pyhooks.jvm.jmx import Jmx
-from pyhooks.process import DIES_WITH_PARENT
-from pyhooks.wait import wait_for
-from pyhooks.watch.collect import ASK_S, Collector, Target
+from pyhooks.kafka import topics
+from pyhooks.lab.mbeans import SOCKET, SocketSource, jmx_source
+from pyhooks.lab.metrics import poll
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.watch.collector import ASK_S, Collector, Target
 from pyhooks.watch.snapshot import snapshot
 from pyhooks.watch.states import PartitionState, Snapshot
 

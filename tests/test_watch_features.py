@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from pyhooks.cluster import handshake
-from pyhooks.errors import RackgateError
-from pyhooks.features import ELR_FEATURE, RACKS_FEATURE
-from pyhooks.watch.collect import Collector, Metadata, Target
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka import feature_handshake
+from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.watch.collector import Collector, Metadata, Target
 
 ON = {ELR_FEATURE: 1, RACKS_FEATURE: 1}
 
@@ -26,7 +26,7 @@ def test_the_first_broker_that_answers_is_asked_again(
             raise RackgateError("one:9092: no answer to ApiVersions: timed out")
         return levels
 
-    monkeypatch.setattr(handshake, "finalized", finalized)
+    monkeypatch.setattr(feature_handshake, "finalized", finalized)
     collector = Collector(Target("t", "nowhere:1"))
     assert collector.observe().racks_enforced is None
     collector._metadata.put(Metadata({1: ("one", 9092), 2: ("two", 9092), 3: ("three", 9092)}, {}), 0)
@@ -39,7 +39,7 @@ def test_without_an_answer_it_is_not_known(monkeypatch: pytest.MonkeyPatch) -> N
     def finalized(host: str, port: int, _timeout_s: float) -> Mapping[str, int]:
         raise RackgateError(f"{host}:{port}: no answer to ApiVersions: timed out")
 
-    monkeypatch.setattr(handshake, "finalized", finalized)
+    monkeypatch.setattr(feature_handshake, "finalized", finalized)
     collector = Collector(Target("t", "nowhere:1"))
     with pytest.raises(RackgateError, match="not known yet"):
         collector._ask_features()

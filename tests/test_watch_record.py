@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
-from pyhooks.watch import record as record_module
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import History
+from pyhooks.watch import history_tail as record_module
 from pyhooks.watch.cli import target_of
+from pyhooks.watch.history_tail import Record
 from pyhooks.watch.observation import ANY_PARTITION, Produced
-from pyhooks.watch.record import Record
 
 
 def test_counts_and_faults_of_a_growing_history(tmp_path: Path) -> None:

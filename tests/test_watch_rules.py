@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pyhooks.watch.collect import _rules
+from pyhooks.watch.collector import _rules
 from pyhooks.watch.observation import Rules
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from watching import SECOND, at, blind
 
-from pyhooks.cluster.running import ProcessState
+from pyhooks.lab.running_cluster import ProcessState
 from pyhooks.watch.document import as_json, document
 from pyhooks.watch.observation import ANY_PARTITION, BrokerMetrics, FaultSeen, Observation, Produced, Rules
 from pyhooks.watch.snapshot import snapshot

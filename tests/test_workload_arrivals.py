@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyhooks.history import History
+from pyhooks.history.event_log import History
 from pyhooks.workload import arrivals
 from pyhooks.workload.arrivals import OP, follow
 

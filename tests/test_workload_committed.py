@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
-from pyhooks.workload.committed import note_committed
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import History
+from pyhooks.workload.group_offsets import note_committed
 
 
 class Answering:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from pyhooks.history import Event, History
-from pyhooks.workload import copying
-from pyhooks.workload.certainty import Acked
-from pyhooks.workload.clients import Confluent, Record, Report, Settings, TransactionError
-from pyhooks.workload.copying import Copying
-from pyhooks.workload.plan import Plan
+from pyhooks.history.event_log import Event, History
+from pyhooks.history.outcomes import Acked
+from pyhooks.workload import copier
+from pyhooks.workload.copier import Copying
+from pyhooks.workload.producer_clients import Confluent, Record, Report, Settings, TransactionError
+from pyhooks.workload.producer_plan import Plan
 
 SIZE = 6
 
@@ -129,7 +129,7 @@ def copied(monkeypatch: pytest.MonkeyPatch, path: Path, *fails: str) -> tuple[Cl
     def made(_settings: Settings) -> Client:
         return Client(cluster)
 
-    monkeypatch.setattr(copying, "Confluent", made)
+    monkeypatch.setattr(copier, "Confluent", made)
     plan = Plan("b:1", ("d",), 1000, seconds=60, mode="transactional", client="confluent", name="copier", run="c")
     history = History(path / "h.jsonl")
     cluster.copying = Copying(plan, history, {"d": 1}, "s", Consumer(cluster), "g")

@@ -10,14 +10,14 @@ import confluent_kafka
 import pytest
 from loopback import Brokers
 
-from pyhooks.build.distribution import Distribution
-from pyhooks.cluster.disks import Disk, read_disks
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import History
+from pyhooks.history.record_format import key_of, value_of
 from pyhooks.jvm.admin import Admin
-from pyhooks.wait import wait_for
-from pyhooks.workload.reader import high_watermark, read_all
-from pyhooks.workload.records import key_of, value_of
+from pyhooks.lab.disks import Disk, read_disks
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.workload.final_reader import high_watermark, read_all
 
 pytestmark = pytest.mark.build
 TOPIC = "damaged"

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from pyhooks.checker.groups import groups
-from pyhooks.checker.unstuck import followed
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
+from pyhooks.checkers.groups import groups
+from pyhooks.checkers.transaction_recovery import followed
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event, History
 from pyhooks.jvm.consumer import Partition
-from pyhooks.jvm.failure import JavaError
-from pyhooks.jvm.member import Heard, Polled
-from pyhooks.workload import member
-from pyhooks.workload.follow import Following
-from pyhooks.workload.member import Member, Seat, seats
+from pyhooks.jvm.group_member import Heard, Polled
+from pyhooks.jvm.java_exception import JavaError
+from pyhooks.workload import group_members
+from pyhooks.workload.committed_reader import Following
+from pyhooks.workload.group_members import Member, Seat, seats
 
 D0, D1 = Partition("d", 0), Partition("d", 1)
 TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
@@ -67,9 +67,9 @@ def driven(
         made.append(type("Its", (Scripted,), {"steps": steps, **more})(*given))
         return made[-1]
 
-    monkeypatch.setattr(member, "GroupMember", make)
+    monkeypatch.setattr(group_members, "GroupMember", make)
     for name in ("COMMIT_S", "FETCH_S", "PAUSE_S"):
-        monkeypatch.setattr(member, name, 0.0)
+        monkeypatch.setattr(group_members, name, 0.0)
     history = History(tmp_path / "history.jsonl")
     one = Member(Seat("g", "classic"), "b:1", ["d"], history, "r1")
     made[-1].stop = one.stop.set

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from loopback import Brokers
 
-from pyhooks.build.distribution import Distribution
-from pyhooks.checker.judging import judge
-from pyhooks.checker.records import Records
-from pyhooks.checker.registry import CHECKERS
-from pyhooks.cluster.disks import Disk, read_disks
-from pyhooks.fault.injection import PROCESS
-from pyhooks.history import Event, History, Outcome
+from pyhooks.checkers.judgement import judge
+from pyhooks.checkers.record_view import Records
+from pyhooks.checkers.registry import CHECKERS
+from pyhooks.core.wait import wait_for
+from pyhooks.faults.injection import PROCESS
+from pyhooks.history.event_log import Event, History, Outcome
 from pyhooks.jvm.admin import Admin
-from pyhooks.wait import wait_for
-from pyhooks.workload.looks import watched
-from pyhooks.workload.reader import ISOLATIONS, read_all
-from pyhooks.workload.running import producing
+from pyhooks.lab.disks import Disk, read_disks
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.workload.final_reader import ISOLATIONS, read_all
+from pyhooks.workload.processes import producing
+from pyhooks.workload.topic_observer import watched
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(600)]
 RACKS = {1: "a", 2: "b", 3: "c"}

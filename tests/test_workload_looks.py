@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from pyhooks.checker import cluster
-from pyhooks.cluster import topics
-from pyhooks.cluster.metadata import Metadata, Partition
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
-from pyhooks.wait import wait_for
-from pyhooks.workload import looks
-from pyhooks.workload.looks import watched
+from pyhooks.checkers import cluster_view
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import Event, History
+from pyhooks.kafka import topics
+from pyhooks.kafka.cluster_metadata import Metadata, Partition
+from pyhooks.workload import topic_observer
+from pyhooks.workload.topic_observer import watched
 
 RACKS = {1: "a", 2: "b"}
 STATE = Partition(1, (2, 1), (1, 2))
@@ -34,7 +34,7 @@ class Client:
         self.looks = 0
 
     def ask(self, names: Sequence[str], timeout_s: float) -> Metadata:
-        assert (names, timeout_s) == (("t",), looks.LOOK_S)
+        assert (names, timeout_s) == (("t",), topic_observer.LOOK_S)
         self.looks += 1
         racks = self.otherwise.get(self.looks, lambda: RACKS)()
         assert isinstance(racks, dict)
@@ -43,7 +43,7 @@ class Client:
     def describe_configs(self, resources: list[Any], request_timeout: float) -> dict[Any, Future[Any]]:
         assert request_timeout == topics.LOOK_S
         future: Future[Any] = Future()
-        values = {cluster.REPLICAS: "2", cluster.RACKS: "2"}
+        values = {cluster_view.REPLICAS: "2", cluster_view.RACKS: "2"}
         future.set_result({name: SimpleNamespace(value=value) for name, value in values.items()})
         return dict.fromkeys(resources, future)
 
@@ -58,7 +58,7 @@ def raises(error: BaseException) -> Callable[[], object]:
 def beside(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the client stand for the brokers, in looks and in questions for settings."""
     monkeypatch.setattr(topics, "admin", lambda _: client)
-    monkeypatch.setattr(looks, "Asker", lambda _: client)
+    monkeypatch.setattr(topic_observer, "Asker", lambda _: client)
 
 
 def look(
@@ -76,13 +76,13 @@ def look(
 
 def test_looks_are_told_with_the_time_of_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = look(tmp_path, monkeypatch, {}, until=40)
-    seen = cluster.looks(events)["t", 0]
+    seen = cluster_view.looks(events)["t", 0]
     assert len(seen) >= 13
     assert all(one.since_ns < one.at_ns and one.isr == (1, 2) and one.racks == RACKS for one in seen)
     assert len([one for one in events if one.op == "settings"]) >= 3, (
         "at first, at the end, and a tenth as often as looks"
     )
-    assert not cluster.unanswered(events)
+    assert not cluster_view.unanswered(events)
 
 
 def test_a_question_for_settings_without_an_answer_holds_up_no_look(
@@ -95,8 +95,10 @@ def test_a_question_for_settings_without_an_answer_holds_up_no_look(
         monkeypatch.setattr(client, "describe_configs", lambda resources, **_: dict.fromkeys(resources, Future()))
         asked = client.looks
         wait_for(lambda: client.looks >= asked + 20, what="looks", timeout_s=5, interval_s=0.01)
-        assert not any(one.op == looks.SETTINGS_LOOK for one in history.events()), "the first one is still waiting"
-    late = [one for one in history.events() if one.op == looks.SETTINGS_LOOK]
+        assert not any(one.op == topic_observer.SETTINGS_LOOK for one in history.events()), (
+            "the first one is still waiting"
+        )
+    late = [one for one in history.events() if one.op == topic_observer.SETTINGS_LOOK]
     assert late
     assert all(one.outcome == "unknown" for one in late)
 
@@ -104,15 +106,15 @@ def test_a_question_for_settings_without_an_answer_holds_up_no_look(
 def test_no_answer_is_unknown_and_looks_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     silent = raises(RackgateError("nobody"))
     events = look(tmp_path, monkeypatch, {2: silent}, until=4)
-    assert len(cluster.unanswered(events)) == 1
-    assert len(cluster.looks(events)["t", 0]) >= 4
+    assert len(cluster_view.unanswered(events)) == 1
+    assert len(cluster_view.looks(events)["t", 0]) >= 4
 
 
 def test_racks_are_those_of_the_moment_and_who_is_away_keeps_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: dict[int, Callable[[], object]] = {1: lambda: {1: "a"}, 2: lambda: {1: "c"}, 3: lambda: {2: "d"}}
-    seen = cluster.looks(look(tmp_path, monkeypatch, told, until=4))["t", 0]
+    seen = cluster_view.looks(look(tmp_path, monkeypatch, told, until=4))["t", 0]
     assert [one.racks for one in seen[:4]] == [{1: "a", 2: "b"}, {1: "c", 2: "b"}, {1: "c", 2: "d"}, RACKS]
 
 
@@ -126,7 +128,7 @@ def test_what_else_ends_the_looks_is_an_event_and_is_raised(
     with pytest.raises((RackgateError, OverflowError), match=says):
         look(tmp_path, monkeypatch, {which: raises(OverflowError("odd"))}, until=3)
     (told,) = [one for one in history.events() if one.outcome == "unknown"]
-    assert (told.process, told.op, told.data["error"]) == (cluster.LOOK_PROCESS, "look", "OverflowError: odd")
+    assert (told.process, told.op, told.data["error"]) == (cluster_view.LOOK_PROCESS, "look", "OverflowError: odd")
 
 
 def test_the_last_look_is_no_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,16 +136,16 @@ def test_the_last_look_is_no_exception(tmp_path: Path, monkeypatch: pytest.Monke
     beside(client, monkeypatch)
     with pytest.raises(OverflowError, match="odd"), watched("x:1", ["t"], RACKS, history, interval_s=60):
         client.otherwise = {2: raises(OverflowError("odd"))}
-    assert len(cluster.unanswered(history.events())) == 1
+    assert len(cluster_view.unanswered(history.events())) == 1
 
 
 def test_a_look_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks, "JOIN_S", 0.1)
+    monkeypatch.setattr(topic_observer, "JOIN_S", 0.1)
     free = threading.Event()
     try:
         with pytest.raises(RackgateError, match="one is still under way"):
             look(tmp_path, monkeypatch, {2: lambda: free.wait(30)}, until=2)
-        assert cluster.unanswered(History(tmp_path / "h").events())
+        assert cluster_view.unanswered(History(tmp_path / "h").events())
     finally:
         free.set()
 
@@ -154,7 +156,7 @@ def test_an_error_of_the_run_is_the_one_that_is_raised(tmp_path: Path, monkeypat
 
     def run() -> None:
         with watched("x:1", ["t"], RACKS, history, interval_s=0.01):
-            wait_for(lambda: cluster.unanswered(history.events()), what="the end", timeout_s=5, interval_s=0.01)
+            wait_for(lambda: cluster_view.unanswered(history.events()), what="the end", timeout_s=5, interval_s=0.01)
             _ = 1 / 0
 
     with pytest.raises(ZeroDivisionError) as found:
@@ -177,8 +179,8 @@ def test_as_a_process_it_looks_until_it_is_told_to_end(tmp_path: Path, monkeypat
     beside(client, monkeypatch)
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
     words = ["--bootstrap", "x:1", "--topics", "t", "--racks", "1=a,2=b", "--interval", "0.01", "--history", str(path)]
-    assert looks.main([*words, "--run", "run-1"]) == 0
-    seen = cluster.looks(History(path).events())["t", 0]
+    assert topic_observer.main([*words, "--run", "run-1"]) == 0
+    seen = cluster_view.looks(History(path).events())["t", 0]
     assert len(seen) >= 3
     assert {(one.isr, tuple(one.racks.items())) for one in seen} == {((1, 2), ((1, "a"), (2, "b")))}
 
@@ -187,5 +189,5 @@ def test_as_a_process_it_looks_until_it_is_told_to_end(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("text", ["1", "a=1", "1=a,=b"])
 def test_racks_that_cannot_be_read_are_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--bootstrap", "x:1", "--topics", "t", "--racks", text, "--history", str(tmp_path / "h")]
-    assert looks.main(words) == 2
+    assert topic_observer.main(words) == 2
     assert f"--racks {text}: " in capsys.readouterr().err

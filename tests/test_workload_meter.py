@@ -14,13 +14,13 @@ from agent import agent_jar, compile_java
 
 from ducktape_tests.services.host_folder import HostFolder
 from ducktape_tests.services.hosts import Hosts
-from pyhooks.cluster import topology
-from pyhooks.cluster.metrics import poll, rows
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
-from pyhooks.process import DIES_WITH_PARENT
-from pyhooks.wait import wait_for
-from pyhooks.workload.meter import GateSource, source
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import History
+from pyhooks.lab import topology
+from pyhooks.lab.metrics import poll, rows
+from pyhooks.workload.gate_meter import GateSource, source
 
 BROKER = topology.load(topology.find("az3")).brokers[0]
 # two beans of the gate with their further attributes, and one that is none of it
@@ -111,7 +111,9 @@ def test_the_program_polls_until_it_is_ended(classes: Path, tmp_path: Path) -> N
     with broker(classes, tmp_path) as (_, socket):
         words = ["--broker", f"1,broker-1,a,{socket}", "--broker", f"2,broker-2,b,{tmp_path}/none"]
         words += ["--history", str(history.path), "--interval", "0.1"]
-        with subprocess.Popen([*DIES_WITH_PARENT, sys.executable, "-m", "pyhooks.workload.meter", *words]) as meter:
+        with subprocess.Popen(
+            [*DIES_WITH_PARENT, sys.executable, "-m", "pyhooks.workload.gate_meter", *words]
+        ) as meter:
 
             def told() -> bool:
                 events = list(history.events()) if history.path.exists() else []

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from person import Person
 
-from pyhooks.checker.records import Records
-from pyhooks.cluster.lab import Lab
-from pyhooks.history import History
-from pyhooks.wait import wait_for
-from pyhooks.workload.running import Workload, producing
+from pyhooks.checkers.record_view import Records
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import History
+from pyhooks.lab.lab import Lab
+from pyhooks.workload.processes import Workload, producing
 
 pytestmark = pytest.mark.lab
 # Nobody answers there: what counts is where it runs and how it ends.

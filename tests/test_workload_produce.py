@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from pyhooks.checker.delivery import check_delivery
-from pyhooks.checker.offsets import check_offsets
-from pyhooks.checker.records import Records
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
-from pyhooks.wait import wait_for
-from pyhooks.workload.certainty import Acked, Answer, Refused
-from pyhooks.workload.clients import Record, Report, TransactionError
-from pyhooks.workload.plan import Plan
-from pyhooks.workload.produce import AHEAD, Producing
-from pyhooks.workload.records import value_of
+from pyhooks.checkers.delivery import check_delivery
+from pyhooks.checkers.offsets import check_offsets
+from pyhooks.checkers.record_view import Records
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import Event, History
+from pyhooks.history.outcomes import Acked, Answer, Refused
+from pyhooks.history.record_format import value_of
+from pyhooks.workload.producer import AHEAD, Producing
+from pyhooks.workload.producer_clients import Record, Report, TransactionError
+from pyhooks.workload.producer_plan import Plan
 
 PLAN = Plan("b:9092", ("t", "u"), rate_per_s=2000, count=300, timeout_ms=500)
 

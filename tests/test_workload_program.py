@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import History
 from pyhooks.workload import arrivals, program
 
 

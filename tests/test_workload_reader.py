@@ -11,12 +11,12 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer
 
-from pyhooks.checker.delivery import check_delivery
-from pyhooks.checker.records import Records
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
-from pyhooks.workload import reader
-from pyhooks.workload.records import key_of, value_of
+from pyhooks.checkers.delivery import check_delivery
+from pyhooks.checkers.record_view import Records
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event, History
+from pyhooks.history.record_format import key_of, value_of
+from pyhooks.workload import final_reader
 
 
 @dataclass
@@ -61,26 +61,26 @@ class Log:
 
 def read(log: Log, path: Path, timeout_s: float = 60.0) -> list[Event]:
     about: dict[str, Any] = {"pass": "p", "topic": "t", "partition": 0, "partitions": 1}
-    about |= {"isolation": reader.UNCOMMITTED, "begun_ns": 5}
+    about |= {"isolation": final_reader.UNCOMMITTED, "begun_ns": 5}
     history = History(path / "h.jsonl")
-    reader._read(cast(Consumer, log), about, history, timeout_s, values=False)
+    final_reader._read(cast(Consumer, log), about, history, timeout_s, values=False)
     return list(history.events())
 
 
 def test_many_chunks_are_one_whole_read(tmp_path: Path) -> None:
     events = read(Log(12_000, 12_000), tmp_path)
     assert [one.outcome for one in events] == ["ok"] * 3
-    reads, missing = Records(events).final("t", reader.UNCOMMITTED)
+    reads, missing = Records(events).final("t", final_reader.UNCOMMITTED)
     assert (missing, len(reads[0].keys), reads[0].begun_ns) == ([], 12_000, 5)
 
 
 def test_a_log_that_does_not_end_is_told_with_the_last_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log(12_000, 11_000)
-    monkeypatch.setattr(reader, "time", log)
+    monkeypatch.setattr(final_reader, "time", log)
     events = read(log, tmp_path, timeout_s=0.5)
     assert log.clock_s >= 0.5, "it was asked until the time was over"
     assert [one.outcome for one in events] == ["ok", "ok", "unknown"]
-    assert Records(events).final("t", reader.UNCOMMITTED)[1] == [
+    assert Records(events).final("t", final_reader.UNCOMMITTED)[1] == [
         "t-0: final read: not to its end: offset 11000 of 12000"
     ]
 
@@ -97,15 +97,15 @@ def test_several_readers_share_the_topics_and_tell_what_one_tells(
         yield consumers[-1]
 
     names = [f"t{number}" for number in range(5)]
-    monkeypatch.setattr(reader, "consumer_of", consumer_of)
-    monkeypatch.setattr(reader, "_partitions", lambda *_about: 2)
+    monkeypatch.setattr(final_reader, "consumer_of", consumer_of)
+    monkeypatch.setattr(final_reader, "_partitions", lambda *_about: 2)
     history = History(tmp_path / "h.jsonl")
-    reader.read_all("b:1", names, history, readers=readers)
+    final_reader.read_all("b:1", names, history, readers=readers)
     assert len(consumers) == min(readers, len(names))
     records = Records(list(history.events()))
     assert len({read.name for read in records.reads}) == 1
     for name in names:
-        reads, missing = records.final(name, reader.UNCOMMITTED)
+        reads, missing = records.final(name, final_reader.UNCOMMITTED)
         assert (missing, sorted(reads), len(reads[1].keys)) == ([], [0, 1], 3)
 
 
@@ -119,13 +119,13 @@ def test_what_one_of_several_readers_cannot_read_is_told(tmp_path: Path, monkeyp
     def consumer_of(*_about: object, **_more: object) -> Iterator[Log]:
         yield Log(3, 2)
 
-    monkeypatch.setattr(reader, "consumer_of", consumer_of)
-    monkeypatch.setattr(reader, "_partitions", partitions)
+    monkeypatch.setattr(final_reader, "consumer_of", consumer_of)
+    monkeypatch.setattr(final_reader, "_partitions", partitions)
     history = History(tmp_path / "h.jsonl")
     with pytest.raises(RackgateError, match=r"t0-0: at offset 2 of 3 .*; t1-0: at offset 2"):
-        reader.read_all("b:1", ["t0", "t1"], history, readers=2, timeout_s=0.05)
+        final_reader.read_all("b:1", ["t0", "t1"], history, readers=2, timeout_s=0.05)
     with pytest.raises(RackgateError, match="no such topic"):
-        reader.read_all("b:1", ["t0", "absent"], history, readers=2, timeout_s=0.05)
+        final_reader.read_all("b:1", ["t0", "absent"], history, readers=2, timeout_s=0.05)
 
 
 NAME = key_of("r", "t", 0, 0)

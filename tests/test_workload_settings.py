@@ -13,13 +13,13 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType
 from typer.testing import CliRunner
 
-from pyhooks.checker.cluster import RACKS, REPLICAS, Requirement, Settings
+from pyhooks.checkers.cluster_view import RACKS, REPLICAS, Requirement, Settings
 from pyhooks.cli import app
-from pyhooks.cluster import labs
-from pyhooks.cluster.lab import Lab
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
-from pyhooks.workload.settings import change, change_default, note_made
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import History
+from pyhooks.lab import running_labs
+from pyhooks.lab.lab import Lab
+from pyhooks.workload.requirement_changes import change, change_default, note_made
 
 
 def failed(code: int) -> Future[Any]:
@@ -207,7 +207,7 @@ def test_an_interruption_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pyhooks.cluster.topics.alter", interrupt)
+    monkeypatch.setattr("pyhooks.kafka.topics.alter", interrupt)
     history = History(tmp_path / "h")
     with pytest.raises(KeyboardInterrupt):
         change(client, "t", history, min_racks=2)
@@ -234,7 +234,7 @@ def test_the_command_works_in_a_lab_and_writes_into_its_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = SimpleNamespace(name="l", bare=False, admin=Client({}), history_path=tmp_path / "history.jsonl")
-    monkeypatch.setattr(labs, "inside", lambda name: name == "l")
+    monkeypatch.setattr(running_labs, "inside", lambda name: name == "l")
     monkeypatch.setattr(Lab, "attach", lambda: lab)
     words = ["lab", "set", "t", "--lab", "l", "--min-racks", "2"]
     shown = CliRunner().invoke(app, words)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyhooks.history import History
-from pyhooks.wait import wait_for
-from pyhooks.workload.standing import ASKED, TOLD
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import History
+from pyhooks.workload.standby_producer import ASKED, TOLD
 
 
 class Standing:
@@ -23,7 +23,7 @@ class Standing:
         self.folder = folder
         for name in (ASKED, TOLD):
             os.mkfifo(folder / name)
-        words = [sys.executable, "-m", "pyhooks.workload.standing", "--folder", str(folder)]
+        words = [sys.executable, "-m", "pyhooks.workload.standby_producer", "--folder", str(folder)]
         self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
@@ -84,7 +84,7 @@ def test_the_plan_under_way_ends_in_good_order(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_pipes_is_told(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "pyhooks.workload.standing", "--folder", str(tmp_path)]
+    words = [sys.executable, "-m", "pyhooks.workload.standby_producer", "--folder", str(tmp_path)]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
     assert ended.stderr == f"error: [Errno 2] No such file or directory: '{tmp_path / ASKED}'\n"

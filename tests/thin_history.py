@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pyhooks.checker.cluster import HEAL, HEALED, INJECT, LOOK_PROCESS, PROVED
-from pyhooks.history import Event, History
+from pyhooks.checkers.cluster_view import HEAL, HEALED, INJECT, LOOK_PROCESS, PROVED
+from pyhooks.history.event_log import Event, History
 
 LOOK_NS, RECORD_NS = 2_000_000_000, 1_000_000_000
 PRODUCE = ("run", "topic", "key", "seq", "partition", "sent_ns", "latency_ms", "exception", "offset")

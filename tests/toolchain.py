@@ -6,9 +6,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from pyhooks.build import recipe
-from pyhooks.build.fetch import MavenRepository, link
-from pyhooks.build.workspace import Workspace
+from pyhooks.patchset import recipe
+from pyhooks.patchset.artifacts import MavenRepository, link
+from pyhooks.patchset.workspace import Workspace
 
 
 def real_repository() -> MavenRepository:

@@ -7,7 +7,7 @@ import subprocess
 import uuid
 from pathlib import Path
 
-from pyhooks.process import stat_fields
+from pyhooks.core.process import stat_fields
 
 # In the environment of everything that is started from here on; that of this process was fixed when it started.
 NAME, VALUE = "RACKGATE_TEST", uuid.uuid4().hex

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyhooks.build.upstream_cases import ERROR, FAILED, Case, ClassResult
+from pyhooks.verify.upstream_cases import ERROR, FAILED, Case, ClassResult
 
 NAME = "kafka.cluster.PartitionTest"
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from ducktape_tests.plan import Listed, estimate
 from ducktape_tests.results import Outcome, Result
-from pyhooks.terminal import plain
+from pyhooks.core.terminal import plain
 
 COLOURS: Mapping[Outcome, str] = {
     "pass": "green",

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from ducktape_tests.report.timeline import REFUSED, Shaded, State, Timeline, Topic, fewest
-from pyhooks.pictures import LIGHT, RC, Span, axes_style, rows, shade, spans
+from pyhooks.report.plots import LIGHT, RC, Span, axes_style, rows, shade, spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

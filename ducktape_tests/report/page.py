@@ -15,10 +15,11 @@ from ducktape_tests import results
 from ducktape_tests.report import drawing, timeline
 from ducktape_tests.report.display import minutes
 from ducktape_tests.results import Result
-from pyhooks import bars, files, pages
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
-from pyhooks.pictures import DARK, LIGHT
+from pyhooks.core import files, targets
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import History
+from pyhooks.report import pages
+from pyhooks.report.plots import DARK, LIGHT
 
 PICTURES = "pictures"
 NONE = "\N{EN DASH}"
@@ -87,7 +88,7 @@ def html(document: Mapping[str, Any]) -> str:
         rows=rows,
         topologies=topologies,
         outcomes=results.OUTCOMES,
-        bar_text=bars.of_run_text,
+        bar_text=targets.of_run_text,
         figures=figure_rows,
         repeat=lambda one: f"rackgate system run {shlex.quote(one['id'])} {document['options']}",
         light=LIGHT.names(),

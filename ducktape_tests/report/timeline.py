@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyhooks.checker.cluster import LOOK_PROCESS, RACKS, REPLICAS
-from pyhooks.checker.cluster import faults as faults_of
-from pyhooks.history import Event
+from pyhooks.checkers.cluster_view import LOOK_PROCESS, RACKS, REPLICAS
+from pyhooks.checkers.cluster_view import faults as faults_of
+from pyhooks.history.event_log import Event
 
 NS = 1_000_000_000
 # Topics that are shown each by itself; all others are summed.

@@ -19,12 +19,12 @@ from ducktape_tests.cluster import LabAccount
 from ducktape_tests.services.clock import Clock, compare
 from ducktape_tests.services.host_folder import CLIENTS, DELETE, PIDS, HostFolder, host_root
 from ducktape_tests.services.hosts import run_command
-from pyhooks import paths
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
-from pyhooks.wait import wait_for
-from pyhooks.workload.running import ending
-from pyhooks.workload.standing import ASKED, TOLD
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import Event, History
+from pyhooks.workload.processes import ending
+from pyhooks.workload.standby_producer import ASKED, TOLD
 
 GRACE_S = 90.0
 # A plan that is asked for has its own bounds, far below.
@@ -184,9 +184,9 @@ class Clients(Service):
         run_command(node.account, str(node.account.hostname), self._folder.command(script))
 
     def produce(self, history: History, *arguments: str) -> tuple[Event, ...]:
-        """Carries out a plan of ``pyhooks.workload.produce`` and appends its events to ``history``.
+        """Carries out a plan of ``pyhooks.workload.producer`` and appends its events to ``history``.
 
-        One process does that for all plans of a test, see ``pyhooks.workload.standing``.
+        One process does that for all plans of a test, see ``pyhooks.workload.standby_producer``.
 
         Args:
             history: where the events go.
@@ -219,7 +219,7 @@ class Clients(Service):
 
     def _stand_by(self) -> Process:
         scratch = self.place.scratch
-        words = [self.place.python, "-m", "pyhooks.workload.standing", "--folder", scratch]
+        words = [self.place.python, "-m", "pyhooks.workload.standby_producer", "--folder", scratch]
         pipes = shlex.join(["mkfifo", f"{scratch}/{ASKED}", f"{scratch}/{TOLD}"])
         self._begun.append(Process(self.place, words, f"{scratch}/standing.log", pipes))
         return self._begun[-1]

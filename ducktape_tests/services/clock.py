@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event
 
 # fields of events that are moments of the monotonic clock, in nanoseconds
 MOMENTS = ("intended_ns", "sent_ns", "begun_ns", "asked_ns")
 QUESTIONS = 5
-# A fifth of what checkers grant to a look, see pyhooks.checker.settling.LAG_S.
+# A fifth of what checkers grant to a look, see pyhooks.checkers.settling_times.LAG_S.
 ERROR_MS = 200.0
 
 

@@ -1,6 +1,6 @@
 """Folder on a host for everything that a system test writes there: created with a marker, emptied only with it.
 
-The marker is that of ``pyhooks.run_folder``. A script that writes or deletes in the folder is run by
+The marker is that of ``pyhooks.core.run_folder``. A script that writes or deletes in the folder is run by
 ``HostFolder.command``, whose checks come first in the same shell. Nothing of ducktape is imported here.
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyhooks.cluster.beans import SOCKET
-from pyhooks.errors import RackgateError
-from pyhooks.run_folder import MARKER, PROJECT, Kind
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.run_folder import MARKER, PROJECT, Kind
+from pyhooks.lab.mbeans import SOCKET
 
 # ducktape's global with the folder below which a host's folder is created; set by --host-root
 HOST_ROOT = "host_root"

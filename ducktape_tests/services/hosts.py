@@ -1,4 +1,4 @@
-"""Kafka on hosts that take commands: what faults and tests need of a cluster, see ``pyhooks.cluster.running``.
+"""Kafka on hosts that take commands: what faults and tests need of a cluster, see ``pyhooks.lab.running_cluster``.
 
 Nothing of ducktape is imported here; of its accounts ``ssh``, ``ssh_output`` and ``signal`` are used.
 """
@@ -20,19 +20,21 @@ from typing import TYPE_CHECKING, Any
 from ducktape_tests.services import host_folder
 from ducktape_tests.services.clock import compare
 from ducktape_tests.services.host_folder import HostFolder
-from pyhooks import process
-from pyhooks.cluster import echo, kafka, metadatalog, nodelife, quorum, serverlog, tools, topics, voting
-from pyhooks.cluster.beans import SOCKET
-from pyhooks.cluster.disks import DATA, Disk
-from pyhooks.cluster.echo import Rtt
-from pyhooks.cluster.lab import BOOT_TIMEOUT_S
-from pyhooks.cluster.running import ProcessState, RunningCluster, state_of
-from pyhooks.cluster.topology import Node, Topology
-from pyhooks.cluster.voting import Quorum
-from pyhooks.cluster.ways import Ways
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
-from pyhooks.wait import wait_for
+from pyhooks.core import process
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.history import log_events, process_events
+from pyhooks.history.event_log import History
+from pyhooks.kafka import quorum_state, tools, topics
+from pyhooks.kafka.quorum_state import Quorum
+from pyhooks.lab import echo, kafka_process, metadata_records, quorum_changes
+from pyhooks.lab.disks import DATA, Disk
+from pyhooks.lab.echo import Rtt
+from pyhooks.lab.lab import BOOT_TIMEOUT_S
+from pyhooks.lab.mbeans import SOCKET
+from pyhooks.lab.network_faults import Ways
+from pyhooks.lab.running_cluster import ProcessState, RunningCluster, state_of
+from pyhooks.lab.topology import Node, Topology
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -78,7 +80,7 @@ class Hosts:
         topology: what it consists of, with the addresses of the hosts.
         classpath: of Kafka, as the hosts see it.
         archives: files of loaded classes by class path, used by the hosts that have them; see
-            ``pyhooks.cluster.sharedclasses``.
+            ``pyhooks.lab.class_data_sharing``.
         java: options of Java for Kafka's processes; the first compiler alone by default, since in the minutes of a test
             the second one costs the processors more than it wins them.
         accounts: what runs commands on a node, by the node's name.
@@ -86,8 +88,9 @@ class Hosts:
         cluster_id: Kafka's.
         directory_ids: controller id to directory id, of a new cluster.
         folder: on each host for all of Kafka's files.
-        agent: jar of the metrics agent (``pyhooks.cluster.beans``) as the hosts see it, or empty for none.
-        notes: where it is written that Kafka was started or ended on a node (``pyhooks.cluster.nodelife``), or None.
+        agent: jar of the metrics agent (``pyhooks.lab.mbeans``) as the hosts see it, or empty for none.
+        notes: where it is written that Kafka was started or ended on a node (``pyhooks.history.process_events``), or
+        None.
     """
 
     topology: Topology
@@ -214,7 +217,7 @@ class Hosts:
 
     def _note(self, op: str, node: Node, **more: Any) -> None:
         if self.notes is not None:
-            self.notes.note(nodelife.PROCESS, op, "info", node=node.node_id, **more)
+            self.notes.note(process_events.PROCESS, op, "info", node=node.node_id, **more)
 
     def _end(self, node: Node, number: signal.Signals, op: str) -> bool:
         """Sends a signal that ends Kafka; tells whether there was a process, which is written down."""
@@ -225,12 +228,12 @@ class Hosts:
 
     def kill_kafka(self, node: Node) -> None:
         """Ends the node's Kafka process at once and waits until it is gone; does nothing if it does not run."""
-        if self._end(node, signal.SIGKILL, nodelife.KILL):
+        if self._end(node, signal.SIGKILL, process_events.KILL):
             wait_for(lambda: self.kafka_pid(node) is None, what=f"{node.name} to end", timeout_s=20)
 
     def stop_kafka(self, node: Node) -> None:
         """Ends the node's Kafka process in good order and waits until it is gone; does nothing if it does not run."""
-        if self._end(node, signal.SIGTERM, nodelife.STOP):
+        if self._end(node, signal.SIGTERM, process_events.STOP):
             wait_for(
                 lambda: self.kafka_pid(node) is None, what=f"{node.name} to end in good order", timeout_s=STOP_TIMEOUT_S
             )
@@ -256,7 +259,7 @@ class Hosts:
 
     def launch(self, node: Node, before: str = "true") -> None:
         """Starts Kafka on a host on which it does not run, after a shell command; they have one process id."""
-        command = kafka.java_command(
+        command = kafka_process.java_command(
             classpath=self.classpath,
             heap_mb=self.topology.heap_mb_of(node),
             properties=f"{self.home}/server.properties",
@@ -265,7 +268,7 @@ class Hosts:
         script = f"echo $$ > {shlex.quote(self.home)}/{host_folder.PID} && {before} && exec {shlex.join(command)}"
         self.run_on(node, f"setsid sh -c {shlex.quote(script)} >> {shlex.quote(self.log)} 2>&1 < /dev/null &")
         wait_for(lambda: self.kafka_pid(node) is not None, what=f"a process on {node.name}", timeout_s=20)
-        self._note(nodelife.START, node)
+        self._note(process_events.START, node)
 
     def java_options(self, node: Node) -> list[str]:
         """Java's options for the Kafka process of a node, beside those of every Kafka process."""
@@ -307,7 +310,7 @@ class Hosts:
 
     def format_command(self, node: Node, *, joins: bool = False) -> str:
         """The shell command that formats the disk of a host."""
-        arguments = kafka.format_arguments(
+        arguments = kafka_process.format_arguments(
             node,
             properties=f"{self.home}/server.properties",
             cluster_id=self.cluster_id,
@@ -316,7 +319,7 @@ class Hosts:
             joins=joins,
         )
         command = ["java", *self._shared(node), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
-        command += [f"-Dlog4j2.configurationFile={kafka.LOG4J}", "-cp", self.classpath]
+        command += [f"-Dlog4j2.configurationFile={kafka_process.LOG4J}", "-cp", self.classpath]
         return shlex.join([*command, "kafka.tools.StorageTool", *arguments])
 
     def format(self, nodes: Sequence[Node], *, joins: bool = False) -> None:
@@ -355,7 +358,7 @@ class Hosts:
             raise RackgateError(f"{node.name}: its Kafka runs, so its disk can't be deleted")
         identity = self.directory_id(node)
         # so that a disk is there whole, or not at all
-        self.run_in_folder(node, 'rm -rf -- "$2"; mv -- "$1" "$2"; rm -rf -- "$2"', DATA, quorum.GONE)
+        self.run_in_folder(node, 'rm -rf -- "$2"; mv -- "$1" "$2"; rm -rf -- "$2"', DATA, quorum_changes.GONE)
         return identity
 
     def copy_disk(self, node: Node, into: Path) -> Disk:
@@ -386,24 +389,24 @@ class Hosts:
         Raises:
             RackgateError: it can't be read, or the controller's clock can't be compared with ours.
         """
-        segments = self.run_on(node, f"ls {shlex.quote(self.data)}/{metadatalog.TOPIC}/*.log").splitlines()
-        command = tools.command(self.classpath, "dump-log", metadatalog.words(segments), "")
-        records = metadatalog.parse(self.run_on(node, shlex.join(command)))
+        segments = self.run_on(node, f"ls {shlex.quote(self.data)}/{metadata_records.TOPIC}/*.log").splitlines()
+        command = tools.command(self.classpath, "dump-log", metadata_records.words(segments), "")
+        records = metadata_records.parse(self.run_on(node, shlex.join(command)))
         ahead_ns, error_ns = self._wall_clock(node)
-        metadatalog.note(records, history, controller=node.node_id, ahead_ns=ahead_ns, error_ns=error_ns)
+        metadata_records.note(records, history, controller=node.node_id, ahead_ns=ahead_ns, error_ns=error_ns)
 
     def server_logs(self, nodes: Sequence[Node], history: History) -> None:
         """Writes what Kafka has logged on hosts into a history; that a log can't be read is written there, too."""
-        history.note(serverlog.PROCESS, serverlog.EXPECTED, "info", nodes=[node.node_id for node in nodes])
+        history.note(log_events.PROCESS, log_events.EXPECTED, "info", nodes=[node.node_id for node in nodes])
         for node in nodes:
             try:
                 zone = self.run_on(node, "date +%z").strip()
-                entries = list(serverlog.parse(self.run_on(node, f"cat {shlex.quote(self.log)}").splitlines(), zone))
+                entries = list(log_events.parse(self.run_on(node, f"cat {shlex.quote(self.log)}").splitlines(), zone))
                 ahead_ns, error_ns = self._wall_clock(node)
             except RackgateError as error:
-                serverlog.unread(history, node.node_id, str(error))
+                log_events.unread(history, node.node_id, str(error))
             else:
-                serverlog.note(entries, history, node=node.node_id, ahead_ns=ahead_ns, error_ns=error_ns)
+                log_events.note(entries, history, node=node.node_id, ahead_ns=ahead_ns, error_ns=error_ns)
 
     def _wall_clock(self, node: Node) -> tuple[int, int]:
         """By how much a host's wall clock is ahead of our monotonic one, and by how much that may be wrong, in ns."""
@@ -414,7 +417,7 @@ class Hosts:
 
     def clear_disk(self, node: Node) -> None:
         """Deletes what is left of a disk that is not formatted."""
-        self.run_in_folder(node, 'rm -rf -- "$@"', DATA, quorum.GONE)
+        self.run_in_folder(node, 'rm -rf -- "$@"', DATA, quorum_changes.GONE)
 
     def replace_disks(self, nodes: Sequence[Node]) -> None:
         """Formats the disks of ``nodes`` that are not, starts Kafka on all, and makes their controllers voters again.
@@ -422,7 +425,7 @@ class Hosts:
         Raises:
             RackgateError: the quorum refuses, or a process does not start.
         """
-        quorum.replace_disks(self, nodes)
+        quorum_changes.replace_disks(self, nodes)
 
     def voters(self, brokers: Sequence[Node]) -> Mapping[int, str]:
         """Directory ids of the quorum's voters by node id, as some of ``brokers`` tell.
@@ -430,7 +433,7 @@ class Hosts:
         Raises:
             RackgateError: none of them answers.
         """
-        return quorum.voters(self, brokers)
+        return quorum_changes.voters(self, brokers)
 
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
         """The metadata quorum, as the first of ``brokers`` that answers tells it.
@@ -438,7 +441,7 @@ class Hosts:
         Raises:
             RackgateError: none of them answers, or nobody leads the quorum.
         """
-        return voting.ask(quorum.addresses(brokers))
+        return quorum_state.ask(quorum_changes.addresses(brokers))
 
     def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
         """What Kafka's tool for the quorum writes when it is to change it, on the host of one of ``brokers``.
@@ -458,8 +461,10 @@ class Hosts:
         self._ask_from(node, ["--command-config", f"{self.home}/server.properties", "add-controller"], brokers)
 
     def _ask_from(self, node: Node | None, words: Sequence[str], brokers: Sequence[Node]) -> str:
-        bootstrap = quorum.addresses(brokers)
-        return self.run_on(node or brokers[0], shlex.join(tools.command(self.classpath, quorum.TOOL, words, bootstrap)))
+        bootstrap = quorum_changes.addresses(brokers)
+        return self.run_on(
+            node or brokers[0], shlex.join(tools.command(self.classpath, quorum_changes.TOOL, words, bootstrap))
+        )
 
     # -- the network ------------------------------------------------------------------------------------------------
 
@@ -492,6 +497,6 @@ class Hosts:
 
 if TYPE_CHECKING:
 
-    def _all_that_faults_need(hosts: Hosts) -> tuple[RunningCluster, quorum.Disks]:
+    def _all_that_faults_need(hosts: Hosts) -> tuple[RunningCluster, quorum_changes.Disks]:
         # here and not for the service, whose base has no types: it would pass for anything
         return hosts, hosts

@@ -15,14 +15,15 @@ from ducktape_tests.services.clients import Place
 from ducktape_tests.services.host_folder import DELETE, HostFolder, host_root
 from ducktape_tests.services.hosts import Hosts
 from ducktape_tests.services.ways import HostWays, of_lab
-from pyhooks.build.distribution import Distribution
-from pyhooks.cluster import kafka, moving, tools
-from pyhooks.cluster.lab import ACTIVE_CONTROLLER, BOOT_TIMEOUT_S
-from pyhooks.cluster.many import Wide
-from pyhooks.cluster.node import NODE_DISK
-from pyhooks.cluster.topology import Node, Topology
-from pyhooks.cluster.ways import Ways
-from pyhooks.wait import wait_for
+from pyhooks.core.wait import wait_for
+from pyhooks.kafka import reassignments, tools
+from pyhooks.kafka.bulk_topics import Wide
+from pyhooks.lab import kafka_process
+from pyhooks.lab.lab import ACTIVE_CONTROLLER, BOOT_TIMEOUT_S
+from pyhooks.lab.network_faults import Ways
+from pyhooks.lab.node import NODE_DISK
+from pyhooks.lab.topology import Node, Topology
+from pyhooks.patchset.distribution import Distribution
 
 
 class RackKafka(Hosts, Service):
@@ -42,8 +43,8 @@ class RackKafka(Hosts, Service):
         self.classpath = classpath
         built = Distribution.load()
         self.archives = {built.classpath(overlay=one): str(built.classes(overlay=one)) for one in (True, False)}
-        self.cluster_id = kafka.new_id()
-        self.directory_ids = {node.node_id: kafka.new_id() for node in topology.controllers}
+        self.cluster_id = kafka_process.new_id()
+        self.directory_ids = {node.node_id: kafka_process.new_id() for node in topology.controllers}
         self._machines = self._deal(topology)
         self.accounts = {name: machine.account for name, machine in self._machines.items()}
         self.topology = _moved(topology, self.accounts)
@@ -75,7 +76,7 @@ class RackKafka(Hosts, Service):
             self.configure(self._node(machine))
         for node in self.topology.controllers:
             self.launch(node, self.format_command(node))
-        # why brokers come later: see pyhooks.cluster.inside
+        # why brokers come later: see pyhooks.lab.init_process
         wait_for(self._controller_is_active, what="an active controller", timeout_s=BOOT_TIMEOUT_S, interval_s=0.3)
         for node in self.topology.brokers:
             self.launch(node, self.format_command(node))
@@ -144,11 +145,13 @@ class RackKafka(Hosts, Service):
         """
         living = [node for node in self.brokers() if self.kafka_pid(node) is not None]
         file = f"{self.home}/moves.json"
-        self.accounts[living[0].name].create_file(file, moving.document(moves))
+        self.accounts[living[0].name].create_file(file, reassignments.document(moves))
         words = ("--execute", "--reassignment-json-file", file)
         bootstrap = ",".join(node.address for node in living)
         # what it has to say of a failure goes to both
-        self.run_on(living[0], shlex.join(tools.command(self.classpath, moving.TOOL, words, bootstrap)) + " 2>&1")
+        self.run_on(
+            living[0], shlex.join(tools.command(self.classpath, reassignments.TOOL, words, bootstrap)) + " 2>&1"
+        )
 
     def log_bytes(self, node: Node, topic: str) -> int:
         """Size of the log of partition 0 of ``topic`` on the node's disk, all segments, in bytes."""
@@ -169,14 +172,14 @@ class RackKafka(Hosts, Service):
             other: what is to differ from what the topology says.
         """
         quorum = [controller.quorum_address for controller in self.topology.controllers]
-        properties = kafka.server_properties(
+        properties = kafka_process.server_properties(
             node,
             quorum=quorum,
             data=self.data,
             brokers=len(self.topology.brokers),
             extra={**self.topology.properties_of(node), **(other or {})},
         )
-        self.accounts[node.name].create_file(f"{self.home}/server.properties", kafka.render(properties))
+        self.accounts[node.name].create_file(f"{self.home}/server.properties", kafka_process.render(properties))
 
     def _controller_is_active(self) -> bool:
         return any(

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ducktape_tests.services.hosts import Hosts
-from pyhooks.cluster import nodelife
-from pyhooks.cluster.topology import Node
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
+from pyhooks.core.errors import RackgateError
+from pyhooks.history import process_events
+from pyhooks.history.event_log import History
+from pyhooks.lab.topology import Node
 
 
 def note_states(hosts: Hosts, nodes: Sequence[Node], history: History) -> None:
@@ -20,17 +20,17 @@ def note_states(hosts: Hosts, nodes: Sequence[Node], history: History) -> None:
         try:
             state = hosts.process_state(node)
         except RackgateError as error:
-            history.note(nodelife.PROCESS, nodelife.STATE, "unknown", node=node.node_id, error=str(error))
+            history.note(process_events.PROCESS, process_events.STATE, "unknown", node=node.node_id, error=str(error))
         else:
-            history.note(nodelife.PROCESS, nodelife.STATE, "ok", node=node.node_id, state=state)
+            history.note(process_events.PROCESS, process_events.STATE, "ok", node=node.node_id, state=state)
 
 
 def note_faults(hosts: Hosts, nodes: Sequence[Node], history: History) -> None:
     """Writes what the nodes have logged of faults of Kafka's own; that a log can't be read is written, too."""
     for node in nodes:
         try:
-            answer = hosts.run_on(node, nodelife.question(hosts.log))
+            answer = hosts.run_on(node, process_events.question(hosts.log))
         except RackgateError as error:
-            nodelife.note_unread(history, node.node_id, str(error))
+            process_events.note_unread(history, node.node_id, str(error))
         else:
-            nodelife.note_logged(history, node.node_id, answer)
+            process_events.note_logged(history, node.node_id, answer)

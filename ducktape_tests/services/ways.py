@@ -9,10 +9,10 @@ import ipaddress
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from pyhooks.cluster.lab import Lab
-from pyhooks.cluster.topology import Link, Node, Quality, Topology
-from pyhooks.cluster.ways import LabWays, Ways
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
+from pyhooks.lab.lab import Lab
+from pyhooks.lab.network_faults import LabWays, Ways
+from pyhooks.lab.topology import Link, Node, Quality, Topology
 
 # Each a table of its own, since a broker may be cut off in a rack that is, too.
 RACK_TABLE, BROKER_TABLE = "rackgate_rack", "rackgate_broker"

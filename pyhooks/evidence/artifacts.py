@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyhooks import paths
-from pyhooks.build import series
-from pyhooks.errors import RackgateError
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import read_object, write_text
 from pyhooks.evidence import fingerprint
 from pyhooks.evidence.claims import OVERLAY, SERIES, Claim, Claims, Run
-from pyhooks.evidence.judging import FAILED, NOT_RUN, PASSED, SKIPPED, STALE, Judged, judge
-from pyhooks.files import read_object, write_text
+from pyhooks.evidence.rules import FAILED, NOT_RUN, PASSED, SKIPPED, STALE, Judged, judge
+from pyhooks.patchset import series
 
 EVIDENCE = paths.REPO / "kip" / "evidence"
 SCHEMA = 2

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyhooks import paths, toml
-from pyhooks.errors import RackgateError
-from pyhooks.toml import Table
+from pyhooks.core import paths, toml_config
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.toml_config import Table
 
 CLAIMS = paths.REPO / "kip" / "claims.toml"
 # what a rule can say; NOT_TESTABLE is a person's word and has a reason instead of a rule
@@ -126,7 +126,7 @@ def load(path: Path = CLAIMS) -> Claims:
     Raises:
         RackgateError: it can't be read, or an entry is wrong: which, and how.
     """
-    top = Table(toml.read(path, "it lists what the KIP claims and what checks it"), path)
+    top = Table(toml_config.read(path, "it lists what the KIP claims and what checks it"), path)
     titles = top.table("documents")
     documents = {key: titles.text(key) for key in titles.left()}
     runs: dict[str, Run] = {}

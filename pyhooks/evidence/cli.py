@@ -13,12 +13,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pyhooks.build.progress import Stages
-from pyhooks.errors import RackgateError
-from pyhooks.evidence import artifacts, page, running
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.locks import alone
+from pyhooks.evidence import artifacts, page, runs
 from pyhooks.evidence.artifacts import Book
 from pyhooks.evidence.claims import COSTS, Claims, Run, load
-from pyhooks.locks import alone
+from pyhooks.patchset.stages import Stages
 
 EVIDENCE_EPILOG = (
     "Examples: rackgate evidence --list · rackgate evidence --cost seconds · rackgate evidence parent-class ·"
@@ -26,7 +26,7 @@ EVIDENCE_EPILOG = (
     " rackgate evidence --check --strict. Exit status: 0 all that were asked for are as"
     " claims.toml says, 1 one is not, is undecided, stale or not run, 2 something could not be tried."
 )
-PAGE = running.OUT / "index.html"
+PAGE = runs.OUT / "index.html"
 evidence_app = typer.Typer()
 
 
@@ -74,7 +74,7 @@ def evidence_command(
     with ExitStack() as stack:
         if not list_:
             taken = "another `rackgate evidence` is at work in this checkout: wait for it"
-            stack.enter_context(alone(running.OUT / ".lock", taken=taken))
+            stack.enter_context(alone(runs.OUT / ".lock", taken=taken))
         book = artifacts.read_book(claims)
         wanted = [name for name in _asked(claims, names or []) if not costs or claims.runs[name].cost in costs]
         failed: list[str] = []
@@ -122,14 +122,14 @@ def _runs(claims: Claims, chosen: Sequence[str]) -> list[str]:
 
 
 def _carry_out(claims: Claims, todo: Sequence[Run], *, quiet: bool) -> list[str]:
-    stages = Stages(len(todo), running.OUT / "timings.json", quiet=quiet)
+    stages = Stages(len(todo), runs.OUT / "timings.json", quiet=quiet)
     if todo:
         stages.say(f"{len(todo)} runs, about {sum(run.minutes for run in todo):.0f} min as kip/claims.toml tells")
     failed = []
     for run in todo:
         try:
             with stages.stage(run.id):
-                running.carry_out(claims, run)
+                runs.carry_out(claims, run)
         except RackgateError as error:
             # the others may do, and each is kept
             failed.append(run.id)

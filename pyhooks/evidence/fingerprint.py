@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from pyhooks.build.series import Patch, is_test
-from pyhooks.errors import RackgateError
-from pyhooks.files import parse_json, read_object, write_text
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import parse_json, read_object, write_text
+from pyhooks.patchset.series import Patch, is_test
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 # How many fingerprints are cached.

@@ -11,12 +11,12 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from pyhooks.core.files import write_text
 from pyhooks.evidence.artifacts import EVIDENCE, INDEX, Book
 from pyhooks.evidence.claims import CONDITIONAL, CONFIRMED, NOT_TESTABLE, REFUTED, Claim, Claims, Run
-from pyhooks.evidence.judging import NOT_RUN, STALE, UNDECIDED
-from pyhooks.files import write_text
-from pyhooks.pages import environment
-from pyhooks.pictures import DARK, LIGHT
+from pyhooks.evidence.rules import NOT_RUN, STALE, UNDECIDED
+from pyhooks.report.pages import environment
+from pyhooks.report.plots import DARK, LIGHT
 
 STATES = (CONFIRMED, CONDITIONAL, REFUTED, UNDECIDED, STALE, NOT_RUN, NOT_TESTABLE)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyhooks import files, paths, toml
-from pyhooks.build import maven, recipe
-from pyhooks.build.fetch import Store
-from pyhooks.build.workspace import Workspace
-from pyhooks.errors import RackgateError
-from pyhooks.formal.model import Command
-from pyhooks.process import run
+from pyhooks.core import files, paths, toml_config
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import run
+from pyhooks.formal.model_source import Command
+from pyhooks.patchset import maven, recipe
+from pyhooks.patchset.artifacts import Store
+from pyhooks.patchset.workspace import Workspace
 
 PIN = paths.REPO / "kip" / "formal" / "alloy.toml"
 # Glucose comes with Alloy for Linux and macOS; sat4j is Java and runs anywhere, several times slower.
@@ -72,7 +72,7 @@ def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
     Raises:
         RackgateError: the file is not right, or the jar cannot be had or is another one.
     """
-    top = toml.Table(toml.read(pin, "it says which Alloy is run"), pin)
+    top = toml_config.Table(toml_config.read(pin, "it says which Alloy is run"), pin)
     table = top.table("alloy")
     artifact = recipe.Artifact(table.text("id"), table.text("sha256"), ("alloy",))
     top.done()

@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pyhooks import paths, run_folder
-from pyhooks.errors import RackgateError
-from pyhooks.files import MALFORMED, json_text, read_json, write_json
+from pyhooks.core import paths, run_folder
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import MALFORMED, json_text, read_json, write_json
 from pyhooks.formal import alloy
 from pyhooks.formal.alloy import Outcome
-from pyhooks.formal.model import MODEL, Command, choose, commands
+from pyhooks.formal.model_source import MODEL, Command, choose, commands
 
 WIDTH = 120  # columns, where there is no terminal
 BAR_S = 600.0  # what a run of all commands may take
@@ -148,13 +148,13 @@ def draw_all(outcomes: Sequence[Outcome], folder: Path) -> tuple[Path, ...]:
         The files.
     """
     # matplotlib takes a second
-    from pyhooks.formal import drawing, instance, trace
+    from pyhooks.formal import instance, trace, trace_picture
 
     made: list[Path] = []
     for one in outcomes:
         if one.instance is not None:
             told = trace.steps(instance.read(one.instance))
-            made.extend(drawing.write(told, one.command.what, folder, one.command.name))
+            made.extend(trace_picture.write(told, one.command.what, folder, one.command.name))
     return tuple(made)
 
 

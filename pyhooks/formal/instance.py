@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyhooks.errors import RackgateError
-from pyhooks.files import read_text
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import read_text
 
 Tuple = tuple[str, ...]
 

@@ -6,7 +6,7 @@ import string
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
 from pyhooks.formal.instance import State
 
 # Event of the model to words; {whom} are the brokers that it happens to.

@@ -10,7 +10,7 @@ from typing import Any
 import jpype
 
 from pyhooks.jvm.client import Client, java_of
-from pyhooks.jvm.failure import JavaError
+from pyhooks.jvm.java_exception import JavaError
 
 UNKNOWN_TOPIC = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException"
 TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import jpype
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from pyhooks.build.distribution import Distribution
-from pyhooks.errors import RackgateError
-from pyhooks.jvm.failure import JavaError
-from pyhooks.jvm.machine import ensure_started
+from pyhooks.core.errors import RackgateError
+from pyhooks.jvm.in_process import ensure_started
+from pyhooks.jvm.java_exception import JavaError
+from pyhooks.patchset.distribution import Distribution
 
 
 class Home(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyhooks.jvm.client import Client, Home, InProcess, java_errors
-from pyhooks.jvm.packed import Ints, Longs, Unpacker
+from pyhooks.jvm.packed_columns import Ints, Longs, Unpacker
 
 REQUEST_S = 15.0
 

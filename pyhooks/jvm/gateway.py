@@ -17,12 +17,12 @@ from typing import Any
 
 from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway, JavaPackage, find_jar_path
 
-from pyhooks.cluster.netns import network_of
-from pyhooks.cluster.node import NamespaceMachine
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import DIES_WITH_PARENT, close_input_and_wait
 from pyhooks.jvm.client import java_errors
-from pyhooks.jvm.machine import LOG4J
-from pyhooks.process import DIES_WITH_PARENT, close_input_and_wait
+from pyhooks.jvm.in_process import LOG4J
+from pyhooks.lab.network_namespace import network_of
+from pyhooks.lab.node import NamespaceMachine
 
 LOOPBACK = "127.0.0.1"
 START_S = 30.0
@@ -76,7 +76,8 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     Args:
         classpath: as for ``java -cp``; entries may end in ``/*``. With the project's own Java helpers in it, as
-            ``pyhooks.build.clients.client_classpath`` has it, it is a home for ``Producer`` and ``Consumer``.
+            ``pyhooks.patchset.client_classpaths.client_classpath`` has it, it is a home for ``Producer`` and
+            ``Consumer``.
         machine: the node in which it shall run, by default where we run.
         heap_mb: the most heap it may take, in MiB.
         timeout_s: how long its start may take.

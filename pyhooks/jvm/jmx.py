@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pyhooks.errors import RackgateError
-from pyhooks.jvm import errors
+from pyhooks.core.errors import RackgateError
+from pyhooks.jvm import kafka_errors
 from pyhooks.jvm.client import Client, InProcess, java_errors
 
 TIMEOUT_S = 5.0
@@ -47,7 +47,7 @@ class Jmx(Client):
         self._timeout_ms = round(timeout_s * 1000)
         try:
             made = InProcess().make("rackgate.hooks.RemoteBeans", {"host": host, "port": str(port)}, self._timeout_ms)
-        except errors.named("java.util.concurrent.TimeoutException") as error:
+        except kafka_errors.named("java.util.concurrent.TimeoutException") as error:
             raise self._late() from error
         super().__init__(made, timeout_s)
 
@@ -67,7 +67,7 @@ class Jmx(Client):
         try:
             with java_errors():
                 lines = str(self._java.query(pattern, self._timeout_ms))
-        except errors.named("java.util.concurrent.TimeoutException") as error:
+        except kafka_errors.named("java.util.concurrent.TimeoutException") as error:
             raise self._late() from error
         return tuple(map(parse, lines.split("\n")[:-1]))
 

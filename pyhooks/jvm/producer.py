@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
 from pyhooks.jvm.client import Client, Home, InProcess, java_errors
-from pyhooks.jvm.failure import JavaError
-from pyhooks.jvm.packed import Ints, Longs, Unpacker, column, joined, lengths_of
+from pyhooks.jvm.java_exception import JavaError
+from pyhooks.jvm.packed_columns import Ints, Longs, Unpacker, column, joined, lengths_of
 
 # How long the thread that hears of ends waits in Java at a time; a bound for how long it outlives the main thread.
 TAKE_MS = 200

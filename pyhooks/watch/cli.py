@@ -17,15 +17,15 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from pyhooks.cluster import labs
-from pyhooks.cluster.beans import lab_sources
-from pyhooks.cluster.cli import LabOption
-from pyhooks.cluster.lab import Lab, in_lab
-from pyhooks.durations import seconds
-from pyhooks.errors import RackgateError
-from pyhooks.terminal import reader_may_leave
-from pyhooks.wait import wait_for
-from pyhooks.watch.collect import Collector, Member, Target
+from pyhooks.core.durations import seconds
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.terminal import reader_may_leave
+from pyhooks.core.wait import wait_for
+from pyhooks.lab import running_labs
+from pyhooks.lab.cli import LabOption
+from pyhooks.lab.lab import Lab, in_lab
+from pyhooks.lab.mbeans import lab_sources
+from pyhooks.watch.collector import Collector, Member, Target
 from pyhooks.watch.document import as_json
 from pyhooks.watch.snapshot import snapshot
 from pyhooks.watch.states import Snapshot
@@ -80,8 +80,8 @@ def watch_command(
     if interval_s < INTERVAL_MIN_S:
         raise RackgateError(f"--interval {interval}: at least {INTERVAL_MIN_S * 1000:.0f}ms")
     limit_s = seconds(for_time, "--for") if for_time is not None else None
-    if bootstrap is None and not labs.inside(lab):
-        raise typer.Exit(labs.enter_again(lab, otherwise="say which cluster with --bootstrap host:port"))
+    if bootstrap is None and not running_labs.inside(lab):
+        raise typer.Exit(running_labs.enter_again(lab, otherwise="say which cluster with --bootstrap host:port"))
     target = target_of(bootstrap, history)
     with Collector(target, interval_s) as collector, _ends_on_signals() as stop:
         _first_answers(collector, stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyhooks.cluster.running import ProcessState
+from pyhooks.lab.running_cluster import ProcessState
 
 # A partition whose events name none: a client that was refused knows only the topic.
 ANY_PARTITION = -1

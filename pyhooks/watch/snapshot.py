@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from pyhooks import gate
+from pyhooks.kafka import gate
 from pyhooks.watch.observation import (
     ANY_PARTITION,
     BrokerMetrics,
@@ -16,6 +16,7 @@ from pyhooks.watch.observation import (
     Produced,
     Rules,
 )
+from pyhooks.watch.partition_status import Facts, Motion, judge
 from pyhooks.watch.states import (
     LEVELS,
     BrokerState,
@@ -28,7 +29,6 @@ from pyhooks.watch.states import (
     Snapshot,
     State,
 )
-from pyhooks.watch.verdict import Facts, Motion, judge
 
 PRODUCE_ERRORS = "ErrorsPerSec.Produce."
 RACK_FAILURES = "RackCheckFailureRate.Count"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pyhooks.watch.observation import BrokerMetrics, Observation, PartitionSeen, Produced
-from pyhooks.watch.verdict import Level, Motion
+from pyhooks.watch.partition_status import Level, Motion
 
 State = Literal["up", "mute", "fenced", "paused", "down", "gone", "unknown"]
 FaultState = Literal["before", "injecting", "unproved", "active", "healing", "healed"]

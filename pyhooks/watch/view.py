@@ -11,9 +11,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from pyhooks.terminal import visible
+from pyhooks.core.terminal import visible
+from pyhooks.watch.partition_status import Level
 from pyhooks.watch.states import LEVELS, BrokerState, Fault, PartitionState, Snapshot
-from pyhooks.watch.verdict import Level
 
 # Red, green and yellow say how good things are, so racks have other colours.
 RACK_STYLES = ("cyan", "magenta", "bright_blue", "bright_white", "bright_cyan", "bright_magenta")

@@ -1,1 +1,1 @@
-"""Clients that write what they saw into a history."""
+"""Client programs that run beside a test and write events into its history."""

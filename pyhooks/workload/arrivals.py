@@ -15,10 +15,10 @@ from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
-from pyhooks.errors import RackgateError
-from pyhooks.history import Event, History
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event, History
+from pyhooks.history.record_format import text_of
 from pyhooks.workload import program
-from pyhooks.workload.records import text_of
 
 PROCESS, OP = "follower", "fetched"
 POLL_S = 0.2

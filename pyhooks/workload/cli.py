@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from pyhooks.cluster import labs
-from pyhooks.cluster.cli import JsonOption, LabOption
-from pyhooks.cluster.lab import Lab
-from pyhooks.durations import seconds
-from pyhooks.errors import RackgateError
-from pyhooks.history import History
-from pyhooks.workload import settings
+from pyhooks.core.durations import seconds
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import History
+from pyhooks.lab import running_labs
+from pyhooks.lab.cli import JsonOption, LabOption
+from pyhooks.lab.lab import Lab
+from pyhooks.workload import requirement_changes
 
 SET_EPILOG = (
     "Examples: rackgate lab set orders --min-racks 2 · rackgate lab set orders --min-racks 1 --min-replicas 2 --within"
@@ -31,7 +31,7 @@ def set_command(
     min_replicas: Annotated[int | None, typer.Option("--min-replicas", min=1, help="min.insync.replicas.")] = None,
     within: Annotated[
         str, typer.Option("--within", help="How long brokers may take to tell the new values.")
-    ] = f"{settings.SETTLED_S:g}s",
+    ] = f"{requirement_changes.SETTLED_S:g}s",
     lab_name: LabOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -43,20 +43,20 @@ def set_command(
     timeout_s = seconds(within, "--within")
     if min_racks is None and min_replicas is None:
         raise RackgateError("lab set: say what to change, with --min-racks or --min-replicas")
-    if not labs.inside(lab_name):
-        raise typer.Exit(labs.enter_again(lab_name))
+    if not running_labs.inside(lab_name):
+        raise typer.Exit(running_labs.enter_again(lab_name))
     lab = Lab.attach()
     if lab.bare:
         raise RackgateError(f"lab {lab.name} is bare: it has no topics")
     history = History(lab.history_path)
-    found = settings.change(
+    found = requirement_changes.change(
         lab.admin, topic, history, min_replicas=min_replicas, min_racks=min_racks, timeout_s=timeout_s
     )
     if as_json:
         typer.echo(json.dumps({"history": str(history.path), **asdict(found)}, indent=1))
         return
     typer.echo(
-        f"topic {topic}: {settings.words(found.value)} (before: {settings.words(found.before)});"
+        f"topic {topic}: {requirement_changes.words(found.value)} (before: {requirement_changes.words(found.before)});"
         f" brokers {', '.join(map(str, found.brokers))} told so {found.told_s:.2f} s after the request"
         + (f"; fenced: {', '.join(map(str, found.fenced))}" if found.fenced else "")
     )

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from pyhooks.errors import RackgateError
+from pyhooks.core.errors import RackgateError
 
 
 def on_topics(name: str, description: str, more: str = "") -> argparse.ArgumentParser:

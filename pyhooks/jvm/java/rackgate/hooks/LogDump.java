@@ -227,7 +227,7 @@ public final class LogDump {
             keys.clear();
         }
 
-        /** As pyhooks.workload.records.text_of: text, or hexadecimal digits behind 0x. */
+        /** As pyhooks.history.record_format.text_of: text, or hexadecimal digits behind 0x. */
         private String text(ByteBuffer key) {
             if (key == null) {
                 return null;

@@ -1,1 +1,0 @@
-"""Pure functions of a history: valid, invalid or unknown."""

@@ -1,0 +1,171 @@
+"""Was each record of a topic copied exactly once, with its group's offsets in the same transactions, in an outage too?
+
+Reads the events of ``pyhooks.workload.copier``, ``txn`` events, faults, and the last read_committed ``read`` of both
+topics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyhooks.checkers import cluster_view
+from pyhooks.checkers.record_view import COMMITTED, Place, Records, Transaction
+from pyhooks.checkers.recovery import last_heal
+from pyhooks.checkers.settling_times import NS
+from pyhooks.checkers.transaction_recovery import BOUND_S
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event
+
+OP, END = "copy", "copied"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A transaction of a copier.
+
+    Attributes:
+        run: of the copier.
+        txn: its number.
+        at_ns: when it told what it copies, monotonic.
+        taken: partition of the source to first offset, and the one that comes next.
+        group: whose offsets it commits.
+    """
+
+    run: str
+    txn: int
+    at_ns: int
+    taken: tuple[tuple[Place, int, int], ...]
+    group: str
+
+
+def copies(events: Sequence[Event]) -> list[Copy]:
+    """All that copiers have told, in the order of time."""
+    return [
+        Copy(
+            str(event.data["run"]),
+            int(event.data["txn"]),
+            event.mono_ns,
+            tuple((_place(name), int(first), int(after)) for name, (first, after) in event.data["taken"].items()),
+            str(event.data["group"]),
+        )
+        for event in events
+        if event.op == OP
+    ]
+
+
+def check_copied(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdict:
+    """What can be read of the copy stands for each record of the source once, up to the group's offset, in order.
+
+    Wrong: a record that was copied twice, or left out; a transaction with more or fewer records than it took; offsets
+    of the group that are not those behind the last transaction that can be read: one was committed without the other;
+    and no transaction that is committed within the bound after a heal, though it was tried.
+
+    Unknown without a copy; unless one was committed before a fault and one began after the last heal; if a read of
+    either topic is not whole, or the coordinator did not tell the group's offsets.
+
+    Args:
+        events: a whole history.
+        bound_s: from the begin of a heal to the end of a transaction that was begun after it, in seconds.
+    """
+    records = Records(events)
+    wrong: list[str] = []
+    missing: list[str] = []
+    found = copies(events)
+    if not found:
+        missing.append("nothing was copied")
+    unread: list[str] = []
+    shown = _shown(records, found, unread)
+    source: dict[Place, set[int]] = {}
+    for topic in sorted({place[0] for one in found for place, _, _ in one.taken}):
+        reads, gaps = records.final(topic, COMMITTED)
+        unread += gaps
+        source |= {(topic, number): set(read.keys) for number, read in reads.items()}
+    missing += unread
+    # without whole reads, what is absent may only not have been read
+    absent = missing if unread else wrong
+    after: defaultdict[Place, int] = defaultdict(int)
+    for one in (own for own in found if (own.run, own.txn) in shown):
+        name = f"transaction {one.txn} of run {one.run}"
+        expected = 0
+        for place, first, behind in one.taken:
+            held = source.get(place, set())
+            where = f"{place[0]}-{place[1]}"
+            expected += sum(first <= offset < behind for offset in held)
+            if first < after[place]:
+                wrong.append(f"{name}: offset {first} of {where} was copied before, up to {after[place]}")
+            elif left := sorted(offset for offset in held if after[place] <= offset < first):
+                absent.append(f"{name}: {len(left)} records of {where} were left out, the first at offset {left[0]}")
+            after[place] = max(after[place], behind)
+        if expected != shown[one.run, one.txn]:
+            absent.append(f"{name}: {shown[one.run, one.txn]} records can be read, and it took {expected}")
+    _offsets(events, after, absent, missing)
+    _resumed(events, records, found, round(bound_s * NS), wrong, missing)
+    notes = [f"{sum(shown.values())} records in {len(shown)} of {len(found)} transactions"] if found else []
+    return Verdict.of("copied", wrong=wrong, missing=missing, notes=notes)
+
+
+def _shown(records: Records, found: Sequence[Copy], unread: list[str]) -> Counter[tuple[str, int]]:
+    """How many records of each transaction can be read."""
+    runs = {one.run for one in found}
+    of = {one.key: (one.run, one.txn) for one in records.attempts if one.run in runs and one.txn is not None}
+    shown: Counter[tuple[str, int]] = Counter()
+    for topic in sorted({one.topic for one in records.attempts if one.run in runs}):
+        reads, gaps = records.final(topic, COMMITTED)
+        unread += gaps
+        for read in reads.values():
+            for key in read.keys.values():
+                if key in of:
+                    run, txn = of[key]
+                    shown[str(run), txn] += 1
+    return shown
+
+
+def _offsets(events: Sequence[Event], after: dict[Place, int], wrong: list[str], missing: list[str]) -> None:
+    told = [event for event in events if event.op == END]
+    if not told:
+        missing.append("nothing tells what the group has committed")
+    for event in told:
+        if event.outcome != "ok":
+            missing.append(f"group {event.data['group']}: its offsets are not known: {event.data.get('error')}")
+            continue
+        for name, offset in sorted(event.data["committed"].items()):
+            behind = after.get(_place(name), 0)
+            if max(int(offset), 0) != behind:
+                said = f"has committed offset {offset} of {name}, and what can be read stands for all up to {behind}"
+                wrong.append(f"group {event.data['group']}: {said}")
+
+
+def _resumed(
+    events: Sequence[Event],
+    records: Records,
+    found: Sequence[Copy],
+    bound_ns: int,
+    wrong: list[str],
+    missing: list[str],
+) -> None:
+    """Judges whether it goes on after the last heal."""
+    faults = cluster_view.faults(events)
+    heals = [heal_ns for one in faults if one.heal_ns is not None and (heal_ns := last_heal(one.heal_ns, faults))]
+    ended = {(one.run, one.txn): records.transactions.get((one.run, one.txn)) for one in found}
+    good: list[tuple[Copy, Transaction]] = [
+        (one, end) for one in found if (end := ended[one.run, one.txn]) is not None and end.outcome == "ok"
+    ]
+    if not heals:
+        missing.append("no outage that was healed")
+        return
+    if not any(end.ended_ns < min(one.inject_ns for one in faults) for _, end in good):
+        missing.append("no transaction was committed before the outage")
+    heal_ns = max(heals)
+    later = [end.ended_ns - heal_ns for one, end in good if one.at_ns > heal_ns]
+    tried_ns = max((event.mono_ns for event in events if event.op in (OP, END, "txn")), default=0)
+    if later and min(later) <= bound_ns:
+        return
+    late = f"no transaction that was begun after the heal was committed within {bound_ns / NS:g} s"
+    (wrong if later or tried_ns > heal_ns + bound_ns else missing).append(late)
+
+
+def _place(name: str) -> Place:
+    topic, _, number = name.rpartition("-")
+    return topic, int(number)

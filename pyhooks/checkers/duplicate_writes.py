@@ -1,0 +1,70 @@
+"""Records that librdkafka has written twice through an outage, although its producer was idempotent.
+
+When it has to raise its epoch it sends what was in flight again under the new one, and what had been written before an
+error stays (librdkafka 4953; kip/found.md). So such a duplicate tells nothing of the brokers, for or against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from pyhooks.checkers import cluster_view
+from pyhooks.checkers.cluster_view import Fault, Look
+from pyhooks.checkers.record_view import Attempt, Place, Records, Run
+from pyhooks.history.event_log import Event
+from pyhooks.history.record_format import parts_of
+from pyhooks.workload.producer_clients import CONFLUENT
+
+WHY = "by an idempotent librdkafka in an outage, which may do that by itself (librdkafka 4953)"
+
+
+class Doubled:
+    """Tells whether a duplicate may be the client's own.
+
+    Args:
+        events: a whole history.
+        records: its records.
+    """
+
+    def __init__(self, events: Sequence[Event], records: Records) -> None:
+        self._events, self._records = events, records
+
+    @cached_property
+    def _faults(self) -> Sequence[Fault]:
+        return cluster_view.faults(self._events)
+
+    @cached_property
+    def _looks(self) -> dict[Place, list[Look]]:
+        return cluster_view.looks(self._events)
+
+    @cached_property
+    def _attempts(self) -> dict[tuple[str, str], Attempt]:
+        return {(one.topic, one.key): one for one in self._records.attempts}
+
+    def own(self, topic: str, key: str) -> bool:
+        """Whether a record is of an idempotent librdkafka and was under way in an outage.
+
+        An outage is a fault, until its heal is proved, or that not all replicas were seen in sync. Of a record that its
+        producer did not note it is not known when it was under way: any fault will do. In a transaction nothing is
+        written twice: one with an older epoch is aborted.
+        """
+        attempt, parts = self._attempts.get((topic, key)), parts_of(key)
+        name = attempt.run if attempt else parts[0] if parts else None
+        run: Run | None = self._records.runs.get((name, topic)) if name else None
+        if run is None or not run.idempotent or run.client != CONFLUENT:
+            return False
+        if attempt is None:
+            return bool(self._faults)
+        if attempt.txn is not None:
+            return False
+        under = any(
+            one.inject_ns <= attempt.done_ns and (one.healed_ns is None or one.healed_ns >= attempt.sent_ns)
+            for one in self._faults
+        )
+        return under or any(
+            attempt.sent_ns <= look.at_ns and look.since_ns <= attempt.done_ns and set(look.isr) != set(look.replicas)
+            for place, seen in self._looks.items()
+            if place[0] == topic and attempt.partition in (None, place[1])
+            for look in seen
+        )

@@ -1,0 +1,244 @@
+"""What the gauges of the gate ought to show, at every moment, by the metadata log alone.
+
+Reads the events of ``pyhooks.lab.metadata_records``. The rules are those of the patch series: a leader reports the
+committed ISR; other replicas report 0 for the gauges of Kafka and have none of those of racks; both minima are capped
+as in ``pyhooks.kafka.gate``; a topic for which one rack is enough is neither under nor at its minimum of racks,
+however few there are (``Partition.isUnderMinRackIsr`` and ``isAtMinRackIsr``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyhooks.checkers.cluster_view import RACKS, REPLICAS
+from pyhooks.history.event_log import Event
+from pyhooks.kafka import gate
+
+PROCESS, OP, END = "metadata-log", "metadata", "metadata-end"
+FEATURE = "min.insync.racks.version"
+# Kafka's code of topics among the kinds of things that have a config
+_TOPIC = 2
+COUNTS = {
+    "UnderMinRackIsr": "UnderMinRackIsrPartitionCount",
+    "AtMinRackIsr": "AtMinRackIsrPartitionCount",
+    "UnderMinIsr": "UnderMinIsrPartitionCount",
+    "AtMinIsr": "AtMinIsrPartitionCount",
+}
+GAUGES = ("IsrRackCount", *COUNTS)
+# Gauges of a partition that its leader alone has, and one that all its replicas have.
+LEADER_GAUGES = frozenset({"IsrRackCount", "UnderMinRackIsr", "AtMinRackIsr"})
+REPLICA_GAUGE = "UnderMinIsr"
+
+# broker, topic and partition or None, name
+Key = tuple[int, str | None, int | None, str]
+
+
+@dataclass
+class _Partition:
+    leader: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+
+
+@dataclass
+class _Image:
+    """The cluster as the records up to some moment have it."""
+
+    racks: dict[int, str | None] = field(default_factory=dict)
+    fenced: set[int] = field(default_factory=set)
+    topics: dict[str, str] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], _Partition] = field(default_factory=dict)
+    configs: dict[tuple[str, str], int] = field(default_factory=dict)
+    in_force: bool = False
+
+    def replay(self, kind: str, data: Mapping[str, Any]) -> None:
+        """One more record."""
+        if kind == "TOPIC_RECORD":
+            self.topics[str(data["topicId"])] = str(data["name"])
+        elif kind == "REMOVE_TOPIC_RECORD":
+            gone = str(data["topicId"])
+            self.topics.pop(gone, None)
+            self.partitions = {place: one for place, one in self.partitions.items() if place[0] != gone}
+        elif kind in ("PARTITION_RECORD", "PARTITION_CHANGE_RECORD"):
+            self._partition(data)
+        elif kind == "CONFIG_RECORD":
+            self._config(data)
+        elif kind == "FEATURE_LEVEL_RECORD" and data["name"] == FEATURE:
+            self.in_force = int(data["featureLevel"]) > 0
+        elif kind == "REGISTER_BROKER_RECORD":
+            self.racks[int(data["brokerId"])] = data.get("rack")
+            self._fence(int(data["brokerId"]), yes=bool(data.get("fenced", True)))
+        elif kind == "BROKER_REGISTRATION_CHANGE_RECORD" and int(data.get("fenced", 0)):
+            self._fence(int(data["brokerId"]), yes=int(data["fenced"]) > 0)
+        elif kind == "UNREGISTER_BROKER_RECORD":
+            self.racks.pop(int(data["brokerId"]), None)
+            self.fenced.discard(int(data["brokerId"]))
+
+    def _fence(self, broker: int, *, yes: bool) -> None:
+        (self.fenced.add if yes else self.fenced.discard)(broker)
+
+    def _partition(self, data: Mapping[str, Any]) -> None:
+        place = str(data["topicId"]), int(data["partitionId"])
+        before = self.partitions.get(place, _Partition(-1, (), ()))
+        # a change leaves out what stays; -2 is Kafka's word for a leader that stays
+        leader = int(data.get("leader", -2))
+        isr, replicas, adding = data.get("isr"), data.get("replicas"), data.get("addingReplicas")
+        self.partitions[place] = _Partition(
+            before.leader if leader == -2 else leader,
+            before.isr if isr is None else tuple(map(int, isr)),
+            before.replicas if replicas is None else tuple(map(int, replicas)),
+            before.adding if adding is None else tuple(map(int, adding)),
+        )
+
+    def _config(self, data: Mapping[str, Any]) -> None:
+        if data["name"] not in (REPLICAS, RACKS):
+            return
+        # of the brokers' own values only the cluster's count: a single one's is refused
+        owner = str(data["resourceName"]) if int(data["resourceType"]) == _TOPIC else ""
+        if data.get("value") is None:
+            self.configs.pop((owner, str(data["name"])), None)
+        else:
+            self.configs[owner, str(data["name"])] = int(data["value"])
+
+    def _wanted(self, topic: str, name: str) -> int:
+        return self.configs.get((topic, name), self.configs.get(("", name), 1))
+
+    def gauges(self) -> dict[Key, int | None]:
+        """All gauges of all brokers that are registered; None for those that only the leader of a partition has."""
+        counts: dict[Key, int] = {(broker, None, None, name): 0 for broker in self.racks for name in COUNTS.values()}
+        found: dict[Key, int | None] = {}
+        for (topic_id, number), one in self.partitions.items():
+            topic = self.topics[topic_id]
+            shown = self._shown(topic, one)
+            for broker in one.replicas:
+                for name, value in shown.items():
+                    follows = None if name in LEADER_GAUGES else 0
+                    found[broker, topic, number, name] = value if broker == one.leader else follows
+            for name, count in COUNTS.items():
+                if (one.leader, None, None, count) in counts:
+                    counts[one.leader, None, None, count] += shown[name]
+        return {**found, **counts}
+
+    def _shown(self, topic: str, one: _Partition) -> dict[str, int]:
+        """What the leader of a partition tells of it."""
+        racks = self._wanted(topic, RACKS) if self.in_force else 1
+        said = gate.ask(
+            one.isr,
+            self.racks,
+            min_replicas=self._wanted(topic, REPLICAS),
+            min_racks=racks,
+            replicas=len(one.replicas),
+            adding=len(one.adding),
+        )
+        spanned = len(said.racks)
+        return {
+            "IsrRackCount": spanned,
+            "UnderMinRackIsr": int(not said.enough_racks),
+            "AtMinRackIsr": int(said.need_racks > 1 and spanned == said.need_racks),
+            "UnderMinIsr": int(not said.enough_replicas),
+            "AtMinIsr": int(said.replicas == said.need_replicas),
+        }
+
+
+@dataclass
+class _Line:
+    """A value over time; from each moment on until the next one."""
+
+    moments: list[int] = field(default_factory=list)
+    values: list[int | None] = field(default_factory=list)
+
+    def set(self, at_ns: int, value: int | None) -> None:
+        if not self.values or self.values[-1] != value:
+            self.moments.append(at_ns)
+            self.values.append(value)
+
+    def within(self, from_ns: int, to_ns: int) -> Sequence[int | None]:
+        first = bisect_right(self.moments, from_ns) - 1
+        last = bisect_right(self.moments, to_ns)
+        held = self.values[max(first, 0) : last]
+        return held if first >= 0 else [None, *held]
+
+
+class Truth:
+    """The gauges of the gate over time.
+
+    Args:
+        events: a whole history.
+
+    Attributes:
+        from_ns: since when they are known, monotonic; None if they are not.
+        to_ns: until when.
+        error_ns: by how much all its moments may be wrong.
+        missing: what is not known, in words.
+        racks: of all brokers that were registered at some time, as they were the last time.
+    """
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        own = sorted((event for event in events if event.process == PROCESS), key=lambda event: event.mono_ns)
+        ends = [event for event in own if event.op == END]
+        batches = [event for event in own if event.op == OP]
+        self.missing = [f"the metadata log: {event.data.get('error')}" for event in ends if event.outcome != "ok"]
+        if len(ends) != 1:
+            self.missing.append(f"the metadata log was read {len(ends)} times, once is needed")
+        self.from_ns = batches[0].mono_ns if batches and not self.missing else None
+        self.to_ns = ends[0].mono_ns if ends else 0
+        self.error_ns = int(ends[0].data.get("error_ns", 0)) if ends else 0
+        self._lines: dict[Key, _Line] = {}
+        self._registered: dict[int, _Line] = {}
+        self.racks: dict[int, str] = {}
+        image = _Image()
+        for event in batches:
+            for kind, data in event.data["records"]:
+                image.replay(str(kind), data)
+            self._add(event.mono_ns, image)
+
+    def _add(self, at_ns: int, image: _Image) -> None:
+        now = image.gauges()
+        self.racks |= {broker: rack or "" for broker, rack in image.racks.items()}
+        for key in now.keys() | self._lines.keys():
+            self._lines.setdefault(key, _Line()).set(at_ns, now.get(key))
+        for broker in image.racks.keys() | self._registered.keys():
+            up = int(broker in image.racks and broker not in image.fenced)
+            self._registered.setdefault(broker, _Line()).set(at_ns, up)
+
+    @property
+    def keys(self) -> Iterable[Key]:
+        """All gauges that there were at some time."""
+        return self._lines.keys()
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """All brokers that were registered at some time, sorted."""
+        return tuple(sorted(self._registered))
+
+    def within(self, key: Key, from_ns: int, to_ns: int) -> frozenset[int | None]:
+        """The values that a gauge had within a stretch of time; None where there is no such gauge."""
+        line = self._lines.get(key)
+        return frozenset(line.within(from_ns, to_ns)) if line else frozenset({None})
+
+    def unfenced(self, broker: int, from_ns: int, to_ns: int) -> bool:
+        """Whether a broker was registered and not fenced, all the time."""
+        line = self._registered.get(broker)
+        return line is not None and set(line.within(from_ns, to_ns)) == {1}
+
+    def behind_ns(self, key: Key, value: float, to_ns: int) -> int:
+        """By how much a value was late at most that was read at an unknown moment before another one, or at that.
+
+        Args:
+            key: the gauge.
+            value: what it showed.
+            to_ns: the other moment, such as that of the answer.
+
+        Returns:
+            For how long it was not true any more at the end; 0 if it was true then, or never was.
+        """
+        line = self._lines[key]
+        last = bisect_right(line.moments, to_ns) - 1
+        for at in range(last, -1, -1):
+            if line.values[at] == value:
+                return 0 if at == last else to_ns - line.moments[at + 1]
+        return 0

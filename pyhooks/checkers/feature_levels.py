@@ -1,0 +1,86 @@
+"""Is the feature switched, and are racks required, exactly where a cluster allows it?
+
+Reads ``settings`` (see ``pyhooks.checkers.cluster_view``) and events of op ``level``: ``data`` ``{how, to, before,
+after, lack, said}``: a level of the feature was asked for by ``upgrade`` or ``downgrade``; its level before and after,
+as a broker tells it; how many nodes lacked the overlay; and what the tool said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pyhooks.checkers.cluster_view import Settings
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event
+
+OP = "level"
+UPGRADE, DOWNGRADE = "upgrade", "downgrade"
+# What somebody must have asked for, and whether that was to be had.
+CASES = (
+    f"{UPGRADE} refused",
+    f"{UPGRADE} carried out",
+    f"{DOWNGRADE} refused",
+    f"{DOWNGRADE} carried out",
+    "racks refused",
+    "racks carried out",
+)
+
+
+def check_levels(events: Sequence[Event]) -> Verdict:
+    """A level is reached, and more than one rack is required, if and only if nothing stands against it.
+
+    Against a level of at least 1 stands a node that lacks the overlay; against level 0, a topic that requires more than
+    one rack; against such a requirement, level 0. Nothing else changes a level. Unknown if any of the six was asked for
+    by nobody, in a case where it was to be had and in one where it was not; if a request has no end; and if it is not
+    known what a topic required.
+
+    Args:
+        events: a whole history.
+    """
+    settings = Settings(events)
+    levels = sorted((event for event in events if event.op == OP), key=lambda one: one.mono_ns)
+    wrong: list[str] = []
+    missing: list[str] = []
+    seen: Counter[str] = Counter()
+
+    def judge(kind: str, what: str, *, allowed: bool, happened: bool) -> None:
+        seen[f"{kind} {'carried out' if allowed else 'refused'}"] += 1
+        if allowed is not happened:
+            wrong.append(f"{what} was {'carried out' if happened else 'refused'}, and was to be the contrary")
+
+    last: int | None = None
+    for one in levels:
+        how, to, before, after = str(one.data["how"]), int(one.data["to"]), one.data["before"], one.data["after"]
+        if last is not None and before != last:
+            wrong.append(f"the level went from {last} to {before}, and nobody had asked for that")
+        last = int(after)
+        wanted = {name: settings.possible(name, one.mono_ns, one.mono_ns) for name in settings.topics}
+        if how == DOWNGRADE and any(len({each.racks > 1 for each in own}) != 1 for own in wanted.values()):
+            missing.append(f"nobody knows what topics required when a {how} to level {to} was asked for")
+            continue
+        required = sorted(name for name, own in wanted.items() if any(each.racks > 1 for each in own))
+        lack = int(one.data["lack"])
+        against = f"{lack} nodes lacking the overlay" if how == UPGRADE else f"racks required by {len(required)} topics"
+        allowed = not lack if how == UPGRADE else not required
+        what = f"the {how} from level {before} to {to} with {against} ({one.data['said']})"
+        judge(how, what, allowed=allowed, happened=after == to)
+    for name in settings.topics:
+        for request in settings.requests(name):
+            begun, ended = request.begun, request.ended
+            if begun.value.racks <= 1:
+                continue
+            before_it = [one for one in levels if one.mono_ns <= begun.at_ns]
+            after_it = [one for one in levels if one.mono_ns > begun.at_ns]
+            if not before_it and not after_it:
+                missing.append(f"nobody knows the level when R={begun.value.racks} was asked for topic {name}")
+                continue
+            level = int(before_it[-1].data["after"] if before_it else after_it[0].data["before"])
+            if ended is None or ended.step not in ("settled", "refused"):
+                missing.append(f"nobody knows what came of R={begun.value.racks} for topic {name} at level {level}")
+                continue
+            what = f"R={begun.value.racks} for topic {name} at level {level}"
+            judge("racks", what, allowed=level >= 1, happened=ended.step == "settled")
+    missing += [f"no case of: {case}" for case in CASES if not seen[case]]
+    notes = [f"{count} times {case}" for case, count in sorted(seen.items())]
+    return Verdict.of("levels", wrong=wrong, missing=missing, notes=notes)

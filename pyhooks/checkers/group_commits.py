@@ -1,0 +1,185 @@
+"""Is what a group has committed kept, and does each new owner of a partition go on where the last one committed?
+
+Beside the events of ``pyhooks.workload.group_members`` it reads those of process ``test`` and op ``committed``, which
+tell what a group's coordinator has in the end: ``data`` ``{group, offsets}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyhooks.history.event_log import Event
+
+if TYPE_CHECKING:
+    from pyhooks.checkers.groups import Commit, Group, Member
+
+OP = "committed"
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a group had committed when somebody asked.
+
+    Attributes:
+        at_ns: when it was answered, monotonic.
+        offsets: by partition.
+    """
+
+    at_ns: int
+    offsets: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Told:
+    """A commit of one partition.
+
+    Attributes:
+        run: of the member.
+        commit: the commit.
+        offset: what it committed.
+    """
+
+    run: str
+    commit: Commit
+    offset: int
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """A stretch of time in which a member has a partition that it did not have before.
+
+    Attributes:
+        from_ns: when it was told so, monotonic.
+        read_ns: when it told of the first records, or None.
+        low: no record before this offset came first.
+        high: nor one behind this.
+    """
+
+    from_ns: int
+    read_ns: int | None
+    low: int = 0
+    high: int = 0
+
+
+def left(events: Sequence[Event], group: str) -> list[Left]:
+    """What a group had committed, as its coordinator told when it was asked."""
+    return [
+        Left(event.mono_ns, event.data["offsets"])
+        for event in events
+        if (event.process, event.op) == ("test", OP) and event.data["group"] == group
+    ]
+
+
+def check_commits(
+    group: Group,
+    acked: Mapping[str, Sequence[tuple[int, int]]],
+    told: Sequence[Left],
+    wrong: list[str],
+    missing: list[str],
+) -> None:
+    """Judges what a group has committed of each partition.
+
+    Wrong are: an acknowledged commit of less than another one that was acknowledged before it was begun; a new owner
+    whose first record is before what was acknowledged when it was told of the partition, or behind all that may have
+    been committed, so that a record which its producer had acknowledged was skipped; and a coordinator that has less in
+    the end than was acknowledged, or what nobody committed. A commit that failed for sure is none; of one whose outcome
+    is unknown either may hold, and so it is with two that overlap.
+
+    Args:
+        group: whose.
+        acked: when which offset of a partition was acknowledged to its producer.
+        told: what the coordinator has told.
+        wrong: gets what is wrong.
+        missing: gets what is unknown.
+    """
+    for place in sorted(group.topics | {place for one in told for place in one.offsets}):
+        name = f"{group.name}: {place}"
+        own = [
+            Told(member.run, commit, int(commit.offsets[place]))
+            for member in group.members
+            for commit in member.commits
+            if place in commit.offsets and commit.outcome != "fail"
+        ]
+        wrong += _back(name, own)
+        for member in group.members:
+            for one in _ownerships(member, place):
+                _begun(f"{name}: {member.run}", member.run, one, own, acked.get(place, ()), wrong, missing)
+        for at in told:
+            wrong += _in_the_end(name, at, place, own)
+
+
+def _acked_by(own: Sequence[Told], moment_ns: int) -> int:
+    """The most that was acknowledged before a moment."""
+    done = [one.offset for one in own if one.commit.outcome == "ok" and one.commit.ended_ns < moment_ns]
+    return max(done, default=0)
+
+
+def _back(name: str, own: Sequence[Told]) -> Iterator[str]:
+    for one in own:
+        before = _acked_by(own, one.commit.begun_ns)
+        if one.commit.outcome == "ok" and one.offset < before:
+            yield f"{name}: {one.run} committed {one.offset} after {before} was acknowledged"
+
+
+def _ownerships(member: Member, place: str) -> Iterator[Ownership]:
+    had = False
+    for at, (from_ns, now) in enumerate(member.has):
+        has, had = place in now and not had, place in now
+        if not has:
+            continue
+        ends = [to_ns for to_ns, after in member.has[at + 1 :] if place not in after]
+        ends += [member.left_ns] if member.left_ns is not None else []
+        read = next(
+            (
+                (told_ns, first[place])
+                for told_ns, first in member.firsts
+                if told_ns >= from_ns and place in first and (not ends or told_ns <= min(ends))
+            ),
+            None,
+        )
+        yield Ownership(from_ns, None) if read is None else Ownership(from_ns, read[0], *read[1])
+
+
+def _begun(
+    name: str,
+    run: str,
+    one: Ownership,
+    own: Sequence[Told],
+    acked: Sequence[tuple[int, int]],
+    wrong: list[str],
+    missing: list[str],
+) -> None:
+    """Judges the first record of an owner."""
+    if one.read_ns is None:
+        return
+    least = _acked_by(own, one.from_ns)
+    if one.high < least:
+        wrong.append(f"{name} began at {one.high}, though {least} was committed before")
+    others = [
+        told.offset
+        for told in own
+        if told.commit.begun_ns < one.read_ns and not (told.run == run and told.commit.begun_ns >= one.from_ns)
+    ]
+    most = max(others, default=0)
+    if one.low <= most:
+        return
+    skipped = f"{name} began at {one.low}, though no more than {most} was ever committed"
+    if any(most <= offset < one.low for _, offset in acked):
+        wrong.append(skipped)
+    else:
+        missing.append(f"{skipped}, and nothing tells whether there is a record between")
+
+
+def _in_the_end(name: str, at: Left, place: str, own: Sequence[Told]) -> Iterator[str]:
+    possible = {one.offset for one in own if one.commit.begun_ns < at.at_ns}
+    least = _acked_by(own, at.at_ns)
+    has = at.offsets.get(place)
+    if has is None:
+        if any(one.commit.outcome == "ok" and one.commit.ended_ns < at.at_ns for one in own):
+            yield f"{name}: the coordinator has nothing in the end, {least} was acknowledged"
+    elif has < least:
+        yield f"{name}: the coordinator has {has} in the end, {least} was acknowledged"
+    elif has not in possible:
+        yield f"{name}: the coordinator has {has} in the end, which nobody committed"

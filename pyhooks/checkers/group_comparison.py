@@ -1,0 +1,176 @@
+"""Do consumer groups of a cluster that requires two racks live through an outage as those of one that requires one?
+
+Reads an event of op ``alike``: ``data`` ``{pairs}``, names of groups two by two, the first of each where more racks are
+required; and all that ``pyhooks.checkers.groups`` reads. Each group of a pair has lived through an outage of its own,
+in which the same was done to both. What racks require can make a difference in two ways only: commits and rebalances
+wait while the coordinator's partition has too few; and they go on when it has enough again. Before an outage, after it,
+and all through it where the partition has as many as it needs, a group can't tell how many racks are required.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyhooks.checkers import cluster_view
+from pyhooks.checkers.group_latencies import AFTER, BEFORE, DURING, figures
+from pyhooks.checkers.groups import BOUND_S, TOPIC, groups, partition_of, stretches
+from pyhooks.checkers.progress import Window
+from pyhooks.checkers.settling_times import SETTLE_S
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event
+
+OP = "alike"
+PHASES = (BEFORE, DURING, AFTER)
+# By how much more a change of members, or the longest pause of reading, may take with more racks required: a rebalance
+# takes as long as heartbeats, every 3 s, and a busy machine let it take.
+SLOWER_S = 15.0
+# By how much more the median of a commit may take; what differs is a comparison of two numbers on the broker.
+SLOWER_MS = 500.0
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What became of one group of a pair.
+
+    Attributes:
+        name: of the group.
+        told: its figures, see ``pyhooks.checkers.group_latencies``.
+        enough: whether the coordinator's partition had what it needs, all through the settled part of the outage; None
+            if it was neither all the time, or nobody knows.
+    """
+
+    name: str
+    told: Mapping[str, Any]
+    enough: bool | None
+
+
+def check_alike(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
+    """Groups of a pair differ in an outage as their coordinator's partition does, and in nothing else.
+
+    Wrong, where both partitions are enough, which before and after the outage they are: commits of one succeed, and
+    none of the other's; a change of members was over in one, and took ``SLOWER_S`` longer in the other; the median of a
+    commit takes more than ``SLOWER_MS`` longer. Wrong, in the outage, where one is not enough: a commit that succeeds
+    there, or none that succeeds in the other. Wrong everywhere: after the heal each member of one commits again, and
+    one of the other's does not within ``BOUND_S`` longer; a pause in the outage that is ``SLOWER_S`` longer, of the
+    reading of members that were there before: who joins has nothing to read until its rebalance is over.
+
+    Unknown without a pair; if a group lived through no outage, or through several; if it is not known whether its
+    partition was enough; if nothing was committed or changed in a phase in either group; and if the members of the two
+    did not do the same.
+
+    Args:
+        events: a whole history.
+        settle_s: what is granted to a change to take effect, in seconds.
+    """
+    wrong: list[str] = []
+    missing: list[str] = []
+    notes: list[str] = []
+    arms = _arms(events, settle_s)
+    pairs = [pair for event in events if event.op == OP for pair in event.data["pairs"]]
+    if not pairs:
+        missing.append("nothing tells which groups are to be compared")
+    for more, fewer in pairs:
+        absent = [name for name in (more, fewer) if name not in arms]
+        missing += [f"{name}: lived through no outage of its own" for name in absent]
+        unclear = [name for name in (more, fewer) if name in arms and arms[name].enough is None]
+        missing += [f"{name}: whether its partition was enough in the outage is not known" for name in unclear]
+        if not absent and not unclear:
+            _compare(arms[more], arms[fewer], wrong, missing, notes)
+    return Verdict.of("alike", wrong=wrong, missing=missing, notes=notes)
+
+
+def _arms(events: Sequence[Event], settle_s: float) -> dict[str, Arm]:
+    known = stretches(events, settle_s)
+    faults = cluster_view.faults(events)
+    found: dict[str, Arm] = {}
+    alive = {group.name: min(one.join_ns for one in group.members) for group in groups(events)}
+    for told in figures(events):
+        name = str(told["group"])
+        own = next(one for one in faults if one.proved_ns and one.heal_ns and one.inject_ns > alive[name])
+        windows = known.get((TOPIC, partition_of(name, len(known))), []) if known else []
+        found[name] = Arm(name, told, _enough(windows, own.proved_ns or 0, own.heal_ns or 0))
+    return found
+
+
+def _enough(known: Sequence[Window], from_ns: int, to_ns: int) -> bool | None:
+    inside = {one.enough for one in known if one.from_ns < to_ns and one.to_ns > from_ns}
+    return inside.pop() if len(inside) == 1 else None
+
+
+def _compare(more: Arm, fewer: Arm, wrong: list[str], missing: list[str], notes: list[str]) -> None:
+    name = f"{more.name} and {fewer.name}"
+    for phase in PHASES:
+        _commits(f"{name}, {phase}", more, fewer, phase, wrong, missing, notes)
+    _changes(name, more, fewer, wrong, missing, notes)
+    _resumed(name, more, fewer, wrong, missing)
+    one, two = (float(arm.told["longest_pause_of_who_was_there_s"]) for arm in (more, fewer))
+    notes.append(f"{name}: longest pauses of reading in the outage {one:g} s and {two:g} s")
+    if one > two + SLOWER_S:
+        wrong.append(f"{name}: {more.name} read nothing for {one:g} s of the outage, {fewer.name} for {two:g} s")
+
+
+def _commits(
+    name: str, more: Arm, fewer: Arm, phase: str, wrong: list[str], missing: list[str], notes: list[str]
+) -> None:
+    told = [arm.told["commits"][phase] for arm in (more, fewer)]
+    for arm, own in zip((more, fewer), told, strict=True):
+        tried = bool(own["ok"] or own["failed"])
+        enough = arm.enough if phase == DURING else True
+        if not tried:
+            missing.append(f"{name}: {arm.name} committed nothing, and tried nothing")
+        elif enough and not own["ok"]:
+            wrong.append(f"{name}: no commit of {arm.name} succeeded, and its partition is enough: {own['failed']}")
+        elif not enough and own["ok"]:
+            wrong.append(f"{name}: {own['ok']} commits of {arm.name} succeeded, and its partition is not enough")
+    one, two = (own["median_ms"] for own in told)
+    notes.append(f"{name}: {told[0]['ok']} and {told[1]['ok']} commits, medians {one} ms and {two} ms")
+    if one is not None and two is not None and one > two + SLOWER_MS:
+        wrong.append(f"{name}: the median of a commit is {one:g} ms with {more.name}, {two:g} ms with {fewer.name}")
+
+
+def _changes(name: str, more: Arm, fewer: Arm, wrong: list[str], missing: list[str], notes: list[str]) -> None:
+    own = [[(one["what"], one["when"]) for one in arm.told["changes"]] for arm in (more, fewer)]
+    if own[0] != own[1]:
+        missing.append(f"{name}: not the same was done to both: {own[0]}, {own[1]}")
+        return
+    compared = set()
+    for one, two in zip(more.told["changes"], fewer.told["changes"], strict=True):
+        what = f"{name}: {one['what']} {one['when']}"
+        if one["when"] == DURING and more.enough is not fewer.enough:
+            # it waits for the heal: what that takes is judged by the first commits after it
+            compared.add(DURING)
+            if "over_after_the_heal_s" not in one and one["over_after_s"] is not None and not more.enough:
+                wrong.append(f"{what}: over before the heal in {more.name}, whose partition is not enough")
+            continue
+        took = [change["over_after_s"] for change in (one, two)]
+        if None in took:
+            # overtaken by the next one, as that of the other group might have been
+            notes.append(f"{what}: over after {took[0]} s and {took[1]} s")
+            continue
+        compared.add(one["when"])
+        notes.append(f"{what}: over after {took[0]:g} s and {took[1]:g} s")
+        if took[0] > took[1] + SLOWER_S:
+            wrong.append(f"{what}: over after {took[0]:g} s in {more.name}, {took[1]:g} s in {fewer.name}")
+    missing += [
+        f"{name}: no join or leave {phase} could be compared"
+        for phase in PHASES
+        if phase in {when for _, when in own[0]} and phase not in compared
+    ]
+    if DURING not in {when for _, when in own[0]}:
+        missing.append(f"{name}: nobody joined or left in the outage")
+
+
+def _resumed(name: str, more: Arm, fewer: Arm, wrong: list[str], missing: list[str]) -> None:
+    one, two = (list(arm.told["first_commit_after_the_heal_s"]) for arm in (more, fewer))
+    if not one or len(one) != len(two):
+        missing.append(f"{name}: {len(one)} and {len(two)} members lived at the heal")
+        return
+    if None in two:
+        missing.append(f"{name}: a member of {fewer.name} has not committed after the heal")
+    elif None in one:
+        wrong.append(f"{name}: a member of {more.name} has not committed after the heal, all of {fewer.name} have")
+    elif max(one) > max(two) + BOUND_S:
+        said = f"after {max(one):g} s with {more.name}, after {max(two):g} s with {fewer.name}"
+        wrong.append(f"{name}: all have committed again {said}")

@@ -1,0 +1,97 @@
+"""Are waiting records of an idle topic shown as soon as fewer racks are required, though nobody writes to it?
+
+Who lowers ``min.insync.racks`` of a topic that has records with acks=1 waiting for racks, and writes nothing to it from
+then on, notes an event of process ``test`` and op ``idle`` with ``data`` ``{topic}`` before. Beside it ``intend`` and
+``produce`` events, settings and the rounds of ``pyhooks.workload.visibility_reader`` are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyhooks.checkers.cluster_view import Settings
+from pyhooks.checkers.record_view import Attempt, Place, Records
+from pyhooks.checkers.settling_times import NS
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.visibility import ROUNDS_S, Sight, sights
+from pyhooks.history.event_log import Event
+
+OP = "idle"
+# From the moment at which every broker tells the new value; the proposal promises a second.
+BOUND_S = 1.0
+
+
+def check_idle(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdict:
+    """What waits in an idle topic is below the high watermark ``bound_s`` after all brokers tell the lower value.
+
+    Wrong: a leader that was asked later than that, and told a high watermark at or below the last of these records,
+    which could not be read either. Measuring adds what is between two rounds of a reader: who is asked later tells of a
+    later moment. Unknown: no change that settled; no record of which a reader was told, after it was acknowledged and
+    before the change, that it could not be read; anything else that was sent to the topic before it could; nobody who
+    was told within ``ROUNDS_S`` after the bound.
+
+    Args:
+        events: a whole history.
+        bound_s: from the moment at which the change has settled, in seconds.
+    """
+    records, settings, seen = Records(events), Settings(events), sights(events)
+    wrong: list[str] = []
+    missing: list[str] = []
+    notes: list[str] = []
+    asked = [event for event in events if (event.process, event.op) == ("test", OP)]
+    if not asked:
+        missing.append("nothing tells of a topic that was left idle")
+    for event in asked:
+        topic = str(event.data["topic"])
+        change = next((one for one in settings.requests(topic) if one.begun.at_ns > event.mono_ns), None)
+        if change is None or change.ended is None or change.ended.step != "settled":
+            missing.append(f"{topic}: no change of what it requires has settled after it was left idle")
+            continue
+        begun_ns, settled_ns = change.begun.at_ns, change.ended.at_ns
+        own = [one for one in records.attempts if one.topic == topic]
+        waiting = _waiting(topic, own, records, seen, event.mono_ns, begun_ns)
+        if not waiting:
+            missing.append(f"{topic}: no record is known to have waited when it was left idle")
+        for place, top in sorted(waiting.items()):
+            name = f"{topic}-{place[1]}"
+            rounds = [one for one in seen[place] if one.at_ns > begun_ns]
+            shown = next((one for one in rounds if one.shown > top), None)
+            until_ns = settled_ns + round((bound_s + ROUNDS_S) * NS)
+            over_ns = until_ns if shown is None else shown.at_ns
+            # a round tells how far could be read before it, and how high the leader was after the question
+            late = [one for one in rounds if one.asked_ns >= settled_ns + bound_s * NS and one.high is not None]
+            if any(one.done_ns > event.mono_ns and one.sent_ns < over_ns for one in own):
+                missing.append(f"{name}: something else was sent to it before what waited was shown")
+            elif late and late[0].shown <= top:
+                late_s = (late[0].asked_ns - settled_ns) / NS
+                wrong.append(f"{name}: record {top} not shown {late_s:.1f} s after all brokers told the lower value")
+            elif shown is None or shown.at_ns > until_ns:
+                missing.append(f"{name}: nobody was told in time whether record {top} is shown")
+            else:
+                took_s = (shown.at_ns - begun_ns) / NS
+                notes.append(f"{name}: records up to {top} seen to be shown {took_s:.1f} s after the change was begun")
+    return Verdict.of("idle", wrong=wrong, missing=missing, notes=notes)
+
+
+def _waiting(
+    topic: str,
+    own: Sequence[Attempt],
+    records: Records,
+    seen: dict[Place, list[Sight]],
+    idle_ns: int,
+    begun_ns: int,
+) -> dict[Place, int]:
+    """Of each partition the last offset that was acknowledged with acks=1, if a reader was told that it is hidden."""
+    found: dict[Place, int] = {}
+    for one in own:
+        if one.outcome != "ok" or one.offset is None or one.partition is None or records.shared(one):
+            continue
+        place = topic, one.partition
+        rounds = [
+            sight
+            for sight in seen.get(place, ())
+            if sight.asked_ns > one.done_ns and sight.at_ns < begun_ns and sight.high is not None
+        ]
+        if one.done_ns <= idle_ns and rounds and max(sight.shown for sight in rounds) <= one.offset:
+            found[place] = max(one.offset, found.get(place, -1))
+    return found

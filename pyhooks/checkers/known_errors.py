@@ -1,0 +1,68 @@
+"""Does a client that nobody has patched meet only errors that it knows?
+
+Reads ``intend``, ``produce`` and ``txn`` events, and those of op ``known-errors``: ``data`` ``{client, names}``, the
+names of all errors that a client of that kind can tell of. A code that is not in a client's list gets a name of its
+own that is not among them, and a client with a list of its own tries nothing again after such a code.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event
+
+OP = "known-errors"
+# Of clients that know more than others do.
+PATCHED = "patched"
+# What the workload says where the client said nothing at all.
+SILENT = frozenset({"not-reported"})
+
+
+def check_known_errors(events: Sequence[Event]) -> Verdict:
+    """Every error that a run reports has a name that clients of its kind know; runs of patched clients do not count.
+
+    Unknown if there was no attempt of an unpatched client, if nothing tells which client reported an error, or what
+    such a client knows, and if a client ended without an answer.
+
+    Args:
+        events: a whole history.
+    """
+    clients = {
+        str(event.data["run"]): str(event.data["client"])
+        for event in events
+        if event.op == "intend" and event.data.get("client") is not None
+    }
+    known: Mapping[str, frozenset[str]] = {
+        str(event.data["client"]): frozenset(event.data["names"]) for event in events if event.op == OP
+    }
+    wrong: list[str] = []
+    missing: list[str] = []
+    met: Counter[str] = Counter()
+    judged: Counter[str] = Counter()
+    for event in events:
+        if event.op not in ("produce", "txn"):
+            continue
+        client = clients.get(str(event.data.get("run")))
+        error = event.data.get("exception")
+        if client == PATCHED or (client is None and error is None):
+            continue
+        what = f"{event.data.get('key', event.data.get('txn'))} of run {event.data.get('run')}"
+        if client is None:
+            missing.append(f"nothing tells which client reported {error} for {what}")
+        elif client not in known:
+            missing.append(f"nothing tells what errors a client {client} knows")
+        else:
+            judged[client] += 1
+            if error in SILENT:
+                missing.append(f"client {client}: no answer for {what}")
+            elif error is not None and error not in known[client]:
+                wrong.append(f"client {client} does not know {error}, which it got for {what}")
+            elif error is not None:
+                met[f"{client}: {str(error).rpartition('.')[2]}"] += 1
+    if not judged:
+        missing.append("no attempt of a client that is not patched")
+    missing += [f"no attempt of a client {client}" for client in sorted(known.keys() - judged.keys())]
+    notes = [f"{count} attempts of client {name}" for name, count in sorted(met.items())]
+    return Verdict.of("known", wrong=wrong, missing=tuple(dict.fromkeys(missing)), notes=notes)

@@ -1,0 +1,246 @@
+"""Does an outage flood the logs of brokers and controllers?
+
+Reads looks, settings, faults, and what the nodes have logged (``pyhooks.history.log_events``). A leader that has too
+few racks refuses for as long as a rack is away, and its clients try again; so whatever is logged for each refusal fills
+the disk in an outage. What a change brings about may be logged once for each change.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyhooks.checkers import cluster_view
+from pyhooks.checkers.cluster_view import Settings
+from pyhooks.checkers.progress import windows
+from pyhooks.checkers.record_view import Place
+from pyhooks.checkers.server_log_view import Line, logged
+from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history import log_events
+from pyhooks.history.event_log import Event
+
+# What the leader says when it begins to refuse for want of racks, and when it is over.
+BEGINS = "Rejecting writes with acks=all"
+ENDS = ("Accepting writes with acks=all again", "Still rejecting writes with acks=all: the ISR spans enough racks")
+RACKS, REPLICAS = re.compile(r"\.NotEnoughRacks(?:AfterAppend)?Exception$"), re.compile(r"\.NotEnoughReplicas")
+# Who takes writes, and all that is done with them. Others tell in each outage, with and without racks required, that a
+# broker does not answer (clients, fetchers, heartbeats, the quorum), and what the metadata say.
+WRITERS = (
+    "kafka.cluster.",
+    "kafka.coordinator.",
+    "kafka.log.",
+    "kafka.server.KafkaApis",
+    "kafka.server.ReplicaManager",
+    "org.apache.kafka.controller.ConfigurationControlManager",
+    "org.apache.kafka.controller.ReplicationControlManager",
+    "org.apache.kafka.coordinator.",
+    "org.apache.kafka.server.log.",
+    "org.apache.kafka.storage.",
+)
+# Of lines that do not name a partition which is refused: a shortage has few causes, and refusals are by the dozen.
+REPEATS = 10
+# Of a partition, or of all: what may let a leader begin, or cease, to refuse.
+_CHANGED = re.compile(r"ISR updated to |(?:Leader|Follower) \S+ with topic id|Follower \S+ starts |state change for ")
+_SET = re.compile(r"^\[DynamicConfigPublisher |\bis (?:enforced from now on|not enforced anymore)")
+# A log that is loaded is not written to; after a kill that tells each of its steps twice.
+_LOADS = "[LogLoader "
+_STARTED = re.compile(r"^\[BrokerServer id=\d+\] Transition from SHUTDOWN to STARTING")
+_FOLLOWS = re.compile(r"(?:Follower (\S+) starts |become-follower state change for (\S+) )")
+# An id of Kafka's is 22 letters, digits, - and _ at random: one without a digit, - or _, and without two capitals side
+# by side, is one in thousands, and names of classes (TransactionCoordinator) are such.
+_ID = r"(?<![\w-])(?=[A-Za-z]*(?:[\d_-]|[A-Z]{2}))[\w-]{22}(?![\w-])"
+_NUMBER = re.compile(rf"\b[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}\b|{_ID}|\d+")
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """A time in which a partition was seen to have too few racks.
+
+    Attributes:
+        from_ns: its settled begin, monotonic.
+        to_ns: its end, as far as it was seen.
+    """
+
+    from_ns: int
+    to_ns: int
+
+    def has(self, at_ns: int) -> bool:
+        """Whether a moment is in it."""
+        return self.from_ns <= at_ns <= self.to_ns
+
+
+def shortages(events: Sequence[Event], settle_s: float = SETTLE_S) -> dict[Place, list[Shortage]]:
+    """When partitions had too few racks for sure, whether or not they had too few replicas as well."""
+    settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
+    found: defaultdict[Place, list[Shortage]] = defaultdict(list)
+    for place, seen in looks.items():
+        for window in windows(place, seen, settings, faults, round(settle_s * NS)):
+            # settings that change right at an edge of it are no matter of it
+            wanted = settings.possible(place[0], window.from_ns + 1, window.to_ns - 1)
+            if window.look.leader < 0 or any(one.ask(window.look).enough_racks for one in wanted):
+                continue
+            own = found[place]
+            if own and window.from_ns - own[-1].to_ns <= (BLIND_S + settle_s) * NS:
+                own[-1] = Shortage(own[-1].from_ns, window.to_ns)
+            else:
+                own.append(Shortage(window.from_ns, window.to_ns))
+    return dict(found)
+
+
+def check_flood(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
+    """In a rack shortage nothing is logged for each refusal: one line at its begin, one at its end, no stack trace.
+
+    Wrong: a leader says twice that it begins to refuse, or that it ceases to, without the other in between and without
+    having begun anew; or it says either though nothing has changed since it spoke last; a stack trace of a refusal for
+    want of racks, or, of a partition that has too few racks, for want of replicas; and in a shortage a line of those
+    who take writes that is repeated, numbers and ids aside: about a partition that is short more often than it has
+    changed, or about no partition more than ``REPEATS`` times. What others have too few replicas for is Kafka's matter.
+
+    Unknown if the log of a node is missing or can't be read, if nothing was short, and if a partition was short whose
+    leaders never said so, since then nothing shows that the logs are whole.
+
+    Args:
+        events: a whole history.
+        settle_s: how long a change may take to have its effect, in seconds.
+    """
+    lines, short = logged(events), shortages(events, settle_s)
+    missing = [*_unread(events)]
+    if not short:
+        missing.append("no partition was seen to have too few racks")
+    places = [*cluster_view.looks(events)]
+    wrong = [*_traced(lines, short), *_transitions(lines), *_repeated(lines, short, places)]
+    said = {one.place for one in lines if one.text.partition("] ")[2].startswith(BEGINS)}
+    missing += [
+        f"{topic}-{number} had too few racks, and no log says that its leader refused"
+        for topic, number in sorted(short.keys() - said)
+    ]
+    notes = []
+    if short:
+        seconds = sum(one.to_ns - one.from_ns for own in short.values() for one in own) / NS
+        notes.append(f"{len(short)} partitions had too few racks for {seconds:.0f} s in all; {len(lines)} lines")
+    return Verdict.of("flood", wrong=wrong, missing=missing, notes=notes)
+
+
+def _unread(events: Iterable[Event]) -> Iterator[str]:
+    """What is missing of the logs."""
+    expected: set[int] = set()
+    read: set[int] = set()
+    for event in events:
+        if event.process != log_events.PROCESS:
+            continue
+        if event.op == log_events.EXPECTED:
+            expected |= set(map(int, event.data["nodes"]))
+        elif event.op == log_events.END and event.outcome == "ok":
+            read.add(int(event.data["node"]))
+        elif event.op == log_events.END:
+            yield f"the log of node {event.data['node']} can't be read: {event.data.get('error')}"
+    if not expected:
+        yield "nobody has read a log"
+    yield from (f"the log of node {node} was not read" for node in sorted(expected - read))
+
+
+def _traced(lines: Sequence[Line], short: Mapping[Place, Sequence[Shortage]]) -> Iterator[str]:
+    found: Counter[tuple[int, str, str]] = Counter()
+    for line in lines:
+        names = [one for one in line.traced if RACKS.search(one)]
+        if any(_names(line.text, place) and _within(line.at_ns, own) for place, own in short.items()):
+            names += [one for one in line.traced if REPLICAS.search(one)]
+        if names:
+            found[line.node, names[0], masked(line.text, short)] += 1
+    for (node, name, text), count in sorted(found.items()):
+        yield f"node {node}: {count} stack traces of {name}: {text}"
+
+
+def _transitions(lines: Sequence[Line]) -> Iterator[str]:
+    """What leaders say of the begin and of the end of a shortage, and did not have to."""
+    last: dict[tuple[int, Place], str] = {}
+    changed: dict[tuple[int, Place], bool] = {}
+    for line in lines:
+        if _STARTED.match(line.text):
+            for key in [one for one in last if one[0] == line.node]:
+                del last[key]
+        elif follows := _FOLLOWS.search(line.text):
+            topic, _, number = (follows[1] or follows[2]).rpartition("-")
+            last.pop((line.node, (topic, int(number))), None)
+        word = line.text.partition("] ")[2]
+        place = line.place
+        if place is None or not word.startswith((BEGINS, *ENDS)):
+            for key in changed:
+                if key[0] == line.node and _lets_change(line, key[1]):
+                    changed[key] = True
+            continue
+        key, kind = (line.node, place), BEGINS if word.startswith(BEGINS) else ENDS[0]
+        name = f"node {line.node}: {place[0]}-{place[1]}"
+        if last.get(key) == kind:
+            yield f"{name}: said twice, without the opposite in between: {kind}"
+        elif not changed.get(key, True):
+            yield f"{name}: said again, though nothing has changed since: {kind}"
+        last[key], changed[key] = kind, False
+
+
+def _lets_change(line: Line, place: Place) -> bool:
+    if _STARTED.match(line.text) or _SET.search(line.text):
+        return True
+    return _CHANGED.search(line.text) is not None and _names(line.text, place)
+
+
+def _repeated(
+    lines: Sequence[Line], short: Mapping[Place, Sequence[Shortage]], places: Sequence[Place]
+) -> Iterator[str]:
+    """Lines that are there again and again in a shortage."""
+    for shortage in _joined([one for own in short.values() for one in own]):
+        inside = lines[_at(lines, shortage.from_ns) : _at(lines, shortage.to_ns + 1)]
+        changes: Counter[tuple[int, Place]] = Counter()
+        for line in inside:
+            changes.update(
+                (line.node, place)
+                for place in short
+                if (_CHANGED.search(line.text) and _names(line.text, place)) or _SET.search(line.text)
+            )
+        found: Counter[tuple[int, str, str, tuple[Place, ...]]] = Counter()
+        for line in inside:
+            if line.logger.startswith(WRITERS) and not line.text.startswith(_LOADS):
+                named = [place for place in places if _names(line.text, place)]
+                about = tuple(place for place in named if _within(line.at_ns, short.get(place, ())))
+                if about or not named:
+                    found[line.node, line.level, masked(line.text, places), about] += 1
+        for (node, level, text, about), count in sorted(found.items()):
+            most = max(1 + changes[node, place] for place in about) if about else REPEATS
+            if count > most:
+                lasted = (shortage.to_ns - shortage.from_ns) / NS
+                yield f"node {node}: {count} times in {lasted:.0f} s, {most} at most: {level} {text}"
+
+
+def _at(lines: Sequence[Line], at_ns: int) -> int:
+    return bisect_left(lines, at_ns, key=lambda one: one.at_ns)
+
+
+def _within(at_ns: int, own: Iterable[Shortage]) -> bool:
+    return any(one.has(at_ns) for one in own)
+
+
+def _joined(found: Iterable[Shortage]) -> list[Shortage]:
+    """Times in which any partition was short."""
+    joined: list[Shortage] = []
+    for one in sorted(found, key=lambda own: own.from_ns):
+        if joined and one.from_ns <= joined[-1].to_ns:
+            joined[-1] = Shortage(joined[-1].from_ns, max(joined[-1].to_ns, one.to_ns))
+        else:
+            joined.append(one)
+    return joined
+
+
+def _names(text: str, place: Place) -> bool:
+    """Whether a line is about a partition, and not about one whose name begins or ends like its."""
+    return re.search(rf"(?<![\w.-]){re.escape(f'{place[0]}-{place[1]}')}(?![\w-]|\.\w)", text) is not None
+
+
+def masked(text: str, places: Iterable[Place]) -> str:
+    """A line without what differs from one refusal to the next: numbers and ids, but not the names of partitions."""
+    names = sorted((f"{topic}-{number}" for topic, number in places), key=len, reverse=True)
+    parts = re.split(rf"(?<![\w.-])({'|'.join(map(re.escape, names))})(?![\w-])", text) if names else [text]
+    return "".join(part if part in names else _NUMBER.sub("#", part) for part in parts)

@@ -1,0 +1,117 @@
+"""Did every produce attempt within a phase end as the phase expects?
+
+A phase is a pair of events of process ``test`` with op ``phase``: the first with ``data`` ``{name, topic, edge:
+"begin", expect}``, the second with the same name and topic and ``edge: "end"``. ``expect`` is ``"ok"`` or the class
+name of the exception that a first attempt without retries must get. Edges of a refused phase carry ``log_bytes``, the
+size of the partition's log on the leader's disk: consumers can't see what lies above the high watermark, a disk can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event
+
+OK = "ok"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of a history.
+
+    Attributes:
+        name: its name.
+        topic: the topic that it is about.
+        expect: ``"ok"`` or a Java class name.
+        begin_ns: monotonic nanoseconds.
+        end_ns: monotonic nanoseconds.
+        log_bytes_before: size of the leader's log at the beginning, if it was asked.
+        log_bytes_after: size of the leader's log at the end, if it was asked.
+    """
+
+    name: str
+    topic: str
+    expect: str
+    begin_ns: int
+    end_ns: int
+    log_bytes_before: int | None
+    log_bytes_after: int | None
+
+
+def phases(events: Iterable[Event]) -> tuple[Phase, ...]:
+    """The finished phases of a history.
+
+    Raises:
+        ValueError: an end without a beginning, or a beginning without an end.
+    """
+    begun: dict[tuple[str, str], Event] = {}
+    found: list[Phase] = []
+    for event in events:
+        if (event.process, event.op) != ("test", "phase"):
+            continue
+        key = (str(event.data["name"]), str(event.data["topic"]))
+        if event.data["edge"] == "begin":
+            begun[key] = event
+            continue
+        if key not in begun:
+            raise ValueError(f"phase {key[0]!r} of {key[1]} ends without a beginning")
+        first = begun.pop(key)
+        found.append(
+            Phase(
+                name=key[0],
+                topic=key[1],
+                expect=str(first.data["expect"]),
+                begin_ns=first.mono_ns,
+                end_ns=event.mono_ns,
+                log_bytes_before=first.data.get("log_bytes"),
+                log_bytes_after=event.data.get("log_bytes"),
+            )
+        )
+    if begun:
+        raise ValueError(f"phases without an end: {sorted(begun)}")
+    return tuple(found)
+
+
+def check_phases(events: Sequence[Event], *, attempts_min: int) -> Verdict:
+    """Every attempt of the probe within a phase ended as expected, and a refused attempt left nothing in the log.
+
+    Args:
+        events: a whole history.
+        attempts_min: a phase with fewer attempts than this is unknown.
+    """
+    wrong: list[str] = []
+    missing: list[str] = []
+    try:
+        found = phases(events)
+    except ValueError as error:
+        return Verdict.of("phases", missing=[str(error)])
+    if not found:
+        missing.append("no phase in the history")
+    for phase in found:
+        attempts = [event for event in events if _within(event, phase)]
+        if len(attempts) < attempts_min:
+            missing.append(f"{phase.name}: {len(attempts)} attempts, at least {attempts_min} are needed")
+        for event in attempts:
+            seen = OK if event.outcome == "ok" else str(event.data.get("exception"))
+            if event.outcome == "unknown":
+                missing.append(f"{phase.name}: seq {event.data.get('seq')} is unknown ({seen})")
+            elif seen != phase.expect:
+                wrong.append(f"{phase.name}: seq {event.data.get('seq')} got {seen}, expected {phase.expect}")
+        if phase.expect == OK:
+            continue
+        if phase.log_bytes_before is None or phase.log_bytes_after is None:
+            missing.append(f"{phase.name}: the size of the log was not asked before and after")
+        elif phase.log_bytes_before != phase.log_bytes_after:
+            grown = phase.log_bytes_after - phase.log_bytes_before
+            wrong.append(f"{phase.name}: {grown} bytes entered the log of {phase.topic} though all were refused")
+    return Verdict.of("phases", wrong=wrong, missing=missing)
+
+
+def _within(event: Event, phase: Phase) -> bool:
+    return (
+        (event.process, event.op) == ("probe", "produce")
+        and event.data.get("topic") == phase.topic
+        and phase.begin_ns <= event.mono_ns <= phase.end_ns
+    )

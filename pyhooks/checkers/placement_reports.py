@@ -1,0 +1,85 @@
+"""Do controllers report partitions whose replicas are in too few racks when they are moved there, and when that ends?
+
+Reads ``settings`` (see ``pyhooks.checkers.cluster_view``), events of op ``moved``: ``data`` ``{topic, before, after,
+racks}`` with the replicas of a topic's partition before and after a reassignment that has ended, and the racks of
+brokers by their ids; and one of op ``warnings``: ``data`` ``{counts}``, for each controller the numbers of such
+partitions that it has logged, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pyhooks.checkers.cluster_view import Requirement, Settings
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event
+from pyhooks.kafka import gate
+
+OP, LOGS = "moved", "warnings"
+KINDS = {True: "enough", False: "too few"}
+
+
+def check_warned(events: Sequence[Event]) -> Verdict:
+    """Each controller logs how many partitions are in too few racks, up and down as they are moved.
+
+    A controller may log each partition of a request, or all of them at once, so highs and lows are compared. Unknown
+    without moves, without one of each kind, if no log was read after them, or if it is not known what a topic required.
+
+    Args:
+        events: a whole history.
+    """
+    moves = [event for event in events if event.op == OP]
+    logs = [event for event in events if event.op == LOGS and all(event.mono_ns >= one.mono_ns for one in moves)]
+    settings = Settings(events)
+    missing: list[str] = []
+    kinds: set[bool] = set()
+    short: set[str] = set()
+    expected: list[int] = []
+    for one in moves:
+        topic, after = str(one.data["topic"]), [int(broker) for broker in one.data["after"]]
+        wanted = settings.possible(topic, one.mono_ns, one.mono_ns)
+        racks = {int(broker): str(rack) for broker, rack in one.data["racks"].items()}
+        reaches = {_reaches(after, racks, each) for each in wanted}
+        if len(reaches) != 1:
+            missing.append(f"nobody knows what topic {topic} required when it was moved to {after}")
+            continue
+        enough = reaches.pop()
+        kinds.add(enough)
+        short = short - {topic} if enough else short | {topic}
+        expected.append(len(short))
+    missing += [f"no move into {words} racks" for which, words in KINDS.items() if which not in kinds]
+    wrong: list[str] = []
+    counts: dict[str, list[int]] = logs[-1].data["counts"] if logs else {}
+    if not counts:
+        missing.append("nobody read the controllers' logs after the moves")
+    right = _extremes(expected)
+    if not missing:
+        told = {controller: _extremes(own) for controller, own in sorted(counts.items())}
+        wrong = [
+            f"controller {controller} logged {_in_words(own)} partitions in too few racks; right is {_in_words(right)}"
+            for controller, own in told.items()
+            if own != right
+        ]
+    notes = [f"{len(counts)} controllers logged {_in_words(right)} partitions in too few racks in {len(moves)} moves"]
+    return Verdict.of("warned", wrong=wrong, missing=missing, notes=notes)
+
+
+def _reaches(replicas: Sequence[int], racks: dict[int, str], wanted: Requirement) -> bool:
+    return gate.limits(1, wanted.racks, len(replicas)).ask(replicas, racks).enough_racks
+
+
+def _extremes(counts: Iterable[int]) -> list[int]:
+    """The highs and lows of a number that begins with 0, and its last value."""
+    path = [0]
+    for count in counts:
+        if count == path[-1]:
+            continue
+        if len(path) > 1 and (count > path[-1]) is (path[-1] > path[-2]):
+            path[-1] = count
+        else:
+            path.append(count)
+    return path[1:]
+
+
+def _in_words(counts: Sequence[int]) -> str:
+    return ", ".join(map(str, counts)) or "no"

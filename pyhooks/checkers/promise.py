@@ -1,0 +1,299 @@
+"""The promise itself: at a stop of everything, what was acknowledged lies in the logs of enough racks.
+
+Reads ``produce`` events, the events of ``pyhooks.lab.disks`` (``disk``, ``disk-end``), looks and settings (see
+``pyhooks.checkers.cluster_view``), and the steps of faults whose op begins with ``wipe``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+from pyhooks.checkers import cluster_view
+from pyhooks.checkers.cluster_view import Fault, Look, Settings
+from pyhooks.checkers.record_view import Attempt, Place, Read, Records, fill
+from pyhooks.checkers.settling_times import BLIND_S, LAG_NS, NS, SETTLE_S
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event
+from pyhooks.kafka import gate
+
+
+@dataclass(frozen=True)
+class Disks:
+    """The logs of all brokers at one stop.
+
+    Attributes:
+        at_ns: when the first of them was read.
+        logs: broker and partition to what lies there.
+        whole: brokers whose disk was read whole, while everything was stopped.
+        racks: broker id to rack.
+        missing: what is not known, in words.
+    """
+
+    at_ns: int
+    logs: Mapping[tuple[int, Place], Read]
+    whole: frozenset[int]
+    racks: Mapping[int, str]
+    missing: tuple[str, ...]
+
+
+def disks_of(events: Sequence[Event]) -> Disks | None:
+    """The last reading of the disks that a history has, or None."""
+    last = next((event for event in reversed(events) if event.op in ("disk", "disk-end")), None)
+    if last is None:
+        return None
+    own = [event for event in events if event.op in ("disk", "disk-end") and event.data["pass"] == last.data["pass"]]
+    chunks: dict[tuple[int, Place], list[Event]] = {}
+    missing: list[str] = []
+    whole: set[int] = set()
+    listed: set[tuple[int, Place]] = set()
+    racks: dict[int, str] = {}
+    for event in own:
+        broker = int(event.data["broker"])
+        racks[broker] = event.rack or ""
+        if event.op == "disk":
+            place = (str(event.data["topic"]), int(event.data["partition"]))
+            chunks.setdefault((broker, place), []).append(event)
+            continue
+        listed |= {(broker, (str(topic), int(number))) for topic, number in event.data["replicas"]}
+        if event.outcome != "ok":
+            missing.append(f"the disk of broker {broker}: {event.data.get('error', 'not read')}")
+        elif not event.data.get("stopped"):
+            missing.append(f"nothing tells that broker {broker} was stopped when its disk was read")
+        else:
+            whole.add(broker)
+    told = {int(event.data["broker"]) for event in own if event.op == "disk-end"}
+    missing += [f"the disk of broker {broker} was not read to its end" for broker in sorted(racks.keys() - told)]
+    logs: dict[tuple[int, Place], Read] = {}
+    for broker, place in listed | chunks.keys():
+        read = logs[broker, place] = Read("disk", *place, 0, "disk")
+        if parts := chunks.get((broker, place)):
+            fill(read, parts)
+        else:
+            read.gaps.append("nothing was noted of it")
+        missing += [f"{place[0]}-{place[1]} on broker {broker}: {gap}" for gap in read.gaps]
+    return Disks(min(event.mono_ns for event in own), logs, frozenset(whole), racks, tuple(missing))
+
+
+def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
+    """Each record that was acknowledged before the stop lies in the logs of replicas in at least min(R, RF) racks.
+
+    Racks are those of the brokers when the record was acknowledged, as looks around that tell: a broker that starts in
+    another rack takes away what it had of the rack that it was in, which is the doing of who moves it. R is what the
+    topic required when the record was acknowledged: what was asked for, where the history tells that, and a broker that
+    tells otherwise is wrong (see ``Settings.strays``). Where that changed meanwhile, the record must satisfy
+    the lowest value, and whether it satisfies the highest decides between true and unknown. RF is the lower of those at
+    the acknowledgement and at the stop; where replicas were moved in between, a record in too few racks is unknown, and
+    one that no replica has is wrong. The same holds of a record that was sent before the first look. The last look
+    tells who the replicas are at the stop; it must be later than the acknowledgement.
+
+    A broker whose disk was wiped counts as having had the record if the wipe came after the acknowledgement and a look
+    between the two shows it in the ISR, whose members have all that is acknowledged. That lasts until a look after the
+    proved heal shows it in the ISR again: from then on it must have all that is acknowledged once more; once the heal
+    has begun, and until such a look, nobody knows. A look shows what was up to ``LAG_S`` before it. It does not count
+    if looks show it outside of the ISR all the time, or if it was surely wiped before: between a wipe's begin and its
+    proof nobody knows. If neither is known, or the wipe was not proved, a record that depends on it is unknown. The
+    same holds for a broker whose log could not be read, or begins behind the record. Records with acks=1 are left out:
+    their acknowledgement is of the leader alone. A record whose acknowledgement tells no offset, as that of a batch
+    that was sent again and is known to the broker as a duplicate (DUPLICATE_SEQUENCE_NUMBER), is looked for by its key.
+
+    Args:
+        events: a whole history.
+        settle_s: how long a changed setting may take to reach all brokers once one tells it, in seconds.
+    """
+    records = Records(events)
+    missing = records.unnoted()
+    acked = [attempt for attempt in records.attempts if attempt.outcome == "ok" and records.shared(attempt)]
+    disks = disks_of(events)
+    if disks is None:
+        return Verdict.of("promise", missing=[*missing, "nobody read the disks"])
+    missing += disks.missing
+    acked = [attempt for attempt in acked if attempt.done_ns < disks.at_ns]
+    if not acked:
+        missing.append("no acknowledged record before the disks were read")
+    faults = cluster_view.faults(events)
+    wipes = [fault for fault in faults if fault.op.startswith("wipe")]
+    looks = cluster_view.looks(events)
+    moves = {place: _moves(seen) for place, seen in looks.items()}
+    settings, settle_ns = Settings(events), round(settle_s * NS)
+    judge = _Judge(disks, looks, moves, settings, wipes, settle_ns)
+    wrong: list[str] = []
+    for topic in sorted({attempt.topic for attempt in acked}):
+        wrong += settings.strays(topic, faults, settle_ns)
+    for attempt in acked:
+        problem, sure = judge.problem(attempt)
+        if problem:
+            (wrong if sure else missing).append(problem)
+    notes = [f"settings that changed up to {settle_s:g} s before a record was sent may have held for it"]
+    return Verdict.of("promise", wrong=wrong, missing=_each_once(missing), notes=notes)
+
+
+def _each_once(reasons: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(reasons))
+
+
+def _moment(look: Look) -> int:
+    return look.at_ns
+
+
+def _since(look: Look) -> int:
+    return look.since_ns
+
+
+def _moves(seen: Sequence[Look]) -> list[Look]:
+    """The first look at each placement, one after the other."""
+    told = [look for look in seen if look.replicas]
+    return told[:1] + [two for one, two in pairwise(told) if set(one.replicas) != set(two.replicas)]
+
+
+@dataclass(frozen=True)
+class _Judge:
+    disks: Disks
+    looks: Mapping[Place, Sequence[Look]]
+    moves: Mapping[Place, Sequence[Look]]
+    settings: Settings
+    wipes: Sequence[Fault]
+    settle_ns: int
+
+    def problem(self, attempt: Attempt) -> tuple[str, bool]:
+        """What is to be said against a record, or nothing, and whether that is sure."""
+        attempt = self._located(attempt)
+        if attempt.partition is None or attempt.offset is None or attempt.offset < 0:
+            return f"{attempt.topic}: nothing tells at which offset {attempt.key} was acknowledged", False
+        place = (attempt.topic, attempt.partition)
+        name = f"{attempt.topic}-{attempt.partition}"
+        placed, own = self._placed(place, attempt)
+        if not placed:
+            return f"{name}: nobody looked at its placement", False
+        wanted = self.settings.possible(attempt.topic, attempt.sent_ns - self.settle_ns, attempt.done_ns)
+        if not wanted:
+            return f"{attempt.topic}: nothing tells what it required", False
+        racks = self._racks(place, attempt)
+        sure: set[str] = set()
+        perhaps: set[str] = set()
+        # What lies on a broker that is no replica any more protects nothing.
+        last = placed[-1].replicas
+        # Fewer replicas can be in fewer racks only.
+        needed = [
+            min(one.effective(look).racks, gate.capped(one.racks, len(last)))
+            for one in wanted
+            for look in placed[: max(1, own)]
+        ]
+        if len(placed) > 1 or placed[0].at_ns > attempt.sent_ns:
+            # Who moves replicas decides how far what was acknowledged before is spread: any rack may do then. And what
+            # was not looked at before may have been placed otherwise.
+            needed.append(1)
+        for broker in sorted({broker for look in placed for broker in look.replicas}):
+            had = self._had(broker, place, attempt) if broker in last else False
+            own_racks = frozenset[str]().union(*(gate.racks_of([broker], {broker: one}) for one in racks(broker)))
+            if had is not False:
+                (sure if had and len(own_racks) == 1 else perhaps).update(own_racks)
+        where = f"{name}: record {attempt.key}, acknowledged at offset {attempt.offset}, lies in"
+        said = f"{where} {len(sure)} rack(s) ({', '.join(sorted(sure)) or 'none'}), {max(needed)} are required"
+        if len(sure) >= max(needed):
+            return "", True
+        if len(sure | perhaps) >= min(needed) and (len(sure) < min(needed) or max(needed) > min(needed)):
+            return f"{said}, which may have been {min(needed)}, and {len(perhaps - sure)} more may have had it", False
+        if self.looks[place][-1].at_ns < attempt.done_ns:
+            return f"{said}; nobody looked afterwards where its replicas are", False
+        return said, True
+
+    @cached_property
+    def _offsets(self) -> Mapping[tuple[str, str | None], frozenset[tuple[int, int]]]:
+        """Partitions and offsets at which disks have a key, by topic and key; asked for only if one is not known."""
+        found: defaultdict[tuple[str, str | None], set[tuple[int, int]]] = defaultdict(set)
+        for (_, (topic, partition)), log in self.disks.logs.items():
+            for offset, key in log.keys.items():
+                found[topic, key].add((partition, offset))
+        return {one: frozenset(where) for one, where in found.items()}
+
+    def _located(self, attempt: Attempt) -> Attempt:
+        """The attempt with the one offset at which disks have its key, if its acknowledgement tells none."""
+        if attempt.offset is not None and attempt.offset >= 0:
+            return attempt
+        found = [
+            (partition, offset)
+            for partition, offset in self._offsets.get((attempt.topic, attempt.key), ())
+            if attempt.partition in (None, partition)
+        ]
+        if len(found) != 1:
+            return attempt
+        partition, offset = found[0]
+        return replace(attempt, partition=partition, offset=offset)
+
+    def _racks(self, place: Place, attempt: Attempt) -> Callable[[int], frozenset[str]]:
+        """In which rack a broker was when a record was acknowledged; in one of them, if looks differ.
+
+        A broker leaves the ISR before it is in another rack, so what counts is where it was while it was in sync.
+        """
+        seen = self.looks[place]
+        first = max(0, bisect_right(seen, attempt.sent_ns, key=_moment) - 1)
+        after = bisect_left(seen, attempt.done_ns + LAG_NS, key=_since)
+        near = seen[first : after + 1]
+
+        def racks(broker: int) -> frozenset[str]:
+            in_sync = [look for look in near if broker in look.isr]
+            found = {look.racks[broker] for look in in_sync or near if broker in look.racks}
+            others = {**seen[-1].racks, **self.disks.racks}
+            return frozenset(found or ({others[broker]} if broker in others else ()))
+
+        return racks
+
+    def _placed(self, place: Place, attempt: Attempt) -> tuple[list[Look], int]:
+        """Looks, one for each placement, from that at which a record was sent; and how many are of its own time."""
+        seen = self.looks.get(place, ())
+        moves = self.moves.get(place, ())
+        first = max(0, bisect_right(moves, attempt.sent_ns, key=_moment) - 1)
+        after = bisect_left(seen, attempt.done_ns, key=_moment)
+        until_ns = seen[after].at_ns if after < len(seen) else attempt.done_ns
+        return list(moves[first:]), bisect_right(moves, until_ns, key=_moment) - first
+
+    def _had(self, broker: int, place: Place, attempt: Attempt) -> bool | None:
+        """Whether the broker had the record at the stop, or before its disk was wiped; None if that is not known."""
+        assert attempt.offset is not None  # noqa: S101 - asked before
+        log = self.disks.logs.get((broker, place))
+        if log is not None and attempt.offset in log.keys and log.keys[attempt.offset] == attempt.key:
+            return True
+        racks = {**self.disks.racks}
+        answers = [self._had_before(fault, broker, place, attempt) for fault in self.wipes if fault.hits(broker, racks)]
+        if True in answers:
+            return True
+        if None in answers or broker not in self.disks.whole:
+            return None
+        if log is not None and (log.gaps or attempt.offset < log.low):
+            return None
+        return False
+
+    def _had_before(self, wipe: Fault, broker: int, place: Place, attempt: Attempt) -> bool | None:
+        """Whether a wipe took the record from the broker, and it owes it to nobody since."""
+        took = self._took(wipe, broker, place, attempt)
+        if took is False:
+            return False
+        back = [look for look in self.looks.get(place, ()) if broker in look.isr]
+        if wipe.healed_ns is not None and any(wipe.healed_ns + LAG_NS < look.since_ns for look in back):
+            return False
+        # From the heal on it may be in sync again at any moment, whether somebody sees that or not.
+        return None if wipe.heal_ns is not None or wipe.proved_ns is None else took
+
+    def _took(self, wipe: Fault, broker: int, place: Place, attempt: Attempt) -> bool | None:
+        over_ns = wipe.heal_ns if wipe.proved_ns is None else wipe.proved_ns
+        if over_ns is not None and over_ns <= attempt.sent_ns:
+            return False
+        if wipe.inject_ns <= attempt.done_ns:
+            # The disk was destroyed at an unknown moment between the begin and its proof.
+            return None
+        # One that is destroyed does not get in sync again before its heal.
+        until_ns = wipe.heal_ns if wipe.heal_ns is not None else self.disks.at_ns
+        after = [look for look in self.looks.get(place, ()) if attempt.done_ns + LAG_NS < look.since_ns]
+        if any(broker in look.isr for look in after if look.at_ns < until_ns):
+            return True
+        seen = [look for look in self.looks.get(place, ()) if look.at_ns < wipe.inject_ns]
+        first = bisect_right(seen, attempt.sent_ns, key=_moment) - 1
+        if first < 0 or not after or after[0] not in seen or any(broker in look.isr for look in seen[first:]):
+            return None
+        moments = [*(look.at_ns for look in seen[first:]), wipe.inject_ns]
+        return None if any(two - one > BLIND_S * NS for one, two in pairwise(moments)) else False

@@ -1,0 +1,84 @@
+"""Is each refusal called by its name: too few replicas, or enough of them in too few racks?
+
+Reads ``intend`` and ``produce`` events, looks, settings and faults, and the clients of a ``ride``
+(``pyhooks.checkers.client_retries``). Older clients know one name for both: they are told that replicas are missing,
+since they try again after that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from pyhooks.checkers import client_retries, cluster_view
+from pyhooks.checkers.cluster_view import Settings
+from pyhooks.checkers.progress import windows
+from pyhooks.checkers.record_view import Attempt, Records
+from pyhooks.checkers.settling_times import NS, SETTLE_S, attempts_of
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event
+from pyhooks.history.outcomes import ERRORS, TOO_FEW
+
+# Of clients that can tell the two apart, as events of ``intend`` call them.
+KNOWS_RACKS = frozenset({"patched"})
+REPLICAS_NAMES = frozenset({f"{ERRORS}.NotEnoughReplicasException", "NOT_ENOUGH_REPLICAS"})
+RACKS_NAMES = TOO_FEW - REPLICAS_NAMES
+
+
+def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
+    """In every settled stretch with too few replicas or racks, refusals for that name the one that is missing.
+
+    Where replicas are missing, be racks missing or not, that is told; else that racks are. A client that does not know
+    the second is told the first. Unknown if no refusal could be judged, or none of a client that was to ride an outage
+    out, or if nothing tells which client it was.
+
+    Args:
+        events: a whole history.
+        settle_s: how long a change may take to have its effect, in seconds.
+    """
+    records = Records(events)
+    settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
+    clients = {
+        str(event.data["run"]): str(event.data["client"])
+        for event in events
+        if event.op == "intend" and event.data.get("client") is not None
+    }
+    wrong: list[str] = []
+    missing: list[str] = []
+    seen: Counter[str] = Counter()
+    judged: set[str | None] = set()
+    for place, own in sorted(attempts_of(records).items()):
+        for window in windows(place, looks.get(place, ()), settings, faults, round(settle_s * NS)):
+            wanted = settings.possible(place[0], window.from_ns, window.to_ns)
+            short = {not one.ask(window.look).enough_replicas for one in wanted}
+            if window.enough or len(short) != 1:
+                continue
+            for attempt in own:
+                if window.judges(attempt) and attempt.exception in TOO_FEW:
+                    problem = _misnamed(attempt, clients, replicas=next(iter(short)))
+                    seen[attempt.exception] += 1
+                    judged.add(clients.get(attempt.run or ""))
+                    if problem:
+                        (missing if attempt.run not in clients else wrong).append(f"{place[0]}-{place[1]}: {problem}")
+    riding = {
+        str(name)
+        for one in events
+        if (one.process, one.op) == ("test", client_retries.OP)
+        for name in one.data["clients"]
+    }
+    missing += [f"{client}: no refusal could be judged" for client in sorted(riding - judged)]
+    if not seen:
+        missing.append("no refusal for want of replicas or racks could be judged")
+    notes = [f"{count} refusals with {name.rpartition('.')[2]}" for name, count in sorted(seen.items())]
+    return Verdict.of("refusals", wrong=wrong, missing=missing, notes=notes)
+
+
+def _misnamed(attempt: Attempt, clients: Mapping[str, str], *, replicas: bool) -> str:
+    client = clients.get(attempt.run or "")
+    if client is None:
+        return f"nothing tells which client was refused {attempt.key}"
+    expected = REPLICAS_NAMES if replicas or client not in KNOWS_RACKS else RACKS_NAMES
+    if attempt.exception in expected:
+        return ""
+    lack = "replicas" if replicas else "racks"
+    return f"record {attempt.key} of a client {client} was refused with {attempt.exception} for want of {lack}"

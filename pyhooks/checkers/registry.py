@@ -1,0 +1,172 @@
+"""All checkers that need nothing but a history, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from pyhooks.checkers import (
+    client_retries,
+    expected_gauges,
+    feature_levels,
+    group_comparison,
+    idle_topics,
+    many_partitions,
+    placement_reports,
+    request_versions,
+    slowdown,
+)
+from pyhooks.checkers.client_retries import check_rides
+from pyhooks.checkers.cluster_view import PROVED
+from pyhooks.checkers.copied_records import OP as COPY
+from pyhooks.checkers.copied_records import check_copied
+from pyhooks.checkers.crashes import check_crashes
+from pyhooks.checkers.default_producer import check_defaults
+from pyhooks.checkers.delivery import check_delivery
+from pyhooks.checkers.faults import check_faults
+from pyhooks.checkers.gauges import check_meter, check_metrics
+from pyhooks.checkers.groups import check_groups
+from pyhooks.checkers.known_errors import check_known_errors
+from pyhooks.checkers.log_flood import check_flood
+from pyhooks.checkers.offsets import check_offsets
+from pyhooks.checkers.phases import check_phases
+from pyhooks.checkers.progress import check_progress
+from pyhooks.checkers.promise import check_promise
+from pyhooks.checkers.rack_spread import check_spread, takes
+from pyhooks.checkers.recovery import check_recovery
+from pyhooks.checkers.refusals import check_refusals
+from pyhooks.checkers.transaction_recovery import check_unstuck
+from pyhooks.checkers.transactions import check_transactions
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.visibility import check_visibility
+from pyhooks.history import log_events, process_events
+from pyhooks.history.event_log import Event
+from pyhooks.history.outcomes import TOO_FEW
+
+Check = Callable[..., Verdict]
+
+
+@dataclass(frozen=True)
+class Checker:
+    """A checker by its name.
+
+    Attributes:
+        check: the function; it takes events.
+        subject: what it is about, for people.
+        applies: whether a history is about that at all; if not, its verdict could only be unknown.
+        settles: it takes ``settle_s``, see ``pyhooks.checkers.settling_times``.
+    """
+
+    check: Check
+    subject: str
+    applies: Callable[[Event], bool]
+    settles: bool = False
+
+
+def _op(*names: str) -> Callable[[Event], bool]:
+    return lambda event: event.op in names
+
+
+def _fault(event: Event) -> bool:
+    return event.process == "fault"
+
+
+def _outage(event: Event) -> bool:
+    proved = (event.process, event.data.get("step"), event.outcome) == ("fault", PROVED, "ok")
+    return proved and takes(event.op, event.data.get("peers"))
+
+
+# Of any history of a cluster under load.
+GENERAL: Mapping[str, Checker] = {
+    "faults": Checker(check_faults, "every fault took hold, lasted and was healed", _fault),
+    "phases": Checker(partial(check_phases, attempts_min=1), "phases of a test went as expected", _op("phase")),
+    "delivery": Checker(check_delivery, "what was acknowledged is read, what was refused is not", _op("produce")),
+    "offsets": Checker(check_offsets, "one record an offset, in order", _op("produce")),
+    "transactions": Checker(check_transactions, "all or nothing", lambda event: "txn" in event.data),
+    "promise": Checker(
+        check_promise, "acknowledged records lie in enough racks", _op("disk", "disk-end"), settles=True
+    ),
+    "spread": Checker(check_spread, "what is acknowledged in an outage can be in enough racks", _outage, settles=True),
+    "progress": Checker(check_progress, "acknowledged exactly while enough are in sync", _op("settings"), settles=True),
+    "refusals": Checker(
+        check_refusals,
+        "each refusal names what is missing",
+        lambda one: one.data.get("exception") in TOO_FEW,
+        settles=True,
+    ),
+    "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
+}
+# Of what only some tests do: a history without that lacks nothing.
+OF_TESTS: Mapping[str, Checker] = {
+    "defaults": Checker(
+        check_defaults,
+        "with a producer's default settings a refusal is a timeout",
+        lambda event: bool(event.data.get("defaults")),
+        settles=True,
+    ),
+    "visibility": Checker(
+        check_visibility,
+        "what the leader alone acknowledged is hidden until enough are in sync",
+        _op("visible"),
+        settles=True,
+    ),
+    "idle": Checker(
+        idle_topics.check_idle, "what waits in an idle topic is shown when R is lowered", _op(idle_topics.OP)
+    ),
+    "copied": Checker(
+        check_copied, "each record is copied once, with its group's offsets in the same transaction", _op(COPY)
+    ),
+    "unstuck": Checker(check_unstuck, "what is committed is read on after a heal", _op("follow")),
+    "groups": Checker(
+        check_groups,
+        "groups commit and rebalance exactly while their coordinator's partition is enough",
+        lambda event: event.process == "member",
+        settles=True,
+    ),
+    "alike": Checker(
+        group_comparison.check_alike,
+        "where racks are enough, groups can't tell how many are required",
+        _op(group_comparison.OP),
+        settles=True,
+    ),
+    "levels": Checker(
+        feature_levels.check_levels,
+        "the feature is switched and racks are required where a cluster allows it",
+        _op(feature_levels.OP),
+    ),
+    "versions": Checker(
+        request_versions.check_versions, "a client uses the same versions with all brokers", _op(request_versions.OP)
+    ),
+    "warned": Checker(
+        placement_reports.check_warned,
+        "controllers report partitions that were moved into too few racks, and no others",
+        _op(placement_reports.OP),
+    ),
+    "known": Checker(check_known_errors, "clients meet errors that they know", _op("known-errors")),
+    "rides": Checker(check_rides, "clients ride an outage out by their own retries", _op(client_retries.OP)),
+    "metrics": Checker(
+        check_metrics, "gauges of the gate are true, at most 2 s before they are asked for", _op(expected_gauges.END)
+    ),
+    "meter": Checker(check_meter, "the meter counts what clients were refused", _op(expected_gauges.END)),
+    "flood": Checker(
+        check_flood,
+        "brokers' logs tell of a rack shortage once, and not of each refusal",
+        lambda event: event.process == log_events.PROCESS,
+        settles=True,
+    ),
+    "crashes": Checker(
+        check_crashes,
+        "no node ended by itself or met a fault of Kafka's own",
+        lambda event: event.process == process_events.PROCESS,
+    ),
+    "slowdown": Checker(
+        slowdown.check_slowdown, "refusals slow other topics no more than taking the records does", _op(slowdown.BLOCK)
+    ),
+    "stops": Checker(
+        many_partitions.check_stops,
+        "each outage stops what is probed with the gate, and nothing without it",
+        _op(many_partitions.REACHED),
+    ),
+}
+CHECKERS: Mapping[str, Checker] = {**GENERAL, **OF_TESTS}

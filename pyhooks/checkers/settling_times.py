@@ -1,0 +1,423 @@
+"""How long a change may take until all go by it, and how long it took in a history.
+
+A change is one of what a partition has to do: its ISR or leader is seen otherwise, or its topic's settings are told
+otherwise, and from then on its replicas and racks are enough where they were too few, or too few where they were
+enough. Outcomes may follow the old state for as long as the *bound* says, and no longer; it is given, not taken from
+the history, so that nothing a history shows can excuse what it shows. What is *measured* in a history is how long they
+did. Until a change is over an outcome speaks neither for nor against anybody. Nor does one that goes by a change which
+is seen soon afterwards: the leader knows it first, and a look asks any broker, whose metadata lag behind.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+from pyhooks.checkers import cluster_view
+from pyhooks.checkers.cluster_view import Fault, Look, Requirement, Settings
+from pyhooks.checkers.record_view import Attempt, Place, Records
+from pyhooks.history.event_log import Event
+from pyhooks.history.outcomes import TOO_FEW
+
+NS = 1_000_000_000
+SETTLE_S = 2.0
+# By how much the metadata of the broker that a look asks may lag behind the leader.
+LAG_S = 1.0
+LAG_NS = round(LAG_S * NS)
+NEVER_NS = 1 << 63
+# For an attempt that contradicts what looks show: what else it may have gone by.
+Excuse = Literal["", "next", "unclear"]
+# A gap between looks that is longer than this could hide a change and its reversal.
+BLIND_S = 3.0
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Since when a leader may go by something else than what looks show, which is what was up to ``LAG_S`` before.
+
+    Attributes:
+        next_ns: by a state that is seen afterwards and calls for the opposite.
+        unclear_ns: by one that nobody saw, as far as anybody can tell, or that a fault has made.
+        moved_ns: by any other one that is seen afterwards, whatever it calls for.
+    """
+
+    next_ns: int = NEVER_NS
+    unclear_ns: int = NEVER_NS
+    moved_ns: int = NEVER_NS
+
+    @property
+    def from_ns(self) -> int:
+        """Since when by any of them."""
+        return min(self.next_ns, self.unclear_ns)
+
+    def excuse(self, attempt: Attempt) -> Excuse:
+        """By what an attempt may have gone that contradicts the looks."""
+        if attempt.done_ns > self.next_ns:
+            return "next"
+        return "unclear" if attempt.done_ns > self.unclear_ns else ""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of time in which the state was known and the same.
+
+    Attributes:
+        from_ns: its start, monotonic.
+        to_ns: its end.
+        ahead: what may have been known to leaders already.
+    """
+
+    from_ns: int
+    to_ns: int
+    ahead: Ahead
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of time in which one thing was expected of a partition.
+
+    Attributes:
+        enough: whether replicas and racks in the ISR are enough to acknowledge.
+        pieces: the stretches in it in which the partition's state was the same; between them it was in motion.
+        before_ns: until when the opposite was known, if that was within ``BLIND_S``; so this begins with a change.
+    """
+
+    enough: bool
+    pieces: tuple[Piece, ...]
+    before_ns: int | None = None
+
+    @property
+    def from_ns(self) -> int:
+        """When that was first known, monotonic."""
+        return self.pieces[0].from_ns
+
+    @property
+    def to_ns(self) -> int:
+        """Until when it was, as far as anybody looked."""
+        return self.pieces[-1].to_ns
+
+    def inside(self, attempts: Sequence[Attempt]) -> list[tuple[Attempt, Excuse]]:
+        """Attempts that began and ended while the state was known, by their ends, with what excuses them."""
+        found = []
+        for one in attempts:
+            at = bisect_right(self.pieces, one.sent_ns, key=lambda piece: piece.from_ns) - 1
+            if at >= 0 and one.done_ns <= self.pieces[at].to_ns:
+                found.append((one, self.pieces[at].ahead.excuse(one)))
+        return sorted(found, key=lambda pair: pair[0].done_ns)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change, and what attempts that were sent after it became of.
+
+    Attributes:
+        span: what was expected from then on.
+        old: attempts that ended as the state before demands.
+        sure: those of them that nothing excuses.
+        follows: whether one ended as the new state demands after the last of the old ones.
+    """
+
+    span: Span
+    old: tuple[Attempt, ...]
+    sure: tuple[Attempt, ...]
+    follows: bool
+
+    @property
+    def kept_s(self) -> float:
+        """For how long outcomes followed the old state."""
+        return (self.old[-1].done_ns - self.span.from_ns) / NS if self.old else 0.0
+
+
+@dataclass(frozen=True)
+class Settling:
+    """What was granted to changes, and what they took.
+
+    Attributes:
+        bound_s: the bound.
+        measured_s: for how long at most outcomes followed the old state after a change; None if no change could be
+            measured, as no outcome was seen to follow the new one.
+        changes: how many could be measured.
+        told_s: what it took at most from the request for other settings until all brokers concerned told them; None
+            if the history tells of no such request.
+    """
+
+    bound_s: float
+    measured_s: float | None
+    changes: int
+    told_s: float | None
+
+    @property
+    def text(self) -> str:
+        """In one line."""
+        granted = f"{self.bound_s:g} s are granted to a change to take effect"
+        if self.measured_s is None:
+            measured = "how long it takes was not measured: no outcome was seen to follow a change"
+        else:
+            measured = f"measured: {self.measured_s:.2f} s at most in {self.changes} changes"
+        told = "" if self.told_s is None else f"; all brokers told other settings {self.told_s:.2f} s after the request"
+        return f"{granted}; {measured}{told}"
+
+
+def stretches(seen: Sequence[Look], faults: Sequence[Fault]) -> Iterator[list[Look]]:
+    """Looks in a row at the same state, with nothing in between by which it could have been another."""
+    current: list[Look] = []
+    for look in seen:
+        if current and (
+            look.state != current[-1].state
+            or look.at_ns - current[-1].at_ns > BLIND_S * NS
+            or _disturbed(current[-1], look, faults)
+        ):
+            yield current
+            current = []
+        current.append(look)
+    if current:
+        yield current
+
+
+def _disturbed(one: Look, two: Look, faults: Sequence[Fault]) -> bool:
+    """Whether a fault of a replica began or was healed between two looks: one that was back may be gone again."""
+    ends = any(
+        fault.healed_ns is not None and one.since_ns <= fault.healed_ns <= two.at_ns
+        for fault in _of_replicas(one, two, faults)
+    )
+    return ends or _struck(one, two, faults)
+
+
+def _struck(one: Look, two: Look, faults: Sequence[Fault]) -> bool:
+    """Whether a fault of a replica, or its heal, began between two looks."""
+    return any(
+        at_ns is not None and one.since_ns <= at_ns <= two.at_ns
+        for fault in _of_replicas(one, two, faults)
+        for at_ns in (fault.inject_ns, fault.heal_ns)
+    )
+
+
+def _of_replicas(one: Look, two: Look, faults: Sequence[Fault]) -> Iterator[Fault]:
+    racks = {**one.racks, **two.racks}
+    replicas = {*one.replicas, *two.replicas}
+    return (fault for fault in faults if any(fault.hits(broker, racks) for broker in replicas))
+
+
+def _joined(one: Look, two: Look, faults: Sequence[Fault], enough: bool, wanted: Collection[Requirement]) -> bool:
+    """Whether what is expected was the same all the way between two looks at different states.
+
+    An ISR gets from one to another by way of both together, or of what they have in common.
+    """
+    if one.replicas != two.replicas or one.leader != two.leader or _disturbed(one, two, faults):
+        return False
+    ways = set(one.isr) & set(two.isr) if enough else set(one.isr) | set(two.isr)
+    # who is in another rack was away in between: a broker says where it stands when it starts
+    if any(one.racks.get(member) != two.racks.get(member) for member in set(one.isr) & set(two.isr)):
+        return False
+    between = replace(two, isr=tuple(sorted(ways)), racks={**one.racks, **two.racks})
+    return all(requirement.met_by(between) is enough for requirement in wanted)
+
+
+def ahead_of(
+    topic: str,
+    found: Sequence[Sequence[Look]],
+    number: int,
+    settings: Settings,
+    faults: Sequence[Fault],
+    *,
+    enough: bool,
+) -> Ahead:
+    """What a leader may have known already while looks showed a state.
+
+    A later state may hold since the last look at each one before it, less ``LAG_S``.
+
+    Args:
+        topic: of which.
+        found: stretches of looks.
+        number: that of the state.
+        settings: of the topic.
+        faults: all of them.
+        enough: what the state calls for.
+    """
+    last = one = found[number][-1]
+    may_ns = last.since_ns - LAG_NS
+    next_ns = unclear_ns = moved_ns = NEVER_NS
+    for stretch in found[number + 1 :]:
+        if may_ns >= last.since_ns:
+            return Ahead(next_ns, unclear_ns, moved_ns)
+        two = stretch[0]
+        if two.at_ns - one.at_ns > BLIND_S * NS:
+            break
+        moved_ns = min(moved_ns, may_ns) if two.state != last.state else moved_ns
+        wanted = settings.possible(topic, last.since_ns - LAG_NS, two.at_ns)
+        struck = _struck(last, two, faults)
+        if any(requirement.met_by(two) is not enough for requirement in wanted):
+            if struck:
+                unclear_ns = min(unclear_ns, may_ns)
+            else:
+                next_ns = min(next_ns, may_ns)
+        elif struck or (one.state != two.state and not _joined(one, two, faults, enough, wanted)):
+            unclear_ns = min(unclear_ns, may_ns)
+        one = stretch[-1]
+        may_ns = max(may_ns, one.since_ns - LAG_NS)
+    # nobody saw what came then
+    return Ahead(next_ns, min(unclear_ns, may_ns), moved_ns)
+
+
+def under_faults(look: Look, faults: Sequence[Fault], settle_ns: int, to_ns: int) -> list[tuple[int, int]]:
+    """When looks at a state tell what was, and not what is, for the sake of a fault: see ``Fault.clouds``.
+
+    So it is from the fault's begin until its heal is proved and has settled, or until ``to_ns`` if it is not.
+    """
+    return [
+        (fault.inject_ns, fault.healed_ns + settle_ns if fault.healed_ns is not None else to_ns)
+        for fault in faults
+        if fault.clouds(look)
+    ]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A piece of time in which neither state nor settings change.
+
+    Attributes:
+        piece: it.
+        looks: those at its state, of which it is a piece.
+        enough: what is expected, or None where that is not known.
+    """
+
+    piece: Piece
+    looks: Sequence[Look]
+    enough: bool | None
+
+
+def spans(
+    place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
+) -> list[Span]:
+    """What was expected of a partition, in the order of time; where nobody knows there is none."""
+    found: list[Span] = []
+    before: _Part | None = None
+    for part in _parts(place, seen, settings, faults, settle_ns):
+        if part.enough is not None:
+            last = found[-1] if found else None
+            near = last is not None and part.piece.from_ns - last.to_ns <= BLIND_S * NS
+            if last is not None and near and before is not None and _goes_on(place[0], before, part, settings, faults):
+                *pieces, end = last.pieces
+                if end.to_ns == part.piece.from_ns:
+                    pieces += [replace(end, to_ns=part.piece.to_ns)]
+                else:
+                    pieces += [end, part.piece]
+                found[-1] = replace(last, pieces=tuple(pieces))
+            else:
+                opposite = last is not None and near and last.enough is not part.enough
+                found.append(Span(part.enough, (part.piece,), last.to_ns if last is not None and opposite else None))
+        before = part
+    return found
+
+
+def _goes_on(topic: str, before: _Part, part: _Part, settings: Settings, faults: Sequence[Fault]) -> bool:
+    """Whether the same was expected before a piece, and all the time in between."""
+    if part.enough is None or before.enough is not part.enough:
+        return False
+    if before.looks is part.looks:
+        return True
+    wanted = settings.possible(topic, before.piece.to_ns, part.piece.from_ns)
+    return _joined(before.looks[-1], part.looks[0], faults, part.enough, wanted)
+
+
+def _parts(
+    place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
+) -> Iterator[_Part]:
+    found = [*stretches(seen, faults)]
+    for number, stretch in enumerate(found):
+        look, from_ns, to_ns = stretch[0], stretch[0].at_ns, stretch[-1].since_ns
+        cuts = under_faults(look, faults, settle_ns, to_ns)
+        edges = {at_ns for cut in cuts for at_ns in cut} | set(settings.edges(place[0]))
+        marks = sorted({from_ns, to_ns} | {at_ns for at_ns in edges if from_ns < at_ns < to_ns})
+        for begin_ns, end_ns in pairwise(marks):
+            wanted = settings.possible(place[0], begin_ns + 1, end_ns - 1)
+            expected = {one.met_by(look) for one in wanted}
+            cut = any(begin_ns < cut_to and cut_from < end_ns for cut_from, cut_to in cuts)
+            if look.replicas and len(expected) == 1 and not cut:
+                (enough,) = expected
+                ahead = ahead_of(place[0], found, number, settings, faults, enough=enough)
+                yield _Part(Piece(begin_ns, end_ns, ahead), stretch, enough)
+            else:
+                yield _Part(Piece(begin_ns, end_ns, Ahead()), stretch, None)
+
+
+def change_of(span: Span, attempts: Sequence[Attempt]) -> Change | None:
+    """How outcomes took to what a span expects; None if it does not begin with a change that was seen."""
+    if span.before_ns is None:
+        return None
+    inside = span.inside(attempts)
+    new = [one for one, _ in inside if follows(one, enough=span.enough)]
+    # When one has followed the change, others may follow the next one.
+    old = [
+        (one, excuse)
+        for one, excuse in inside
+        if follows(one, enough=not span.enough) and not (excuse == "next" and new and new[0].done_ns < one.sent_ns)
+    ]
+    return Change(
+        span,
+        tuple(one for one, _ in old),
+        tuple(one for one, excuse in old if not excuse),
+        any(not old or one.done_ns > old[-1][0].done_ns for one in new),
+    )
+
+
+def follows(attempt: Attempt, *, enough: bool) -> bool:
+    """Whether an attempt ended as only a partition does whose ISR is enough, or too few; others say nothing."""
+    return attempt.outcome == "ok" if enough else attempt.exception in TOO_FEW
+
+
+def late(span: Span, attempts: Sequence[Attempt], settle_ns: int) -> list[tuple[Attempt, Excuse]]:
+    """Attempts that ended as the opposite demands though they were sent after a change had time to settle.
+
+    Those are left out that may go by what was seen next.
+    """
+    over_ns = span.from_ns + settle_ns
+    return [
+        (one, excuse)
+        for one, excuse in span.inside(attempts)
+        if one.sent_ns >= over_ns and excuse != "next" and follows(one, enough=not span.enough)
+    ]
+
+
+def settling(changes: Sequence[Change], settings: Settings, topics: Sequence[str], bound_s: float) -> Settling:
+    """What changes took."""
+    measured = [change.kept_s for change in changes if change.follows]
+    told = [
+        (request.ended.at_ns - request.begun.at_ns) / NS
+        for topic in topics
+        for request in settings.requests(topic)
+        if request.ended is not None and request.ended.step == "settled"
+    ]
+    return Settling(bound_s, max(measured, default=None), len(measured), max(told, default=None))
+
+
+def measure(events: Sequence[Event], bound_s: float = SETTLE_S) -> Settling:
+    """What changes took in a history.
+
+    Args:
+        events: a whole history.
+        bound_s: what is granted to them, in seconds.
+    """
+    settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
+    found: list[Change] = []
+    for place, own in attempts_of(Records(events)).items():
+        for span in spans(place, looks.get(place, ()), settings, faults, round(bound_s * NS)):
+            change = change_of(span, own)
+            found += [change] if change is not None else []
+    return settling(found, settings, settings.topics, bound_s)
+
+
+def attempts_of(records: Records) -> Mapping[Place, Sequence[Attempt]]:
+    """The attempts that the gate is asked for and of which it is known where they went.
+
+    Those with acks=1 are none: the leader takes them whoever is in sync.
+    """
+    found: defaultdict[Place, list[Attempt]] = defaultdict(list)
+    for attempt in records.attempts:
+        if attempt.partition is not None and records.shared(attempt):
+            found[attempt.topic, attempt.partition].append(attempt)
+    return found

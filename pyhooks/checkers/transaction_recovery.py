@@ -1,0 +1,189 @@
+"""Do transactions, and those who read only what is committed, go on after a heal?
+
+Reads faults, ``txn`` events (see ``pyhooks.workload.producer``) and ``follow`` events of readers that take what is
+committed (see ``pyhooks.workload.committed_reader``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pyhooks.checkers import cluster_view
+from pyhooks.checkers.cluster_view import Fault
+from pyhooks.checkers.record_view import Place
+from pyhooks.checkers.recovery import last_heal
+from pyhooks.checkers.settling_times import NS
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event
+
+# What a dead producer left open is aborted by the coordinator after transaction.timeout.ms, 60 s of our producers, at
+# the next of its rounds of 10 s; the rest is for brokers to start and catch up.
+BOUND_S = 90.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """How far a reader had come at a moment.
+
+    Attributes:
+        at_ns: when it told, monotonic.
+        asked_ns: when it asked the leader.
+        position: up to where it had read.
+        stable: the last stable offset, or None if the leader did not tell.
+        end: the high watermark, or None.
+    """
+
+    at_ns: int
+    asked_ns: int
+    position: int
+    stable: int | None
+    end: int | None
+
+
+def followed(events: Sequence[Event]) -> dict[tuple[str, Place], list[Step]]:
+    """What readers told, by run and partition, in the order of time."""
+    found: defaultdict[tuple[str, Place], list[Step]] = defaultdict(list)
+    for event in events:
+        if event.op != "follow":
+            continue
+        data = event.data
+        told = event.outcome == "ok"
+        found[str(data["run"]), (str(data["topic"]), int(data["partition"]))].append(
+            Step(
+                event.mono_ns,
+                int(data["asked_ns"]),
+                int(data["position"]),
+                int(data["stable"]) if told else None,
+                int(data["end"]) if told else None,
+            )
+        )
+    return {name: sorted(steps, key=lambda one: one.at_ns) for name, steps in found.items()}
+
+
+def held_up_s(steps: Sequence[Step], from_ns: int, to_ns: int) -> float:
+    """The longest time that a reader stood still while there was more below the high watermark, in seconds."""
+    longest, since_ns = 0, None
+    for one, two in pairwise(step for step in steps if from_ns <= step.at_ns <= to_ns):
+        if two.position == one.position and one.end is not None and one.end > one.position:
+            since_ns = one.at_ns if since_ns is None else since_ns
+            longest = max(longest, two.at_ns - since_ns)
+        else:
+            since_ns = None
+    return longest / NS
+
+
+def check_unstuck(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdict:
+    """After each heal readers of what is committed reach the end that was there, and producers commit transactions.
+
+    The end of a partition at a heal is the first high watermark that its leader told when it was asked after the begin
+    of the heal. A reader that had not got there when the bound was over is stuck, which is wrong. So is a producer that
+    ended transactions before the heal, went on to end some later than the bound after it, and until then committed none
+    that it had begun after it. Of faults that overlap the last heal counts.
+
+    Unknown without a heal, a reader or a transaction, if nobody told the end, or if the history or the next fault cuts
+    the bound short. How long readers were held up from each fault until its heal is a note.
+
+    Args:
+        events: a whole history.
+        bound_s: from the begin of a heal on, in seconds.
+    """
+    faults = cluster_view.faults(events)
+    readers = followed(events)
+    wrong: list[str] = []
+    missing: list[str] = []
+    notes: list[str] = []
+    if not any(fault.heal_ns is not None for fault in faults):
+        missing.append("no heal in the history")
+    if not readers:
+        missing.append("nobody followed what is committed")
+    transactions: defaultdict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        if event.op == "txn":
+            transactions[str(event.data["run"])].append(event)
+    if not transactions:
+        missing.append("no transaction in the history")
+    judged: set[int] = set()
+    for fault in faults:
+        name = f"{fault.op} {fault.rack if fault.broker is None else f'broker {fault.broker}'}"
+        heal_ns = None if fault.heal_ns is None else last_heal(fault.heal_ns, faults)
+        if heal_ns is None:
+            missing.append(f"{name}: never healed")
+            continue
+        notes += _held_up(name, fault, readers)
+        if heal_ns in judged:
+            continue  # told with the other fault
+        judged.add(heal_ns)
+        next_ns = min((other.inject_ns for other in faults if other.inject_ns > heal_ns), default=None)
+        for (run, place), steps in sorted(readers.items()):
+            after = [one for one in steps if one.at_ns > heal_ns and (next_ns is None or one.at_ns < next_ns)]
+            what = f"{name}: {run} on {place[0]}-{place[1]}"
+            _reader(what, heal_ns, after, round(bound_s * NS), wrong, missing, notes)
+        for run, ended in sorted(transactions.items()):
+            if any(one.mono_ns < heal_ns for one in ended):
+                own = [one for one in ended if next_ns is None or one.mono_ns < next_ns]
+                _producer(f"{name}: {run}", heal_ns, own, round(bound_s * NS), wrong, missing, notes)
+    return Verdict.of("unstuck", wrong=wrong, missing=missing, notes=notes)
+
+
+def _held_up(name: str, fault: Fault, readers: dict[tuple[str, Place], list[Step]]) -> list[str]:
+    """How long readers stood still under a fault, in words."""
+    until_ns = fault.heal_ns or fault.inject_ns
+    return [
+        f"{name}: {run} on {place[0]}-{place[1]} was held up for {held_s:.1f} s"
+        for (run, place), steps in sorted(readers.items())
+        if (held_s := held_up_s(steps, fault.inject_ns, until_ns)) >= 1
+    ]
+
+
+def _reader(
+    what: str,
+    heal_ns: int,
+    after: Sequence[Step],
+    bound_ns: int,
+    wrong: list[str],
+    missing: list[str],
+    notes: list[str],
+) -> None:
+    """Judges one reader of one partition by what it told after a heal."""
+    end = next((one.end for one in after if one.end is not None and one.asked_ns > heal_ns), None)
+    if end is None:
+        missing.append(f"{what}: its leader did not tell the log's end after the heal")
+        return
+    before = [one.at_ns for one in after if one.position < end]
+    there_ns = next((one.at_ns for one in after if one.position >= end), None)
+    last_s = (max(before) - heal_ns) / NS if before else 0.0
+    if there_ns is not None and there_ns - heal_ns <= bound_ns:
+        notes.append(f"{what} reached {end}, the end at the heal, after {(there_ns - heal_ns) / NS:.1f} s")
+    elif before and max(before) - heal_ns > bound_ns:
+        at = next(one.position for one in reversed(after) if one.position < end)
+        wrong.append(f"{what}: {last_s:.1f} s after the heal at offset {at}, the end was {end} then")
+    else:
+        missing.append(f"{what}: not seen at {end}, the end at the heal, and nobody looked later than {last_s:.1f} s")
+
+
+def _producer(
+    what: str,
+    heal_ns: int,
+    ended: Sequence[Event],
+    bound_ns: int,
+    wrong: list[str],
+    missing: list[str],
+    notes: list[str],
+) -> None:
+    """Judges one producer by the transactions that it ended, until the next fault."""
+    committed = [one.mono_ns for one in ended if one.outcome == "ok" and int(one.data["begun_ns"]) > heal_ns]
+    if committed and min(committed) - heal_ns <= bound_ns:
+        notes.append(f"{what} committed a transaction of after the heal after {(min(committed) - heal_ns) / NS:.1f} s")
+        return
+    others = [one.mono_ns for one in ended if one.mono_ns > heal_ns and one.mono_ns not in committed]
+    over = [at_ns for at_ns in [*others, *committed] if at_ns - heal_ns > bound_ns]
+    if over:
+        wrong.append(f"{what}: no transaction of after the heal was committed within {bound_ns / NS:g} s")
+    else:
+        told_s = (max(others) - heal_ns) / NS if others else 0.0
+        missing.append(
+            f"{what}: no transaction of after the heal was committed, and it tells nothing after {told_s:.1f} s"
+        )

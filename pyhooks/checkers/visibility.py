@@ -1,0 +1,251 @@
+"""Are records with acks=1 taken, and hidden while their ISR is too small or in too few racks, and readable after that?
+
+Reads ``intend`` and ``produce`` events, the final read, looks, settings and faults (see
+``pyhooks.checkers.cluster_view``), and the rounds of ``pyhooks.workload.visibility_reader``. An acknowledgement with
+acks=1 is of the leader alone: it promises nothing about racks, and a leader that comes after it need not have the
+record.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyhooks.checkers import cluster_view
+from pyhooks.checkers.cluster_view import Look, Settings
+from pyhooks.checkers.progress import Window, windows
+from pyhooks.checkers.record_view import UNCOMMITTED, Attempt, Place, Records
+from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S
+from pyhooks.checkers.verdict import Verdict
+from pyhooks.history.event_log import Event
+from pyhooks.history.outcomes import TOO_FEW
+
+SHOWN_S = 60.0
+# Two rounds of a reader and the question at their ends; a shorter stretch may lie between two answers.
+ROUNDS_S = 2.0
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a round of a reader tells of a partition.
+
+    Attributes:
+        at_ns: its end, monotonic.
+        asked_ns: when the leader was asked.
+        next: the offset behind what was read by then.
+        high: the high watermark that the leader told, or None.
+    """
+
+    at_ns: int
+    asked_ns: int
+    next: int
+    high: int | None
+
+    @property
+    def shown(self) -> int:
+        """Offsets below it could be read."""
+        return max(self.next, self.high or 0)
+
+
+def sights(events: Sequence[Event]) -> dict[Place, list[Sight]]:
+    """What readers told of each partition, in the order of time."""
+    found: defaultdict[Place, list[Sight]] = defaultdict(list)
+    for event in events:
+        if event.op != "visible":
+            continue
+        for name, offset in event.data["next"].items():
+            topic, _, number = str(name).rpartition("-")
+            high = event.data["high"].get(name)
+            one = Sight(event.mono_ns, int(event.data["asked_ns"]), int(offset), None if high is None else int(high))
+            found[topic, int(number)].append(one)
+    return {place: sorted(own, key=lambda sight: sight.at_ns) for place, own in found.items()}
+
+
+def check_visibility(events: Sequence[Event], *, settle_s: float = SETTLE_S, shown_s: float = SHOWN_S) -> Verdict:
+    """Records with acks=1 in every settled stretch with too few in sync: taken at once, hidden until enough are.
+
+    Wrong are: one that was refused for want of replicas or racks, whatever the ISR was; one that was acknowledged in
+    such a stretch and could be read within it; one that could not be read ``shown_s`` after enough were in sync again,
+    though the same broker led all the time; and one that was acknowledged and is not in the final read, though the
+    same broker led all the time from then on. If another has led, or nobody looked, it may have been truncated; what
+    of it is not read is a note.
+
+    Unknown: no such record in any such stretch; a stretch in which no reader was told the high watermark after one of
+    its records was acknowledged, though ``ROUNDS_S`` were left of it; enough were never seen in sync again; nobody
+    read long enough after that; no whole final read.
+
+    Args:
+        events: a whole history.
+        settle_s: how long a change may take to have its effect, in seconds.
+        shown_s: from the first look that shows enough in sync again until all can be read, in seconds.
+    """
+    records = Records(events)
+    settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
+    seen = sights(events)
+    attempts: defaultdict[Place, list[Attempt]] = defaultdict(list)
+    for attempt in records.attempts:
+        if attempt.partition is not None and not records.shared(attempt):
+            attempts[attempt.topic, attempt.partition].append(attempt)
+    wrong: list[str] = []
+    missing: list[str] = []
+    notes: list[str] = []
+    hidden = 0
+    for place, own in sorted(attempts.items()):
+        own.sort(key=lambda attempt: attempt.done_ns)
+        name = f"{place[0]}-{place[1]}"
+        wrong += [
+            f"{name}: record {one.key} with acks=1 was refused with {one.exception}"
+            for one in own
+            if one.exception in TOO_FEW
+        ]
+        found = list(windows(place, looks.get(place, ()), settings, faults, round(settle_s * NS)))
+        stays = _Reign(looks.get(place, ()))
+        for at, window in enumerate(found):
+            if window.enough:
+                continue
+            judge = _Judge(name, window, found[at + 1 :], seen.get(place, ()), stays, round(settle_s * NS), shown_s)
+            hidden += judge.judge(own, wrong, missing, notes)
+        _kept(place, own, records, stays, wrong, missing, notes)
+    if not hidden:
+        missing.append("no record with acks=1 was looked for while too few were in sync")
+    return Verdict.of("visibility", wrong=wrong, missing=missing, notes=notes)
+
+
+class _Reign:
+    """Who led, and whether somebody looked.
+
+    Args:
+        seen: looks at a partition, in the order of time.
+    """
+
+    def __init__(self, seen: Sequence[Look]) -> None:
+        self._at = [look.at_ns for look in seen]
+        # at each look: since which one before it the same broker has led without a gap
+        self._since: list[int] = []
+        for number, look in enumerate(seen):
+            same = number > 0 and look.leader == seen[number - 1].leader >= 0
+            near = number > 0 and look.at_ns - seen[number - 1].at_ns <= BLIND_S * NS
+            self._since.append(self._since[-1] if same and near else number)
+
+    def one(self, from_ns: int, to_ns: int | None = None) -> bool:
+        """Whether one broker led from a moment to another, or to the last look.
+
+        Who led before the first look, and who after the last one, is not known: both must be looked at.
+        """
+        first = bisect_left(self._at, from_ns + 1) - 1
+        last = len(self._at) - 1 if to_ns is None else bisect_left(self._at, to_ns)
+        return first >= 0 and last < len(self._at) and self._since[last] <= first
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """A stretch with too few in sync.
+
+    Attributes:
+        name: of the partition.
+        window: the stretch.
+        later: the settled stretches after it.
+        seen: what readers told of the partition.
+        stays: who led.
+        settle_ns: what a change is granted.
+        shown_s: the bound for what can be read again.
+    """
+
+    name: str
+    window: Window
+    later: Sequence[Window]
+    seen: Sequence[Sight]
+    stays: _Reign
+    settle_ns: int
+    shown_s: float
+
+    def judge(self, own: Sequence[Attempt], wrong: list[str], missing: list[str], notes: list[str]) -> int:
+        """Judges what was acknowledged in the stretch; returns how many records were looked for in vain, as they must.
+
+        Args:
+            own: the partition's records with acks=1.
+            wrong: gets what is wrong.
+            missing: gets what is unknown.
+            notes: gets what is worth telling.
+        """
+        # until when no leader can have known of what is seen next
+        from_ns, to_ns = self.window.from_ns, min(self.window.to_ns, self.window.ahead.from_ns)
+        state = f"{self.name}: ISR {list(self.window.look.isr)}, too few"
+        inside = [one for one in own if one.sent_ns >= from_ns and one.done_ns <= to_ns and _offset(one) is not None]
+        if not inside:
+            return 0
+        rounds = [one for one in self.seen if one.asked_ns >= from_ns and one.at_ns <= to_ns]
+        shown = max((one.shown for one in rounds), default=0)
+        early = [one for one in inside if (_offset(one) or 0) < shown]
+        if early:
+            wrong.append(f"{state}, and {len(early)} records with acks=1 could be read, the first is {early[0].key}")
+        asked_ns = max((one.asked_ns for one in rounds if one.high is not None), default=0)
+        sure = [one for one in inside if one.done_ns <= asked_ns and (_offset(one) or 0) >= shown]
+        if not sure and not early and to_ns - inside[0].done_ns >= ROUNDS_S * NS:
+            missing.append(f"{state}, and no reader was told up to where it could read it")
+        held_s = (asked_ns - inside[0].done_ns) / NS
+        notes.append(f"{state} for {(to_ns - from_ns) / NS:.1f} s: {len(sure)} records with acks=1, none readable"
+                     f" for up to {max(0.0, held_s):.1f} s")  # fmt: skip
+        self._after(inside, wrong, missing, notes)
+        return len(sure)
+
+    def _after(self, inside: Sequence[Attempt], wrong: list[str], missing: list[str], notes: list[str]) -> None:
+        """Whether they can be read in time when enough are in sync again."""
+        opened = next((one for one in self.later if one.enough), None)
+        if opened is None:
+            missing.append(f"{self.name}: enough were never seen in sync again after {len(inside)} records with acks=1")
+            return
+        opened_ns = opened.from_ns - self.settle_ns
+        until_ns = opened_ns + round(self.shown_s * NS)
+        rounds = [one for one in self.seen if one.at_ns > self.window.to_ns]
+        in_time = max((one.next for one in rounds if one.at_ns <= until_ns), default=0)
+        hidden = [one for one in inside if (_offset(one) or 0) >= in_time]
+        if not hidden:
+            top = max(_offset(one) or 0 for one in inside)
+            at_ns = next(one.at_ns for one in rounds if one.next > top)
+            notes.append(f"{self.name}: all of them read {(at_ns - opened_ns) / NS:.1f} s after enough were in sync")
+            return
+        said = f"{self.name}: {len(hidden)} records with acks=1 not read"
+        last_ns = rounds[-1].at_ns if rounds else 0
+        if not self.stays.one(inside[0].sent_ns, min(until_ns, last_ns)):
+            notes.append(f"{said}: another has led since, or nobody looked")
+        elif last_ns < until_ns:
+            missing.append(f"{said}, and nobody read for {self.shown_s:g} s after enough were in sync")
+        else:
+            wrong.append(f"{said} within {self.shown_s:g} s after enough were in sync, the first is {hidden[0].key}")
+
+
+def _offset(attempt: Attempt) -> int | None:
+    """Where an acknowledged record is."""
+    told = attempt.outcome == "ok" and attempt.offset is not None and attempt.offset >= 0
+    return attempt.offset if told else None
+
+
+def _kept(
+    place: Place,
+    own: Sequence[Attempt],
+    records: Records,
+    stays: _Reign,
+    wrong: list[str],
+    missing: list[str],
+    notes: list[str],
+) -> None:
+    """Whether records are there in the end, where no other leader can have done without them."""
+    name = f"{place[0]}-{place[1]}"
+    acked = [one for one in own if one.outcome == "ok"]
+    if not acked:
+        missing.append(f"{name}: no record with acks=1 was acknowledged")
+        return
+    reads, gaps = records.final(place[0], UNCOMMITTED)
+    read = reads.get(place[1])
+    missing += gaps
+    if read is None or read.gaps:
+        return
+    keys = set(read.keys.values())
+    absent = [one for one in acked if one.key not in keys and (one.offset is None or one.offset >= read.low)]
+    lost = [one for one in absent if stays.one(one.sent_ns)]
+    wrong += [f"{name}: record {one.key} with acks=1 is lost, and its leader stayed" for one in lost]
+    if len(absent) > len(lost):
+        notes.append(f"{name}: {len(absent) - len(lost)} records with acks=1 are gone, as another has led since")

@@ -1,1 +1,0 @@
-"""A lab: racks, brokers and links as namespaces of this machine, and Kafka in them."""

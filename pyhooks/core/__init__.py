@@ -1,0 +1,1 @@
+"""Support code without knowledge of Kafka: errors, processes, files, locks, waiting, statistics."""

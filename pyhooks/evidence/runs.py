@@ -1,0 +1,195 @@
+"""Runs the commands of ``claims.toml`` and keeps what they came to."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyhooks import __version__
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import parse_json, read_text, write_text
+from pyhooks.core.process import DIES_WITH_PARENT, exits_on_sigterm
+from pyhooks.evidence import artifacts, rules
+from pyhooks.evidence.claims import OVERLAY, SERIES, Claims, Run
+from pyhooks.patchset import recipe, series
+from pyhooks.patchset.distribution import Distribution
+
+OUT = paths.OUT / "evidence"
+MODULES = {"rackgate": "pyhooks.cli", "pytest": "pytest"}
+# how much longer than expected a run may take on a busy machine
+_PATIENCE, _LEAST_S = 10.0, 900.0
+_END_S = 120.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended.
+
+    Attributes:
+        status: its exit status.
+        output: what it printed.
+    """
+
+    status: int
+    output: str
+
+
+Execute = Callable[[Sequence[str], Path, float], Done]
+
+
+def execute(words: Sequence[str], log: Path, timeout_s: float) -> Done:
+    """Runs one command of the project from the root of the checkout; it ends with us, in good order if we may ask it.
+
+    Args:
+        words: of ``rackgate`` or ``pytest``; the interpreter of this process runs it.
+        log: file for what it writes to standard error.
+        timeout_s: how long it may take, in seconds.
+
+    Raises:
+        RackgateError: it took longer, and was ended.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [*DIES_WITH_PARENT, sys.executable, "-m", MODULES[words[0]], *words[1:]]
+    environment = {**os.environ, "PYTHONPATH": str(paths.REPO), "COLUMNS": "120"}
+    with (
+        exits_on_sigterm(),
+        log.open("w", encoding="utf-8") as errors,
+        subprocess.Popen(
+            command, cwd=paths.REPO, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        try:
+            output, _ = process.communicate(timeout=timeout_s)
+        except BaseException as error:
+            # it has labs or brokers to end first
+            process.terminate()
+            try:
+                process.communicate(timeout=_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise RackgateError(f"{shlex.join(words)}: not ready after {timeout_s:.0f} s; see {log}") from error
+            raise
+    return Done(process.returncode, output)
+
+
+def carry_out(
+    claims: Claims,
+    run: Run,
+    *,
+    folder: Path = artifacts.EVIDENCE,
+    root: Path = paths.REPO,
+    out: Path = OUT,
+    execute: Execute = execute,
+) -> dict[str, Any]:
+    """Runs the commands of a run and writes its artifact.
+
+    Args:
+        claims: what rules ask for.
+        run: to carry out.
+        folder: of the artifacts.
+        root: of the files that it depends on, and of what it writes.
+        out: for logs.
+        execute: what runs a command.
+
+    Raises:
+        RackgateError: it ended with another status, left nothing to read, or the build is not of the present series.
+    """
+    present = artifacts.fingerprints([run], root)[run.id]
+    if {SERIES, OVERLAY} & set(run.depends):
+        _fits(root)
+    begun, clock = time.time(), time.monotonic()
+    before = _marks(run, root)
+    results: dict[str, Any] = {}
+    statuses: dict[str, int] = {}
+    for number, (label, command) in enumerate(run.commands.items()):
+        words = shlex.split(command)
+        log = out / f"{run.id}{f'-{number}' if number else ''}.log"
+        done = execute(words, log, max(_LEAST_S, run.minutes * 60 * _PATIENCE))
+        if done.status not in run.statuses:
+            tail = log.read_text(encoding="utf-8", errors="replace")[-1500:] if log.is_file() else ""
+            said = tail.strip() or done.output[-1500:].strip()
+            raise RackgateError(f"{command}: ended with status {done.status}; see {log}", detail=said)
+        statuses[label], results[label] = done.status, _result(claims, run, done, root, before)
+    seconds = time.monotonic() - clock
+    if artifacts.fingerprints([run], root)[run.id] != present:
+        raise RackgateError(f"run {run.id}: what it depends on has changed meanwhile; run it again")
+    artifact = {
+        "schema": artifacts.SCHEMA,
+        "run": run.id,
+        "commands": dict(run.commands),
+        "statuses": statuses,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(begun)),
+        "seconds": round(seconds, 1),
+        "depends": dict(present.depends),
+        "files": present.files,
+        "versions": versions(),
+        "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "load": round(os.getloadavg()[0], 1)},
+        "result": results.get("", results),
+    }
+    text = artifacts.text_of(artifact).replace(f"{root}/", "")
+    write_text(folder / f"{run.id}.json", text)
+    return artifact
+
+
+def versions() -> dict[str, str]:
+    """Of what the results are."""
+    plan = recipe.load()
+    patches = len(series.load(plan.path.parent))
+    return {
+        "kafka": plan.version,
+        "patches": str(patches),
+        "python": platform.python_version(),
+        "kafka-rackgate": __version__,
+    }
+
+
+def _fits(root: Path) -> None:
+    patches = series.load(root / paths.PATCH.relative_to(paths.REPO))
+    if Distribution.load().manifest["patch_hash"] != series.series_hash(patches):
+        raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
+
+
+def _marks(run: Run, root: Path) -> dict[Path, tuple[int, ...]]:
+    """The files that a run reads, with what changes when one is written; no time is compared, a clock may be set."""
+    found = {path: path.stat() for path in (root.glob(run.reads) if run.reads else ()) if path.is_file()}
+    return {path: (own.st_ino, own.st_size, own.st_mtime_ns, own.st_ctime_ns) for path, own in found.items()}
+
+
+def _result(claims: Claims, run: Run, done: Done, root: Path, before: Mapping[Path, tuple[int, ...]]) -> Any:
+    # a report of before says nothing of this run
+    written = sorted(path for path, mark in _marks(run, root).items() if before.get(path) != mark)
+    if run.kind == "junit":
+        return artifacts.of_junit(written, artifacts.asked(claims, run.id))
+    if run.reads:
+        path = root / run.reads
+        if path not in written:
+            raise RackgateError(f"run {run.id}: it did not write {run.reads}")
+        text = read_text(path, "the command writes it")
+    else:
+        text = done.output
+    try:
+        told = parse_json(text, constants=str)
+    except ValueError as error:
+        raise RackgateError(f"run {run.id}: what it wrote is not JSON: {error}") from error
+    if run.kind == "system":
+        return artifacts.of_system(told)
+    return _kept(told, run)
+
+
+def _kept(told: Any, run: Run) -> Any:
+    if not run.keep:
+        return told
+    try:
+        return {name: rules.find(told, name if name.startswith("/") else f"/{name}") for name in run.keep}
+    except rules.AbsentError as error:
+        raise RackgateError(f"run {run.id}: keep of kip/claims.toml does not fit its result: {error}") from error

@@ -1,1 +1,0 @@
-"""Faults that prove themselves: inject, proof, heal."""

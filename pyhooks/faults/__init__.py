@@ -1,0 +1,1 @@
+"""Faults that prove that they took hold and healed."""

@@ -1,0 +1,175 @@
+"""``rackgate rack`` and ``rackgate broker``: take something away from a running lab, with proof, and give it back."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+
+from pyhooks.core.durations import seconds
+from pyhooks.core.terminal import plain, visible
+from pyhooks.faults import registry
+from pyhooks.faults.injection import Target
+from pyhooks.faults.registry import Active
+from pyhooks.lab import running_labs
+from pyhooks.lab.cli import JsonOption, LabOption
+from pyhooks.lab.lab import Lab
+
+TargetKind = Literal["rack", "broker"]
+
+
+ForOption = Annotated[
+    str | None, typer.Option("--for", help="Heal after this time, such as 30s; else 'heal' does.", metavar="DURATION")
+]
+
+
+PeersOption = Annotated[
+    list[str] | None, typer.Option("--from", help="From this site alone; may be given more than once.")
+]
+ControllersOption = Annotated[
+    bool, typer.Option("--controllers", help="Disks of controllers too; they leave the quorum and come back.")
+]
+
+
+def _apply(
+    lab_name: str | None,
+    kind: str,
+    target_kind: TargetKind,
+    name: str,
+    duration: str | None,
+    settings: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    until_s = seconds(duration, "--for") if duration else None
+    if not running_labs.inside(lab_name):
+        raise typer.Exit(running_labs.enter_again(lab_name))
+    lab = Lab.attach()
+    target = Target.rack(lab, name) if target_kind == "rack" else Target.broker(lab, name)
+    now_ns = time.monotonic_ns()
+    wanted = Active(
+        kind=kind,
+        target_kind=target_kind,
+        target=target.name,
+        settings=settings,
+        since_ns=now_ns,
+        until_ns=None if until_s is None else now_ns + round(until_s * 1e9),
+    )
+    console = Console(stderr=True, highlight=False)
+    with registry.injected(lab, wanted, stays=until_s is None):
+        if until_s is None:
+            _say(as_json, f"{kind}: {target} is away, proved; give it back with: {_heal_line(target)}", kind, target)
+            return
+        with console.status("") as shown:
+            end = time.monotonic() + until_s
+            while (left_s := end - time.monotonic()) > 0:
+                shown.update(plain(f"{kind}: {target} is away, proved; healed in {left_s:.0f} s (Ctrl-C: now)"))
+                time.sleep(min(0.5, left_s))
+    _say(as_json, f"{kind}: {target} was away for {until_s:g} s and is back, proved", kind, target)
+
+
+def _heal_line(target: Target) -> str:
+    return f"rackgate {target.kind} heal {target.name if target.kind == 'rack' else target.nodes[0].node_id}"
+
+
+def _say(as_json: bool, text: str, kind: str, target: Target) -> None:
+    typer.echo(json.dumps({"kind": kind, target.kind: target.name, "text": text}) if as_json else visible(text))
+
+
+def _heal(lab_name: str | None, target_kind: TargetKind, name: str, *, as_json: bool) -> None:
+    if not running_labs.inside(lab_name):
+        raise typer.Exit(running_labs.enter_again(lab_name))
+    lab = Lab.attach()
+    target = Target.rack(lab, name) if target_kind == "rack" else Target.broker(lab, name)
+    healed = registry.heal(lab, [node.name for node in target.nodes])
+    for one in healed:
+        _say(as_json, f"{one.kind}: {one.resolve(lab)} is back, proved", one.kind, target)
+    if not healed:
+        _say(as_json, f"{target}: no fault is in force there", "heal", target)
+
+
+def _app(target_kind: TargetKind, example: str) -> typer.Typer:
+    """The commands for racks or for brokers."""
+    what = "a whole rack" if target_kind == "rack" else "one broker"
+    what_for = f"Take {what} of a running lab away, with proof, and give it back."
+    app = typer.Typer(name=target_kind, no_args_is_help=True, help=what_for)
+    name_help = "Its name." if target_kind == "rack" else "Its id."
+    argument = typer.Argument(metavar=target_kind.upper(), help=name_help)
+
+    def examples(*lines: str) -> str:
+        return "Examples: " + " · ".join(f"rackgate {target_kind} {line}" for line in lines)
+
+    @app.command("kill", epilog=examples(f"kill {example}", f"kill {example} --for 30s"))
+    def kill(
+        name: str = argument, duration: ForOption = None, lab: LabOption = None, as_json: JsonOption = False
+    ) -> None:
+        """SIGKILL to its Kafka processes, controllers of the rack included; healed, they start on the same disks."""
+        _apply(lab, "kill", target_kind, name, duration, {}, as_json=as_json)
+
+    @app.command("pause", epilog=examples(f"pause {example} --for 20s"))
+    def pause(
+        name: str = argument, duration: ForOption = None, lab: LabOption = None, as_json: JsonOption = False
+    ) -> None:
+        """SIGSTOP to its Kafka processes: connections stay open and nobody answers."""
+        _apply(lab, "pause", target_kind, name, duration, {}, as_json=as_json)
+
+    if target_kind == "rack":
+
+        @app.command("cut", epilog=examples(f"cut {example}", f"cut {example} --from a --for 1m"))
+        def cut(
+            name: str = argument,
+            duration: ForOption = None,
+            peers: PeersOption = None,
+            lab: LabOption = None,
+            as_json: JsonOption = False,
+        ) -> None:
+            """Silent loss of every packet between the rack and all others; inside it all goes on."""
+            _apply(lab, "cut", target_kind, name, duration, {"peers": list(peers or ())}, as_json=as_json)
+    else:
+
+        @app.command("cut", epilog=examples(f"cut {example}"))
+        def cut_broker(
+            name: str = argument, duration: ForOption = None, lab: LabOption = None, as_json: JsonOption = False
+        ) -> None:
+            """Silent loss of every packet from and to the broker."""
+            _apply(lab, "cut", target_kind, name, duration, {}, as_json=as_json)
+
+    @app.command("slow", epilog=examples(f"slow {example} --rtt-ms 100", f"slow {example} --rtt-ms 50 --jitter-ms 20"))
+    def slow(
+        name: str = argument,
+        rtt_ms: Annotated[float, typer.Option("--rtt-ms", help="Round trip added, in milliseconds.")] = 100.0,
+        jitter_ms: Annotated[float, typer.Option("--jitter-ms", help="How much it varies, up and down.")] = 0.0,
+        loss_percent: Annotated[float, typer.Option("--loss-percent", help="Packets lost, in each direction.")] = 0.0,
+        duration: ForOption = None,
+        lab: LabOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Delay, jitter and loss on all ways into it."""
+        added = {"rtt_ms": rtt_ms, "jitter_ms": jitter_ms, "loss_percent": loss_percent}
+        _apply(lab, "slow", target_kind, name, duration, added, as_json=as_json)
+
+    @app.command("wipe", epilog=examples(f"wipe {example}", f"wipe {example} --controllers"))
+    def wipe(
+        name: str = argument,
+        controllers: ControllersOption = False,
+        duration: ForOption = None,
+        lab: LabOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Destroys it: kills its processes and deletes its brokers' disks; healed, they come back empty."""
+        _apply(lab, "wipe", target_kind, name, duration, {"controllers": controllers}, as_json=as_json)
+
+    @app.command("heal", epilog=examples(f"heal {example}"))
+    def heal(name: str = argument, lab: LabOption = None, as_json: JsonOption = False) -> None:
+        """Gives back what was taken away, with proof; does nothing where nothing was."""
+        _heal(lab, target_kind, name, as_json=as_json)
+
+    return app
+
+
+rack_app = _app("rack", "b")
+broker_app = _app("broker", "3")

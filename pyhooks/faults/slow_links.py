@@ -1,0 +1,142 @@
+"""A slow rack or broker: delay, jitter and loss on all ways into it, each of them proved by echoes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.faults import delay_measurement
+from pyhooks.faults.injection import Fault, Question, Target, Way, site_of
+from pyhooks.lab.running_cluster import RunningCluster
+from pyhooks.lab.topology import Node, Quality
+
+LEAST_JITTER_MS = 4.0
+# With less than this thousands of packets would be needed, with more hardly any would come back.
+LEAST_LOSS, MOST_LOSS = 1.0, 90.0
+# Over ways that lose more than this in each direction a few echoes tell nothing.
+LOSS_TO_ASK_OVER = 30.0
+MOST_RTT_MS = 1500.0
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Delay, jitter and loss on all ways into the target; a rack's own nodes stay close to each other.
+
+    Attributes:
+        cluster: where.
+        target: a rack or a broker.
+        added: on top of what the links do already.
+    """
+
+    cluster: RunningCluster
+    target: Target
+    added: Quality
+    kind: str = "slow"
+
+    def __post_init__(self) -> None:
+        """Refuses what could not be proved.
+
+        Raises:
+            RackgateError: no delay is asked, or there is no way to slow.
+        """
+        asked = self.added
+        if min(asked.rtt_ms, asked.jitter_ms, asked.loss_percent) < 0:
+            raise RackgateError(f"{self.target}: delay, jitter and loss can't be less than 0")
+        if asked.rtt_ms <= 0:
+            raise RackgateError(f"{self.target}: slow needs a round trip above 0 ms: with less nobody could tell")
+        if asked.rtt_ms > MOST_RTT_MS:
+            raise RackgateError(f"{self.target}: a round trip of more than {MOST_RTT_MS:g} ms can't be told from a cut")
+        if asked.jitter_ms > asked.rtt_ms / 2:
+            raise RackgateError(f"{self.target}: with a jitter of more than half the round trip nobody could tell")
+        if 0 < asked.jitter_ms < LEAST_JITTER_MS:
+            raise RackgateError(
+                f"{self.target}: a jitter below {LEAST_JITTER_MS:g} ms can't be told from a busy machine"
+            )
+        if asked.loss_percent and not LEAST_LOSS <= asked.loss_percent <= MOST_LOSS:
+            raise RackgateError(
+                f"{self.target}: a loss of {asked.loss_percent:g} % can't be proved: from {LEAST_LOSS:g} to"
+                f" {MOST_LOSS:g}, or 0; to lose all of it there is cut"
+            )
+        if not self._sources():
+            raise RackgateError(f"{self.target}: there is no other site to which it could be slow")
+
+    def _sources(self) -> tuple[Node | None, ...]:
+        """Who asks: the clients, a node of each other site, and all other nodes of a broker's own rack."""
+        topology, alone = self.cluster.topology, self.target.kind == "broker"
+        clients: list[Node | None] = [None] if topology.client_site.name != self.target.site or alone else []
+        mates = [node for node in topology.site(self.target.site).nodes if alone and node not in self.target.nodes]
+        far = [node for site in topology.sites for node in site.nodes[:1] if site.name != self.target.site]
+        return (*clients, *mates, *far)
+
+    def probes(self) -> dict[str, Question]:
+        """Is each way to the target as slow as asked, does it vary, and does it lose?"""
+        questions: dict[str, Question] = {}
+        for source, node in self.ways():
+            way = f"{source.name if source else 'clients'} to {node.name}"
+            base = self._without(site_of(self.cluster, source))
+            questions |= delay_measurement.questions(way, base, self.added, partial(self.cluster.rtt, node, source))
+        return questions
+
+    def _without(self, site: str) -> Quality:
+        """What the way from a site does without this fault."""
+        if site == self.target.site:
+            return Quality()
+        link = next(link for link in self.cluster.topology.links_of(site) if link.peer(site) == self.target.site)
+        return self.cluster.ways.quality(link, self.target.site if self.target.kind == "rack" else "")
+
+    def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
+        """Slow under the fault, not without it."""
+        return during
+
+    def ways(self) -> tuple[Way, ...]:
+        """As the probes go."""
+        return tuple((source, node) for node in self.target.nodes for source in self._sources())
+
+    def told(self) -> Mapping[str, Any]:
+        """Nothing more."""
+        return {}
+
+    def spoils(self, other: Fault) -> bool:
+        """Whether it loses or varies too much on one of its ways, or slows one as the other does not reckon with.
+
+        What slow racks add to links is known to all; a slow broker's own port is not.
+        """
+        much = self.added.loss_percent > LOSS_TO_ASK_OVER
+        if isinstance(other, Slow):
+            much |= self.target.kind == "broker" or not delay_measurement.stands_out(self.added, other.added)
+        if not much:
+            return False
+        if self.target.kind == "rack":
+            here = self.target.site
+            return any((site_of(self.cluster, way[0]) == here) is not (way[1].site == here) for way in other.ways())
+        inside = self.target.nodes
+        return any((way[0] in inside) is not (way[1] in inside) for way in other.ways())
+
+    def prepare(self) -> Mapping[str, Any]:
+        """Nothing to know.
+
+        Raises:
+            RackgateError: what is asked could not be told from what a way does as things are.
+        """
+        for source, node in self.ways():
+            base = self._without(site_of(self.cluster, source))
+            way = f"{source.name if source else 'the clients'} to {node.name}"
+            delay_measurement.check(str(self.target), way, base, self.added)
+        return {}
+
+    def inject(self) -> None:
+        """Slows."""
+        if self.target.kind == "rack":
+            self.cluster.ways.slow(self.target.name, self.added)
+        else:
+            self.cluster.ways.slow_node(self.target.nodes[0], self.added)
+
+    def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
+        """Gives the links back what the topology says."""
+        if self.target.kind == "rack":
+            self.cluster.ways.restore_links(self.target.name)
+        else:
+            self.cluster.ways.restore_node(self.target.nodes[0])

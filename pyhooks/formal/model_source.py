@@ -1,0 +1,85 @@
+"""Reads the commands of an Alloy model from its source: what each is for, its bounds, and what it must find."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import read_text
+
+MODEL = paths.REPO / "kip" / "formal" / "isr.als"
+_COMMAND = re.compile(
+    r"^(?P<name>\w+): (?P<kind>check|run)\b(?:(?!^\w+: *(?:check|run)\b).)*?\n?[ }]*\bfor (?P<bounds>[^{}]+?)"
+    r" expect (?P<expect>[01])$",
+    re.MULTILINE | re.DOTALL,
+)
+_LABEL = re.compile(r"^(\w+): *(?:check|run)\b", re.MULTILINE)
+_COMMENT = re.compile(r"^-- ?", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A ``check`` or ``run`` of a model.
+
+    Attributes:
+        name: its label.
+        kind: ``check``, which looks for a counter-example, or ``run``, which looks for an example.
+        what: the comment above it, in one line.
+        bounds: what comes after ``for``: how many of what there are at most, and ``steps``, which counts states.
+        expected: whether it must find something.
+    """
+
+    name: str
+    kind: str
+    what: str
+    bounds: str
+    expected: bool
+
+
+def commands(path: Path = MODEL) -> tuple[Command, ...]:
+    """All commands of a model, in its order.
+
+    Raises:
+        RackgateError: the file cannot be read, or a command lacks the comment above it, its bounds or what is expected.
+    """
+    text = read_text(path, "it is the model")
+    found = []
+    for match in _COMMAND.finditer(text):
+        what = _comment_above(text[: match.start()])
+        if not what:
+            raise RackgateError(f"{path}: command {match['name']} has no comment above it that says what it is for")
+        found.append(
+            Command(match["name"], match["kind"], what, " ".join(match["bounds"].split()), match["expect"] == "1")
+        )
+    labels = _LABEL.findall(text)
+    if labels != [command.name for command in found]:
+        odd = sorted(set(labels) ^ {command.name for command in found}) or labels
+        raise RackgateError(f"{path}: command {odd[0]} is not as `NAME: check … for … expect 0` (or run, or 1)")
+    if not found:
+        raise RackgateError(f"{path}: has no command")
+    return tuple(found)
+
+
+def choose(known: Sequence[Command], names: Sequence[str]) -> tuple[Command, ...]:
+    """Those of the given names, or all if none is given.
+
+    Raises:
+        RackgateError: there is no such command.
+    """
+    for name in names:
+        if all(command.name != name for command in known):
+            raise RackgateError(f"no command {name}: there are {', '.join(command.name for command in known)}")
+    return tuple(command for command in known if not names or command.name in names)
+
+
+def _comment_above(text: str) -> str:
+    lines: list[str] = []
+    for line in reversed(text.splitlines()):
+        if not line.startswith("-- "):
+            break
+        lines.insert(0, _COMMENT.sub("", line))
+    return " ".join(lines)

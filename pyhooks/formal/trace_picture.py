@@ -1,0 +1,212 @@
+"""The picture of a trace: steps as columns, brokers as rows by rack, and what each has and is."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
+
+from pyhooks.core import files
+from pyhooks.report.plots import LIGHT, RC, contents
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+    from pyhooks.formal.trace import Replica, Step
+
+PAPER = "#ffffff"
+# inches
+CELL, ROW, LEFT, HEAD, FOOT, WORDS = 1.32, 0.62, 0.95, 0.66, 0.74, 0.44
+ISR, ELR, LOST = LIGHT.series[0], LIGHT.series[1], LIGHT.refusal
+# The legend needs so much; a line of the title is so high, and a letter of it so wide.
+LEAST, LINE, LETTER = 9.3, 0.2, 0.107
+_PNG_DPI = 110
+
+
+def write(trace: Sequence[Step], title: str, folder: Path, name: str) -> tuple[Path, Path]:
+    """Writes the picture as SVG and PNG, the same for the same trace.
+
+    Args:
+        trace: what to draw.
+        title: above it.
+        folder: where the files go.
+        name: of the files, without suffix.
+
+    Returns:
+        The two files.
+    """
+    with mpl.rc_context(RC):
+        drawn = contents(draw(trace, title), folder / name, dpi=_PNG_DPI, paper=PAPER)
+    files.write(drawn)
+    bitmap, vector = drawn
+    return vector, bitmap
+
+
+def draw(trace: Sequence[Step], title: str) -> Figure:
+    """The picture.
+
+    Args:
+        trace: what to draw.
+        title: above it.
+    """
+    brokers = len(trace[0].replicas)
+    width = max(LEAST, LEFT + CELL * len(trace) + 0.1)
+    lines = textwrap.wrap(title, int((width - 0.2) / LETTER)) or [""]
+    tall = WORDS + ROW * brokers + FOOT
+    height = HEAD + LINE * (len(lines) - 1) + tall
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(width, height))
+        figure.text(
+            0.12 / width,
+            1 - 0.1 / height,
+            "\n".join(lines),
+            va="top",
+            fontsize=11.5,
+            color=LIGHT.ink,
+            fontweight="bold",
+        )
+        _legend(figure, width, height, HEAD - 0.3 + LINE * (len(lines) - 1))
+        axes = figure.add_axes((0, 0, 1, tall / height))
+        axes.set_xlim(0, width)
+        axes.set_ylim(0, tall)
+        axes.set_axis_off()
+        _racks(axes, trace[0], width)
+        for number, step in enumerate(trace):
+            _column(axes, step, LEFT + CELL * number, number)
+    return figure
+
+
+def _legend(figure: Figure, width: float, height: float, top: float) -> None:
+    def marker(shape: str, colour: str, label: str) -> Line2D:
+        return Line2D([], [], linestyle="none", marker=shape, color=colour, markersize=7, label=label)
+
+    handles = [
+        Patch(facecolor="none", edgecolor=ISR, linewidth=1.8, label="in the ISR"),
+        Patch(facecolor="none", edgecolor=ELR, linewidth=1.8, linestyle="--", label="in the ELR"),
+        marker("*", LIGHT.ink, "leads"),
+        Line2D([], [], linestyle="none", marker="*", color=LIGHT.ink, markerfacecolor="none", label="thinks so"),
+        Patch(facecolor=LIGHT.series[3], label="below the high watermark"),
+        Patch(facecolor="none", edgecolor=LIGHT.series[3], label="above it"),
+        Patch(facecolor=LIGHT.fault, label="not running"),
+        marker("x", LOST, "disk gone"),
+    ]
+    figure.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(0.05 / width, 1 - top / height), ncols=8,
+        labelcolor=LIGHT.ink, fontsize=8, handlelength=1.2, columnspacing=1.0, handletextpad=0.4, borderpad=0,
+    )  # fmt: skip
+
+
+def _y(row: int, brokers: int) -> float:
+    return FOOT + ROW * (brokers - 1 - row)
+
+
+def _racks(axes: Axes, first: Step, width: float) -> None:
+    brokers = len(first.replicas)
+    letters = [replica.rack for replica in first.replicas]
+    for letter in dict.fromkeys(letters):
+        rows = [row for row, own in enumerate(letters) if own == letter]
+        top, bottom = _y(rows[0], brokers) + ROW, _y(rows[-1], brokers)
+        axes.text(0.12, (top + bottom) / 2, f"rack {letter}", va="center", fontsize=9.5, color=LIGHT.ink)
+        axes.plot([0.1, width - 0.1], [top, top], color=LIGHT.grid, linewidth=1)
+    for row, replica in enumerate(first.replicas):
+        axes.text(
+            LEFT - 0.14,
+            _y(row, brokers) + ROW / 2,
+            replica.name,
+            va="center",
+            ha="right",
+            fontsize=9.5,
+            color=LIGHT.ink,
+        )
+    axes.plot([0.1, width - 0.1], [FOOT, FOOT], color=LIGHT.grid, linewidth=1)
+
+
+def _column(axes: Axes, step: Step, left: float, number: int) -> None:
+    brokers = len(step.replicas)
+    head = step.event or "at first"
+    colour = LOST if step.kind in ("Destroy", "Kill") else LIGHT.ink
+    axes.text(
+        left + CELL / 2, FOOT + ROW * brokers + 0.1, f"{number}  {head}" if number else head, ha="center", va="bottom",
+        fontsize=8.5, color=colour, linespacing=1.15,
+    )  # fmt: skip
+    for row, replica in enumerate(step.replicas):
+        _cell(axes, replica, left, _y(row, brokers), touched=replica.name in step.whom)
+    _below(axes, step, left)
+
+
+def _cell(axes: Axes, replica: Replica, left: float, bottom: float, *, touched: bool) -> None:
+    box = (left + 0.07, bottom + 0.08)
+    wide, tall = CELL - 0.14, ROW - 0.16
+    edge, style, line = (
+        (ISR, "-", 1.8) if replica.in_isr else (ELR, "--", 1.8) if replica.in_elr else (LIGHT.grid, "-", 1.0)
+    )
+    face = LIGHT.fault if not replica.up else "#eef3f8" if touched else PAPER
+    axes.add_patch(
+        FancyBboxPatch(
+            box, wide, tall, boxstyle="round,pad=0,rounding_size=0.06", facecolor=face, edgecolor=edge, linestyle=style,
+            linewidth=line, alpha=1.0,
+        )
+    )  # fmt: skip
+    middle = bottom + ROW / 2
+    if replica.leads or replica.thinks_it_leads:
+        axes.plot(
+            [left + 0.24], [middle], marker="*", markersize=11, color=LIGHT.ink,
+            markerfacecolor=LIGHT.ink if replica.leads else "none",
+        )  # fmt: skip
+    for place, record in enumerate(replica.log):
+        at = left + 0.46 + 0.27 * place
+        below = place < replica.hw
+        axes.add_patch(
+            Rectangle(
+                (at, middle - 0.11),
+                0.22,
+                0.22,
+                facecolor=LIGHT.series[3] if below else "none",
+                edgecolor=LIGHT.series[3],
+            )
+        )
+        axes.text(
+            at + 0.11,
+            middle - 0.005,
+            f"{record}",
+            ha="center",
+            va="center",
+            fontsize=8,
+            color=PAPER if below else LIGHT.series[3],
+        )
+    if replica.lost:
+        axes.plot([left + CELL - 0.3], [middle], marker="x", markersize=9, markeredgewidth=2, color=LOST)
+
+
+def _below(axes: Axes, step: Step, left: float) -> None:
+    isr = " ".join(one.name for one in step.replicas if one.in_isr) or "none"
+    elr = " ".join(one.name for one in step.replicas if one.in_elr)
+    last_known = " ".join(step.last_known)
+    lines = [f"ISR {isr}", f"ELR {elr}" if elr else "", f"last known {last_known}" if last_known else ""]
+    told = [f"r{number}" for number in step.acked]
+    shown = [f"r{number}" for number in step.seen if number not in step.acked]
+    said = "  ".join(
+        [*([f"{', '.join(told)} acked"] if told else []), *([f"{', '.join(shown)} visible"] if shown else [])]
+    )
+    axes.text(
+        left + 0.09,
+        FOOT - 0.08,
+        "\n".join(filter(None, lines)),
+        va="top",
+        fontsize=7.8,
+        color=LIGHT.ink,
+        linespacing=1.25,
+    )
+    if step.missing:
+        said = ", ".join(f"r{number}" for number in step.missing) + " is lost"
+    axes.text(
+        left + 0.09, 0.09, said, va="bottom", fontsize=8.5, color=LOST if step.missing else LIGHT.series[3],
+        fontweight="bold" if step.missing else "normal",
+    )  # fmt: skip

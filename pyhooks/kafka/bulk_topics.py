@@ -1,0 +1,122 @@
+"""Topics of many partitions: made in pieces that a controller takes at once, and asked for all together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+# Partitions of one request: what a controller makes of it goes into its log at once.
+BATCH = 500
+CREATE_S = 60.0
+# an answer about 10,000 partitions takes longer than one about a few
+LOOK_S = 10.0
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A topic of many partitions.
+
+    Attributes:
+        name: its name.
+        placements: broker ids of each partition; the first leads.
+        config: its configuration.
+    """
+
+    name: str
+    placements: tuple[tuple[int, ...], ...]
+    config: Mapping[str, str]
+
+
+def pieces(wide: Sequence[Wide], most: int = BATCH) -> list[list[Wide]]:
+    """Topics in groups of no more than so many partitions, or of one topic that has more."""
+    found: list[list[Wide]] = []
+    size = 0
+    for one in wide:
+        if not found or size + len(one.placements) > most:
+            found.append([])
+            size = 0
+        found[-1].append(one)
+        size += len(one.placements)
+    return found
+
+
+def create(client: AdminClient, wide: Sequence[Wide], timeout_s: float) -> None:
+    """Makes topics, one group after the other, and waits until all replicas of all are in sync.
+
+    Raises:
+        RackgateError: the cluster refuses one, or not all are in sync in time.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import NewTopic
+
+    for piece in pieces(wide):
+        wanted = [
+            NewTopic(
+                one.name,
+                num_partitions=len(one.placements),
+                replica_assignment=[list(placement) for placement in one.placements],
+                config=dict(one.config),
+            )
+            for one in piece
+        ]
+        made = client.create_topics(wanted, operation_timeout=CREATE_S, request_timeout=CREATE_S)
+        for name, future in made.items():
+            try:
+                future.result(timeout=2 * CREATE_S)
+            except (KafkaException, TimeoutError) as error:
+                raise RackgateError(f"create topic {name}: {error}") from error
+    wait_members(client, wide, None, timeout_s)
+
+
+def wait_members(client: AdminClient, wide: Sequence[Wide], brokers: Collection[int] | None, timeout_s: float) -> None:
+    """Waits until the ISR of each partition is those of its replicas that are in ``brokers``.
+
+    Args:
+        client: an admin client.
+        wide: the topics.
+        brokers: broker ids, or None for all.
+        timeout_s: bound in seconds.
+
+    Raises:
+        RackgateError: not in time.
+    """
+    count = sum(len(one.placements) for one in wide)
+    who = "all replicas" if brokers is None else f"replicas on brokers {sorted(brokers)}"
+    wait_for(
+        lambda: others(client, wide, brokers) == 0,
+        what=f"{who} and nobody else in the ISRs of {count} partitions",
+        timeout_s=timeout_s,
+        interval_s=0.5,
+    )
+
+
+def others(client: AdminClient, wide: Sequence[Wide], brokers: Collection[int] | None) -> int:
+    """How many partitions have another ISR than that of ``wait_members``; all, if nobody answers."""
+    from confluent_kafka import KafkaException
+
+    count = sum(len(one.placements) for one in wide)
+    try:
+        found = client.list_topics(timeout=LOOK_S).topics
+    except KafkaException:
+        return count
+    right = 0
+    for one in wide:
+        if one.name not in found or found[one.name].error is not None:
+            continue
+        for number, placement in enumerate(one.placements):
+            state = found[one.name].partitions.get(number)
+            wanted = {broker for broker in placement if brokers is None or broker in brokers}
+            right += state is not None and set(map(int, state.isrs)) == wanted
+    return count - right
+
+
+def rotating(number: int, placements: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """So many partitions on placements that take turns."""
+    return tuple(tuple(placements[at % len(placements)]) for at in range(number))

@@ -1,0 +1,80 @@
+"""Waiting until the leaders of partitions themselves know what other brokers tell of them.
+
+Brokers learn of a change one after the other, and the one that is asked may learn of it before the leader: until that
+does, too, it goes by what was before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.kafka.cluster_metadata import Asker, Metadata
+
+AGREED_S = 30.0
+ASK_S = 2.0
+# leader and ISR by topic
+State = dict[str, tuple[int, tuple[int, ...]]]
+
+
+def wait_agreed(
+    brokers: Mapping[int, str], topics: Sequence[str], *, steady_s: float, timeout_s: float = AGREED_S
+) -> dict[str, int]:
+    """Waits until each leader has told for a while the same leader and ISR of its topic as all others that answer.
+
+    Who is not registered, or fenced, as a leader tells, is not asked: it learns nothing.
+
+    Args:
+        brokers: addresses by id, of all who may be asked.
+        topics: names; partition 0 of each counts.
+        steady_s: for how long they must tell the same, in seconds; a broker tells of a change before it goes by it.
+        timeout_s: bound in seconds.
+
+    Returns:
+        The leaders by topic.
+
+    Raises:
+        RackgateError: not in time; the detail has what each told last.
+    """
+    askers = {broker: Asker(address, each_s=ASK_S) for broker, address in brokers.items()}
+    told: dict[int, Metadata | None] = {}
+    last: State = {}
+    since_s = 0.0
+
+    def steady() -> dict[str, int]:
+        nonlocal last, since_s
+        told.update({broker: asker.heard(topics, ASK_S) for broker, asker in askers.items()})
+        now = _agreed(told, topics)
+        if now != last or not now:
+            last, since_s = now, time.monotonic()
+        return {topic: leader for topic, (leader, _) in now.items()} if time.monotonic() - since_s >= steady_s else {}
+
+    what = f"the leaders of {', '.join(topics)} to tell for {steady_s:g} s the same ISR as the other brokers"
+    try:
+        return wait_for(steady, what=what, timeout_s=timeout_s, interval_s=0.2)
+    except RackgateError as error:
+        seen = {broker: one and _state(one, topics) for broker, one in told.items()}
+        raise RackgateError(str(error), detail=f"told last, by broker (leader, ISR): {seen}") from error
+
+
+def _state(told: Metadata, topics: Sequence[str]) -> State:
+    found = {topic: told.partitions[topic, 0] for topic in topics if (topic, 0) in told.partitions}
+    return {topic: (one.leader, tuple(sorted(one.isr))) for topic, one in found.items()}
+
+
+def _agreed(told: Mapping[int, Metadata | None], topics: Sequence[str]) -> State:
+    """What all tell who count, if the leader of each topic is among them; else nothing."""
+    found: State = {}
+    for topic in topics:
+        states = {broker: _state(one, topics).get(topic) for broker, one in told.items() if one is not None}
+        own = next((one for broker, one in states.items() if one is not None and one[0] == broker), None)
+        if own is None:
+            return {}
+        leader = told[own[0]]
+        others = [one for broker, one in states.items() if leader is not None and broker in leader.racks]
+        if any(one != own for one in others):
+            return {}
+        found[topic] = own
+    return found

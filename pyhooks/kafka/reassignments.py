@@ -1,0 +1,86 @@
+"""Replicas that are moved to other brokers: what Kafka's tool is told, and when a move is over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.kafka.cluster_metadata import Asker, Metadata
+
+TOOL = "reassign-partitions"
+MOVED_S = 90.0
+LOOK_S = 2.0
+
+
+def document(moves: Mapping[str, Sequence[int]]) -> str:
+    """What ``--reassignment-json-file`` holds for partition 0 of topics.
+
+    Args:
+        moves: topic to its brokers, of which the first is preferred to lead.
+    """
+    partitions = [{"topic": topic, "partition": 0, "replicas": list(brokers)} for topic, brokers in moves.items()]
+    return json.dumps({"version": 1, "partitions": partitions})
+
+
+def wait_placed(
+    bootstrap: str, moves: Mapping[str, Sequence[int]], *, in_sync: bool = True, timeout_s: float = MOVED_S
+) -> None:
+    """Waits until partition 0 of each topic has these replicas and no others, as some broker tells.
+
+    While a move is under way its partition has the replicas that come and those that go.
+
+    Args:
+        bootstrap: brokers.
+        moves: topic to its brokers, in the order of the assignment.
+        in_sync: whether all of them must be in the ISR, too.
+        timeout_s: bound in seconds.
+
+    Raises:
+        RackgateError: not in time.
+    """
+    what = ", ".join(f"{topic} on {list(brokers)}" for topic, brokers in moves.items())
+    _wait_told(
+        bootstrap,
+        tuple(moves),
+        lambda told: all(is_placed(told, topic, brokers, in_sync=in_sync) for topic, brokers in moves.items()),
+        what,
+        timeout_s,
+    )
+
+
+def wait_led(bootstrap: str, topics: Sequence[str], leader: int, *, timeout_s: float = MOVED_S) -> None:
+    """Waits until a broker leads partition 0 of each topic, as some broker tells.
+
+    Raises:
+        RackgateError: not in time.
+    """
+
+    def led(told: Metadata) -> bool:
+        return {told.partitions[name, 0].leader for name in topics if (name, 0) in told.partitions} == {leader}
+
+    _wait_told(bootstrap, topics, led, f"broker {leader} to lead {', '.join(topics)}", timeout_s)
+
+
+def _wait_told(
+    bootstrap: str, topics: Sequence[str], check: Callable[[Metadata], bool], what: str, timeout_s: float
+) -> None:
+    asker = Asker(bootstrap)
+
+    def shown() -> bool:
+        try:
+            return check(asker.ask(topics, LOOK_S))
+        except RackgateError:
+            # nobody answers now
+            return False
+
+    wait_for(shown, what=what, timeout_s=timeout_s, interval_s=0.2)
+
+
+def is_placed(told: Metadata, topic: str, brokers: Sequence[int], *, in_sync: bool) -> bool:
+    """Whether partition 0 of a topic has these replicas, in this order, and no others."""
+    found = told.partitions.get((topic, 0))
+    if found is None or found.replicas != tuple(brokers):
+        return False
+    return not in_sync or set(found.isr) == set(brokers)

@@ -1,0 +1,99 @@
+"""Kafka's own command-line tools by the names of their scripts, run with the class path of a lab."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyhooks.core import paths, process
+from pyhooks.core.errors import RackgateError
+
+# A tool that needs more than this is asked for by hand.
+HEAP_MB = 256
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One of Kafka's tools.
+
+    Attributes:
+        java_class: its main class.
+        bootstrap: its option for the brokers' addresses, or empty.
+        last: it takes that option after all others, since there is a sub-command that has it.
+    """
+
+    java_class: str
+    bootstrap: str = "--bootstrap-server"
+    last: bool = False
+
+
+# warnings only, on standard error
+_QUIET = paths.REPO / "pyhooks" / "jvm" / "log4j2.properties"
+_TOOLS = "org.apache.kafka.tools"
+# the name is that of Kafka's script without "kafka-" and ".sh", the class the one that the script starts
+TOOLS = {
+    "acls": Tool(f"{_TOOLS}.AclCommand"),
+    "broker-api-versions": Tool(f"{_TOOLS}.BrokerApiVersionsCommand"),
+    "client-metrics": Tool(f"{_TOOLS}.ClientMetricsCommand"),
+    "cluster": Tool(f"{_TOOLS}.ClusterTool", last=True),
+    "configs": Tool("kafka.admin.ConfigCommand"),
+    "console-consumer": Tool(f"{_TOOLS}.consumer.ConsoleConsumer"),
+    "console-producer": Tool(f"{_TOOLS}.ConsoleProducer"),
+    "console-share-consumer": Tool(f"{_TOOLS}.consumer.ConsoleShareConsumer"),
+    "consumer-groups": Tool(f"{_TOOLS}.consumer.group.ConsumerGroupCommand"),
+    "consumer-perf-test": Tool(f"{_TOOLS}.ConsumerPerformance"),
+    "delegation-tokens": Tool(f"{_TOOLS}.DelegationTokenCommand"),
+    "delete-records": Tool(f"{_TOOLS}.DeleteRecordsCommand"),
+    "dump-log": Tool(f"{_TOOLS}.DumpLogSegments", ""),
+    "features": Tool(f"{_TOOLS}.FeatureCommand"),
+    "get-offsets": Tool(f"{_TOOLS}.GetOffsetShell"),
+    "groups": Tool(f"{_TOOLS}.GroupsCommand"),
+    "leader-election": Tool(f"{_TOOLS}.LeaderElectionCommand"),
+    "log-dirs": Tool(f"{_TOOLS}.LogDirsCommand"),
+    "metadata-quorum": Tool(f"{_TOOLS}.MetadataQuorumCommand"),
+    "producer-perf-test": Tool(f"{_TOOLS}.ProducerPerformance"),
+    "reassign-partitions": Tool(f"{_TOOLS}.reassign.ReassignPartitionsCommand"),
+    "replica-verification": Tool(f"{_TOOLS}.ReplicaVerificationTool", "--broker-list"),
+    "share-groups": Tool(f"{_TOOLS}.consumer.group.ShareGroupCommand"),
+    "storage": Tool("kafka.tools.StorageTool", ""),
+    "topics": Tool(f"{_TOOLS}.TopicCommand"),
+    "transactions": Tool(f"{_TOOLS}.TransactionsCommand"),
+    "verifiable-consumer": Tool(f"{_TOOLS}.VerifiableConsumer"),
+    "verifiable-producer": Tool(f"{_TOOLS}.VerifiableProducer"),
+}
+
+
+def command(classpath: str, name: str, arguments: Sequence[str], bootstrap: str) -> list[str]:
+    """The words that run a tool; the brokers are added unless the arguments name some, or ask for help.
+
+    Args:
+        classpath: of the Kafka whose tool it is.
+        name: of the script, with or without ``kafka-`` and ``.sh``.
+        arguments: of the tool.
+        bootstrap: brokers.
+
+    Raises:
+        RackgateError: no such tool; the message has all names.
+    """
+    short = name.removeprefix("kafka-").removesuffix(".sh")
+    tool = TOOLS.get(short)
+    if tool is None:
+        raise RackgateError(f"no tool {name!r} of Kafka; there are: {', '.join(TOOLS)}")
+    words = ["java", f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+    words += [f"-Dlog4j2.configurationFile={_QUIET}", "-cp", classpath, tool.java_class]
+    named = any(word.startswith(("--bootstrap", "--broker-list")) for word in arguments)
+    if tool.bootstrap and not named and not {"--help", "--version"} & set(arguments):
+        ours = [tool.bootstrap, bootstrap]
+        return [*words, *arguments, *ours] if tool.last else [*words, *ours, *arguments]
+    return [*words, *arguments]
+
+
+def run(classpath: str, name: str, arguments: Sequence[str], bootstrap: str, *, timeout_s: float = 60.0) -> str:
+    """Runs a tool to its end and returns what it wrote.
+
+    Raises:
+        RackgateError: it failed; the detail is what it wrote.
+    """
+    return process.run(
+        command(classpath, name, arguments, bootstrap), what=f"kafka-{name} {' '.join(arguments)}", timeout_s=timeout_s
+    )

@@ -1,0 +1,491 @@
+"""``rackgate lab``: labs that run one command, and labs that stay until they are told to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pyhooks.core import run_folder
+from pyhooks.core.durations import seconds
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.terminal import plain, step_line, visible
+from pyhooks.history.event_log import History
+from pyhooks.kafka import tools
+from pyhooks.lab import class_data_sharing, disks, link_emulation, mbeans, memory, metrics, running_labs, topology
+from pyhooks.lab.lab import Lab
+from pyhooks.lab.running_labs import Plan
+from pyhooks.patchset.distribution import Distribution
+
+lab_app = typer.Typer(name="lab", no_args_is_help=True, help="Private clusters of namespaces on this machine.")
+
+# program -> Debian package
+PROGRAMS = {
+    "java": "openjdk-17-jre-headless",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "ip": "iproute2",
+    "bridge": "iproute2",
+    "ping": "iputils-ping",
+    "wirefilter": "vde2",
+}
+UNKNOWN = "fenced or unknown"
+GOOD = ("up", "no Kafka")
+GATE_METRICS = ("RackCheckFailureRate.Count", "UnderMinRackIsrPartitionCount", "AtMinRackIsrPartitionCount")
+TAKES_WORDS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+TopologyOption = Annotated[str, typer.Option("--topology", help="A topology file, or the name of a shipped one.")]
+BareOption = Annotated[bool, typer.Option("--bare", help="Nodes and network only; no Kafka is started.")]
+StockOption = Annotated[bool, typer.Option("--stock", help="Run Kafka without the overlay.")]
+LabOption = Annotated[str | None, typer.Option("--lab", help="Which lab, if several run.", metavar="NAME")]
+NodeOption = Annotated[str | None, typer.Option("--node", help="In this node, such as broker-3.")]
+RunDirOption = Annotated[
+    Path | None, typer.Option("--run-dir", help="Folder for logs and history [default: out/lab/TIME-NAME].")
+]
+RackOption = Annotated[str | None, typer.Option("--rack", help="In the first node of this rack.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def check_programs() -> None:
+    """Raises one line that names all missing programs and their packages."""
+    missing = {program: package for program, package in PROGRAMS.items() if shutil.which(program) is None}
+    if missing:
+        packages = " ".join(sorted(set(missing.values())))
+        raise RackgateError(f"a lab needs {', '.join(sorted(missing))}: install with 'apt-get install {packages}'")
+
+
+def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, stock: bool) -> Plan:
+    """What is to be made, checked before anything is made."""
+    check_programs()
+    source = topology.find(topology_name)
+    wanted = topology.load(source)
+    folder = (run_dir or running_labs.default_run_dir(name)).resolve()
+    for path in (source, folder):
+        if path.resolve().is_relative_to("/run"):
+            raise RackgateError(f"{path}: a lab has a /run of its own and can't see it; put it elsewhere")
+    run_folder.check(folder, run_folder.LAB)
+    if any((folder / part).exists() for part in ("logs", "history.jsonl")):
+        raise RackgateError(f"{folder}: has the logs and the history of another run; give it a folder of its own")
+    link_emulation.check(wanted, source, running_labs.way().words)
+    if not bare:
+        advice = "take a topology with fewer nodes or a lower heap_mb"
+        memory.require(memory.of_lab(wanted), f"a lab of {source.stem}", advice)
+    # a bare lab starts no Kafka, so it needs none
+    built = None if bare else Distribution.load()
+    classpath = built.classpath(overlay=not stock) if built else ""
+    run_folder.claim(folder, run_folder.LAB)
+    return Plan(
+        name=name,
+        topology=source,
+        run_dir=folder,
+        classpath=classpath,
+        agent=str(built.hooks) if built else "",
+        archive=_archive(built, classpath, stock=stock) if built else "",
+        stock=stock,
+    )
+
+
+def _archive(built: Distribution, classpath: str, *, stock: bool) -> str:
+    """The archive of the build's classes, made if need be, which is told since it takes a while."""
+    file = built.classes(overlay=not stock)
+    if file.exists():
+        return str(file)
+    with Console(stderr=True).status("once for this build: Kafka's classes are archived, about 15 s …"):
+        return class_data_sharing.ensure(file, classpath, running_labs.way().words)
+
+
+def become(
+    topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True
+) -> NoReturn:
+    """As ``within``, and ends with the command's exit status; does not return.
+
+    Raises:
+        RackgateError: something needed is missing.
+    """
+    sys.exit(within(topology_name, run_dir, command, bare=bare, stock=stock, user=user))
+
+
+def within(topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True) -> int:
+    """Makes a lab that runs ``command``, takes all of it away, and returns the command's exit status.
+
+    Args:
+        topology_name: file, or name of a shipped topology.
+        run_dir: where logs and results go.
+        command: program and arguments.
+        bare: nodes and network only, no Kafka.
+        stock: without the overlay.
+        user: in a user namespace, if the kernel has them.
+
+    Raises:
+        RackgateError: something needed is missing.
+    """
+    plan = _plan("run", topology_name, run_dir, bare=bare, stock=stock)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return running_labs.run(plan, command, user=user)
+
+
+@lab_app.command(
+    "run",
+    context_settings=TAKES_WORDS,
+    epilog="Example: rackgate lab run --topology az3-outside -- sh -c 'echo $RACKGATE_BOOTSTRAP; nproc'",
+)
+def run_command(
+    command: Annotated[list[str], typer.Argument(help="The command, after --.")],
+    topology_name: TopologyOption = "az3-outside",
+    run_dir: RunDirOption = None,
+    bare: BareOption = False,
+    stock: StockOption = False,
+    as_root: Annotated[
+        bool, typer.Option("--as-root", help="Without a user namespace: programs in it may change users, as sshd does.")
+    ] = False,
+) -> None:
+    """Starts a lab, runs COMMAND in it, takes everything down; ends with COMMAND's exit status.
+
+    COMMAND finds the brokers in RACKGATE_BOOTSTRAP, the folder of the run in RACKGATE_RUN_DIR, and the lab's
+    description in RACKGATE_LAB.
+    """
+    become(
+        topology_name, run_dir or running_labs.default_run_dir("run"), command, bare=bare, stock=stock, user=not as_root
+    )
+
+
+@lab_app.command(
+    "up",
+    epilog="Examples: rackgate lab up · rackgate lab up --name stock --stock · rackgate lab up --topology my.toml",
+)
+def up_command(
+    name: Annotated[str | None, typer.Option("--name", help="Its name [default: that of the topology].")] = None,
+    topology_name: TopologyOption = "az3-outside",
+    run_dir: RunDirOption = None,
+    bare: BareOption = False,
+    stock: StockOption = False,
+) -> None:
+    """Starts a lab that stays in the background until 'rackgate lab down'."""
+    called = name or topology.find(topology_name).stem
+    running_labs.check_name(called)
+    plan = _plan(called, topology_name, run_dir, bare=bare, stock=stock)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    count = len(topology.load(plan.topology).nodes)
+    with console.status(f"lab {called}: {count} nodes come up, which takes about 15 s …"):
+        lab = running_labs.up(plan, lambda text, seconds: console.print(step_line(text, seconds)))
+    console.print(plain(f"  as {lab.way}; results go to {lab.run_dir}"))
+    which = "" if len([one for one in running_labs.known() if one.runs]) == 1 else f" --lab {called}"
+    console.print(
+        f"  next: rackgate lab status{which} · rackgate lab kafka{which} topics --list · rackgate watch{which}"
+        f" · rackgate rack kill{which} a · rackgate lab down{which and ' ' + called}"
+    )
+
+
+@lab_app.command("down", epilog="Examples: rackgate lab down · rackgate lab down stock · rackgate lab down --all")
+def down_command(
+    name: Annotated[str | None, typer.Argument(help="Which lab; may be left out if only one runs.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All labs of this user.")] = False,
+) -> None:
+    """Takes a lab down, with all that is in it; its folder of results stays."""
+    everyone, problems = running_labs.survey()
+    if everything:
+        chosen = everyone
+    else:
+        ended = [
+            lab for lab in everyone if not lab.runs and (lab.name == name or (name is None and len(everyone) == 1))
+        ]
+        chosen = (ended[0],) if ended else (running_labs.find(name),)
+    for lab in chosen:
+        running_labs.down(lab)
+        typer.echo(visible(f"lab {lab.name} is down; its results: {lab.run_dir}"))
+    for problem in problems:
+        typer.echo(visible(problem), err=True)
+    if not chosen:
+        typer.echo("no lab runs")
+
+
+@lab_app.command(
+    "exec",
+    context_settings=TAKES_WORDS,
+    epilog="Examples: rackgate lab exec -- ip route · rackgate lab exec --rack b -- ping -c 3 10.77.1.10",
+)
+def exec_command(
+    command: Annotated[list[str], typer.Argument(help="The command, after --.")],
+    lab_name: LabOption = None,
+    node: NodeOption = None,
+    rack: RackOption = None,
+) -> None:
+    """Runs COMMAND in a running lab, where the clients are or in a node, and ends with its exit status."""
+    if not running_labs.inside(lab_name):
+        raise typer.Exit(running_labs.enter_again(lab_name))
+    lab = Lab.attach()
+    words = list(command)
+    place = _place(lab, node, rack)
+    if place is not None:
+        words = lab.machine(place).enter(words)
+    elif shutil.which(words[0]) is None:
+        raise RackgateError(f"can't run {words[0]!r} in the lab: no such program")
+    os.execvpe(words[0], words, os.environ | lab.variables)  # noqa: S606 - no shell is wanted
+
+
+def _place(lab: Lab, node: str | None, rack: str | None) -> topology.Node | None:
+    if node and rack:
+        raise RackgateError("--node and --rack: only one of them")
+    if rack:
+        members = lab.members(rack)
+        if not members:
+            raise RackgateError(f"--rack {rack}: there is no node in it; say which with --node")
+        return members[0]
+    return lab.node(node) if node else None
+
+
+@lab_app.command("shell", epilog="Examples: rackgate lab shell · rackgate lab shell --node broker-3")
+def shell_command(lab_name: LabOption = None, node: NodeOption = None, rack: RackOption = None) -> None:
+    """Opens a shell in a running lab, where the clients are or in a node."""
+    exec_command([os.environ.get("SHELL", "/bin/sh")], lab_name, node, rack)
+
+
+@lab_app.command(
+    "kafka",
+    context_settings=TAKES_WORDS,
+    epilog="Examples: rackgate lab kafka topics --describe · rackgate lab kafka configs --describe --entity-type topics"
+    " --entity-name orders · rackgate lab kafka features describe",
+)
+def kafka_command(
+    tool: Annotated[str, typer.Argument(help="One of Kafka's tools, as its script without kafka- and .sh.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="Its arguments; the brokers are added.")] = None,
+    lab_name: LabOption = None,
+) -> None:
+    """Runs one of Kafka's own tools in a running lab."""
+    if not running_labs.inside(lab_name):
+        raise typer.Exit(running_labs.enter_again(lab_name))
+    lab = Lab.attach()
+    words = tools.command(lab.classpath, tool, arguments or [], lab.bootstrap)
+    os.execvp(words[0], words)  # noqa: S606 - no shell is wanted
+
+
+@lab_app.command("logs", epilog="Examples: rackgate lab logs broker-3 · rackgate lab logs -f broker-3 | grep -i isr")
+def logs_command(
+    node: Annotated[str | None, typer.Argument(help="Whose; without it the lab's own.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows, until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 40,
+    lab_name: LabOption = None,
+) -> None:
+    """Shows the last lines of a Kafka process of a lab."""
+    lab = running_labs.find(lab_name)
+    file = Path(lab.run_dir) / "logs" / f"{node}.log" if node else lab.log
+    if not file.exists():
+        known = ", ".join(sorted(path.stem for path in (Path(lab.run_dir) / "logs").glob("*.log")))
+        raise RackgateError(f"lab {lab.name}: no log of {node!r}; there are logs of {known or 'nothing'}")
+    subprocess.run(["tail", f"--lines={lines}", *(["--follow=name"] if follow else []), str(file)], check=False)
+
+
+@lab_app.command(
+    "disks",
+    epilog="Examples: rackgate lab disks · rackgate lab disks --topic orders --json; then: rackgate judge HISTORY"
+    " --checker promise",
+)
+def disks_command(
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only this one, may be repeated; without it all but __*.")
+    ] = None,
+    lab_name: LabOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Kills all Kafka of a lab at once and reads what lies on the disks into the run's history.
+
+    It is the end of a run: nothing starts Kafka again. Whether acknowledged records lie in enough racks is judged from
+    it by 'rackgate judge'.
+    """
+    if not running_labs.inside(lab_name):
+        raise typer.Exit(running_labs.enter_again(lab_name))
+    lab = _with_kafka(Lab.attach())
+    history = History(lab.history_path)
+    found = disks.stop_and_read(lab, history, topics=topic or ())
+    if as_json:
+        typer.echo(json.dumps({"history": str(history.path), "brokers": [asdict(one) for one in found]}, indent=1))
+    else:
+        for one in found:
+            typer.echo(
+                f"broker {one.broker} (rack {one.rack or 'without a name'}): {one.records} records in"
+                f" {one.partitions} partitions{'' if one.stopped else '; it runs again, so this proves nothing'}"
+            )
+            for name, number, where in one.torn:
+                typer.echo(f"  {name}-{number} ends early: {where}")
+        typer.echo(f"written to {history.path}")
+    running = [str(one.broker) for one in found if not one.stopped]
+    if running:
+        raise RackgateError(f"broker {', '.join(running)} was started while its disk was read: heal faults, then again")
+
+
+@lab_app.command(
+    "metrics", epilog="Examples: rackgate lab metrics --for 30s · rackgate lab metrics --for 2m --interval 500ms --json"
+)
+def metrics_command(
+    for_time: Annotated[
+        str | None, typer.Option("--for", help="Ends after that time, such as 30s; without it with Ctrl-C.")
+    ] = None,
+    interval: Annotated[str, typer.Option(help="Between two polls of a process: 500ms, 1s, 2m.")] = "1s",
+    lab_name: LabOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Polls the metrics of all Kafka processes of a lab into the run's history.
+
+    They are read over sockets on the nodes' disks, so those of a cut rack, too. A poll without an answer is one of
+    outcome unknown.
+    """
+    interval_s = seconds(interval, "--interval")
+    limit_s = seconds(for_time, "--for") if for_time is not None else None
+    if not running_labs.inside(lab_name):
+        raise typer.Exit(running_labs.enter_again(lab_name))
+    lab = _with_kafka(Lab.attach())
+    history = History(lab.history_path)
+    begin_ns = time.monotonic_ns()
+    with metrics.recorded(mbeans.lab_sources(lab), history, interval_s), suppress(KeyboardInterrupt):
+        threading.Event().wait(limit_s)
+    rows = _polled(history, begin_ns)
+    if not any(row["answered"] for row in rows):
+        why = next((row["problem"] for row in rows), "nobody was asked")
+        raise RackgateError(f"lab {lab.name}: no Kafka process told its metrics: {why}")
+    if as_json:
+        typer.echo(json.dumps({"history": str(history.path), "nodes": rows}, indent=1))
+        return
+    for row in rows:
+        missing = f"; the last of the others: {row['problem']}" if row["problem"] else ""
+        typer.echo(f"{row['node']}: {row['answered']} of {row['polls']} polls answered{missing}")
+        if row["gate"]:
+            told = [
+                f"{name} {one['first']} to {one['last']}, at most {one['max']}" for name, one in row["gate"].items()
+            ]
+            typer.echo(f"  {'; '.join(told)}")
+    typer.echo(f"written to {history.path}")
+
+
+def _polled(history: History, begin_ns: int) -> list[dict[str, Any]]:
+    """What the history has of each node's polls since a moment, with the gate's metrics of the whole node."""
+    found: dict[str, dict[str, Any]] = {}
+    for event in history.events():
+        if not metrics.is_metric(event) or event.mono_ns < begin_ns:
+            continue
+        node = str(event.data["node"])
+        row = found.setdefault(
+            node, {"node": node, "rack": event.rack, "polls": 0, "answered": 0, "problem": "", "gate": {}}
+        )
+        row["polls"] += 1
+        row["answered"] += event.outcome == "ok"
+        row["problem"] = event.data.get("problem", row["problem"])
+        for one in metrics.rows(event):
+            if one.topic is None and one.name in GATE_METRICS and one.value is not None:
+                seen = row["gate"].setdefault(one.name, {"first": one.value, "max": one.value, "last": one.value})
+                seen |= {"max": max(seen["max"], one.value), "last": one.value}
+    return [found[node] for node in sorted(found)]
+
+
+def _with_kafka(lab: Lab) -> Lab:
+    if lab.bare:
+        raise RackgateError(f"lab {lab.name} is bare: it has no Kafka")
+    return lab
+
+
+@lab_app.command("status", epilog="Examples: rackgate lab status · rackgate lab status --json")
+def status_command(lab_name: LabOption = None, as_json: JsonOption = False) -> None:
+    """Tells what runs: the labs, and of one lab the nodes, links and faults.
+
+    Exit status 1 if something is down or a fault is in force.
+    """
+    if not running_labs.inside(lab_name):
+        found, problems = running_labs.survey()
+        running = [lab for lab in found if lab.runs]
+        if lab_name is None and len(running) != 1:
+            _list(found, problems, as_json=as_json)
+            return
+        raise typer.Exit(running_labs.enter_again(lab_name))
+    status = _status(Lab.attach())
+    if as_json:
+        typer.echo(json.dumps(status, indent=1))
+    else:
+        _show(status)
+    raise typer.Exit(0 if status["ok"] else 1)
+
+
+def _list(found: tuple[running_labs.Known, ...], problems: tuple[str, ...], *, as_json: bool) -> None:
+    rows = [
+        {"name": lab.name, "runs": lab.runs, "topology": lab.topology, "stock": lab.stock, "run_dir": lab.run_dir}
+        for lab in found
+    ]
+    if as_json:
+        typer.echo(json.dumps({"labs": rows, "problems": problems}, indent=1))
+        return
+    for problem in problems:
+        typer.echo(visible(problem), err=True)
+    if not rows:
+        typer.echo("no lab runs: start one with 'rackgate lab up'")
+    for lab in found:
+        # by the kernel's count since boot: the wall clock may have been set since
+        age_min = (time.clock_gettime(time.CLOCK_BOOTTIME) - lab.ticks / os.sysconf("SC_CLK_TCK")) / 60
+        what = (
+            f"runs for {age_min:.0f} min"
+            if lab.runs
+            else f"has ended, see {lab.log}; forget it: rackgate lab down {lab.name}"
+        )
+        typer.echo(visible(f"{lab.name}: {Path(lab.topology).stem}{' (stock)' if lab.stock else ''}, {what}"))
+
+
+def _status(lab: Lab) -> dict[str, Any]:
+    from pyhooks.faults import registry
+
+    bare = lab.bare
+    unfenced = frozenset() if bare else lab.unfenced()
+    nodes = []
+    for node in lab.nodes:
+        state = "no Kafka" if bare else lab.process_state(node)
+        row = {"name": node.name, "site": node.site, "address": node.address, "process": state}
+        if node.is_broker and not bare:
+            row["registered"] = "unfenced" if node.node_id in unfenced else UNKNOWN
+        nodes.append(row)
+    faults = registry.active()
+    return {
+        "lab": lab.name,
+        "topology": lab.topology.name,
+        "bootstrap": lab.bootstrap,
+        "run_dir": str(lab.run_dir),
+        "links": lab.emulations,
+        "nodes": nodes,
+        "faults": [{"kind": one.kind, one.target_kind: one.target, "text": one.text} for one in faults],
+        "ok": not faults
+        and (bare or all(row["process"] == "up" and row.get("registered") != UNKNOWN for row in nodes)),
+    }
+
+
+def _show(status: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    of = f", topology {status['topology']}; results: {status['run_dir']}"
+    console.print(Text.assemble("lab ", plain(status["lab"], "bold"), plain(of)))
+    console.print(plain(f"brokers: {status['bootstrap']}"), soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
+    for head in ("site", "node", "address", "process", "registered"):
+        table.add_column(head)
+    for row in status["nodes"]:
+        good = row["process"] in GOOD
+        said = row.get("registered", "")
+        table.add_row(
+            plain(row["site"]),
+            plain(row["name"]),
+            plain(row["address"]),
+            plain(row["process"], "green" if good else "bold red"),
+            plain(said, "red" if said == UNKNOWN else ""),
+        )
+    console.print(table)
+    kinds = sorted({f"{how}" for how in status["links"].values()})
+    console.print(f"links: {', '.join(kinds) or 'none'}")
+    for fault in status["faults"]:
+        console.print(Text.assemble(("fault:", "bold red"), " ", plain(fault["text"])))

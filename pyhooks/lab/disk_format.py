@@ -1,0 +1,54 @@
+"""Formats the disks of many nodes with Kafka's storage tool in a single JVM: one start instead of one a node.
+
+Run as ``python -m pyhooks.lab.disk_format CLASSPATH`` with a JSON list of argument lists on standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from pyhooks.core import process
+from pyhooks.core.errors import RackgateError
+from pyhooks.lab.kafka_process import LOG4J
+
+
+def format_disks(classpath: str, calls: Sequence[Sequence[str]]) -> None:
+    """Formats; each element of ``calls`` holds the arguments of one call of the storage tool.
+
+    Raises:
+        RackgateError: the tool refused a disk.
+    """
+    process.run(
+        [sys.executable, "-m", "pyhooks.lab.disk_format", classpath],
+        what="format the disks",
+        stdin=json.dumps(list(map(list, calls))),
+        timeout_s=120,
+    )
+
+
+def main() -> int:
+    """Reads the calls, runs them, and returns the first status that is not 0."""
+    import jpype
+
+    jpype.startJVM(
+        "-Xmx128m",
+        "-XX:TieredStopAtLevel=1",
+        f"-Dlog4j2.configurationFile={LOG4J}",
+        classpath=sys.argv[1].split(":"),
+    )
+    tool = jpype.JClass("kafka.tools.StorageTool")
+    out = jpype.java.lang.System.out
+    for call in json.load(sys.stdin):
+        status = int(tool.execute(jpype.JArray(jpype.JString)(call), out))
+        if status:
+            return status
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except RackgateError as error:
+        sys.exit(str(error))

@@ -1,0 +1,228 @@
+"""The first process of a lab: makes it, then runs one command, or serves until it is told to end.
+
+Run as the first process of new user, network, mount and PID namespaces. When it ends, however it ends, the kernel
+takes away every process, interface and mount of the lab.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+
+from pyhooks.core import exit_status, process
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.terminal import step_line
+from pyhooks.faults.orphan_healer import Healer
+from pyhooks.lab import bootstrap
+from pyhooks.lab.lab import Lab
+
+# How long a command may take to end after Ctrl-C before the lab ends under it.
+GRACE_S = 20.0
+ROUND_S = 0.5
+
+
+class Audience(Protocol):
+    """Who hears how the lab comes to be."""
+
+    def step(self, text: str, seconds: float) -> None:
+        """A step is done."""
+
+    def failed(self, error: Exception) -> int:
+        """It will not come to be, or has ended; returns the exit status."""
+
+
+class Terminal:
+    """The person who runs a command in a lab."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def step(self, text: str, seconds: float) -> None:
+        """Says it in a line."""
+        self._console.print(step_line(text, seconds))
+
+    def failed(self, error: Exception) -> int:
+        """Says it in a line, with what there is to it."""
+        return exit_status.tell(error, self._console)
+
+
+class Pipe:
+    """The ``rackgate lab up`` that started us; the lab ends if it goes before it has heard that all is up.
+
+    Args:
+        descriptor: the end to write to.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._log = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._released = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        asked = select.poll()
+        asked.register(self._descriptor, 0)
+        # an error is all that the writing end of a pipe can report: nobody reads any more
+        asked.poll()
+        if not self._released.is_set():
+            os._exit(1)
+
+    def _say(self, **what: object) -> None:
+        os.write(self._descriptor, json.dumps(what).encode() + b"\n")
+
+    def step(self, text: str, seconds: float) -> None:
+        """Passes it on."""
+        self._say(step=text, seconds=seconds)
+
+    def failed(self, error: Exception) -> int:
+        """Passes it on while somebody listens; the log has it in any case."""
+        status = exit_status.tell(error, self._log)
+        if not self._released.is_set():
+            said = error if isinstance(error, RackgateError) else RackgateError(exit_status.unforeseen(error))
+            self._say(error=str(said), detail=said.detail, status=status)
+        return status
+
+    def ready(self) -> None:
+        """From now on the lab lives by itself."""
+        self._released.set()
+        self._say(ready=True)
+        os.close(self._descriptor)
+
+
+@contextmanager
+def _step(audience: Audience, text: str) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    audience.step(text, time.monotonic() - started)
+
+
+def _run_command(command: Sequence[str], lab: Lab) -> int:
+    """Runs the command in the lab's own network and returns its exit status."""
+    if shutil.which(command[0]) is None:
+        raise RackgateError(f"can't run {command[0]!r} in the lab: no such program")
+    healer = Healer(lab)
+    child = subprocess.Popen([*process.DIES_WITH_PARENT, *command], env=os.environ | lab.variables)
+    interrupted: list[float] = []
+
+    def interrupt(*_: object) -> None:
+        # The terminal has told the command as well; it decides, but not for ever.
+        interrupted.append(time.monotonic())
+        if len(interrupted) > 1:
+            child.kill()
+
+    signal.signal(signal.SIGINT, interrupt)
+
+    def end(*_: object) -> None:
+        # whoever says so has told nobody but us
+        interrupted.append(time.monotonic())
+        child.terminate()
+
+    signal.signal(signal.SIGTERM, end)
+    while True:
+        try:
+            status = child.wait(timeout=ROUND_S)
+        except subprocess.TimeoutExpired:
+            healer.look()
+            if interrupted and time.monotonic() - interrupted[0] > GRACE_S:
+                child.kill()
+            continue
+        return status if status >= 0 else 128 - status
+
+
+def _collect() -> frozenset[int]:
+    """Collects the processes that have ended; those that lost their parent in the lab are ours as well."""
+    ended = set()
+    try:
+        while pid := os.waitpid(-1, os.WNOHANG)[0]:
+            ended.add(pid)
+    except ChildProcessError:
+        pass
+    return frozenset(ended)
+
+
+def _serve(lab: Lab, holders: list[subprocess.Popen[bytes]], lock: int) -> None:
+    """Keeps the lab until a SIGTERM, and heals the faults whose time is over and whose command is gone.
+
+    Args:
+        lab: the lab.
+        holders: the processes that hold its nodes.
+        lock: descriptor of the lab's lock.
+
+    Raises:
+        RackgateError: the lab itself is damaged, or its lock file was deleted.
+    """
+    told = threading.Event()
+    healer = Healer(lab)
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while not told.wait(ROUND_S):
+        if damage := bootstrap.broken(holders, _collect()):
+            raise RackgateError(f"lab {lab.name}: {damage}; all of it was taken down, since its results would be void")
+        if os.fstat(lock).st_nlink == 0:
+            raise RackgateError(
+                f"lab {lab.name}: its lock file was deleted, as a logout does with the user's runtime folder, so no"
+                " command could find it any more; all of it was taken down"
+            )
+        healer.look()
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="rackgate-lab")
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--topology", type=Path, required=True)
+    parser.add_argument("--run-dir", type=Path, required=True)
+    parser.add_argument("--classpath", required=True)
+    parser.add_argument("--agent", required=True)
+    parser.add_argument("--archive", required=True)
+    parser.add_argument("--bare", action="store_true")
+    parser.add_argument("--serve", type=int, metavar="FD", help="the pipe to who started it; no command is run")
+    parser.add_argument("--lock", type=int, metavar="FD", help="with --serve: the lock of the lab's name")
+    parser.add_argument("command", nargs="*")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the lab's first process; the arguments come from ``pyhooks.lab.running_labs``."""
+    args = _arguments(argv)
+    pipe = Pipe(args.serve) if args.serve is not None else None
+    audience: Audience = pipe or Terminal()
+    try:
+        with _step(audience, f"lab {args.name}: nodes and network"):
+            lab, holders = bootstrap.make(
+                args.name, args.topology, args.run_dir, classpath=args.classpath, agent=args.agent, archive=args.archive
+            )
+        if not args.bare:
+            count = f"{len(lab.topology.controllers)} controllers, {len(lab.topology.brokers)} brokers"
+            with _step(audience, f"lab {args.name}: {count} registered and unfenced"):
+                bootstrap.start(lab)
+        if pipe is not None:
+            pipe.ready()
+            _serve(lab, holders, args.lock)
+            return 0
+        status = _run_command(args.command, lab)
+        if damage := bootstrap.broken(holders, frozenset()):
+            raise RackgateError(f"lab {args.name}: {damage} before the command did; its results are void")
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130
+    except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that something was found wrong
+        return audience.failed(error)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

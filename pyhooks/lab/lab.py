@@ -1,0 +1,461 @@
+"""A running lab as the programs in it see it: its nodes, its Kafka processes, its measured links."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyhooks.core import paths, private_files, process
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import evaluating, parse_json, write_json
+from pyhooks.core.wait import wait_for
+from pyhooks.kafka import quorum_state, topics
+from pyhooks.kafka.quorum_state import Quorum
+from pyhooks.lab import echo, kafka_process, quorum_changes
+from pyhooks.lab.disk_format import format_disks
+from pyhooks.lab.echo import Rtt
+from pyhooks.lab.network_faults import LabWays
+from pyhooks.lab.node import NODE_DISK, NamespaceMachine
+from pyhooks.lab.running_cluster import ProcessState, state_of
+from pyhooks.lab.topology import Node, Topology, parse
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+DESCRIPTION = paths.LAB_HOME / "lab.json"
+METRICS_SOCKET = "metrics.sock"
+LAB_VARIABLE = "RACKGATE_LAB"
+BOOTSTRAP_VARIABLE = "RACKGATE_BOOTSTRAP"
+RUN_DIR_VARIABLE = "RACKGATE_RUN_DIR"
+BOOT_TIMEOUT_S = 120.0
+ACTIVE_CONTROLLER = "Becoming the active controller"
+
+
+def in_lab() -> bool:
+    """Whether this process runs in a lab."""
+    return bool(os.environ.get(LAB_VARIABLE))
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab from inside.
+
+    Attributes:
+        name: its name; labs of different names do not see each other.
+        topology: what it was made from.
+        source: the topology as parsed TOML, for manifests.
+        pids: node name to PID of the node's first process.
+        disks: node name to the folder that the node sees as /mnt.
+        run_dir: folder of the run: logs, history, results; it outlives the lab.
+        classpath: of the Kafka that runs in it.
+        agent: jar of the agent by which nodes tell their metrics, or empty.
+        archive: of Kafka's classes, or empty.
+        cluster_id: Kafka's.
+        directory_ids: controller id to directory id.
+        emulations: "left-right" to how the link is made.
+    """
+
+    name: str
+    topology: Topology
+    source: dict[str, Any]
+    pids: dict[str, int]
+    disks: dict[str, str]
+    run_dir: Path
+    classpath: str
+    agent: str
+    archive: str
+    cluster_id: str
+    directory_ids: dict[str, str]
+    emulations: dict[str, str]
+
+    @staticmethod
+    def attach() -> Lab:
+        """The lab in which this process runs.
+
+        Raises:
+            RackgateError: not inside a lab, or its description is missing, damaged or could be another user's.
+        """
+        path = os.environ.get(LAB_VARIABLE)
+        if not path:
+            raise RackgateError(
+                f"not inside a lab ({LAB_VARIABLE} is not set): start this with 'rackgate lab run --topology … --', or"
+                " with 'rackgate lab exec --' in a lab that runs"
+            )
+        file, advice = Path(path), f"unset {LAB_VARIABLE}, which only a lab sets"
+        try:
+            # programs in a lab may be other users'; its files are root's
+            text = private_files.read_file(file, advice, root_may_own=True)
+        except FileNotFoundError as error:
+            raise RackgateError(f"{file}: there is no such file; {advice}") from error
+        with evaluating(file, f"the description of a lab of this version; {advice}"):
+            raw = parse_json(text)
+            raw["run_dir"] = Path(raw["run_dir"])
+            return Lab(topology=parse(raw["source"], source=path), **raw)
+
+    def save(self) -> None:
+        """Writes what ``attach`` reads."""
+        raw = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "topology"}
+        write_json(DESCRIPTION, raw | {"run_dir": str(self.run_dir)})
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What programs in the lab find in their environment."""
+        return {
+            LAB_VARIABLE: str(DESCRIPTION),
+            BOOTSTRAP_VARIABLE: self.bootstrap,
+            RUN_DIR_VARIABLE: str(self.run_dir),
+        }
+
+    @property
+    def bare(self) -> bool:
+        """Whether it is nodes and network only, without Kafka."""
+        return not self.classpath
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of all brokers."""
+        return self.topology.bootstrap
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes."""
+        return self.topology.nodes
+
+    @property
+    def history_path(self) -> Path:
+        """The one history of the run."""
+        return self.run_dir / "history.jsonl"
+
+    def node(self, name: str) -> Node:
+        """The node called ``name``.
+
+        Raises:
+            RackgateError: there is none.
+        """
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        known = ", ".join(node.name for node in self.nodes)
+        raise RackgateError(f"lab {self.name}: no node {name!r}; it has {known}")
+
+    def brokers(self, rack: str | None = None) -> tuple[Node, ...]:
+        """The brokers of a rack, or all."""
+        if rack is None:
+            return self.topology.brokers
+        return tuple(node for node in self.topology.site(rack).nodes if node.is_broker)
+
+    def members(self, site: str) -> tuple[Node, ...]:
+        """All nodes of a site, controllers included."""
+        return self.topology.site(site).nodes
+
+    def machine(self, node: Node) -> NamespaceMachine:
+        """What runs commands on ``node``."""
+        return NamespaceMachine(node.name, self.pids[node.name])
+
+    @property
+    def ways(self) -> LabWays:
+        """What lies between its nodes."""
+        return LabWays(self.topology, self.machine)
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """A client for metadata, made at first use."""
+        return topics.admin(self.bootstrap)
+
+    # -- Kafka processes ------------------------------------------------------------------------------------------
+
+    def configure(self, node: Node) -> Path:
+        """Writes the configuration of ``node`` for its storage to be formatted; returns the file as the lab sees it."""
+        disk = Path(self.disks[node.name])
+        topology = self.topology
+        quorum = [controller.quorum_address for controller in topology.controllers]
+        for name, data in (("server.properties", NODE_DISK / "data"), ("format.properties", disk / "data")):
+            text = kafka_process.render(
+                kafka_process.server_properties(
+                    node, quorum=quorum, data=data, brokers=len(topology.brokers), extra=topology.properties_of(node)
+                )
+            )
+            (disk / name).write_text(text, encoding="utf-8")
+        return disk / "format.properties"
+
+    def format(self, nodes: Sequence[Node], *, joins: bool = False) -> None:
+        """Formats the disks of ``nodes``, for a new cluster or, with ``joins``, for the one that is there.
+
+        Raises:
+            RackgateError: the storage tool refused.
+        """
+        directory_ids = {int(key): value for key, value in self.directory_ids.items()}
+        calls = [
+            kafka_process.format_arguments(
+                node,
+                properties=self.configure(node),
+                cluster_id=self.cluster_id,
+                directory_ids=directory_ids,
+                controllers=self.topology.controllers,
+                joins=joins,
+            )
+            for node in nodes
+        ]
+        format_disks(self.classpath, calls)
+
+    def log(self, node: Node) -> Path:
+        """The log of the node's Kafka process."""
+        return self.run_dir / "logs" / f"{node.name}.log"
+
+    def start_kafka(self, node: Node) -> None:
+        """Starts Kafka on ``node`` and does not wait until it serves; does nothing if it runs.
+
+        The process id is kept on the node's disk, as the node sees it.
+
+        Raises:
+            RackgateError: not even a process came to be.
+        """
+        if self.kafka_pid(node) is not None:
+            return
+        topology = self.topology
+        heap_mb = topology.heap_mb_of(node)
+        command = kafka_process.java_command(
+            classpath=self.classpath,
+            heap_mb=heap_mb,
+            properties=NODE_DISK / "server.properties",
+            options=self._java_options(node),
+        )
+        self.log(node).parent.mkdir(parents=True, exist_ok=True)
+        # The shell ends at once and leaves Java to the node's first process. A parent outside of the node would stop
+        # with a Java that is paused and not go on with it, and so never collect a killed one.
+        script = 'pid="$0"; setsid "$@" & echo $! > "$pid"'
+        pid_file = Path(self.disks[node.name]) / "kafka.pid"
+        pid_file.unlink(missing_ok=True)
+        words = ["sh", "-c", script, str(NODE_DISK / "kafka.pid"), *command]
+        started = self.machine(node).popen(words, log=self.log(node))
+        if started.wait(timeout=20):
+            raise RackgateError(f"{node.name}: no process could be started in it, see {self.log(node)}")
+
+    def _java_options(self, node: Node) -> list[str]:
+        options = [f"-XX:SharedArchiveFile={self.archive}"] if self.archive else []
+        if self.agent:
+            # a socket on the node's disk: what is asked over it does not go over the network under fault
+            options.append(f"-javaagent:{self.agent}={NODE_DISK / METRICS_SOCKET}")
+        # The second compiler makes code faster that runs for long, which a controller's does not; its work at the start
+        # is what all nodes wait for.
+        return options + (["-XX:TieredStopAtLevel=1"] if node.role == "controller" else [])
+
+    def kafka_pid(self, node: Node) -> int | None:
+        """PID of the node's Kafka process inside the node, or None if it does not run."""
+        path = Path(self.disks[node.name]) / "kafka.pid"
+        if not path.exists() or not (text := path.read_text(encoding="ascii").strip()):
+            return None
+        return int(text) if state_of(self._stat(node, text)) != "down" else None
+
+    def _stat(self, node: Node, pid: str) -> list[str]:
+        return process.stat_fields(Path(f"/proc/{self.pids[node.name]}/root/proc/{pid}"))
+
+    def process_state(self, node: Node) -> ProcessState:
+        """What the node's Kafka process does, by its entry in /proc."""
+        pid = self.kafka_pid(node)
+        if pid is None:
+            return "down"
+        return state_of(self._stat(node, str(pid)))
+
+    def signal_kafka(self, node: Node, number: signal.Signals) -> bool:
+        """Sends a signal to the node's Kafka process; tells whether there is one."""
+        pid = self.kafka_pid(node)
+        if pid is None:
+            return False
+        self.machine(node).run(["kill", f"-{number.name.removeprefix('SIG')}", str(pid)])
+        return True
+
+    def kill_kafka(self, node: Node) -> None:
+        """Ends the node's Kafka process at once (SIGKILL) and waits until it is gone; does nothing if it does not run.
+
+        Raises:
+            RackgateError: it would not go.
+        """
+        if self.signal_kafka(node, signal.SIGKILL):
+            wait_for(lambda: self.kafka_pid(node) is None, what=f"{node.name} to end", timeout_s=20, interval_s=0.02)
+
+    def pause_kafka(self, node: Node) -> None:
+        """Stops the node's Kafka process where it is (SIGSTOP) and waits until it stands; it keeps its connections.
+
+        Raises:
+            RackgateError: it does not run, or does not stand.
+        """
+        if not self.signal_kafka(node, signal.SIGSTOP):
+            raise RackgateError(f"{node.name}: its Kafka does not run, so it can't be paused")
+        wait_for(
+            lambda: self.process_state(node) == "paused", what=f"{node.name} to stand", timeout_s=20, interval_s=0.02
+        )
+
+    def resume_kafka(self, node: Node) -> None:
+        """Lets a paused Kafka process go on; does nothing to one that runs, or to none."""
+        self.signal_kafka(node, signal.SIGCONT)
+
+    def wipe(self, node: Node) -> str:
+        """Deletes the disk of a node whose Kafka does not run; returns the id that the disk's directory had.
+
+        Raises:
+            RackgateError: its Kafka runs, or it had no formatted disk.
+        """
+        if self.kafka_pid(node) is not None:
+            raise RackgateError(f"{node.name}: its Kafka runs, so its disk can't be deleted")
+        identity = self.directory_id(node)
+        quorum_changes.delete_disk(self, node)
+        return identity
+
+    def replace_disks(self, nodes: Sequence[Node]) -> None:
+        """Formats the disks of ``nodes`` that are not, starts Kafka on all, and makes their controllers voters again.
+
+        Raises:
+            RackgateError: the quorum refuses, or a process does not start.
+        """
+        quorum_changes.replace_disks(self, nodes)
+
+    def voters(self, brokers: Sequence[Node]) -> Mapping[int, str]:
+        """Directory ids of the quorum's voters by node id, as some of ``brokers`` tell.
+
+        Raises:
+            RackgateError: none of them answers.
+        """
+        return quorum_changes.voters(self, brokers)
+
+    def quorum(self, brokers: Sequence[Node]) -> Quorum:
+        """The metadata quorum, as the first of ``brokers`` that answers tells it.
+
+        Raises:
+            RackgateError: none of them answers, or nobody leads the quorum.
+        """
+        return quorum_state.ask(quorum_changes.addresses(brokers))
+
+    def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
+        """What Kafka's tool for the quorum writes when it is to change it through some of ``brokers``.
+
+        Raises:
+            RackgateError: it failed, or there is nobody to ask.
+        """
+        return quorum_changes.ask(self, words, brokers)
+
+    def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
+        """Makes a controller that follows the quorum a voter with the directory that it has now.
+
+        Raises:
+            RackgateError: the quorum refuses.
+        """
+        quorum_changes.join(self, node, brokers)
+
+    def clear_disk(self, node: Node) -> None:
+        """Deletes what is left of a disk that is not formatted."""
+        quorum_changes.clear_disk(self, node)
+
+    def formatted(self, node: Node) -> bool:
+        """Whether the disk of a node is formatted."""
+        return (self.data(node) / "meta.properties").exists()
+
+    def data(self, node: Node) -> Path:
+        """The folder of the node's log, as the lab sees it."""
+        return Path(self.disks[node.name]) / "data"
+
+    def directory_id(self, node: Node) -> str:
+        """The id of the node's directory, which Kafka draws anew when the disk is formatted.
+
+        Raises:
+            RackgateError: the disk is not formatted.
+        """
+        if not self.formatted(node):
+            raise RackgateError(f"{node.name}: its disk is not formatted")
+        lines = (self.data(node) / "meta.properties").read_text(encoding="utf-8").splitlines()
+        return next(line.removeprefix("directory.id=") for line in lines if line.startswith("directory.id="))
+
+    # -- seen from outside ----------------------------------------------------------------------------------------
+
+    def unfenced(self) -> frozenset[int]:
+        """Ids of the brokers that the cluster's metadata lists, i.e. registered and not fenced."""
+        return topics.unfenced(self.admin)
+
+    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
+        """The round-trip time to ``target`` from ``source`` (None: from the clients).
+
+        Raises:
+            RackgateError: no answer.
+        """
+        name = source.name if source else "clients"
+        return echo.measure(name, target.name, target.ip, self.machine_or_client(source), count)
+
+    def wait_quorum(self, timeout_s: float = BOOT_TIMEOUT_S) -> None:
+        """Waits until a controller is active, by the controllers' logs (there is no broker to ask yet).
+
+        Raises:
+            RackgateError: none is in time, or a process ended; the message names it and its log.
+        """
+
+        def active() -> bool:
+            self.all_run(self.topology.controllers)
+            return any(ACTIVE_CONTROLLER in self.read_log(node) for node in self.topology.controllers)
+
+        wait_for(active, what="an active controller", timeout_s=timeout_s, interval_s=0.1)
+
+    def all_run(self, nodes: Sequence[Node]) -> None:
+        """Does nothing while all of them run.
+
+        Raises:
+            RackgateError: one does not; the detail is the end of its log.
+        """
+        for node in nodes:
+            if self.kafka_pid(node) is None:
+                tail = "\n".join(self.read_log(node).splitlines()[-15:])
+                raise RackgateError(f"{node.name} ended while starting, see {self.log(node)}", detail=tail)
+
+    def wait_unfenced(self, nodes: Sequence[Node], timeout_s: float = BOOT_TIMEOUT_S) -> None:
+        """Waits until all of ``nodes`` are registered and unfenced; a bare lab has no brokers to wait for.
+
+        Raises:
+            RackgateError: they are not in time, or a process ended; the message names it and its log.
+        """
+        if self.bare:
+            return
+        wanted = {node.node_id for node in nodes}
+
+        def ready() -> bool:
+            self.all_run(nodes)
+            return wanted <= self.unfenced()
+
+        wait_for(
+            ready,
+            what=f"brokers {sorted(wanted)} registered and unfenced",
+            timeout_s=timeout_s,
+            interval_s=0.2,
+        )
+
+    def read_log(self, node: Node) -> str:
+        """All that the node's Kafka processes have logged so far."""
+        path = self.log(node)
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def machine_or_client(self, node: Node | None) -> NamespaceMachine | None:
+        """The machine of ``node``; None stands for the clients' own place."""
+        return self.machine(node) if node is not None else None
+
+    def answers(self, target: Node, source: Node | None = None) -> bool:
+        """Whether ``target`` answers at least one of three echo requests from ``source`` (or the clients)."""
+        return echo.answers(target.ip, self.machine_or_client(source))
+
+    def rtt_matrix(self, count: int = 50) -> tuple[Rtt, ...]:
+        """Measured round-trip times: clients to each site, and each site to each other, all at the same time.
+
+        Args:
+            count: echo requests for each pair.
+
+        Raises:
+            RackgateError: a site does not answer.
+        """
+        firsts = [site.nodes[0] for site in self.topology.sites if site.nodes]
+        pairs: list[tuple[Node | None, Node]] = [(None, node) for node in firsts]
+        pairs += [(left, right) for index, left in enumerate(firsts) for right in firsts[index + 1 :]]
+
+        with ThreadPoolExecutor(len(pairs)) as pool:
+            return tuple(pool.map(lambda pair: self.rtt(pair[1], pair[0], count), pairs))

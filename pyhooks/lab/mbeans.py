@@ -1,0 +1,279 @@
+"""MBeans of a cluster's JVMs: which are read, and where they come from.
+
+In a lab each Kafka process carries an agent (``rackgate.hooks.MetricsAgent``) that answers on a Unix domain socket on
+the node's disk, so that a cut rack keeps its metrics readable. Kafka documents the beans under "Monitoring"; those of
+racks are added by the patch series.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.jvm.java_exception import JavaError
+
+if TYPE_CHECKING:
+    from pyhooks.jvm.jmx import Jmx
+    from pyhooks.lab.lab import Lab
+
+SOCKET = "metrics.sock"
+ANSWER_BYTES_MAX = 48 * 1024 * 1024
+
+PARTITION_GAUGES = (
+    "UnderMinRackIsr",
+    "AtMinRackIsr",
+    "IsrRackCount",
+    "UnderMinIsr",
+    "AtMinIsr",
+    "InSyncReplicasCount",
+)
+BROKER_GAUGES = (
+    "UnderMinRackIsrPartitionCount",
+    "AtMinRackIsrPartitionCount",
+    "UnderObservedMinRackIsrPartitionCount",
+    "UnderMinIsrPartitionCount",
+    "AtMinIsrPartitionCount",
+    "UnderReplicatedPartitions",
+    "LeaderCount",
+    "PartitionCount",
+)
+# Registered brokers without a rack while any min.insync.racks is above 1.
+BROKERS_WITHOUT_RACK = "BrokersWithoutRackCount"
+# Partitions whose replicas, when a reassignment has ended, are in too few racks.
+PARTITIONS_IN_TOO_FEW_RACKS = "PartitionsInTooFewRacksCount"
+# Reassignments that wait for in-sync replicas in more racks.
+REASSIGNMENTS_AWAITING_RACKS = "ReassignmentsAwaitingRacksCount"
+CONTROLLER_GAUGES = (
+    "ActiveControllerCount",
+    "OfflinePartitionsCount",
+    "FencedBrokerCount",
+    "ActiveBrokerCount",
+    BROKERS_WITHOUT_RACK,
+    PARTITIONS_IN_TOO_FEW_RACKS,
+    REASSIGNMENTS_AWAITING_RACKS,
+)
+# 1 on a broker whose properties have a min.insync.racks above the cluster's value in the metadata.
+PROPERTY_ABOVE_CLUSTER_VALUE = "MinInSyncRacksExceedsMetadata"
+# Refusals because of missing racks, of a topic and of all.
+REFUSALS = "RackCheckFailuresPerSec"
+# Appends with acks=all that min.insync.racks.observe would have refused.
+OBSERVED_REFUSALS = "ObservedRackCheckFailuresPerSec"
+# (pattern of object names, attributes)
+BEANS: tuple[tuple[str, str], ...] = (
+    *((f"kafka.cluster:type=Partition,name={name},*", "Value") for name in PARTITION_GAUGES),
+    ("kafka.log:type=Log,name=LogEndOffset,*", "Value"),
+    *((f"kafka.server:type=ReplicaManager,name={name}", "Value") for name in BROKER_GAUGES),
+    ("kafka.server:type=ReplicaManager,name=RackCheckFailureRate", "Count,OneMinuteRate"),
+    ("kafka.server:type=ReplicaManager,name=IsrShrinksPerSec", "Count"),
+    ("kafka.server:type=ReplicaManager,name=IsrExpandsPerSec", "Count"),
+    *((f"kafka.controller:type=KafkaController,name={name}", "Value") for name in CONTROLLER_GAUGES),
+    (f"kafka.server:type=KafkaServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}", "Value"),
+    (f"kafka.server:type=BrokerTopicMetrics,name={REFUSALS},*", "Count"),
+    (f"kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REFUSALS},*", "Count"),
+    ("kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,*", "Count"),
+    ("kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,*", "Count"),
+    ("kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec,*", "Count"),
+    ("kafka.network:type=RequestMetrics,name=ErrorsPerSec,request=Produce,*", "Count"),
+    ("kafka.server:type=KafkaServer,name=BrokerState", "Value"),
+)
+_ESCAPE = re.compile(r"\\(.)")
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one JVM answered.
+
+    Attributes:
+        rows: object name, attribute, value as text.
+        errors: what it could not read, and why.
+        size: of the answer in bytes.
+    """
+
+    rows: tuple[tuple[str, str, str], ...]
+    errors: tuple[str, ...] = ()
+    size: int = 0
+
+
+class Source(Protocol):
+    """Where the metrics of one Kafka process come from."""
+
+    @property
+    def broker(self) -> int:
+        """Its node id."""
+
+    @property
+    def name(self) -> str:
+        """Its name for people."""
+
+    @property
+    def rack(self) -> str | None:
+        """The site in which it stands."""
+
+    def read(self, timeout_s: float) -> Reading:
+        """Asks for all of ``BEANS``.
+
+        Raises:
+            RackgateError: no whole answer in time.
+        """
+
+
+@dataclass(frozen=True)
+class SocketSource:
+    """A JVM with ``MetricsAgent`` in it.
+
+    Attributes:
+        broker: node id.
+        name: for people.
+        rack: where it stands.
+        path: the agent's socket.
+    """
+
+    broker: int
+    name: str
+    rack: str | None
+    path: Path
+
+    def read(self, timeout_s: float) -> Reading:
+        """See ``Source.read``."""
+        return self.ask(BEANS, timeout_s)
+
+    def ask(self, beans: Iterable[tuple[str, str]], timeout_s: float) -> Reading:
+        """Asks for any beans.
+
+        Args:
+            beans: object name or pattern, and attributes separated by commas (``*``: all).
+            timeout_s: bound in seconds.
+
+        Raises:
+            RackgateError: no whole answer in time; the message says which of both.
+        """
+        question = "\t".join(_escape(word) for pair in beans for word in pair) + "\n"
+        deadline = time.monotonic() + timeout_s
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(timeout_s)
+                connection.connect(str(self.path))
+                connection.sendall(question.encode())
+                text = b"".join(_until(connection, deadline))
+        except TimeoutError as error:
+            raise RackgateError(f"{self.name}: no metrics within {timeout_s:g} s: it is paused or busy") from error
+        except FileNotFoundError as error:
+            raise RackgateError(
+                f"{self.name}: no metrics: {self.path} is missing: started without the agent, or not yet begun"
+            ) from error
+        except (ConnectionResetError, BrokenPipeError) as error:
+            raise RackgateError(
+                f"{self.name}: no metrics: it ended the connection: too many ask, or it dies"
+            ) from error
+        except OSError as error:
+            raise RackgateError(f"{self.name}: no metrics: {self.path}: {error.strerror or error}") from error
+        return parse(text, self.name)
+
+
+@dataclass(frozen=True)
+class QuerySource:
+    """A JVM that is asked by a function, such as the query of a JMX connection.
+
+    Attributes:
+        broker: node id.
+        name: for people.
+        rack: where it stands.
+        query: pattern of object names to rows of object name, attribute and value; bounded in time by itself.
+    """
+
+    broker: int
+    name: str
+    rack: str | None
+    query: Callable[[str], Iterable[tuple[str, str, Any]]]
+
+    def read(self, timeout_s: float) -> Reading:
+        """See ``Source.read``."""
+        deadline = time.monotonic() + timeout_s
+        rows: list[tuple[str, str, str]] = []
+        for pattern, attributes in BEANS:
+            wanted = attributes.split(",")
+            try:
+                rows += [(bean, key, str(value)) for bean, key, value in self.query(pattern) if key in wanted]
+            except JavaError as error:
+                raise RackgateError(f"{self.name}: no metrics: {error}") from error
+            if time.monotonic() > deadline:
+                raise RackgateError(f"{self.name}: no metrics within {timeout_s:g} s")
+        return Reading(tuple(rows))
+
+
+def jmx_source(broker: int, name: str, rack: str | None, jmx: Jmx) -> QuerySource:
+    """A JVM with a JMX port, such as a broker outside of a lab; the connection stays the caller's.
+
+    It goes over the network, so a broker that is cut off has no metrics.
+    """
+    return QuerySource(
+        broker, name, rack, lambda pattern: [(row.object_name, row.attribute, row.value) for row in jmx.query(pattern)]
+    )
+
+
+def lab_sources(lab: Lab) -> tuple[SocketSource, ...]:
+    """All Kafka processes of a lab, controllers too."""
+    return tuple(
+        SocketSource(node.node_id, node.name, node.site, Path(lab.disks[node.name]) / SOCKET) for node in lab.nodes
+    )
+
+
+def _until(connection: socket.socket, deadline: float) -> Iterator[bytes]:
+    size = 0
+    while True:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        connection.settimeout(left_s)
+        part = connection.recv(1 << 18)
+        if not part:
+            return
+        size += len(part)
+        if size > ANSWER_BYTES_MAX:
+            raise OSError(f"the answer exceeds {ANSWER_BYTES_MAX} bytes")
+        yield part
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[1]), text) if "\\" in text else text
+
+
+def parse(answer: bytes, name: str) -> Reading:
+    """Reads an answer of the agent; its class comment describes the lines.
+
+    Args:
+        answer: all that came.
+        name: whose answer, for errors.
+
+    Raises:
+        RackgateError: it is not whole.
+    """
+    rows: list[tuple[str, str, str]] = []
+    errors: list[str] = []
+    end: list[str] = []
+    for line in answer.decode(errors="replace").split("\n"):
+        fields = [_unescape(word) for word in line.split("\t")]
+        if fields[0] == "=" and len(fields) == 4:
+            rows.append((fields[1], fields[2], fields[3]))
+        elif fields[0] == "!" and len(fields) == 3:
+            errors.append(f"{fields[1]}: {fields[2]}" if fields[1] else fields[2])
+        elif fields[0] == "." and len(fields) == 3:
+            end = fields
+        elif line:
+            raise RackgateError(f"{name}: no metrics: can't read the line {line[:80]!r}")
+    if end != [".", str(len(rows)), str(len(errors))]:
+        raise RackgateError(f"{name}: no metrics: the answer ends early, after {len(answer)} bytes")
+    if errors and not rows:
+        raise RackgateError(f"{name}: no metrics: {errors[0]}")
+    return Reading(tuple(rows), tuple(errors), len(answer))

@@ -1,0 +1,273 @@
+"""Metrics of a whole cluster as rows, polled at a steady rate during a run into the history.
+
+Names of rows are Kafka's own: the key property ``name`` of the bean, then what else tells it apart (as in
+``ErrorsPerSec.Produce.NOT_ENOUGH_RACKS``), then the attribute unless it is the ``Value`` of a gauge. Which beans are
+read, and how, is in ``pyhooks.lab.mbeans``.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event, History
+from pyhooks.lab.mbeans import Reading, Source
+
+PROCESS = "metrics"
+OP = "metric"
+# Of what a JVM could not tell, that many reasons are kept.
+ERRORS_KEPT = 3
+_PROPERTY = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)')
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One value of one broker (or controller) at one moment.
+
+    Attributes:
+        broker: node id.
+        topic: what it is about, or None for the whole node.
+        partition: what it is about, or None for the whole topic or node.
+        name: as described above.
+        value: a number, or None if what the JVM gave is none.
+        mono_ns: when it was asked, monotonic; see ``Poll.took_ms`` for how much later it may have been read.
+        wall_ms: the same moment, milliseconds since the epoch.
+    """
+
+    broker: int
+    topic: str | None
+    partition: int | None
+    name: str
+    value: float | None
+    mono_ns: int
+    wall_ms: int
+
+
+@lru_cache(maxsize=65536)
+def _subject(bean: str) -> tuple[str | None, int | None, str]:
+    """Topic, partition and name of a bean."""
+    keys = dict(_PROPERTY.findall(bean.partition(":")[2]))
+    keys.pop("type", None)
+    topic, partition = keys.pop("topic", None), keys.pop("partition", None)
+    # agent and JMX port give a bean's properties in different orders
+    rest = sorted(keys.items(), key=lambda pair: (pair[0] not in ("name", "request"), pair[0]))
+    name = ".".join(value for _, value in rest)
+    return topic, int(partition) if partition is not None and partition.isdigit() else None, name
+
+
+def _number(text: str) -> float | None:
+    """A finite number: an int where it is one."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if value - value == 0 else None
+
+
+def metrics_of(reading: Reading, broker: int, mono_ns: int, wall_ms: int) -> tuple[Metric, ...]:
+    """The rows of a reading that was asked at a moment."""
+    found = []
+    for bean, attribute, value in reading.rows:
+        topic, partition, name = _subject(bean)
+        full = name if attribute == "Value" else f"{name}.{attribute}"
+        found.append(Metric(broker, topic, partition, full, _number(value), mono_ns, wall_ms))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Poll:
+    """One question to one node, answered or not.
+
+    Attributes:
+        broker: node id.
+        node: its name.
+        rack: where it stands.
+        due_ns: when it should have been asked, monotonic.
+        mono_ns: when it was asked, monotonic.
+        wall_ms: the same moment, milliseconds since the epoch.
+        took_ms: until the answer was there.
+        size: of the answer in bytes.
+        metrics: the rows.
+        errors: what the JVM could not read, the first few.
+        problem: why nothing is known, or empty.
+        asked: it was asked at all.
+    """
+
+    broker: int
+    node: str
+    rack: str | None
+    due_ns: int
+    mono_ns: int
+    wall_ms: int
+    took_ms: float = 0.0
+    size: int = 0
+    metrics: tuple[Metric, ...] = ()
+    errors: tuple[str, ...] = ()
+    problem: str = ""
+    asked: bool = True
+
+    def event(self) -> Event:
+        """As one compact event; ``rows`` is the way back."""
+        values: dict[str, float | None] = {}
+        topics: dict[str, dict[str, float | None]] = {}
+        partitions: dict[str, dict[str, float | None]] = {}
+        for one in self.metrics:
+            if one.topic is None:
+                values[one.name] = one.value
+            elif one.partition is None:
+                topics.setdefault(one.topic, {})[one.name] = one.value
+            else:
+                partitions.setdefault(f"{one.topic}-{one.partition}", {})[one.name] = one.value
+        columns = sorted({name for row in partitions.values() for name in row})
+        data: dict[str, Any] = {
+            "broker": self.broker,
+            "node": self.node,
+            "late_ms": round((self.mono_ns - self.due_ns) / 1e6, 3),
+            "took_ms": round(self.took_ms, 3),
+        }
+        if self.problem:
+            data["problem"] = self.problem
+        else:
+            data |= {"bytes": self.size, "values": values, "topics": topics, "columns": columns}
+            data["partitions"] = {key: [row.get(name) for name in columns] for key, row in partitions.items()}
+        if self.errors:
+            data["errors"] = list(self.errors)
+        return Event(self.mono_ns, self.wall_ms, PROCESS, OP, "unknown" if self.problem else "ok", self.rack, data)
+
+
+def rows(event: Event) -> Iterator[Metric]:
+    """The metrics that an event of a poll holds; none of an unknown one.
+
+    Values that were absent (a gauge that one partition has and another has not) are left out.
+    """
+    data = event.data
+
+    def row(topic: str | None, partition: int | None, name: str, value: float | None) -> Metric:
+        return Metric(int(data["broker"]), topic, partition, name, value, event.mono_ns, event.wall_ms)
+
+    for name, value in data.get("values", {}).items():
+        yield row(None, None, name, value)
+    for topic, named in data.get("topics", {}).items():
+        for name, value in named.items():
+            yield row(topic, None, name, value)
+    for key, cells in data.get("partitions", {}).items():
+        topic, _, number = key.rpartition("-")
+        for name, value in zip(data["columns"], cells, strict=True):
+            if value is not None:
+                yield row(topic, int(number), name, value)
+
+
+def is_metric(event: Event) -> bool:
+    """Whether an event is a poll's."""
+    return (event.process, event.op) == (PROCESS, OP)
+
+
+def poll(source: Source, timeout_s: float, due_ns: int | None = None) -> Poll:
+    """Asks once; a failure is a poll with a problem.
+
+    Args:
+        source: whom.
+        timeout_s: bound in seconds.
+        due_ns: when it should have been asked; now, if not given.
+    """
+    begun_ns, wall_ms = time.monotonic_ns(), time.time_ns() // 1_000_000
+    head = (source.broker, source.name, source.rack, begun_ns if due_ns is None else due_ns, begun_ns, wall_ms)
+    try:
+        reading = source.read(timeout_s)
+    except RackgateError as error:
+        return Poll(*head, took_ms=(time.monotonic_ns() - begun_ns) / 1e6, problem=str(error))
+    took_ms = (time.monotonic_ns() - begun_ns) / 1e6
+    found = metrics_of(reading, source.broker, begun_ns, wall_ms)
+    return Poll(*head, took_ms, reading.size, found, reading.errors[:ERRORS_KEPT])
+
+
+@dataclass
+class Poller:
+    """Asks all sources at a steady rate while its context lasts, each in a thread of its own.
+
+    The moments are fixed from the start: a slow broker delays neither itself nor others for good. Every moment of
+    every source becomes one poll; one that went by while the poll before it was still waiting is an unknown one.
+
+    Attributes:
+        sources: whom.
+        sink: gets each poll, from several threads.
+        interval_s: between two polls of a source.
+        timeout_s: bound of one poll.
+    """
+
+    sources: Sequence[Source]
+    sink: Callable[[Poll], object]
+    interval_s: float = 1.0
+    timeout_s: float = 1.0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _errors: list[Exception] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be kept up.
+
+        Raises:
+            RackgateError: naming the value.
+        """
+        if self.interval_s <= 0 or self.timeout_s <= 0:
+            raise RackgateError(
+                f"metrics: interval {self.interval_s:g} s, timeout {self.timeout_s:g} s: must be above 0"
+            )
+
+    def __enter__(self) -> Poller:
+        begin_ns = time.monotonic_ns()
+        for source in self.sources:
+            thread = threading.Thread(target=self._keep_asking, args=(source, begin_ns), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends all polls.
+
+        Raises:
+            RackgateError: the sink failed, so that polls are missing.
+        """
+        self.stop()
+        deadline = time.monotonic() + self.timeout_s + 5
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if self._errors:
+            raise RackgateError(f"metrics: polls are lost: {self._errors[0]!r}") from self._errors[0]
+
+    def stop(self) -> None:
+        """Begins no more polls."""
+        self._stop.set()
+
+    def _keep_asking(self, source: Source, begin_ns: int) -> None:
+        interval_ns = int(self.interval_s * 1e9)
+        slot = 0
+        try:
+            while not self._stop.wait(max(0.0, (begin_ns + slot * interval_ns - time.monotonic_ns()) / 1e9)):
+                due_ns = begin_ns + slot * interval_ns
+                slot += 1
+                now_ns = time.monotonic_ns()
+                if now_ns - due_ns >= interval_ns:
+                    late = f"{source.name}: missed: the poll before was not over"
+                    wall_ms = time.time_ns() // 1_000_000
+                    head = (source.broker, source.name, source.rack, due_ns, now_ns, wall_ms)
+                    self.sink(Poll(*head, problem=late, asked=False))
+                    continue
+                self.sink(poll(source, self.timeout_s, due_ns))
+        except Exception as error:  # noqa: BLE001 - raised at the context's end
+            self._errors.append(error)
+
+
+def recorded(sources: Sequence[Source], history: History, interval_s: float = 1.0) -> Poller:
+    """A poller whose polls become events of a history, one a poll and node."""
+    return Poller(sources, lambda one: history.append(one.event()), interval_s, timeout_s=max(1.0, interval_s))

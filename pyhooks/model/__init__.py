@@ -1,1 +1,0 @@
-"""What a replication factor, min.insync.replicas (M), min.insync.racks (R) and a placement buy, in numbers."""

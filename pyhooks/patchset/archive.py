@@ -1,0 +1,146 @@
+"""``rackgate build --archive``: the overlay as one file to carry to brokers, the same bytes from the same inputs."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import write
+from pyhooks.patchset.compilation import read_jar
+from pyhooks.patchset.distribution import MANIFEST, Distribution
+from pyhooks.patchset.overlay import LICENSE, NOTICE
+from pyhooks.patchset.sbom import SBOM, make_sbom
+
+SUMS = "SHA256SUMS"
+# 1980-01-01, as the entries of the jars: some tools refuse earlier times, and a build's own time must not count.
+_MTIME_S = 315_532_800
+# What of the distribution's manifest concerns the overlay; the rest is about jars that are not in the archive.
+_TOLD = (
+    "kafka_version", "scala_version", "javac_version", "tree_commit", "patch_hash", "opt_ins", "patches", "overlay",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A written archive.
+
+    Attributes:
+        path: the ``.tar.gz``; a file of the same name with ``.sha256`` is beside it.
+        sha256: of the archive.
+        size: in bytes.
+        names: the files in it, below its one folder.
+    """
+
+    path: Path
+    sha256: str
+    size: int
+    names: tuple[str, ...]
+
+
+def make_archive(distribution: Distribution, folder: Path | None = None) -> Archive:
+    """Packs the overlay with a note on how to install it, licence, notice, manifest, SBOM and checksums.
+
+    Args:
+        distribution: what to pack.
+        folder: where to write, by default ``build/kafka-<version>``.
+
+    Raises:
+        RackgateError: the distribution is damaged, or has no overlay.
+    """
+    manifest = distribution.manifest
+    if fault := distribution.damage():
+        raise RackgateError(f"{distribution.root}: {fault}; run `rackgate build --force` before packing it")
+    if not manifest["overlay"]:
+        raise RackgateError("the overlay is empty, there is nothing to pack: the series changes no class")
+    top = "-".join([f"kafka-rackgate-{manifest['kafka_version']}-overlay", *_opt_in_words(distribution)])
+    files = _contents(distribution, top)
+    files[SUMS] = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)).encode()
+    folder = folder or paths.BUILD / f"kafka-{manifest['kafka_version']}"
+    path = folder / f"{top}.tar.gz"
+    content = pack(top, files)
+    digest = hashlib.sha256(content).hexdigest()
+    # Complete or not there: a person may copy it away at any moment.
+    write({path: content, path.with_name(f"{path.name}.sha256"): f"{digest}  {path.name}\n"})
+    return Archive(path, digest, len(content), tuple(sorted(files)))
+
+
+def _opt_in_words(distribution: Distribution) -> list[str]:
+    """What tells the overlay with opt-in fixes from the default one, in file names."""
+    return ["with", *sorted(distribution.opt_ins)] if distribution.opt_ins else []
+
+
+def pack(top: str, files: Mapping[str, bytes]) -> bytes:
+    """A ``.tar.gz`` whose bytes depend on names and contents alone (and on the zlib that compresses).
+
+    Args:
+        top: the one folder that all files are in.
+        files: content by name below ``top``.
+    """
+    folders = {str(parent) for name in files for parent in Path(f"{top}/{name}").parents} - {"."}
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted({*folders, *(f"{top}/{name}" for name in files)}):
+            entry = tarfile.TarInfo(name)
+            entry.mtime = _MTIME_S
+            entry.uid = entry.gid = 0
+            entry.uname = entry.gname = "root"
+            if name in folders:
+                entry.type = tarfile.DIRTYPE
+                entry.mode = 0o755
+                tar.addfile(entry)
+            else:
+                content = files[name.removeprefix(f"{top}/")]
+                entry.mode = 0o644
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
+    # The file name and the time are what gzip would add by itself.
+    packed = io.BytesIO()
+    with gzip.GzipFile(filename="", fileobj=packed, mode="wb", compresslevel=9, mtime=0) as zipped:
+        zipped.write(stream.getvalue())
+    return packed.getvalue()
+
+
+def _contents(distribution: Distribution, top: str) -> dict[str, bytes]:
+    manifest = distribution.manifest
+    told = {key: manifest[key] for key in _TOLD}
+    files = {
+        f"overlay/{jar['jar']}": (distribution.root / "overlay" / jar["jar"]).read_bytes()
+        for jar in manifest["overlay"]
+    }
+    files[MANIFEST] = (json.dumps(told, indent=1, sort_keys=True) + "\n").encode()
+    files["INSTALL.md"] = _note(manifest, top).encode()
+    # all overlay jars carry the same licence and notice
+    first = read_jar(distribution.root / "overlay" / manifest["overlay"][0]["jar"])
+    files["LICENSE"], files["NOTICE"] = first[LICENSE], first[NOTICE]
+    files[SBOM] = make_sbom(manifest)
+    return files
+
+
+def _note(manifest: Mapping[str, Any], top: str) -> str:
+    # Markdown and not HTML, so nothing is escaped
+    engine = Environment(  # noqa: S701
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return engine.get_template("install.md.j2").render(
+        version=manifest["kafka_version"],
+        patches=len(manifest["patches"]),
+        opt_ins=manifest["opt_ins"],
+        jars=manifest["overlay"],
+        series=manifest["patch_hash"],
+        top=top,
+    )

@@ -1,0 +1,336 @@
+"""Pinned files: the store of artifacts, Maven's local repository, and the SHA-256 that both are verified against."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset import maven
+from pyhooks.patchset.recipe import Artifact, Recipe
+
+# Files that Maven writes for itself. They decide nothing: a file that no record names counts as installed locally.
+_RECORDS = frozenset({"_remote.repositories", "resolver-status.properties"})
+_RECORD_SUFFIXES = frozenset({".lastUpdated", ".sha1", ".md5"})
+_LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<path>[^\s/]+(?:/[^\s/]+){3,})")
+# The coordinates of the dependency in bootstrap.xml that keeps Maven from loading the plugin.
+_ABSENT = "rackgate:absent"
+# What to do about a file that is not as pinned: one in the repository, and one that was just downloaded.
+_KEPT = "delete it and run `rackgate build`, which fetches it again"
+_SERVED = "the registry that Maven is set up with serves another file; find out why before anything else"
+RENEW = "rackgate patch pin --role maven"
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file in hexadecimal digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@dataclass(frozen=True)
+class Download:
+    """One file that Maven downloads.
+
+    Attributes:
+        group: the Maven groupId.
+        name: the Maven artifactId.
+        version: the Maven version.
+        classifier: the Maven classifier, or empty.
+        type: the file's suffix, such as ``jar`` or ``pom``.
+        path: where Maven puts it.
+    """
+
+    group: str
+    name: str
+    version: str
+    classifier: str
+    type: str
+    path: Path
+
+    @staticmethod
+    def parse(path: str, root: Path) -> Download:
+        """The download of a file by its path in a Maven repository.
+
+        Args:
+            path: ``group/as/folders/name/version/name-version[-classifier].type``.
+            root: the folder to put it in, under the same path.
+
+        Raises:
+            RackgateError: the path is not of that form.
+        """
+        *group, name, version, file = PurePosixPath(path).parts
+        tail = re.fullmatch(re.escape(f"{name}-{version}") + r"(?:-(?P<classifier>[^/]+))?\.(?P<type>[a-z0-9]+)", file)
+        if not group or not tail:
+            raise RackgateError(f"{path}: is not the path of an artifact in a Maven repository")
+        return Download(".".join(group), name, version, tail["classifier"] or "", tail["type"], root / path)
+
+
+def read_pins(path: Path) -> dict[str, str]:
+    """Read a manifest of SHA-256: one line for each file, in the form of ``sha256sum``.
+
+    Returns:
+        SHA-256 by path in the Maven repository.
+
+    Raises:
+        RackgateError: the manifest is missing, or a line is malformed.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RackgateError(f"{path}: {error}; restore it from git, or run `{RENEW}`") from error
+    pins: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        match = _LINE.fullmatch(line)
+        if not match:
+            raise RackgateError(f"{path}:{number}: is not a SHA-256, two spaces and the path of a file")
+        if ".." in match["path"].split("/") or match["path"] in pins:
+            raise RackgateError(f"{path}:{number}: {match['path']} is listed twice or leaves the repository")
+        pins[match["path"]] = match["sha256"]
+    return pins
+
+
+def write_pins(path: Path, pins: Mapping[str, str]) -> None:
+    """Write a manifest that ``read_pins`` reads, sorted by path."""
+    path.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(pins.items())), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class MavenRepository:
+    """Maven's local repository of this project: compilers, plugins and test providers, each file pinned by SHA-256.
+
+    Attributes:
+        root: the folder.
+        manifest: the file with the SHA-256 of every file, or None while ``rackgate patch pin`` records them: Maven is
+            then online, and nothing is verified.
+    """
+
+    root: Path
+    manifest: Path | None
+
+    @cached_property
+    def pins(self) -> Mapping[str, str]:
+        """SHA-256 by path below ``root``."""
+        return read_pins(self.manifest) if self.manifest else {}
+
+    def maven(
+        self, pom: Path, goals: Sequence[str], *, what: str, log: Path, timeout_s: float = maven.TIMEOUT_S
+    ) -> None:
+        """Verify every file of the repository, then run Maven on ``pom``, offline.
+
+        Args:
+            pom: the pom file.
+            goals: goals, phases and further options.
+            what: the work in words, for errors.
+            log: file that gets all of Maven's output.
+            timeout_s: bound in seconds.
+
+        Raises:
+            RackgateError: a file is not as pinned, or Maven failed; names the artifact, or the source file and line.
+        """
+        online = self.manifest is None
+        if not online:
+            self.verify()
+        maven.maven(pom, goals, repository=self.root, online=online, what=what, log=log, timeout_s=timeout_s)
+
+    def verify(self) -> None:
+        """Check that the repository has every pinned file, unchanged, and no other.
+
+        Raises:
+            RackgateError: names the file, its expected and its actual SHA-256, and what to do.
+        """
+        present = self._present()
+        self._check(present)
+        if missing := sorted(self.pins.keys() - present.keys()):
+            raise RackgateError(f"{self.root / missing[0]} is missing: run `rackgate build --force`, which fetches it")
+
+    def fill(self, recipe: Recipe, work: Path) -> int:
+        """Download the pinned files that are missing, and verify all.
+
+        No downloaded code runs before its hash is verified: Maven first downloads the plugin that copies artifacts
+        without loading it, and with the verified plugin it downloads everything else.
+
+        Args:
+            recipe: for the version of the plugin.
+            work: a folder for temporary files.
+
+        Returns:
+            How many files were downloaded.
+
+        Raises:
+            RackgateError: a file can't be downloaded, or is not as pinned; names it.
+        """
+        if self.manifest is None:
+            return 0
+        self._check(self._present())
+        if not (missing := self._missing()):
+            return 0
+        staging = MavenRepository(work / "repository", self.manifest)
+        for name in self.pins.keys() - missing:
+            link(self.root / name, staging.root / name)
+        staging.bootstrap(recipe, work)
+        staging._check(staging._present(), advice=_SERVED)
+        downloaded = MavenRepository(work / "downloaded", self.manifest)
+        downloads = [Download.parse(name, downloaded.root) for name in staging._missing()]
+        if downloads:
+            _download(recipe, downloads, staging.root, work)
+            downloaded._check(downloaded._present(), advice=_SERVED)
+        fetched = {download.path for download in downloads}
+        for name in missing:
+            source = downloaded.root / name
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (source if source in fetched else staging.root / name).replace(self.root / name)
+        self.verify()
+        return len(missing)
+
+    def download(self, recipe: Recipe, downloads: Sequence[Download], work: Path) -> None:
+        """Download files with the verified plugin; the caller verifies them.
+
+        Args:
+            recipe: for the version of the plugin.
+            downloads: the files.
+            work: a folder for temporary files; Maven's own copies stay there.
+
+        Raises:
+            RackgateError: a file can't be downloaded.
+        """
+        staging = MavenRepository(work / "repository", self.manifest)
+        for name in self.pins:
+            if not (staging.root / name).exists():
+                link(self.root / name, staging.root / name)
+        if self.manifest is None:
+            staging.bootstrap(recipe, work)
+        _download(recipe, downloads, staging.root, work)
+
+    def bootstrap(self, recipe: Recipe, work: Path) -> None:
+        """Have Maven download the plugin that copies artifacts, and everything it needs, without loading any of it.
+
+        The plugin has a further dependency that does not exist. Maven downloads all others and fails before it loads
+        one.
+
+        Args:
+            recipe: for the version of the plugin.
+            work: a folder for temporary files.
+
+        Raises:
+            RackgateError: a file can't be downloaded.
+        """
+        absent = _ABSENT.split(":")
+        pom = maven.render("bootstrap.xml.j2", work / "bootstrap" / "pom.xml", recipe=recipe, absent=absent)
+        log, what = work / "bootstrap.log", "fetch Maven's plugins"
+        try:
+            maven.maven(pom, ["validate"], repository=self.root, online=True, what=what, log=log)
+        except RackgateError:
+            if not log.exists() or f"Could not find artifact {_ABSENT}:" not in log.read_text(encoding="utf-8"):
+                raise
+            return
+        raise RackgateError(f"{what}: Maven loaded a plugin whose dependency {_ABSENT} does not exist")
+
+    def files(self) -> dict[str, str]:
+        """The SHA-256 of every file that is present, by path."""
+        return {name: sha256(path) for name, path in self._present().items()}
+
+    def _present(self) -> dict[str, Path]:
+        return {
+            path.relative_to(self.root).as_posix(): path
+            for path in self.root.rglob("*")
+            # a link to a folder would hide what is in it
+            if path.is_symlink() or not (path.is_dir() or path.name in _RECORDS or path.suffix in _RECORD_SUFFIXES)
+        }
+
+    def _missing(self) -> list[str]:
+        return sorted(name for name in self.pins if not (self.root / name).exists())
+
+    def _check(self, present: Mapping[str, Path], advice: str = _KEPT) -> None:
+        manifest = self.manifest.name if self.manifest else "no manifest"
+        for name, path in sorted(present.items()):
+            found, expected = sha256(path) if path.is_file() else "of no file", self.pins.get(name)
+            if expected is None:
+                raise RackgateError(
+                    f"unpinned file: {path} (SHA-256 {found}) is not in {manifest}; it is not used: delete it, or "
+                    f"run `{RENEW}` if the build needs it"
+                )
+            if found != expected:
+                raise RackgateError(
+                    f"wrong hash: {path} has SHA-256 {found}, but {manifest} pins {expected}; it is not used: {advice}"
+                )
+
+
+def _download(recipe: Recipe, downloads: Sequence[Download], repository: Path, work: Path) -> None:
+    pom = maven.render("fetch.xml.j2", work / "fetch" / "pom.xml", recipe=recipe, downloads=downloads)
+    log = work / "fetch.log"
+    maven.maven(pom, ["initialize"], repository=repository, online=True, what="fetch artifacts", log=log)
+
+
+class Store:
+    """A folder of verified jars under their Maven file names.
+
+    Attributes:
+        root: the folder.
+        repository: the Maven repository whose plugin downloads what is missing.
+    """
+
+    def __init__(self, root: Path, repository: MavenRepository) -> None:
+        self.root = root
+        self.repository = repository
+
+    def path(self, artifact: Artifact) -> Path:
+        """Where the jar is, once fetched."""
+        return self.root / artifact.file_name
+
+    def fetch(self, recipe: Recipe, artifacts: Iterable[Artifact], work: Path) -> int:
+        """Makes sure that every artifact, and everything that Maven needs, is here with the pinned SHA-256.
+
+        Args:
+            recipe: for the plugin versions.
+            artifacts: what is wanted.
+            work: a folder for temporary files.
+
+        Returns:
+            How many jars Maven had to bring.
+
+        Raises:
+            RackgateError: an artifact cannot be had, or its SHA-256 is not the pinned one; names it.
+        """
+        self.repository.fill(recipe, work)
+        self.root.mkdir(parents=True, exist_ok=True)
+        wanted = tuple(artifacts)
+        missing = tuple(artifact for artifact in wanted if not self.path(artifact).exists())
+        if missing:
+            target = work / "fetched"
+            downloads = [
+                Download(a.group, a.name, a.version, a.classifier, "jar", target / a.file_name) for a in missing
+            ]
+            self.repository.download(recipe, downloads, work)
+            for artifact in missing:
+                self._check(artifact, target / artifact.file_name, recipe)
+            for artifact in missing:
+                (target / artifact.file_name).replace(self.path(artifact))
+        fresh = set(missing)
+        for artifact in wanted:
+            if artifact not in fresh:
+                self._check(artifact, self.path(artifact), recipe)
+        return len(missing)
+
+    @staticmethod
+    def _check(artifact: Artifact, path: Path, recipe: Recipe) -> None:
+        found = sha256(path)
+        if found != artifact.sha256:
+            raise RackgateError(
+                f"wrong hash: artifact {artifact.id} has SHA-256 {found}, but {recipe.path.name} pins "
+                f"{artifact.sha256}; it is not used ({path})"
+            )
+
+
+def link(source: Path, target: Path) -> None:
+    """Makes ``target`` the same file as ``source``, or a copy of it where the file system cannot link."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

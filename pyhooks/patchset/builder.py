@@ -1,0 +1,217 @@
+"""``rackgate build``: from pinned artifacts and the series to a distribution, all or nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset import git, java_helpers, maven, overlay, recipe, series, source_tree
+from pyhooks.patchset.artifacts import link, sha256
+from pyhooks.patchset.compilation import COMPILED_WITH, Compiler, Sources, read_jar
+from pyhooks.patchset.distribution import FOLDERS, HOOKS, MANIFEST, Distribution
+from pyhooks.patchset.recipe import TEST_ALL, Module, Recipe
+from pyhooks.patchset.series import DEFAULT, Selection
+from pyhooks.patchset.stages import Stages
+from pyhooks.patchset.workspace import Workspace, build_key, touched_modules
+
+STAGES = ("fetch and verify", "lay out the sources", "apply the series", "compile", "make the overlay", "assemble")
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a build made, or found made.
+
+    Attributes:
+        distribution: where it is, by the name that stays.
+        fresh: whether anything had to be made.
+        seconds: how long it took.
+    """
+
+    distribution: Distribution
+    fresh: bool
+    seconds: float
+
+
+def build(
+    *,
+    kafka_toml: Path | None = None,
+    base: Path | None = None,
+    selection: Selection = DEFAULT,
+    force: bool = False,
+    quiet: bool = False,
+) -> Built:
+    """Builds the distribution, or finds that the one there is right.
+
+    Args:
+        kafka_toml: the recipe, with the series beside it; by default the one in ``patch/``.
+        base: the folder to build in, by default ``build/``.
+        selection: which patches are applied; any but the default has a distribution of its own.
+        force: build even if nothing changed.
+        quiet: show no progress.
+
+    Raises:
+        RackgateError: one line that names the artifact, patch, or file and line at fault.
+    """
+    started = time.monotonic()
+    plan = recipe.load(kafka_toml)
+    patches = series.load(plan.path.parent, selection)
+    space = Workspace.of(plan, base)
+    stages = Stages(len(STAGES), space.root / "timings.json", quiet=quiet)
+    target = space.link(selection.label)
+    key = build_key(plan, patches)
+    if not force and _is_built(target, key):
+        return Built(Distribution(target), False, time.monotonic() - started)
+    with space.lock(stages.say):
+        # Once more, since another build may have made it while this one waited.
+        if not force and _is_built(target, key):
+            return Built(Distribution(target), False, time.monotonic() - started)
+        _build(plan, patches, space, stages, key, target)
+        stages.remember()
+        space.prune()
+        shutil.rmtree(space.work, ignore_errors=True)
+    return Built(Distribution(target), True, time.monotonic() - started)
+
+
+def _is_built(target: Path, key: str) -> bool:
+    """Whether the distribution there is of this key and whole; links are swapped at once, so no lock is needed."""
+    if not (target / MANIFEST).exists():
+        return False
+    present = Distribution.load(target)
+    return present.manifest.get("key") == key and not present.damage()
+
+
+def _build(
+    plan: Recipe, patches: tuple[series.Patch, ...], space: Workspace, stages: Stages, key: str, target: Path
+) -> None:
+    work = space.clear_work()
+    with stages.stage(STAGES[0]):
+        space.store.fetch(plan, plan.without(TEST_ALL), work)
+    with stages.stage(STAGES[1]):
+        published = Sources("published", space.sources(plan, work), source_tree.BASELINE)
+    with stages.stage(STAGES[2]):
+        tree = work / "tree"
+        source_tree.clone(published.tree, tree)
+        patched = Sources("patched", tree, series.apply(tree, patches))
+        files = git.changed_files(tree, source_tree.BASELINE, patched.commit)
+        affected = plan.affected_by(touched_modules(plan, files, patches))
+    with stages.stage(STAGES[3]) as progress:
+        compiler = Compiler(plan, space.store, space.cache)
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            # Side by side: each alone leaves a core idle for much of the time.
+            jobs = [
+                pool.submit(
+                    compiler.compile, state, affected, work / state.name, lambda words: stages.tell(progress, words)
+                )
+                for state in (patched, published)
+            ]
+            after, before = (job.result() for job in jobs)
+    with stages.stage(STAGES[4]):
+        fresh = work / "dist"
+        jars = _overlay(plan, affected, (published, patched), (before, after), space, fresh / "overlay", patches)
+    with stages.stage(STAGES[5]):
+        for role, folder in (("runtime", "libs"), ("spark", "spark")):
+            (fresh / folder).mkdir()
+            for artifact in plan.with_role(role):
+                link(space.store.path(artifact), fresh / folder / artifact.file_name)
+        if plan.hooks:
+            (work / "hooks").mkdir()
+            java_helpers.make_jar(
+                plan, plan.hooks, repository=space.repository,
+                overlay=sorted((fresh / "overlay").iterdir()), libs=sorted((fresh / "libs").iterdir()),
+                cache=space.cache / "hooks", work=work / "hooks", target=fresh / HOOKS,
+            )  # fmt: skip
+        manifest = _manifest(plan, patches, patched, files, jars, key, space, fresh)
+        (fresh / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        space.publish(fresh, key, target)
+
+
+def _overlay(
+    plan: Recipe, affected: tuple[Module, ...], states: tuple[Sources, Sources],
+    classes: tuple[dict[str, Path], dict[str, Path]], space: Workspace, folder: Path, patches: tuple[series.Patch, ...],
+) -> list[overlay.OverlayJar]:  # fmt: skip
+    folder.mkdir(parents=True)
+    manifest = (("Kafka-Version", plan.version), ("Rackgate-Series", series.series_hash(patches)))
+    made = []
+    for module in affected:
+        nests = overlay.changed_nests(module, *(read_jar(jars[module.name]) for jars in classes))
+        resources = overlay.changed_resources(*(state.tree / module.path / "src/main/resources" for state in states))
+        published = plan.find(module.artifact, "runtime")
+        jar = overlay.make_jar(
+            module, nests, resources,
+            published=space.store.path(published), coordinates=published.id, folder=folder, manifest=manifest,
+        )  # fmt: skip
+        if jar:
+            made.append(jar)
+    return made
+
+
+def _manifest(
+    plan: Recipe, patches: tuple[series.Patch, ...], patched: Sources, files: tuple[str, ...],
+    jars: list[overlay.OverlayJar], key: str, space: Workspace, fresh: Path,
+) -> dict[str, Any]:  # fmt: skip
+    present = [path for folder in FOLDERS for path in (fresh / folder).rglob("*") if path.is_file()]
+    return {
+        "key": key,
+        "kafka_version": plan.version,
+        "scala_version": plan.scala,
+        "javac_version": maven.javac_version(),
+        "tree_commit": patched.commit,
+        "patch_hash": series.series_hash(patches),
+        "opt_ins": list(series.opt_ins(patches)),
+        "patches": [{"name": p.name, "subject": p.subject, "sha256": p.sha256} for p in patches],
+        "changed_files": list(files),
+        "artifacts": {artifact.id: artifact.sha256 for artifact in plan.without(TEST_ALL)},
+        "compiled_with": [a.id for a in plan.artifacts if COMPILED_WITH.intersection(a.roles)],
+        "maven": dict(space.repository.pins),
+        "overlay": [asdict(jar) for jar in jars],
+        "files": {str(path.relative_to(fresh)): sha256(path) for path in sorted(present)},
+    }
+
+
+def import_tree(
+    *, kafka_toml: Path | None = None, base: Path | None = None, force: bool = False, quiet: bool = False
+) -> Path:
+    """Lays out the person's tree: the published sources with all of the series as commits, and a branch for each part.
+
+    Args:
+        kafka_toml: the recipe, with the series beside it.
+        base: the folder to build in.
+        force: throw away commits and changes in the tree that were not exported.
+        quiet: show no progress.
+
+    Returns:
+        The tree.
+
+    Raises:
+        RackgateError: the tree holds work that is not in the series, or a patch does not apply.
+    """
+    plan = recipe.load(kafka_toml)
+    patches = series.load_all(plan.path.parent)
+    space = Workspace.of(plan, base)
+    stages = Stages(3, space.root / "timings-import.json", quiet=quiet)
+    with space.lock(stages.say):
+        if space.tree.exists() and not force and (work_in_tree := series.unexported(space.tree)):
+            raise RackgateError(
+                f"{space.tree}: {work_in_tree}; `rackgate patch export` keeps it, --force throws it away"
+            )
+        work = space.clear_work()
+        with stages.stage(STAGES[0]):
+            wanted = [*plan.with_role("sources"), *plan.with_role("test-sources")]
+            space.store.fetch(plan, wanted, work)
+        with stages.stage(STAGES[1]):
+            fresh = work / "tree"
+            source_tree.clone(space.sources(plan, work), fresh)
+        with stages.stage(STAGES[2]):
+            series.apply_parts(fresh, patches)
+            if space.tree.exists():
+                space.tree.replace(work / "replaced-tree")
+            fresh.replace(space.tree)
+        stages.remember()
+        shutil.rmtree(space.work, ignore_errors=True)
+    return space.tree

@@ -1,0 +1,218 @@
+"""Compiles Kafka's modules with Maven, once for the published sources and once with the series, and keeps results.
+
+A result is kept under a hash of everything that went into it, like the modules it was compiled against, so that
+a module is compiled again only if something about it changed, and a half-made one can never be found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import run
+from pyhooks.patchset import git, maven
+from pyhooks.patchset.artifacts import Store
+from pyhooks.patchset.recipe import Module, Recipe
+
+# Raise it when this module or a template changes what is compiled in a way that the keys below do not see.
+FORMAT = 1
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+# Roles whose jars have a part in a compilation; one more client to test with changes nothing about it.
+COMPILED_WITH = frozenset({"runtime", "compile", "generator", "sources"})
+
+
+@dataclass(frozen=True)
+class Sources:
+    """One state of the sources.
+
+    Attributes:
+        name: ``published`` or ``patched``.
+        tree: a repository with that state checked out.
+        commit: the commit that is checked out.
+    """
+
+    name: str
+    tree: Path
+    commit: str
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """Compiles modules and keeps the class files of each in a jar of its own.
+
+    Attributes:
+        recipe: what is built.
+        store: the pinned jars.
+        cache: folder of the kept results.
+    """
+
+    recipe: Recipe
+    store: Store
+    cache: Path
+
+    def keys(self, sources: Sources, affected: Sequence[Module]) -> dict[str, str]:
+        """The key of each affected module's result: a hash of all that goes into it.
+
+        Args:
+            sources: the state of the sources.
+            affected: the modules to compile, in order; others are taken as published.
+        """
+        base = self._base_key()
+        keys: dict[str, str] = {}
+        for module in affected:
+            against = [[up.name, keys.get(up.name, "published")] for up in self.recipe.upstream_of(module)]
+            tree = git.tree_id(sources.tree, sources.commit, f"{module.path}/src/main")
+            text = json.dumps([base, repr(module), tree, against])
+            keys[module.name] = hashlib.sha256(text.encode()).hexdigest()
+        return keys
+
+    def jar(self, module: Module, key: str) -> Path:
+        """Where the result with that key is kept, if it is."""
+        return self.cache / "classes" / f"{module.name}-{key[:32]}.jar"
+
+    def compile(
+        self, sources: Sources, affected: Sequence[Module], work: Path, tell: Callable[[str], None]
+    ) -> dict[str, Path]:
+        """Compiles what is not kept yet.
+
+        Args:
+            sources: the state of the sources.
+            affected: the modules to compile, in order.
+            work: an empty folder for this state's output and logs.
+            tell: told in a few words what is done now.
+
+        Returns:
+            Module name to the jar with its classes.
+
+        Raises:
+            RackgateError: a compile error, named with file and line as in Kafka's repository.
+        """
+        keys = self.keys(sources, affected)
+        jars = {module.name: self.jar(module, keys[module.name]) for module in affected}
+        missing = [module for module in affected if not jars[module.name].exists()]
+        for jar in jars.values():
+            if jar.exists():
+                jar.touch()  # what is in use is pruned last
+        if not missing:
+            return jars
+        outputs = {module.name: work / "classes" / module.name for module in missing}
+        places = {**jars, **{module.name: work / "jars" / f"{module.name}.jar" for module in missing}}
+        for folder in outputs.values():
+            folder.mkdir(parents=True)
+        tell(f"generate message classes, {sources.name}")
+        generated = self._generate(sources, missing, work)
+        pom = maven.render("reactor.xml.j2", work / "pom.xml", names=[m.name for m in missing])
+        for module in missing:
+            maven.render(
+                "module.xml.j2", work / module.name / "pom.xml",
+                recipe=self.recipe, module=module, generated=generated.get(module.name),
+                output=outputs[module.name], jar=places[module.name],
+                sources=sources.tree / module.path / "src" / "main", classpath=self.classpath(module, places),
+            )  # fmt: skip
+        tell(f"compile {len(missing)} modules, {sources.name}")
+        log = work / "maven.log"
+        try:
+            self.store.repository.maven(pom, ["compile"], what=f"compile {sources.name} sources", log=log)
+        except maven.MavenError as error:
+            done = [m.name for m in missing]
+            done = done[: done.index(error.project)] if error.project in done else []
+            for module in missing:
+                if module.name in done:
+                    pack(outputs[module.name], jars[module.name])
+            message = str(error).replace(f"{sources.tree}/", "").replace(f"{work}/", "")
+            raise RackgateError(message, detail=error.detail.replace(f"{sources.tree}/", "")) from None
+        for module in missing:
+            pack(outputs[module.name], jars[module.name])
+        return jars
+
+    def classpath(self, module: Module, places: Mapping[str, Path]) -> list[Path]:
+        """What ``module`` is compiled against: earlier modules, each compiled here or as published, and libraries.
+
+        Its own published jar and those of later modules are left out, so that nothing deleted is found there.
+        """
+        own = {other.artifact for other in self.recipe.modules}
+        upstream = [
+            places.get(up.name) or self.store.path(self.recipe.find(up.artifact, "runtime"))
+            for up in self.recipe.upstream_of(module)
+        ]
+        roles = {"runtime", "compile"} if module.relocated else {"runtime"}
+        libraries = [
+            self.store.path(artifact)
+            for artifact in self.recipe.artifacts
+            if roles.intersection(artifact.roles) and artifact.name not in own
+        ]
+        return [*upstream, *libraries]
+
+    def _base_key(self) -> str:
+        recipe = self.recipe
+        parts = [
+            FORMAT, maven.javac_version(), recipe.version, recipe.scala, sorted(recipe.plugins.items()),
+            recipe.javac_options, recipe.scalac_options,
+            [[a.id, a.sha256] for a in recipe.artifacts if COMPILED_WITH.intersection(a.roles)],
+            sorted(self.store.repository.pins.items()),
+            [(maven.TEMPLATES / name).read_text(encoding="utf-8") for name in ("module.xml.j2", "reactor.xml.j2")],
+        ]  # fmt: skip
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def _generate(self, sources: Sources, modules: Sequence[Module], work: Path) -> dict[str, Path]:
+        """Makes the message classes of modules that have any, each JVM beside the others."""
+        speaking = [module for module in modules if module.messages]
+        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+            folders = pool.map(lambda module: self.generate_messages(sources, module, work), speaking)
+            return {module.name: folder for module, folder in zip(speaking, folders, strict=True)}
+
+    def generate_messages(self, sources: Sources, module: Module, work: Path) -> Path:
+        """Makes the message classes of a module that has any, below ``work``; returns the folder of sources."""
+        messages = module.messages
+        if messages is None:
+            raise ValueError(f"{module.name} has no messages")
+        root = work / "generated" / module.name
+        output = root / messages.package_dir
+        output.mkdir(parents=True)
+        own = {other.artifact for other in self.recipe.modules}
+        needed = [*self.recipe.with_role("generator"), *self.recipe.with_role("runtime")]
+        path = os.pathsep.join(str(self.store.path(a)) for a in needed if a.name not in own)
+        types = ["-t", *messages.types] if messages.types else []
+        run(
+            [
+                maven.java_home() / "bin" / "java", *maven.LANGUAGE, "-XX:TieredStopAtLevel=1", "-cp", path,
+                "org.apache.kafka.message.MessageGenerator", "-p", messages.package, "-o", output,
+                "-i", sources.tree / module.path / "src/main/resources" / messages.path,
+                *types, "-m", *messages.classes,
+            ],
+            what=f"generate the message classes of {module.name} ({module.path}/src/main/resources/{messages.path})",
+        )  # fmt: skip
+        return root
+
+
+def pack(folder: Path, jar: Path) -> None:
+    """Packs all files below ``folder`` into ``jar``; the same files give the same bytes."""
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    write_jar(jar, files)
+
+
+def write_jar(jar: Path, files: Mapping[str, bytes]) -> None:
+    """Writes a jar whose bytes depend on names and contents alone, and only then gives it its name."""
+    jar.parent.mkdir(parents=True, exist_ok=True)
+    temporary = jar.with_suffix(f".{os.getpid()}.tmp")
+    first = "META-INF/MANIFEST.MF"
+    with zipfile.ZipFile(temporary, "w") as archive:
+        for name in sorted(files, key=lambda name: (name != first, name)):
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            entry.external_attr = 0o644 << 16
+            # Stored, not deflated: zlib's versions differ in what they write.
+            archive.writestr(entry, files[name], zipfile.ZIP_STORED)
+    temporary.replace(jar)
+
+
+def read_jar(jar: Path) -> dict[str, bytes]:
+    """All files of a jar by name."""
+    with zipfile.ZipFile(jar) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}

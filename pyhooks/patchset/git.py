@@ -1,0 +1,93 @@
+"""git without anybody's settings: the same commands give the same commit hashes on every machine."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+from pyhooks.core.process import run
+
+IDENTITY = "kafka-rackgate"
+EMAIL = "rackgate@localhost"
+# The day of the 4.3.1 jars; any fixed moment would do.
+BASELINE_DATE = "2026-06-17T00:00:00+00:00"
+
+
+def git(folder: Path, *words: str, what: str, stdin: str | None = None) -> str:
+    """Runs git in ``folder`` with a fixed identity and without system or user configuration.
+
+    Args:
+        folder: a repository or where one is to be made.
+        words: the git command.
+        what: the work in words, for errors.
+        stdin: text for standard input.
+
+    Returns:
+        Standard output without the last newline.
+
+    Raises:
+        RackgateError: git ended with another status than 0.
+    """
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    environment = {
+        **kept,
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_EDITOR": "true",
+        "GIT_AUTHOR_NAME": IDENTITY,
+        "GIT_AUTHOR_EMAIL": EMAIL,
+        "GIT_COMMITTER_NAME": IDENTITY,
+        "GIT_COMMITTER_EMAIL": EMAIL,
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+    }
+    settings = (
+        "-c",
+        "core.autocrlf=false",
+        "-c",
+        "core.fileMode=false",
+        "-c",
+        "gc.auto=0",
+        "-c",
+        "advice.detachedHead=false",
+    )
+    return run(["git", "-C", folder, *settings, *words], what=what, env=environment, stdin=stdin).rstrip("\n")
+
+
+def commit_all(folder: Path, message: str) -> str:
+    """Commits the whole work tree without a parent at the fixed date and returns the commit's hash.
+
+    The commit is written by hand because ``git commit`` takes its date from the clock or the environment.
+    """
+    what = "lay out the tree"
+    git(folder, "add", "--all", "--force", what=what)
+    tree = git(folder, "write-tree", what=what)
+    seconds = int(datetime.fromisoformat(BASELINE_DATE).timestamp())
+    who = f"{IDENTITY} <{EMAIL}> {seconds} +0000"
+    text = f"tree {tree}\nauthor {who}\ncommitter {who}\n\n{message}\n"
+    commit = git(folder, "hash-object", "-t", "commit", "-w", "--stdin", what=what, stdin=text)
+    git(folder, "update-ref", "HEAD", commit, what=what)
+    return commit
+
+
+def tree_id(folder: Path, commit: str, path: str) -> str:
+    """The id of the tree or blob at ``path`` in ``commit``, or empty if there is none."""
+    listed = git(folder, "ls-tree", commit, "--", path.rstrip("/"), what=f"look up {path}")
+    return listed.split()[2] if listed else ""
+
+
+def changed_files(folder: Path, old: str, new: str) -> tuple[str, ...]:
+    """Paths of all files that differ between two commits, old and new names of a renamed one both."""
+    listed = git(folder, "diff", "--name-only", "--no-renames", "-z", old, new, what="compare with the baseline")
+    return tuple(sorted(filter(None, listed.split("\0"))))
+
+
+def commit_of(folder: Path, ref: str) -> str:
+    """The commit that ``ref`` leads to, or empty if there is no such ref."""
+    return (
+        git(folder, "for-each-ref", "--format=%(objectname)", ref, what=f"look up {ref}")
+        if ref != "HEAD"
+        else git(folder, "rev-parse", "HEAD", what="look up HEAD")
+    )

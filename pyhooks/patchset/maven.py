@@ -1,0 +1,155 @@
+"""Maven as resolver, compiler driver and test runner: renders poms, runs it, and finds what went wrong in its log."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import run
+
+TEMPLATES = paths.REPO / "patch" / "build"
+JMH = paths.REPO / "patch" / "jmh"
+TIMEOUT_S = 900.0
+# The artifact that Maven lacks while it is offline.
+_UNPINNED = re.compile(r"in offline mode and the artifact (?P<artifact>\S+) has not been downloaded")
+_COMPILE_ERROR = re.compile(
+    r"^\[ERROR\] (?P<file>/[^:\[]+\.(?:java|scala)):(?:\[(?P<jline>\d+),\d+\]|(?P<sline>\d+):) ?(?P<text>.*)$"
+)
+_MISSING_FILE = re.compile(r"Could not (?:find|transfer) artifact (?P<artifact>[^\s]+) ")
+_CORRUPT = re.compile(r"Could not transfer artifact (?P<artifact>\S+) .*Checksum validation failed")
+_FAILED_PROJECT = re.compile(r"Failed to execute goal .* on project (?P<project>[^:]+):")
+# The first errors are the ones that matter; a missing class brings thousands.
+_DETAIL_CHARACTERS = 3000
+# The compilers recurse deeply on Kafka's sources; upstream's build gives them the same stack. The second JIT compiler
+# costs such short runs more than it gives: without it clients and core take half the CPU time.
+# scalac fails in a JVM whose language is Turkish: it makes names of methods by changing the case of words.
+LANGUAGE = ("-Duser.language=en", "-Duser.country=US")
+_MAVEN_OPTS = "-Xss4m -Xmx2g -XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+
+
+def render(template: str, path: Path, /, **values: Any) -> Path:
+    """Writes a pom from a template of ``patch/build`` or ``patch/jmh``; values are escaped for XML.
+
+    Returns:
+        ``path``.
+    """
+    engine = Environment(
+        loader=FileSystemLoader([TEMPLATES, JMH]),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(engine.get_template(template).render(**values), encoding="utf-8")
+    return path
+
+
+@functools.cache
+def java_home() -> Path:
+    """The JDK that compiles: JAVA_HOME, or the one that ``javac`` on the PATH belongs to.
+
+    Raises:
+        RackgateError: there is no JDK.
+    """
+    named = os.environ.get("JAVA_HOME")
+    if named and (Path(named) / "bin" / "javac").exists():
+        return Path(named)
+    found = shutil.which("javac")
+    if not found:
+        raise RackgateError("no JDK: javac is not on the PATH; install openjdk-17-jdk-headless")
+    return Path(found).resolve().parent.parent
+
+
+@functools.cache
+def javac_version() -> str:
+    """The version of the compiler, such as ``17.0.15``.
+
+    Raises:
+        RackgateError: there is no JDK, or it is older than 17.
+    """
+    words = run([java_home() / "bin" / "javac", "-version"], what="ask javac for its version").split()
+    version = words[-1] if words else ""
+    major = version.split(".")[0]
+    if not major.isdigit() or int(major) < 17:
+        raise RackgateError(f"javac {version or '?'} in {java_home()} is too old: Kafka 4 needs a JDK 17 or later")
+    return version
+
+
+def maven(
+    pom: Path, goals: Sequence[str], *,
+    repository: Path, online: bool, what: str, log: Path, timeout_s: float = TIMEOUT_S,
+) -> None:  # fmt: skip
+    """Run Maven on ``pom``; ``fetch.MavenRepository.maven`` verifies the repository first.
+
+    It works in the folder of ``pom``, by which whoever ends the processes in there finds it, too.
+
+    Args:
+        pom: the pom file.
+        goals: goals, phases and further options.
+        repository: the local repository.
+        online: whether Maven may download; a download with a wrong checksum is then an error.
+        what: the work in words, for errors.
+        log: file that gets all of Maven's output.
+        timeout_s: bound in seconds.
+
+    Raises:
+        RackgateError: names the source file and line, or the artifact, that it failed at.
+    """
+    if not shutil.which("mvn"):
+        raise RackgateError(f"{what}: mvn is not installed; install the package maven")
+    words: list[str | Path] = ["mvn", "-B", "-ntp", "-Dstyle.color=never", f"-Dmaven.repo.local={repository}"]
+    # -U: an earlier failure to find something must not count for ever.
+    words += ["--strict-checksums", "-U"] if online else ["--offline"]
+    environment: Mapping[str, str] = {
+        **os.environ,
+        "JAVA_HOME": str(java_home()),
+        "MAVEN_OPTS": f"{' '.join((_MAVEN_OPTS, *LANGUAGE))} {os.environ.get('MAVEN_OPTS', '')}".strip(),
+    }
+    try:
+        run([*words, "-f", pom.name, *goals], what=what, cwd=pom.parent, env=environment, log=log, timeout_s=timeout_s)
+    except RackgateError:
+        if not log.exists():
+            raise
+        raise explain(what, log.read_text(encoding="utf-8", errors="replace"), log) from None
+
+
+class MavenError(RackgateError):
+    """A failure inside Maven; ``project`` is the reactor module it stopped at, or empty."""
+
+    project: str = ""
+
+
+def explain(what: str, text: str, log: Path) -> MavenError:
+    """Make one line of a failed run's log: the first compile error, else the artifact that is missing or corrupt."""
+    lines = text.splitlines()
+    errors = [match for match in map(_COMPILE_ERROR.match, lines) if match]
+    detail = "\n".join(line for line in lines if line.startswith("[ERROR]"))
+    failed = _FAILED_PROJECT.search(text)
+    if errors:
+        first = errors[0]
+        place = f"{first['file']}:{first['jline'] or first['sline']}"
+        message = f"{what}: {place}: {first['text'].removeprefix('error: ')}"
+    elif unpinned := _UNPINNED.search(text):
+        message = (
+            f"{what}: Maven needs {unpinned['artifact']}, which has no pin in maven.sha256; "
+            "run `rackgate patch pin --role maven`"
+        )
+    elif corrupt := _CORRUPT.search(text):
+        message = f"{what}: artifact {corrupt['artifact']} does not have the checksum that its repository states"
+    elif missing := _MISSING_FILE.search(text):
+        message = f"{what}: artifact {missing['artifact']} cannot be had; is the network up?"
+    else:
+        message = f"{what}: Maven failed, see {log}"
+    error = MavenError(message, detail=detail[:_DETAIL_CHARACTERS])
+    error.project = failed["project"].strip() if failed else ""
+    return error

@@ -1,0 +1,176 @@
+"""Decides what goes into an overlay jar: what the series changed, and nothing else.
+
+A JDK other than upstream's gives other bytes for the same source (numbering of the constant pool, switch tables of
+enums), so patched classes are compared with a compilation of the published sources by the same compiler, not with
+the published jar. The unit is a *nest*: a top-level class with everything nested in it. Compilers number the
+synthetic members of a nest as they like, so its classes are only right together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset.artifacts import sha256
+from pyhooks.patchset.compilation import read_jar, write_jar
+from pyhooks.patchset.recipe import Module
+
+_CLASS = ".class"
+_MANIFEST = "META-INF/MANIFEST.MF"
+LICENSE = "META-INF/LICENSE"
+NOTICE = "META-INF/NOTICE"
+# The longest line of a jar's manifest, without its end; a longer value continues after a space.
+_LINE_BYTES = 70
+
+
+@dataclass(frozen=True)
+class OverlayJar:
+    """One jar of the overlay.
+
+    Attributes:
+        module: whose classes these are.
+        jar: its file name.
+        sha256: of the jar.
+        classes: all classes in it, as paths without ``.class``.
+        resources: all other files in it but manifest, licence and notice.
+        left_behind: nested classes of the published jar that the patched nest no longer has; nothing in the nest
+            refers to them, so they are only dead weight.
+        published: coordinates of the published jar whose classes these change.
+    """
+
+    module: str
+    jar: str
+    sha256: str
+    classes: tuple[str, ...]
+    resources: tuple[str, ...]
+    left_behind: tuple[str, ...]
+    published: str
+
+
+def nest(name: str) -> str:
+    """The top-level class of a class file, as a path; a Scala object is in the nest of its class."""
+    folder, _, simple = name.removesuffix(_CLASS).rpartition("/")
+    head = simple.split("$")[0] or simple
+    return f"{folder}/{head}" if folder else head
+
+
+def classes_of(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
+    """Class files by nest."""
+    nests: dict[str, dict[str, bytes]] = {}
+    for name, content in files.items():
+        if name.endswith(_CLASS):
+            nests.setdefault(nest(name), {})[name] = content
+    return nests
+
+
+def changed_nests(
+    module: Module, before: Mapping[str, bytes], after: Mapping[str, bytes]
+) -> dict[str, dict[str, bytes]]:
+    """The nests that the series made or changed.
+
+    Args:
+        module: says which packages are relocated and which classes may vanish.
+        before: class files of the published sources, by path.
+        after: class files of the patched sources, by path, from the same compiler.
+
+    Raises:
+        RackgateError: a class vanished that the recipe does not let go, or one changed that refers to a
+            relocated package and so cannot be shipped.
+    """
+    old, new = classes_of(before), classes_of(after)
+    gone = sorted(set(old) - set(new) - set(module.may_vanish))
+    if gone:
+        raise RackgateError(
+            f"{module.name}: class {gone[0]} is gone from the patched module, but the published jar still has it; "
+            f"restore it, or list it in may_vanish of [[module]] {module.name} in kafka.toml"
+        )
+    changed = {name: files for name, files in new.items() if files != old.get(name)}
+    for name, files in changed.items():
+        for content in files.values():
+            for prefix in module.relocated:
+                if prefix.encode() in content:
+                    raise RackgateError(
+                        f"{module.name}: class {name} changed, but it uses {prefix}, which upstream relocates in the "
+                        f"published jar; the overlay cannot carry it"
+                    )
+    return changed
+
+
+def changed_resources(before: Path, after: Path) -> dict[str, bytes]:
+    """Files below the second folder that the first lacks or has with other content."""
+
+    def read(folder: Path) -> dict[str, bytes]:
+        return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+    old = read(before)
+    return {name: content for name, content in read(after).items() if old.get(name) != content}
+
+
+def make_jar(
+    module: Module, nests: Mapping[str, Mapping[str, bytes]], resources: Mapping[str, bytes], *,
+    published: Path, coordinates: str, folder: Path, manifest: Sequence[tuple[str, str]],
+) -> OverlayJar | None:  # fmt: skip
+    """Writes ``<module>-rackgate.jar``.
+
+    Args:
+        module: whose it is.
+        nests: as ``changed_nests`` gives them.
+        resources: as ``changed_resources`` gives them.
+        published: the module's published jar; licence and notice are taken from it.
+        coordinates: of the published jar.
+        folder: where to write.
+        manifest: further lines for the jar's manifest.
+
+    Returns:
+        What was written, or None if there is nothing to write.
+
+    Raises:
+        RackgateError: the published jar has no licence or notice.
+    """
+    files = {name: content for files in nests.values() for name, content in files.items()}
+    if not files and not resources:
+        return None
+    original = read_jar(published)
+    stock = classes_of(original)
+    behind = [name for key in nests for name in stock.get(key, {}) if name not in files]
+    changes = f"classes of {coordinates}, changed by the patches of kafka-rackgate; see {NOTICE}"
+    lines = [("Manifest-Version", "1.0"), ("Rackgate-Changes", changes), *manifest]
+    head = {_MANIFEST: manifest_text(lines), **_legal(original, published)}
+    jar = folder / f"{module.name}-rackgate.jar"
+    write_jar(jar, {**head, **files, **resources})
+    return OverlayJar(
+        module=module.name,
+        jar=jar.name,
+        sha256=sha256(jar),
+        classes=tuple(sorted(name.removesuffix(_CLASS) for name in files)),
+        resources=tuple(sorted(resources)),
+        left_behind=tuple(sorted(name.removesuffix(_CLASS) for name in behind)),
+        published=coordinates,
+    )
+
+
+def manifest_text(lines: Sequence[tuple[str, str]]) -> bytes:
+    """The main section of a jar's manifest; long lines are continued as its specification says."""
+    text = b""
+    for key, value in lines:
+        rest = f"{key}: {value}".encode()
+        while len(rest) > _LINE_BYTES:
+            text += rest[:_LINE_BYTES] + b"\r\n"
+            rest = b" " + rest[_LINE_BYTES:]
+        text += rest + b"\r\n"
+    return text + b"\r\n"
+
+
+def _legal(original: Mapping[str, bytes], published: Path) -> dict[str, bytes]:
+    """Licence and notice of an overlay jar: the project's notice, which states the changes, above Kafka's."""
+    found = {}
+    for name, target in (("LICENSE", LICENSE), ("NOTICE", NOTICE)):
+        content = original.get(target, original.get(name))
+        if content is None:
+            raise RackgateError(f"{published}: has no {name}; an overlay jar must carry it on")
+        found[target] = content
+    found[NOTICE] = paths.NOTICE.read_bytes() + b"\n" + b"=" * 80 + b"\n\n" + found[NOTICE]
+    return found

@@ -1,0 +1,196 @@
+"""``rackgate patch pin``: resolves every role through Maven and writes artifacts with their SHA-256.
+
+The artifacts go into ``kafka.toml``. Everything that Maven itself needs to compile and test, its plugins and what they
+load, goes into ``maven.sha256``: an example with one class of each kind is compiled and tested in an empty repository.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import write_text
+from pyhooks.patchset import maven
+from pyhooks.patchset.artifacts import MavenRepository, Store, sha256
+from pyhooks.patchset.recipe import Artifact, Module, Recipe, Roots, load, render_artifacts
+from pyhooks.verify import mutant_runner
+
+# The role, on the command line, of what Maven itself needs.
+MAVEN = "maven"
+MARKER = re.compile(r"^# -+ written by `rackgate patch pin`\n", re.MULTILINE)
+_LISTED = re.compile(
+    r"^ +(?P<group>[^:\s]+):(?P<name>[^:\s]+):jar:(?:(?P<classifier>[^:\s]+):)?(?P<version>[^:\s]+)"
+    r":(?:compile|runtime|provided|test):(?P<path>/.*?\.jar)(?: -- module.*)?$"
+)
+_JAR_NAME = re.compile(r"(?P<name>.+?)-\d[^/]*\.jar")
+
+
+_JAVA = "package example;\n\npublic class Java {\n}\n"
+_SCALA = "package example\n\nclass Scala(val java: Java)\n"
+_JAVA_TEST = "package example;\n\nclass JavaTest {\n    @org.junit.jupiter.api.Test\n    void passes() {\n    }\n}\n"
+_SCALA_TEST = "package example\n\nclass ScalaTest {\n  @org.junit.jupiter.api.Test\n  def passes(): Unit = {}\n}\n"
+
+
+def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...]:
+    """Resolves the roles of the recipe at ``path`` and rewrites its list of artifacts.
+
+    Args:
+        path: a ``kafka.toml``.
+        work: a folder for temporary files.
+        only: these roles; the others keep what is pinned. All if empty.
+
+    Returns:
+        The artifacts as now pinned.
+
+    Raises:
+        RackgateError: something cannot be resolved, there is no such role, or the file lacks the line that the list
+            goes below.
+    """
+    recipe = load(path)
+    wanted = dict(_wanted(recipe))
+    for role in only:
+        if role not in wanted:
+            raise RackgateError(f"{path}: nothing is resolved for a role {role!r}; there are {', '.join(wanted)}")
+    text = path.read_text(encoding="utf-8")
+    marker = MARKER.search(text)
+    if not marker:
+        raise RackgateError(f"{path}: no line `# --- written by `rackgate patch pin``; the list goes below it")
+    todo = dict.fromkeys(only or wanted)
+    repository = MavenRepository(work / "resolved", None)
+    kept = {artifact: left for artifact in recipe.artifacts if (left := set(artifact.roles) - todo.keys())}
+    roles = {artifact.id: left for artifact, left in kept.items()}
+    hashes = {artifact.id: artifact.sha256 for artifact in kept}
+    for role in todo:
+        for coordinates, jar in _resolve(recipe, role, wanted[role], repository, work):
+            if role == "spark" and _name(jar.name) in _pyspark_jars():
+                continue
+            roles.setdefault(coordinates, set()).add(role)
+            hashes[coordinates] = sha256(jar)
+    artifacts = tuple(sorted(Artifact(id_, hashes[id_], tuple(sorted(roles[id_]))) for id_ in hashes))
+    write_text(path, text[: marker.end()] + "\n" + render_artifacts(artifacts))
+    return load(path).artifacts
+
+
+def _wanted(recipe: Recipe) -> Iterator[tuple[str, Roots]]:
+    yield from recipe.roots.items()
+    for role in ("sources", "test", "test-sources"):
+        modules = [m for m in recipe.modules if m.tests or role == "sources"]
+        ids = tuple(f"org.apache.kafka:{m.artifact}:{recipe.version}:{role}" for m in modules)
+        yield role, Roots(ids, transitive=False)
+
+
+def record(recipe: Recipe, artifacts: Path, work: Path) -> dict[str, str]:
+    """Download everything that Maven needs to compile and test into an empty repository.
+
+    Args:
+        recipe: versions of the plugins, and the pinned artifacts.
+        artifacts: folder of the store.
+        work: a folder for temporary files.
+
+    Returns:
+        SHA-256 of each file by its path in the repository.
+
+    Raises:
+        RackgateError: something can't be downloaded, the example fails, or a file is not the one that ``kafka.toml``
+            pins under the same coordinates.
+    """
+    store = Store(artifacts, MavenRepository(work / "resolved", None))
+    libraries = [recipe.find("scala-library", "runtime")]
+    running = recipe.with_role("testrun")
+    store.fetch(recipe, [*libraries, *running], work)
+    repository = MavenRepository(work / "recorded", None)
+    # as each fetch begins, so that all it downloads is pinned
+    repository.bootstrap(recipe, work)
+    _exercise(recipe, store, repository, work / "example")
+    pins = repository.files()
+    for artifact in recipe.artifacts:
+        found = pins.get(artifact.repository_path, artifact.sha256)
+        if found != artifact.sha256:
+            raise RackgateError(
+                f"{artifact.id}: {recipe.path.name} pins SHA-256 {artifact.sha256}, but Maven got {found}; "
+                "run `rackgate patch pin`"
+            )
+    return pins
+
+
+def _exercise(recipe: Recipe, store: Store, repository: MavenRepository, work: Path) -> None:
+    """Run every goal that the project uses on an example of two classes and two tests."""
+    for name, text in (
+        ("main/java/example/Java.java", _JAVA), ("main/scala/example/Scala.scala", _SCALA),
+        ("test/java/example/JavaTest.java", _JAVA_TEST), ("test/scala/example/ScalaTest.scala", _SCALA_TEST),
+    ):  # fmt: skip
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(text, encoding="utf-8")
+    mutant_runner.scala_compiler(recipe, repository, work)
+    library = store.path(recipe.find("scala-library", "runtime"))
+    module = Module("example", "example", "", 17, scala=True)
+    maven.render(
+        "module.xml.j2", work / "compile" / "example" / "pom.xml",
+        recipe=recipe, module=module, generated=None, output=work / "classes", jar=work / "jars" / "example.jar",
+        sources=work / "main", classpath=[library],
+    )  # fmt: skip
+    pom = maven.render("reactor.xml.j2", work / "compile" / "pom.xml", names=["example"])
+    repository.maven(pom, ["compile"], what="compile the example", log=work / "compile.log")
+    running = [(artifact, store.path(artifact)) for artifact in recipe.with_role("testrun")]
+    tests = work / "test-classes"
+    for name in ("compile", "run"):
+        maven.render(
+            "jvmtest.xml.j2", work / "test-run" / name / "pom.xml",
+            recipe=recipe, name=name, classpath=[library, work / "jars" / "example.jar"], running=running,
+            classes=["example.JavaTest", "example.ScalaTest"], output=tests, sources=work / "test",
+            reports=work / "reports", scala=True,
+        )  # fmt: skip
+    pom = maven.render("reactor.xml.j2", work / "test-run" / "pom.xml", names=["compile", "run"])
+    repository.maven(pom, ["test"], what="test the example", log=work / "test.log")
+    (work / "upstream" / "tmp").mkdir(parents=True)
+    pom = maven.render(
+        "upstream.xml.j2", work / "upstream" / "pom.xml",
+        recipe=recipe, work=work / "upstream", classes=tests, reports=work / "upstream" / "reports",
+        classpath=[library], running=running, wanted=["example.JavaTest"], methods=["example/JavaTest#passes"],
+        method_timeout_s=60,
+    )  # fmt: skip
+    repository.maven(pom, ["test"], what="test a method of the example", log=work / "upstream.log")
+    for folder in (work / "reports", work / "upstream" / "reports"):
+        if not (folder / "TEST-example.JavaTest.xml").exists():
+            raise RackgateError(f"test the example: no test ran; no report in {folder}")
+
+
+def _resolve(
+    recipe: Recipe, role: str, roots: Roots, repository: MavenRepository, work: Path
+) -> Sequence[tuple[str, Path]]:
+    dependencies = [Artifact(id_, "", (role,)) for id_ in roots.artifacts]
+    exclusions = [tuple(pair.split(":")) for pair in roots.exclude] if roots.transitive else [("*", "*")]
+    pom = maven.render(
+        "resolve.xml.j2", work / f"resolve-{role}" / "pom.xml",
+        recipe=recipe, dependencies=dependencies, exclusions=exclusions,
+    )  # fmt: skip
+    listing = pom.parent / "list.txt"
+    goal = f"org.apache.maven.plugins:maven-dependency-plugin:{recipe.plugins['dependency']}:list"
+    repository.maven(
+        pom,
+        [goal, "-DincludeScope=runtime", "-DoutputAbsoluteArtifactFilename=true", f"-DoutputFile={listing}"],
+        what=f"resolve the {role} artifacts",
+        log=work / f"resolve-{role}.log",
+    )
+    found = []
+    for line in listing.read_text(encoding="utf-8").splitlines():
+        if match := _LISTED.match(line):
+            words = [match["group"], match["name"], match["version"], *filter(None, [match["classifier"]])]
+            found.append((":".join(words), Path(match["path"])))
+    missing = set(roots.artifacts) - {coordinates for coordinates, _ in found}
+    if missing:
+        raise RackgateError(f"resolve the {role} artifacts: Maven did not list {sorted(missing)[0]}, see {listing}")
+    return found
+
+
+def _pyspark_jars() -> frozenset[str]:
+    folder = resources.files("pyspark") / "jars"
+    return frozenset(_name(entry.name) for entry in folder.iterdir())
+
+
+def _name(jar: str) -> str:
+    match = _JAR_NAME.fullmatch(jar)
+    return match["name"] if match else jar

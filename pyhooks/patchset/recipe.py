@@ -1,0 +1,325 @@
+"""Reads ``kafka.toml``, the one home of what is built: versions, modules, and every artifact with its SHA-256."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyhooks.core import paths, toml_config
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.toml_config import Table
+
+CLIENT_ROLES = frozenset({"client-2.8", "client-3.9", "client-4.4"})
+# What only runs of all of Kafka's tests need; it is much, and brought in by them alone.
+TEST_ALL = "testall"
+ROLES = CLIENT_ROLES | {
+    "compile", "generator", "jmh", "runtime", "sources", "spark", "test", "test-sources", "testrun", TEST_ALL,
+}  # fmt: skip
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_COORDINATES = re.compile(r"[^:\s]+:[^:\s]+:[^:\s]+(:[^:\s]+)?")
+
+
+@dataclass(frozen=True, order=True)
+class Artifact:
+    """One pinned jar.
+
+    Attributes:
+        id: ``group:artifact:version`` or ``group:artifact:version:classifier``.
+        sha256: of the jar, 64 hexadecimal digits.
+        roles: what it serves for, out of ``ROLES``.
+    """
+
+    id: str
+    sha256: str = field(compare=False)
+    roles: tuple[str, ...] = field(compare=False)
+
+    @property
+    def group(self) -> str:
+        """The Maven groupId."""
+        return self.id.split(":")[0]
+
+    @property
+    def name(self) -> str:
+        """The Maven artifactId."""
+        return self.id.split(":")[1]
+
+    @property
+    def version(self) -> str:
+        """The Maven version."""
+        return self.id.split(":")[2]
+
+    @property
+    def classifier(self) -> str:
+        """The Maven classifier, or empty."""
+        return [*self.id.split(":"), ""][3]
+
+    @property
+    def file_name(self) -> str:
+        """The name of the jar as Maven gives it."""
+        tail = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.name}-{self.version}{tail}.jar"
+
+    @property
+    def repository_path(self) -> str:
+        """The path of the jar in a Maven repository."""
+        return "/".join([*self.group.split("."), self.name, self.version, self.file_name])
+
+
+@dataclass(frozen=True)
+class Messages:
+    """How a module's message classes are generated, as upstream's build.gradle does it.
+
+    Attributes:
+        path: folder of the JSON files below ``src/main/resources``.
+        package: Java package of the generated classes.
+        types: upstream's type class generators (``-t``), possibly none.
+        classes: upstream's message class generators (``-m``).
+    """
+
+    path: str
+    package: str
+    types: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    @property
+    def package_dir(self) -> str:
+        """The package as a path."""
+        return self.package.replace(".", "/")
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module of Kafka's build that a patch may touch.
+
+    Attributes:
+        name: how upstream's build names it, with ``-`` for nested projects.
+        artifact: the published artifactId.
+        path: its folder in Kafka's repository.
+        release: the Java release its classes are compiled for.
+        needs: names of the modules it is compiled against, all earlier in the list.
+        tests: whether a ``-test`` jar is published.
+        scala: whether it has Scala sources.
+        messages: its message generation, if it has any.
+        relocated: package prefixes (as paths) that upstream relocates in the published jar; classes that refer
+            to them are never ours to ship.
+        may_vanish: classes (as paths, without ``.class``) that the series deletes on purpose.
+    """
+
+    name: str
+    artifact: str
+    path: str
+    release: int
+    needs: tuple[str, ...] = ()
+    tests: bool = True
+    scala: bool = False
+    messages: Messages | None = None
+    relocated: tuple[str, ...] = ()
+    may_vanish: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Roots:
+    """What one role is resolved from.
+
+    Attributes:
+        artifacts: coordinates whose runtime closure is taken.
+        exclude: ``group:artifact`` left out of the closure.
+        transitive: whether dependencies are followed at all.
+    """
+
+    artifacts: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+    transitive: bool = True
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """The project's own Java helpers.
+
+    Attributes:
+        sources: folder that their packages are in.
+        package: the package that is compiled, with what is below it.
+        release: the Java release they are compiled for.
+        agent: the class whose ``premain`` a JVM calls that takes their jar as an agent, or empty.
+    """
+
+    sources: Path
+    package: str
+    release: int
+    agent: str = ""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All of ``kafka.toml``.
+
+    Attributes:
+        path: the file it was read from.
+        version: of Kafka.
+        scala: full version of scalac.
+        plugins: versions of the Maven plugins, by short name.
+        javac_options: for every Java compilation.
+        scalac_options: for every Scala compilation.
+        ignored_repositories: ids of repositories that poms of third parties name and that are never asked.
+        roots: what each role is resolved from.
+        modules: in an order in which they can be compiled.
+        artifacts: every pinned jar.
+        hooks: the Java helpers, if any are built.
+    """
+
+    path: Path
+    version: str
+    scala: str
+    plugins: Mapping[str, str]
+    javac_options: tuple[str, ...]
+    scalac_options: tuple[str, ...]
+    ignored_repositories: tuple[str, ...]
+    roots: Mapping[str, Roots]
+    modules: tuple[Module, ...]
+    artifacts: tuple[Artifact, ...]
+    hooks: Hooks | None = None
+
+    def module(self, name: str) -> Module:
+        """The module of that name.
+
+        Raises:
+            RackgateError: there is none.
+        """
+        for module in self.modules:
+            if module.name == name:
+                return module
+        raise RackgateError(f"{self.path}: no [[module]] named {name!r}")
+
+    def with_role(self, role: str) -> tuple[Artifact, ...]:
+        """The artifacts that serve ``role``."""
+        return tuple(artifact for artifact in self.artifacts if role in artifact.roles)
+
+    def only_for(self, role: str) -> tuple[Artifact, ...]:
+        """The artifacts that serve ``role`` and nothing else."""
+        return tuple(artifact for artifact in self.artifacts if artifact.roles == (role,))
+
+    def without(self, role: str) -> tuple[Artifact, ...]:
+        """The artifacts that are there without ``role``."""
+        return tuple(artifact for artifact in self.artifacts if artifact.roles != (role,))
+
+    def find(self, name: str, role: str) -> Artifact:
+        """The artifact with that artifactId and role.
+
+        Raises:
+            RackgateError: it is not pinned.
+        """
+        for artifact in self.with_role(role):
+            if artifact.name == name:
+                return artifact
+        raise RackgateError(f"{self.path}: no {role} artifact {name} is pinned; run `rackgate patch pin`")
+
+    def upstream_of(self, module: Module) -> tuple[Module, ...]:
+        """All modules that ``module`` is compiled against, directly or not, in list order."""
+        names: set[str] = set()
+        for other in reversed(self.modules):
+            if other.name in module.needs or other.name in names:
+                names.add(other.name)
+                names.update(other.needs)
+        return tuple(other for other in self.modules if other.name in names)
+
+    def affected_by(self, touched: set[str]) -> tuple[Module, ...]:
+        """The touched modules and all that are compiled against one of them, in list order."""
+        return tuple(
+            module
+            for module in self.modules
+            if module.name in touched or any(up.name in touched for up in self.upstream_of(module))
+        )
+
+
+def load(path: Path | None = None) -> Recipe:
+    """Reads and checks ``kafka.toml``.
+
+    Args:
+        path: the file, or None for the one in ``patch/``.
+
+    Raises:
+        RackgateError: missing, not TOML, or a value that cannot be meant; the message names the place.
+    """
+    path = path or paths.PATCH / "kafka.toml"
+    top = Table(toml_config.read(path, "it says what is built"), path)
+    kafka, plugins, options, resolve = map(top.table, ("kafka", "plugins", "compile", "resolve"))
+    recipe = Recipe(
+        path=path,
+        version=kafka.text("version"),
+        scala=kafka.text("scala"),
+        plugins={name: plugins.text(name) for name in plugins.left()},
+        javac_options=options.texts("javac", empty=True),
+        scalac_options=options.texts("scalac", empty=True),
+        ignored_repositories=resolve.texts("ignored_repositories", ()),
+        roots={role: _roots(resolve.table(role)) for role in resolve.left()},
+        modules=tuple(map(_module, top.tables("module"))),
+        artifacts=tuple(map(_artifact, top.tables("artifact", ()))),
+        hooks=_hooks(top.table("hooks")) if top.has("hooks") else None,
+    )
+    top.done()
+    _check(recipe)
+    return recipe
+
+
+def _roots(table: Table) -> Roots:
+    return Roots(table.texts("artifacts"), table.texts("exclude", ()), table.flag("transitive", True))
+
+
+def _module(table: Table) -> Module:
+    return Module(
+        name=table.text("name"),
+        artifact=table.text("artifact"),
+        path=table.text("path"),
+        release=table.whole("release", 8),
+        needs=table.texts("needs", ()),
+        tests=table.flag("tests", True),
+        scala=table.flag("scala", False),
+        messages=_messages(table.table("messages")) if table.has("messages") else None,
+        relocated=table.texts("relocated", ()),
+        may_vanish=table.texts("may_vanish", ()),
+    )
+
+
+def _messages(table: Table) -> Messages:
+    return Messages(table.text("path"), table.text("package"), table.texts("types", ()), table.texts("classes"))
+
+
+def _hooks(table: Table) -> Hooks:
+    sources = paths.REPO / table.text("sources")
+    return Hooks(sources, table.text("package"), table.whole("release", 8), table.text("agent", ""))
+
+
+def _artifact(table: Table) -> Artifact:
+    artifact = Artifact(table.text("id"), table.text("sha256"), table.words("roles", sorted(ROLES)))
+    if not _COORDINATES.fullmatch(artifact.id):
+        raise table.wrong("id", "must be group:artifact:version[:classifier]")
+    if not _SHA256.fullmatch(artifact.sha256):
+        raise table.wrong("sha256", "must be 64 hexadecimal digits")
+    return artifact
+
+
+def _check(recipe: Recipe) -> None:
+    seen: list[str] = []
+    for module in recipe.modules:
+        late = [need for need in module.needs if need not in seen]
+        if late:
+            raise RackgateError(f"{recipe.path}: module {module.name} needs {late[0]}, which must come before it")
+        if module.name in seen:
+            raise RackgateError(f"{recipe.path}: module {module.name} is there twice")
+        seen.append(module.name)
+    files: dict[str, str] = {}
+    for artifact in recipe.artifacts:
+        other = files.setdefault(artifact.file_name, artifact.id)
+        if other != artifact.id:
+            raise RackgateError(f"{recipe.path}: {other} and {artifact.id} have the same file name")
+
+
+def render_artifacts(artifacts: Sequence[Artifact]) -> str:
+    """The artifact list as TOML, sorted, one table a jar."""
+    blocks = [
+        f'[[artifact]]\nid = "{a.id}"\nsha256 = "{a.sha256}"\nroles = [{", ".join(f"{r!r}" for r in a.roles)}]\n'
+        for a in sorted(artifacts)
+    ]
+    return "\n".join(blocks).replace("'", '"')

@@ -1,0 +1,137 @@
+"""Software bill of materials of the overlay, in CycloneDX JSON: what it is built from, and what it is built with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from pyhooks.patchset.artifacts import Download
+
+SBOM = "sbom.cdx.json"
+_SPEC = "1.6"
+_ROOT = "overlay"
+_LICENCES = [{"license": {"id": "Apache-2.0"}}]
+
+
+def make_sbom(manifest: Mapping[str, Any]) -> bytes:
+    """The bill of materials of a distribution's overlay; the same manifest gives the same bytes.
+
+    ``components`` are the overlay jars, each with the published jar that it changes, the patches, and the artifacts
+    that the overlay is compiled from and against. ``formulation`` has what compiles it: Maven's plugins and compilers.
+
+    Args:
+        manifest: of the distribution.
+    """
+    jars = [_overlay_jar(jar, manifest) for jar in manifest["overlay"]]
+    patches = [
+        {
+            "type": "file",
+            "bom-ref": f"patch/{patch['name']}",
+            "name": patch["name"],
+            "description": patch["subject"],
+            "licenses": _LICENCES,
+            "hashes": _hashes(patch["sha256"]),
+        }
+        for patch in manifest["patches"]
+    ]
+    artifacts = [_artifact(id_, manifest) for id_ in manifest["compiled_with"]]
+    bom: dict[str, Any] = {
+        "bomFormat": "CycloneDX",
+        "specVersion": _SPEC,
+        "version": 1,
+        "metadata": {
+            "component": {
+                "type": "application",
+                "bom-ref": _ROOT,
+                "name": "kafka-rackgate-overlay",
+                "version": f"{manifest['kafka_version']}+{manifest['patch_hash'][:16]}",
+                "licenses": _LICENCES,
+            },
+            "properties": [
+                {"name": f"rackgate:{name}", "value": manifest[name]}
+                for name in ("kafka_version", "scala_version", "javac_version", "patch_hash", "tree_commit")
+            ]
+            + [{"name": "rackgate:opt_in", "value": name} for name in manifest["opt_ins"]],
+        },
+        "components": [*jars, *patches, *artifacts],
+        "dependencies": [
+            {"ref": _ROOT, "dependsOn": [jar["bom-ref"] for jar in jars]},
+            *({"ref": jar["bom-ref"], "dependsOn": [jar["pedigree"]["ancestors"][0]["purl"]]} for jar in jars),
+        ],
+        "formulation": [{"bom-ref": "build", "components": [_jdk(manifest), *_tools(manifest["maven"])]}],
+    }
+    # Derived from the content: a random one would differ in each build.
+    digest = hashlib.sha256(json.dumps(bom, sort_keys=True).encode()).digest()
+    bom["serialNumber"] = f"urn:uuid:{uuid.UUID(bytes=digest[:16], version=5)}"
+    return (json.dumps(bom, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _overlay_jar(jar: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
+    ancestor = _artifact(jar["published"], manifest)
+    del ancestor["bom-ref"], ancestor["scope"]
+    return {
+        "type": "library",
+        "bom-ref": f"overlay/{jar['jar']}",
+        "name": jar["jar"],
+        "version": manifest["kafka_version"],
+        "licenses": _LICENCES,
+        "hashes": _hashes(jar["sha256"]),
+        "pedigree": {
+            "ancestors": [ancestor],
+            "notes": f"{len(jar['classes'])} classes, compiled with the patches that are listed as components",
+        },
+    }
+
+
+def _artifact(id_: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """An artifact of ``kafka.toml``; none is part of the overlay, and a running Kafka has its own copies."""
+    group, name, version, classifier = [*id_.split(":"), ""][:4]
+    purl = _purl(group, name, version, classifier, "jar")
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "group": group,
+        "name": name,
+        "version": version,
+        "purl": purl,
+        "scope": "excluded",
+        "hashes": _hashes(manifest["artifacts"][id_]),
+    }
+
+
+def _tools(pins: Mapping[str, str]) -> list[dict[str, Any]]:
+    found = []
+    for path, digest in sorted(pins.items()):
+        file = Download.parse(path, Path())
+        purl = _purl(file.group, file.name, file.version, file.classifier, file.type)
+        found.append(
+            {
+                "type": "library",
+                "bom-ref": f"build:{purl}",
+                "group": file.group,
+                "name": file.name,
+                "version": file.version,
+                "purl": purl,
+                "hashes": _hashes(digest),
+            }
+        )
+    return found
+
+
+def _jdk(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "application", "bom-ref": "build:javac", "name": "javac", "version": manifest["javac_version"]}
+
+
+def _hashes(digest: str) -> list[dict[str, str]]:
+    return [{"alg": "SHA-256", "content": digest}]
+
+
+def _purl(group: str, name: str, version: str, classifier: str, type_: str) -> str:
+    qualifiers = f"classifier={quote(classifier, safe='')}&" if classifier else ""
+    words = (quote(word, safe="") for word in (group, name))
+    return f"pkg:maven/{'/'.join(words)}@{quote(version, safe='')}?{qualifiers}type={type_}"

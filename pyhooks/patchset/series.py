@@ -1,0 +1,519 @@
+"""The patch series: reads it, selects patches of it, applies them, and writes a tree back to it.
+
+The series has four parts, each in a folder and on a git branch of that name. Fixes may be opt-in: a build leaves them
+out unless their name is given.
+"""
+
+from __future__ import annotations
+
+import email.header
+import email.parser
+import hashlib
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset.git import commit_of, git
+from pyhooks.patchset.source_tree import BASELINE
+
+# In the order in which they are applied.
+PARTS = ("fixes", "gate", "elr", "observe")
+FIXES, TOP = PARTS[0], PARTS[-1]
+_TAG = re.compile(r"^\[PATCH[^\]]*\] *")
+_NAME = re.compile(rf"({'|'.join(PARTS)})/(\d{{4}})-[^/\s]+\.patch")
+_TRAILER = re.compile(r"([A-Z][A-Za-z-]*):(?:[ \t]+(.*))?")
+_FIX_NUMBERS = re.compile(r"\d{1,4}(, ?\d{1,4})*")
+_HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+# Refs of the tree: each part's branch as it was imported or exported last.
+_SAVED = "refs/rackgate/parts"
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One file of the series.
+
+    Attributes:
+        path: the file.
+        name: its path below the folder of the series, such as ``fixes/0001-Subject.patch``.
+        text: its content.
+        subject: the first line of the commit message, without ``[PATCH]``.
+        reason: the rest of the message above the diff, without the trailers.
+        trailers: key and value of each trailer, in order.
+        files: paths that it changes, with ``a/`` and ``b/`` taken away.
+    """
+
+    path: Path
+    name: str
+    text: str
+    subject: str
+    reason: str
+    trailers: tuple[tuple[str, str], ...]
+    files: tuple[str, ...]
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the file."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def part(self) -> str:
+        """The part of the series that it belongs to."""
+        return self.name.partition("/")[0]
+
+    @property
+    def number(self) -> int:
+        """The number in its file name, which is unique in its part."""
+        return _number(self.name)
+
+    @property
+    def opt_in(self) -> str:
+        """The name under which a build must ask for it, or empty if every build has it."""
+        return next(iter(self.values("Opt-in")), "")
+
+    @property
+    def depends(self) -> tuple[str, ...]:
+        """Subjects or file numbers of the fixes that it needs, as its trailers name them."""
+        found: list[str] = []
+        for value in self.values("Depends"):
+            if value.lower() != "none":
+                found += re.split(r", ?", value) if _FIX_NUMBERS.fullmatch(value) else [value]
+        return tuple(found)
+
+    def values(self, key: str) -> tuple[str, ...]:
+        """The values of all trailers of that key."""
+        return tuple(value for name, value in self.trailers if name == key)
+
+    def added_lines(self) -> tuple[int, int]:
+        """How many lines it adds to Kafka's main code, and how many to its tests and their common helpers."""
+        main = test = old = new = 0
+        of_test = False
+        for line in self.text.split("\n"):
+            if old > 0 or new > 0:
+                old -= line[:1] in {" ", "-", ""}
+                new -= line[:1] in {" ", "+", ""}
+                if line.startswith("+"):
+                    main, test = (main, test + 1) if of_test else (main + 1, test)
+            elif match := _HUNK.match(line):
+                old, new = (1 if count is None else int(count) for count in match.groups())
+            elif line.startswith("diff --git "):
+                of_test = is_test(line.rpartition(" b/")[2])
+        return main, test
+
+
+def is_test(file: str) -> bool:
+    """Whether a file of Kafka's repository belongs to its tests or to their common helpers."""
+    return "/src/test/" in file or file.startswith("test-common/")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which patches of the series a build applies; by default all that are not opt-in.
+
+    Attributes:
+        opt_ins: names of the opt-in fixes that are applied as well.
+        last_part: the last part that is applied, or empty for all parts.
+        first: how many of these patches are applied, or None for all.
+        fix: number of the one fix that is applied, after those that it depends on, or None. Excludes all others.
+    """
+
+    opt_ins: frozenset[str] = frozenset()
+    last_part: str = ""
+    first: int | None = None
+    fix: int | None = None
+
+    @property
+    def label(self) -> str:
+        """What tells the selection from others in file names; empty for the default."""
+        words = [f"fix-{self.fix:04}"] if self.fix is not None else []
+        words += [self.last_part] if self.last_part else []
+        words += [str(self.first)] if self.first is not None else []
+        return "-".join([*words, *(["with", *sorted(self.opt_ins)] if self.opt_ins else [])])
+
+    def choose(self, patches: Sequence[Patch]) -> tuple[Patch, ...]:
+        """The selected ones of all patches of a series, in order.
+
+        Raises:
+            RackgateError: there are no such fixes, there is no such part, or there are not that many patches.
+        """
+        if self.fix is not None:
+            wanted = next((p for p in patches if p.part == FIXES and p.number == self.fix), None)
+            if wanted is None:
+                raise RackgateError(f"the series has no fix {self.fix:04}")
+            return with_dependencies(patches, wanted)
+        known = opt_ins(patches)
+        if unknown := sorted(self.opt_ins - set(known)):
+            raise RackgateError(f"no fix is opt-in as {unknown[0]}; the series has: {', '.join(known) or 'none'}")
+        if self.last_part and self.last_part not in PARTS:
+            raise RackgateError(f"{self.last_part} is no part of the series; its parts are {', '.join(PARTS)}")
+        parts = PARTS[: PARTS.index(self.last_part or TOP) + 1]
+        chosen = [p for p in patches if p.part in parts and (not p.opt_in or p.opt_in in self.opt_ins)]
+        if self.first is not None and not 0 <= self.first <= len(chosen):
+            raise RackgateError(f"--patches {self.first}: the series has {len(chosen)} patches")
+        return tuple(chosen[: self.first])
+
+
+DEFAULT = Selection()
+
+
+def opt_ins(patches: Iterable[Patch]) -> tuple[str, ...]:
+    """The names under which fixes are opt-in, sorted."""
+    return tuple(sorted({patch.opt_in for patch in patches} - {""}))
+
+
+def with_dependencies(patches: Sequence[Patch], fix: Patch) -> tuple[Patch, ...]:
+    """A fix after all fixes that it depends on, directly or not, in the order of the series.
+
+    Raises:
+        RackgateError: a fix names one that is not there.
+    """
+    needed = {fix.name}
+    waiting = [fix]
+    while waiting:
+        patch = waiting.pop()
+        for text in patch.depends:
+            other = find_fix(patches, text)
+            if other is None:
+                raise RackgateError(f"{patch.name}: depends on {text!r}, which is no fix of the series")
+            if other.name not in needed:
+                needed.add(other.name)
+                waiting.append(other)
+    return tuple(patch for patch in patches if patch.name in needed)
+
+
+def find_fix(patches: Iterable[Patch], text: str) -> Patch | None:
+    """The fix with that subject or file number, or None."""
+    fixes = (patch for patch in patches if patch.part == FIXES)
+    if _FIX_NUMBERS.fullmatch(text):
+        return next((patch for patch in fixes if patch.number == int(text)), None)
+    return next((patch for patch in fixes if patch.subject == text), None)
+
+
+def names(folder: Path) -> tuple[str, ...]:
+    """The file names that ``series`` lists; an absent file is an empty series."""
+    listing = folder / "series"
+    if not listing.exists():
+        return ()
+    lines = (line.split("#")[0].strip() for line in listing.read_text(encoding="utf-8").splitlines())
+    return tuple(filter(None, lines))
+
+
+def parse(folder: Path, name: str) -> Patch:
+    """Reads one patch in git's mail format.
+
+    Args:
+        folder: the folder of the series.
+        name: the path of the patch below it.
+
+    Raises:
+        RackgateError: in no folder of a part, missing, or without subject or diff.
+    """
+    if not _NAME.fullmatch(name):
+        raise RackgateError(f"{name}: must be called PART/NNNN-Subject.patch, where PART is {', '.join(PARTS)}")
+    path = folder / name
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError as error:
+        raise RackgateError(f"{name}: listed in {folder / 'series'} but not there") from error
+    except UnicodeDecodeError as error:
+        raise RackgateError(f"{name}: not UTF-8 at byte {error.start}") from error
+    mail = email.parser.Parser().parsestr(text[text.find("\n") + 1 :] if text.startswith("From ") else text)
+    raw = "".join(
+        part.decode(charset or "utf-8") if isinstance(part, bytes) else part
+        for part, charset in email.header.decode_header(mail.get("Subject", ""))
+    )
+    subject = _TAG.sub("", " ".join(raw.split()))
+    files = tuple(dict.fromkeys(re.findall(r"^diff --git a/\S+ b/(\S+)$", text, re.MULTILINE)))
+    if not subject or not files:
+        raise RackgateError(f"{name}: not a patch in `git format-patch` form (no subject or no diff)")
+    body = str(mail.get_payload())
+    message = re.split(r"^(?:---$|---\n|diff --git )", body, maxsplit=1, flags=re.MULTILINE)[0]
+    reason, trailers = split_trailers(message)
+    return Patch(path, name, text, subject, reason, trailers, files)
+
+
+def split_trailers(message: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Splits a commit message below its subject into text and trailers.
+
+    As in git, trailers are the last paragraph, if each of its lines is ``Key: value`` or continues the one above with
+    leading white space.
+    """
+    head, gap, last = message.strip().rpartition("\n\n")
+    trailers: list[tuple[str, str]] = []
+    for line in last.splitlines():
+        match = _TRAILER.fullmatch(line)
+        if match:
+            trailers.append((match[1], (match[2] or "").strip()))
+        elif trailers and line[:1] in {" ", "\t"}:
+            trailers[-1] = (trailers[-1][0], f"{trailers[-1][1]} {line.strip()}".strip())
+        else:
+            return (head + gap + last).strip(), ()
+    return head.strip(), tuple(trailers)
+
+
+def _number(name: str) -> int:
+    return int(name.partition("/")[2][:4])
+
+
+def load_all(folder: Path) -> tuple[Patch, ...]:
+    """Reads the whole series, opt-in fixes included.
+
+    Args:
+        folder: holds ``series`` and the folders of the parts.
+
+    Raises:
+        RackgateError: a patch is missing or unreadable.
+    """
+    return tuple(parse(folder, name) for name in names(folder))
+
+
+def load(folder: Path, selection: Selection = DEFAULT) -> tuple[Patch, ...]:
+    """Reads the patches that a build applies.
+
+    Args:
+        folder: holds ``series`` and the folders of the parts.
+        selection: which of them; by default all that are not opt-in.
+
+    Raises:
+        RackgateError: a patch is missing or unreadable, or there is no such selection.
+    """
+    return selection.choose(load_all(folder))
+
+
+def series_hash(patches: Sequence[Patch]) -> str:
+    """One SHA-256 over names and contents of the patches in order."""
+    digest = hashlib.sha256()
+    for patch in patches:
+        digest.update(f"{patch.name} {patch.sha256}\n".encode())
+    return digest.hexdigest()
+
+
+def apply(tree: Path, patches: Sequence[Patch]) -> str:
+    """Applies patches in order with ``git am`` and returns the new HEAD.
+
+    Raises:
+        RackgateError: a patch does not apply; names the patch and the file, and the tree is as before that patch.
+    """
+    for patch in patches:
+        try:
+            git(
+                tree, "am", "--quiet", "--committer-date-is-author-date", "--no-gpg-sign", "--whitespace=nowarn",
+                str(patch.path.resolve()), what=f"apply {patch.name}",
+            )  # fmt: skip
+        except RackgateError as error:
+            git(tree, "am", "--abort", what="give the patch up")
+            raise RackgateError(
+                f"patch {patch.name} does not apply: {_why(error.detail)}", detail=error.detail
+            ) from None
+    return git(tree, "rev-parse", "HEAD", what="read the tree's head")
+
+
+class Trial:
+    """Applies patches in an index without files, which takes a fraction of a second.
+
+    Args:
+        source: the laid-out sources.
+        folder: for the index; must not exist.
+    """
+
+    def __init__(self, source: Path, folder: Path) -> None:
+        git(source, "clone", "--quiet", "--shared", "--no-checkout", ".", str(folder), what="try the series")
+        self._folder = folder
+
+    def apply(self, patches: Sequence[Patch], where: str = "") -> tuple[str, ...]:
+        """Applies patches in order to the baseline.
+
+        Args:
+            patches: the patches.
+            where: what they are, for the error.
+
+        Returns:
+            All files that differ from the baseline after the last patch.
+
+        Raises:
+            RackgateError: a patch does not apply; names the patch and the file.
+        """
+        what, baseline = "try the series", f"refs/tags/{BASELINE}"
+        git(self._folder, "read-tree", baseline, what=what)
+        for patch in patches:
+            try:
+                git(self._folder, "apply", "--cached", "--whitespace=nowarn", str(patch.path.resolve()), what=what)
+            except RackgateError as error:
+                raise RackgateError(
+                    f"patch {patch.name} does not apply{where}: {_why(error.detail)}",
+                    detail=error.detail,
+                    exit_status=1,
+                ) from None
+        listed = git(self._folder, "diff", "--cached", "--name-only", "--no-renames", "-z", baseline, what=what)
+        return tuple(sorted(filter(None, listed.split("\0"))))
+
+
+def _why(output: str) -> str:
+    for line in output.splitlines():
+        if match := re.match(r"error: (?:patch failed: )?(.+?:\d+|[^ ]+: .+)$", line):
+            return match[1]
+    return output.splitlines()[0] if output else "git gives no reason"
+
+
+def apply_parts(tree: Path, patches: Sequence[Patch]) -> None:
+    """Applies a whole series to a fresh clone, with a branch at the last commit of each part.
+
+    The branch of the last part is checked out. ``git rebase`` moves the others along (``rebase.updateRefs``).
+
+    Raises:
+        RackgateError: a patch does not apply.
+    """
+    what = "make the branches of the parts"
+    former = git(tree, "symbolic-ref", "HEAD", what=what)
+    for part in PARTS:
+        tip = apply(tree, [patch for patch in patches if patch.part == part])
+        git(tree, "update-ref", f"refs/heads/{part}", tip, what=what)
+    git(tree, "symbolic-ref", "HEAD", f"refs/heads/{TOP}", what=what)
+    if former not in {f"refs/heads/{part}" for part in PARTS}:
+        git(tree, "update-ref", "-d", former, what=what)
+    git(tree, "config", "rebase.updateRefs", "true", what=what)
+    mark_saved(tree)
+
+
+def mark_saved(tree: Path) -> None:
+    """Remembers that the branches of the parts are the same as in the series."""
+    for part in PARTS:
+        git(tree, "update-ref", f"{_SAVED}/{part}", commit_of(tree, f"refs/heads/{part}"), what="mark the parts")
+
+
+def unexported(tree: Path) -> str:
+    """What a person's tree holds beyond what was imported or exported last, in words, or empty."""
+    if git(tree, "status", "--porcelain", what="look at the tree"):
+        return "has uncommitted changes"
+    branches = [[commit_of(tree, f"{space}/{part}") for space in ("refs/heads", _SAVED)] for part in PARTS]
+    if any(now != saved or not saved for now, saved in branches) or not _contains(tree, TOP, "HEAD"):
+        return "has commits that were not exported"
+    return ""
+
+
+def _contains(tree: Path, branch: str, other: str) -> bool:
+    """Whether all commits of ``other`` are on ``branch``."""
+    return git(tree, "rev-list", "--count", f"{branch}..{other}", what="compare the branches") == "0"
+
+
+def part_commits(tree: Path) -> dict[str, list[str]]:
+    """The commits of each part, oldest first, from the branches that ``apply_parts`` makes.
+
+    Raises:
+        RackgateError: uncommitted changes, a merge, a branch that is missing or not on top of the one before, or
+            commits on none of them.
+    """
+    what = "look at the tree"
+    if git(tree, "status", "--porcelain", what=what):
+        raise RackgateError(f"{tree}: uncommitted changes; commit them (git commit, or --amend), then export")
+    below = BASELINE
+    for part in PARTS:
+        if not commit_of(tree, f"refs/heads/{part}"):
+            raise RackgateError(
+                f"{tree}: branch {part} is missing; create it at the last commit of that part: "
+                f"`git branch {part} COMMIT` ({below} if the part is empty)"
+            )
+        if not _contains(tree, part, below):
+            way = (
+                f"move it up (`git branch -f {part} {below}`) or {below} down"
+                if _contains(tree, below, part)
+                else f"rebase it (`git rebase {below} {part}`), and the branches after it likewise"
+            )
+            raise RackgateError(f"{tree}: branch {part} must contain branch {below}; {way}")
+        below = part
+    if not _contains(tree, TOP, "HEAD"):
+        way = (
+            f"`git branch -f {TOP} HEAD` makes them a part of {TOP}"
+            if _contains(tree, "HEAD", TOP)
+            else f"rebase them onto {TOP} (`git rebase {TOP}`), then `git branch -f {TOP} HEAD`"
+        )
+        raise RackgateError(f"{tree}: HEAD has commits above branch {TOP}; {way}")
+    if git(tree, "rev-list", "--merges", f"{BASELINE}..{TOP}", what=what):
+        raise RackgateError(f"{tree}: a merge on top of {BASELINE}; a series is a straight line (git rebase)")
+    ranges = zip((BASELINE, *PARTS), PARTS, strict=False)
+    return {
+        part: git(tree, "rev-list", "--reverse", f"{start}..{part}", what="list the commits").split()
+        for start, part in ranges
+    }
+
+
+def export(tree: Path, folder: Path, *, renumber: bool = False) -> tuple[str, ...]:
+    """Writes the commits on top of the baseline to ``folder`` and its ``series`` file.
+
+    A patch keeps its file name as long as its subject and part stay. A new one is named after its subject, with the
+    number that follows the patch before it, or the highest one in its part if that is taken. Nothing in the text
+    depends on the machine, git's version or the number of patches.
+
+    Args:
+        tree: a repository made by ``rackgate patch import``.
+        folder: the folder of the series.
+        renumber: name all patches anew, numbered from 1 in each part.
+
+    Returns:
+        The file names in order.
+
+    Raises:
+        RackgateError: what ``part_commits`` refuses, two commits with the same subject, or a dependency by a number
+            that another fix would get.
+    """
+    parts = part_commits(tree)
+    listed = [name for name in names(folder) if _NAME.fullmatch(name) and (folder / name).exists()]
+    before = [parse(folder, name) for name in listed]
+    kept = {} if renumber else {(patch.part, patch.subject): patch.name for patch in before}
+    texts: dict[str, str] = {}
+    subjects: set[str] = set()
+    for part, commits in parts.items():
+        titles = [git(tree, "log", "-1", "--format=%s", commit, what=f"export {commit[:12]}") for commit in commits]
+        taken = {_number(kept[part, title]) for title in titles if (part, title) in kept}
+        last = 0
+        for commit, subject in zip(commits, titles, strict=True):
+            if subject in subjects:
+                raise RackgateError(f"{tree}: two commits are called {subject!r}; tell them apart")
+            subjects.add(subject)
+            name = kept.get((part, subject))
+            if name is None:
+                number = last + 1 if last + 1 not in taken else max(taken) + 1
+                slug = re.sub(r"[^A-Za-z0-9]+", "-", subject).strip("-")[:60].strip("-")
+                name = f"{part}/{number:04}-{slug}.patch"
+            last = _number(name)
+            taken.add(last)
+            text = git(
+                tree, "format-patch", "-1", "--stdout", "--zero-commit", "--no-signature", "--no-stat",
+                "--no-numbered", "--full-index", "--no-renames", "--diff-algorithm=myers", "--unified=3",
+                "--no-encode-email-headers", "--no-thread", "--no-notes", "--no-base", "--no-ext-diff", "--no-color",
+                commit,
+                what=f"export {commit[:12]}",
+            )  # fmt: skip
+            texts[name] = text.rstrip("\n") + "\n"
+    _write(folder, texts, before)
+    return tuple(texts)
+
+
+def _write(folder: Path, texts: Mapping[str, str], before: Sequence[Patch]) -> None:
+    """Replaces the series in ``folder`` by patches of those names and texts; ``before`` is what it was."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as fresh:
+        for name, text in texts.items():
+            (Path(fresh) / name).parent.mkdir(exist_ok=True)
+            (Path(fresh) / name).write_bytes(text.encode())
+        patches = [parse(Path(fresh), name) for name in texts]
+        for patch in patches:
+            for text in filter(_FIX_NUMBERS.fullmatch, patch.depends):
+                was, now = find_fix(before, text), find_fix(patches, text)
+                if was and (now is None or now.subject != was.subject):
+                    raise RackgateError(
+                        f"{patch.subject!r} depends on fix {text}, {was.subject!r}, which gets another number; "
+                        "name it by its subject in the Depends: trailer"
+                    )
+        for name in set(names(folder)) - set(texts):
+            (folder / name).unlink(missing_ok=True)
+        for part in PARTS:
+            (folder / part).mkdir(exist_ok=True)
+        for patch in patches:
+            patch.path.replace(folder / patch.name)
+        for part in PARTS:
+            if not any((folder / part).iterdir()):
+                (folder / part).rmdir()
+    header = "# Applied in this order; written by `rackgate patch export`.\n"
+    (folder / "series").write_text(header + "".join(f"{name}\n" for name in texts), encoding="utf-8")

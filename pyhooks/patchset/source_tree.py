@@ -1,0 +1,107 @@
+"""Lays published sources out as in Kafka's own repository, as a git repository with one reproducible commit."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset.artifacts import Store
+from pyhooks.patchset.git import commit_all, git
+from pyhooks.patchset.recipe import Module, Recipe
+
+BASELINE = "published"
+_GENERATED = b"THIS CODE IS AUTOMATICALLY GENERATED"
+_SKIPPED = frozenset({"META-INF/MANIFEST.MF", "LICENSE", "NOTICE"})
+
+
+def destination(module: Module, kind: str, name: str, head: bytes) -> str | None:
+    """Where an entry of a sources jar lies in Kafka's repository.
+
+    Args:
+        module: whose jar it is.
+        kind: ``main`` or ``test``.
+        name: the entry's name.
+        head: the first bytes of its content, enough to hold a licence header.
+
+    Returns:
+        The path from the root of the repository, or None for what upstream's build makes and no person writes.
+    """
+    if name.endswith("/") or name in _SKIPPED:
+        return None
+    suffix = PurePosixPath(name).suffix
+    # Published sources mix the generated message classes with the hand-written ones.
+    if suffix == ".java" and _GENERATED in head:
+        return None
+    beside_code = suffix in {".html", ".md"} and name.startswith(("org/", "kafka/"))
+    if suffix == ".scala" or (beside_code and module.scala):
+        folder = "scala"
+    elif suffix == ".java" or beside_code:
+        folder = "java"
+    else:
+        folder = "resources"
+    return f"{module.path}/src/{kind}/{folder}/{name}"
+
+
+def lay_out(recipe: Recipe, store: Store, folder: Path) -> str:
+    """Fills ``folder`` with the sources of all modules and commits them.
+
+    Args:
+        recipe: names the modules and their source jars.
+        store: where the jars are.
+        folder: is made; must not exist.
+
+    Returns:
+        The hash of the one commit, the same everywhere for the same jars.
+
+    Raises:
+        RackgateError: two jars bring the same file, or a message definition has no home.
+    """
+    folder.mkdir(parents=True)
+    for module in recipe.modules:
+        for target, content in _files(recipe, store, module):
+            path = folder / target
+            if path.exists():
+                raise RackgateError(
+                    f"lay out the tree: {target} comes from two jars, the second is {module.artifact}'s"
+                )
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        messages = module.messages
+        if messages and not (folder / module.path / "src/main/resources" / messages.path).is_dir():
+            raise RackgateError(f"{recipe.path}: module {module.name}: no message definitions in {messages.path}")
+    git(folder, "init", "--quiet", "--initial-branch=rackgate", what="lay out the tree")
+    commit = commit_all(folder, f"Apache Kafka {recipe.version}, as published")
+    git(folder, "tag", BASELINE, what="lay out the tree")
+    return commit
+
+
+def _files(recipe: Recipe, store: Store, module: Module) -> Iterator[tuple[str, bytes]]:
+    for role, kind in (("sources", "main"), ("test-sources", "test")):
+        if kind == "test" and not module.tests:
+            continue
+        jar = store.path(recipe.find(module.artifact, role))
+        with zipfile.ZipFile(jar) as archive:
+            for name in sorted(set(archive.namelist())):
+                content = archive.read(name)
+                target = destination(module, kind, name, content[:4096])
+                if target:
+                    yield target, content
+
+
+def clone(source: Path, folder: Path) -> None:
+    """Copies a laid-out repository with its work tree to ``folder``, which must not exist."""
+    git(source, "clone", "--quiet", "--local", "--no-tags", ".", str(folder), what="copy the tree")
+    commit = git(source, "rev-parse", BASELINE, what="copy the tree")
+    git(folder, "tag", BASELINE, commit, what="copy the tree")
+    git(folder, "remote", "remove", "origin", what="copy the tree")
+
+
+def remove(folder: Path) -> None:
+    """Deletes a folder if it is there."""
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)

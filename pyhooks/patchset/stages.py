@@ -1,0 +1,73 @@
+"""Shows what a long command is doing: the stage, the time it has taken, and what it took the last time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import read_object, write_json
+
+
+class Stages:
+    """Names the stages of one command on standard error, live on a terminal, line by line elsewhere.
+
+    Args:
+        count: how many stages there are.
+        memory: file that keeps the durations for the next time's estimate, or None.
+        quiet: show nothing.
+    """
+
+    def __init__(self, count: int, memory: Path | None, *, quiet: bool = False) -> None:
+        self._count = count
+        self._memory = memory
+        self._console = Console(stderr=True, quiet=quiet)
+        self._number = 0
+        self._before = durations(self._memory) if self._memory else {}
+        self._now: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Progress]:
+        """Runs the body as the next stage; give what is yielded to ``tell``."""
+        self._number += 1
+        usual_s = self._before.get(name)
+        estimate = f"of about {usual_s:.0f} s" if usual_s and usual_s > 2 else ""
+        label = f"{self._number}/{self._count} {name}"
+        started = time.monotonic()
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TextColumn(estimate))
+        live = self._console.is_terminal and not self._console.quiet
+        with Progress(*columns, console=self._console, transient=True, disable=not live) as progress:
+            progress.add_task(label)
+            yield progress
+        took_s = time.monotonic() - started
+        self._now[name] = took_s
+        self._console.print(f"{label}: {took_s:.1f} s", highlight=False)
+
+    def tell(self, progress: Progress, words: str) -> None:
+        """Adds what is done within the stage."""
+        for task in progress.tasks:
+            head = task.description.split(":")[0]
+            progress.update(task.id, description=f"{head}: {words}")
+
+    def say(self, words: str) -> None:
+        """Prints a line between the stages."""
+        self._console.print(words, highlight=False)
+
+    def remember(self) -> None:
+        """Keeps the durations of a command that succeeded; the next one shows them as its estimate."""
+        if self._memory:
+            write_json(self._memory, {**self._before, **self._now})
+
+
+def durations(memory: Path) -> dict[str, float]:
+    """Return the seconds that a file keeps by name; none if it can't be read: an estimate is not worth an error."""
+    try:
+        found = read_object(memory, "it keeps durations")
+    except RackgateError:
+        return {}
+    return {name: float(value) for name, value in found.items() if type(value) in (int, float)}

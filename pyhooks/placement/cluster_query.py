@@ -1,0 +1,586 @@
+"""Asks a cluster for placements, and each broker for what it goes by itself.
+
+Metadata, settings and features could all be had from one broker through Kafka's Admin client, but what a broker
+enforces is what *it* knows, and an Admin asks whichever broker is least busy. So each broker is asked over a connection
+of its own, with Kafka's own network client: the handshake tells its versions and features, and it describes its own
+settings and those of the topics that it has replicas of. Security and DNS are set as for the Admin.
+
+One bound covers all questions together. A broker that has not answered by then, refuses, or sends nonsense is unknown,
+and so is what it alone knows. The rest of the report is made all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jpype
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.jvm.admin import GIVEN_UP, TIMEOUT, UNSUPPORTED, Admin, ClusterNode, Reassignment, TopicState
+from pyhooks.jvm.client import java_of
+from pyhooks.jvm.java_exception import JavaError
+from pyhooks.kafka.features import RACKS_FEATURE
+from pyhooks.kafka.topics import minimum
+from pyhooks.placement.connection_diagnosis import why_no_answer
+from pyhooks.placement.enforcement import MIN_RACKS, MIN_REPLICAS, OBSERVED_RACKS, Answer, Enforcement, strictest
+from pyhooks.placement.gate_forecast import Broker, Cluster, Need, Partition, Setting, Topic
+
+# org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource
+_SOURCES = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default"}
+_FILE = 4
+# Sources whose R is in force at level 1, where the metadata alone counts.
+_IN_METADATA = ("topic", "cluster")
+# One broker of three may be silent: all of these meet it once in 243 times.
+_CLIENTS, _CLIENT_LEAST_S = 5, 2.0
+# Of what is left of the bound, the most that a question may take without which there is a report all the same.
+_SHARE = 0.3
+_LEAST_S = 0.1
+_GRACE_S = 0.5
+_AT_ONCE = 32
+_TIMEOUTS = frozenset({TIMEOUT, GIVEN_UP})
+# Of a question that any broker can answer: a paused one that is asked keeps it until this part of the bound is over.
+_TRIES = 6
+_TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
+_TOPICS_AT_ONCE = 500
+_REQUEST_VERSION = 4  # of DescribeConfigs, for the description of a request alone: older brokers get an older one
+_POLL_MS = 100
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A cluster and what its brokers say.
+
+    Attributes:
+        cluster: placements.
+        enforcement: answers of brokers.
+    """
+
+    cluster: Cluster
+    enforcement: Enforcement
+
+
+def client_config(file: Path | None) -> dict[str, str]:
+    """The properties of ``--command-config``, as Kafka's own tools read them; ``bootstrap.servers`` is left out.
+
+    Raises:
+        RackgateError: the file cannot be read; or there is no distribution, or no Java.
+    """
+    if file is None:
+        return {}
+    properties = java_of("java.util.Properties", lambda kind, _config: kind(), "", {})
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RackgateError(f"--command-config {file}: {error}") from error
+    try:
+        properties.load(jpype.JClass("java.io.StringReader")(text))
+    except jpype.JException as error:
+        raise RackgateError(f"--command-config {file}: {JavaError.of(error).text}") from error
+    found = {str(entry.getKey()): str(entry.getValue()) for entry in properties.entrySet()}
+    found.pop("bootstrap.servers", None)
+    return found
+
+
+def hush() -> None:
+    """Lets Kafka's clients in this process write no log: what they run into is told in a line of our own.
+
+    Raises:
+        RackgateError: no distribution, or no Java.
+    """
+    levels = java_of("org.apache.logging.log4j.Level", lambda kind, _config: kind.OFF, "", {})
+    jpype.JClass("org.apache.logging.log4j.core.config.Configurator").setRootLevel(levels)
+
+
+def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Callable[[str], None]) -> Seen:
+    """Asks a cluster.
+
+    Args:
+        bootstrap: brokers, ``host:port,…``.
+        config: further properties of Kafka's clients.
+        timeout_s: bound for all questions together; to close connections takes up to two seconds more.
+        say: told what is being asked.
+
+    Raises:
+        RackgateError: the cluster can't be asked. A single broker that is silent is no error.
+    """
+    end = time.monotonic() + timeout_s
+    unanswered: dict[str, str] = {}
+    voters = None
+    try:
+        with Admin(bootstrap, timeout_s=timeout_s, config=config, tries=_TRIES) as admin:
+            admin.deadline = end
+            say("asking for brokers and racks")
+            cluster_id, nodes = admin.cluster()
+            say("asking for topics")
+            topics = admin.topics()
+            say("asking for controllers")
+            admin.deadline = time.monotonic() + _left_s(end) * _SHARE
+            try:
+                voters = admin.voters()
+            except JavaError as error:
+                unanswered["quorum"] = _why(error)
+    except JavaError as error:
+        raise _unasked(bootstrap, config, error, timeout_s) from error
+    say("asking for reassignments")
+    moving = _reassignments(bootstrap, config, _left_s(end) * _SHARE)
+    if isinstance(moving, str):
+        unanswered["reassignments"] = moving
+        moving = {}
+    described = {name: state for name, state in topics.items() if isinstance(state, TopicState)}
+    brokers, questions = _brokers(nodes), _questions(nodes)
+    say(f"asking {len(questions)} brokers what they enforce")
+    hosted = _hosted(described, set(questions))
+    found = ask_brokers(questions, hosted, config, timeout_s=_left_s(end) * (1 - _SHARE))
+    enforcement = _enforcement(brokers, found)
+    rest = sorted(set(described) - {topic for answer in found.answers.values() for topic in answer.topics})
+    elsewhere: Mapping[str, Need] = {}
+    if rest and found.answers:
+        # topics whose brokers are all away: what another broker says of them is better than nothing
+        one = min(found.answers)
+        again = ask_brokers({one: questions[one]}, {one: rest}, config, timeout_s=_left_s(end))
+        elsewhere = again.answers[one].topics if one in again.answers else {}
+    made = tuple(
+        _topic(name, state, moving, found.answers, elsewhere)
+        if isinstance(state, TopicState)
+        else Topic(name, internal=False, partitions=(), need=None, unanswered=_why(state))
+        for name, state in topics.items()
+    )
+    return Seen(Cluster(cluster_id, brokers, made, enforcement.enforced, voters, unanswered), enforcement)
+
+
+def _left_s(end: float) -> float:
+    return max(_LEAST_S, end - time.monotonic())
+
+
+def look_at_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float) -> Seen:
+    """Asks a cluster for its brokers, and each of them what it enforces; topics are left out.
+
+    Args:
+        bootstrap: brokers, ``host:port,…``.
+        config: further properties of Kafka's clients.
+        timeout_s: bound for each of the two questions.
+
+    Raises:
+        RackgateError: the cluster can't be asked. A single broker that is silent is no error.
+    """
+    try:
+        with Admin(bootstrap, timeout_s=timeout_s, config=config, tries=_TRIES) as admin:
+            cluster_id, nodes = admin.cluster()
+    except JavaError as error:
+        raise _unasked(bootstrap, config, error, timeout_s) from error
+    brokers = _brokers(nodes)
+    enforcement = _enforcement(brokers, ask_brokers(_questions(nodes), {}, config, timeout_s=timeout_s))
+    return Seen(Cluster(cluster_id, brokers, (), enforcement.enforced), enforcement)
+
+
+def _unasked(bootstrap: str, config: Mapping[str, str], error: JavaError, timeout_s: float) -> RackgateError:
+    if error.java_class in _TIMEOUTS:
+        why = why_no_answer(bootstrap, config) or f"no answer within {timeout_s:.0f} s"
+    else:
+        why = _deepest(error)
+    return RackgateError(f"cluster {bootstrap}: {why}; see --bootstrap and --command-config")
+
+
+def _brokers(nodes: Sequence[ClusterNode]) -> dict[int, Broker]:
+    return {
+        node.broker_id: Broker(node.broker_id, node.rack, node.fenced, f"{node.host}:{node.port}") for node in nodes
+    }
+
+
+def _questions(nodes: Sequence[ClusterNode]) -> dict[int, tuple[str, int]]:
+    return {node.broker_id: (node.host, node.port) for node in nodes if not node.fenced}
+
+
+def _enforcement(brokers: Mapping[int, Broker], found: Found) -> Enforcement:
+    fenced = {broker.broker_id: "fenced" for broker in brokers.values() if broker.fenced}
+    return Enforcement(answers=found.answers, silent={**found.silent, **fenced})
+
+
+def _reassignments(
+    bootstrap: str, config: Mapping[str, str], timeout_s: float
+) -> Mapping[tuple[str, int], Reassignment] | str:
+    """The reassignments under way, asked for by one client after another, or why they are not known.
+
+    A client puts this question to the broker that is named to it as the controller. In KRaft that is one of all brokers
+    that are not fenced, drawn at random, and the client stays with it though it be silent (Kafka 4.3's
+    KRaftMetadataCache.getRandomAliveBrokerId; seen with one of four brokers paused: three times of six).
+    """
+    end = time.monotonic() + timeout_s
+    each_s = max(timeout_s / _CLIENTS, _CLIENT_LEAST_S)
+    why = ""
+    while (left_s := end - time.monotonic()) > 0:
+        try:
+            with Admin(bootstrap, timeout_s=min(each_s, left_s), config=config) as admin:
+                admin.deadline = end
+                return admin.reassignments()
+        except JavaError as error:
+            # before Kafka 2.4 there is no such question, and nobody could move anything this way
+            if error.java_class == UNSUPPORTED:
+                return {}
+            why = _why(error)
+            if error.java_class not in _TIMEOUTS:
+                return why
+    return f"no answer within {timeout_s:.0f} s: {why}"
+
+
+def _hosted(topics: Mapping[str, TopicState], brokers: set[int]) -> dict[int, list[str]]:
+    """Which topics each broker has replicas of."""
+    hosted: dict[int, list[str]] = {broker: [] for broker in brokers}
+    for name, state in topics.items():
+        for broker in {replica for partition in state.partitions.values() for replica in partition.replicas}:
+            if broker in hosted:
+                hosted[broker].append(name)
+    return hosted
+
+
+def _topic(
+    name: str,
+    state: TopicState,
+    moving: Mapping[tuple[str, int], Reassignment],
+    answers: Mapping[int, Answer],
+    elsewhere: Mapping[str, Need],
+) -> Topic:
+    said = {broker: answer.topics[name] for broker, answer in answers.items() if name in answer.topics}
+    partitions = []
+    for number, told in sorted(state.partitions.items()):
+        change = moving.get((name, number), Reassignment())
+        partitions.append(
+            Partition(name, number, told.leader, told.replicas, told.isr, told.elr, change.adding, change.removing)
+        )
+    return Topic(name, state.internal, tuple(partitions), strictest([*said.values(), elsewhere.get(name)]), said)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What brokers said, and why others did not; both by broker id."""
+
+    answers: Mapping[int, Answer]
+    silent: Mapping[int, str]
+
+
+@dataclass
+class Told:
+    """Settings that a broker told, as in ``Answer``.
+
+    Attributes:
+        default: its own.
+        topics: of topics.
+        refused: what it did not tell, and why.
+        invalid: what is no valid number.
+        property_racks: R in its own properties.
+    """
+
+    default: Need | None = None
+    property_racks: int | None = None
+    topics: dict[str, Need] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    invalid: dict[str, dict[str, str | None]] = field(default_factory=dict)
+
+    def take(self, results: Iterable[Mapping[str, Any]], wanted: Collection[str]) -> None:
+        """Read the results of a DescribeConfigs response, as Kafka writes it as JSON.
+
+        Args:
+            results: one for each resource, in any order.
+            wanted: names of the topics that were asked for; others are ignored.
+        """
+        for result in results:
+            name = str(result.get("resourceName") or "")
+            if result.get("resourceType") == _BROKER:
+                name = ""
+            elif name not in wanted:
+                continue
+            if result.get("errorCode"):
+                self.refused[name] = str(result.get("errorMessage") or f"Kafka's error code {result['errorCode']}")
+                continue
+            configs = {config.get("name"): config for config in result.get("configs") or ()}
+            # a broker without the overlay tells null of it where it stands in its properties
+            if configs.get(MIN_RACKS, {}).get("value") is None:
+                configs.pop(MIN_RACKS, None)
+            if not name:
+                self.property_racks = _property(configs.get(MIN_RACKS, {}))
+            settings = {key: _setting(configs[key]) for key in (MIN_REPLICAS, MIN_RACKS) if key in configs}
+            if MIN_REPLICAS not in settings:
+                self.refused[name] = f"it told no {MIN_REPLICAS}"
+                continue
+            if wrong := {key: configs[key].get("value") for key, setting in settings.items() if setting is None}:
+                self.invalid[name] = {key: None if value is None else str(value) for key, value in wrong.items()}
+                continue
+            replicas, racks = settings[MIN_REPLICAS], settings.get(MIN_RACKS)
+            if replicas is None:
+                continue
+            need = Need(replicas, racks, _observed(configs.get(OBSERVED_RACKS)))
+            if name:
+                self.topics[name] = need
+            else:
+                self.default = need
+
+    def end(self, wanted: Collection[str]) -> None:
+        """Count as refused what no result named.
+
+        Args:
+            wanted: as for ``take``.
+        """
+        for name in sorted(set(wanted) - self.topics.keys() - self.refused.keys() - self.invalid.keys()):
+            self.refused[name] = "its answer does not name it"
+        if self.default is None and "" not in self.refused and "" not in self.invalid:
+            self.refused[""] = "its answer does not name them"
+
+    def in_metadata(self) -> None:
+        """Count an R that is not in the metadata as 1, as all nodes do at level 1."""
+        if self.default is not None:
+            self.default = _in_metadata(self.default)
+        self.topics = {name: _in_metadata(need) for name, need in self.topics.items()}
+
+
+@dataclass
+class _Talk:
+    """A broker that is being asked."""
+
+    broker: int
+    node: Any
+    requests: list[Any]
+    wanted: frozenset[str]
+    answer: Answer | None = None
+    open: int = 0
+    told: Told = field(default_factory=Told)
+
+
+def _setting(config: Mapping[str, Any]) -> Setting | None:
+    """A value that is a number that Kafka takes for M and R, or None."""
+    value, source = minimum(config.get("value")), config.get("configSource")
+    if value is None:
+        return None
+    # one for all topics with the same value
+    return _settings(value, _SOURCES.get(source, "unknown") if isinstance(source, int) else "unknown")
+
+
+_settings = lru_cache(maxsize=1024)(Setting)
+_NO_RACKS_REQUIRED = Setting(1, "default")
+
+
+def _in_metadata(need: Need) -> Need:
+    if need.racks is None or need.racks.source in _IN_METADATA:
+        return need
+    return replace(need, racks=_NO_RACKS_REQUIRED)
+
+
+def _property(config: Mapping[str, Any]) -> int | None:
+    """The value in a broker's properties, or None if there is none that is valid."""
+    own = (one.get("value") for one in config.get("synonyms") or () if one.get("source") == _FILE)
+    return minimum(next(own, None))
+
+
+def _observed(config: Mapping[str, Any] | None) -> Setting | None:
+    """The observed R if it is set, and None for the default."""
+    setting = _setting(config) if config else None
+    return None if setting is None or setting.source == "default" else setting
+
+
+def ask_brokers(
+    brokers: Mapping[int, tuple[str, int]],
+    topics: Mapping[int, Sequence[str]],
+    config: Mapping[str, str],
+    *,
+    timeout_s: float,
+) -> Found:
+    """Asks brokers, ``_AT_ONCE`` at a time, for versions, features, their settings and those of topics.
+
+    The JVM must run. Each broker has a client of its own, so that what one sends is no matter of the others'.
+
+    Args:
+        brokers: host and port by id.
+        topics: which topics to ask each for.
+        config: further properties of Kafka's clients.
+        timeout_s: bound for all of it; who has not said everything by then counts as silent.
+    """
+    deadline = time.monotonic() + timeout_s
+    each_s = timeout_s / max(1, math.ceil(len(brokers) / _AT_ONCE))
+    waiting = deque(sorted(brokers))
+    heard: dict[int, Answer | str] = {}
+    faults: list[Exception] = []
+
+    def work() -> None:
+        while waiting and not faults:
+            try:
+                broker = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                left_s = min(each_s, deadline - time.monotonic())
+                heard[broker] = _ask_one(broker, brokers[broker], topics.get(broker, ()), config, left_s)
+            except jpype.JException as error:
+                heard[broker] = _why(JavaError.of(error))
+            except Exception as error:  # noqa: BLE001 - raised below, where somebody hears of it
+                faults.append(error)
+
+    # daemons: one that waits for a name server keeps nobody
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_AT_ONCE, len(brokers)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline + _GRACE_S - time.monotonic()))
+    if faults:
+        raise faults[0]
+    known = dict(heard)
+    late = {
+        broker: f"{host}:{port}: no answer within {timeout_s:.0f} s"
+        for broker, (host, port) in brokers.items()
+        if broker not in known
+    }
+    return Found(
+        answers={broker: answer for broker, answer in sorted(known.items()) if isinstance(answer, Answer)},
+        silent=late | {broker: reason for broker, reason in known.items() if isinstance(reason, str)},
+    )
+
+
+def _ask_one(
+    broker: int, address: tuple[str, int], topics: Sequence[str], config: Mapping[str, str], timeout_s: float
+) -> Answer | str:
+    """A broker's answer, or why there is none."""
+    kafka = jpype.JPackage("org").apache.kafka
+    properties = jpype.java.util.HashMap()
+    bounds = {"bootstrap.servers": "unused:1", "request.timeout.ms": str(max(1, round(timeout_s * 1000)))}
+    for key, value in {**config, **bounds}.items():
+        properties.put(key, value)
+    versions, clock = kafka.clients.ApiVersions(), kafka.common.utils.Time.SYSTEM
+    metrics = kafka.common.metrics.Metrics()
+    node = kafka.common.Node(broker, *address)
+    client = kafka.clients.ClientUtils.createNetworkClient(
+        kafka.clients.admin.AdminClientConfig(properties),
+        "rackgate-check",
+        metrics,
+        "rackgate-check",
+        kafka.common.utils.LogContext("[rackgate check] "),
+        versions,
+        clock,
+        100,
+        max(1, round(timeout_s * 1000)),
+        None,
+        kafka.clients.ManualMetadataUpdater(jpype.java.util.ArrayList([node])),
+        kafka.clients.DefaultHostResolver(),
+        None,
+        None,
+    )
+    talk = _Talk(broker, node, _requests(broker, topics), frozenset(topics))
+    try:
+        because = _converse(client, versions, clock, talk, timeout_s)
+    finally:
+        client.close()
+        metrics.close()
+    if because or talk.answer is None:
+        return because
+    talk.told.end(talk.wanted)
+    if talk.answer.level >= 1:
+        talk.told.in_metadata()
+    return replace(talk.answer, **vars(talk.told))
+
+
+def _converse(client: Any, versions: Any, clock: Any, talk: _Talk, timeout_s: float) -> str:
+    """Asks until the broker has answered, failed or run out of time; returns why it did not answer, or nothing."""
+    deadline = time.monotonic() + timeout_s
+    while talk.requests or talk.open:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            done = "does not answer" if talk.answer else "no connection to it"
+            return f"{talk.node.host()}:{talk.node.port()}: {done} within {timeout_s:.0f} s"
+        _send_next(client, versions, clock, talk)
+        failed = client.authenticationException(talk.node)
+        if failed is not None:
+            return _deepest(JavaError.of(failed), failed)
+        for response in client.poll(min(_POLL_MS, math.ceil(left_s * 1000)), clock.milliseconds()):
+            if because := _take(talk, response):
+                return because
+    return ""
+
+
+def _send_next(client: Any, versions: Any, clock: Any, talk: _Talk) -> None:
+    now = clock.milliseconds()
+    if not talk.requests or not client.ready(talk.node, now):
+        return
+    if talk.answer is None:
+        talk.answer = _handshake(versions.get(talk.node.idString()))
+    request = client.newClientRequest(talk.node.idString(), talk.requests.pop(0), now, True)
+    client.send(request, now)
+    talk.open += 1
+
+
+def _handshake(told: Any) -> Answer:
+    produce = told.apiVersion(jpype.JClass("org.apache.kafka.common.protocol.ApiKeys").PRODUCE)
+    supported = told.supportedFeatures().get(RACKS_FEATURE)
+    return Answer(
+        produce=0 if produce is None else int(produce.maxVersion()),
+        supports=0 if supported is None else int(supported.max()),
+        levels={str(entry.getKey()): int(entry.getValue()) for entry in told.finalizedFeatures().entrySet()},
+        epoch=int(told.finalizedFeaturesEpoch()),
+        default=None,
+    )
+
+
+def _requests(broker: int, topics: Sequence[str]) -> list[Any]:
+    wanted = [[(_BROKER, str(broker))]]
+    wanted += [
+        [(_TOPIC, name) for name in topics[start : start + _TOPICS_AT_ONCE]]
+        for start in range(0, len(topics), _TOPICS_AT_ONCE)
+    ]
+    # by way of JSON, as in _take
+    mapper = jpype.JClass("com.fasterxml.jackson.databind.ObjectMapper")()
+    converter = jpype.JClass("org.apache.kafka.common.message.DescribeConfigsRequestDataJsonConverter")
+    builder = jpype.JClass("org.apache.kafka.common.requests.DescribeConfigsRequest$Builder")
+    requests = []
+    for resources in wanted:
+        keys = [MIN_REPLICAS, MIN_RACKS, OBSERVED_RACKS]
+        told = {
+            "resources": [
+                {"resourceType": kind, "resourceName": name, "configurationKeys": keys} for kind, name in resources
+            ],
+            # the value in a broker's properties is a synonym of the one that is in force
+            "includeSynonyms": resources[0][0] == _BROKER,
+            "includeDocumentation": False,
+        }
+        requests.append(builder(converter.read(mapper.readTree(json.dumps(told)), jpype.JShort(_REQUEST_VERSION))))
+    return requests
+
+
+def _take(talk: _Talk, response: Any) -> str:
+    """Reads a response; returns why there is none in it, or nothing."""
+    talk.open -= 1
+    if response.wasDisconnected():
+        return "the connection ended before it answered"
+    if response.versionMismatch() is not None:
+        return f"it can't describe configs: {response.versionMismatch().getMessage()}"
+    # by way of JSON: a call of Java for each field of each topic takes ten times as long
+    converter = jpype.JClass("org.apache.kafka.common.message.DescribeConfigsResponseDataJsonConverter")
+    told = converter.write(response.responseBody().data(), response.requestHeader().apiVersion())
+    talk.told.take(json.loads(str(told.toString()))["results"], talk.wanted)
+    return ""
+
+
+def _deepest(error: JavaError, thrown: Any = None) -> str:
+    """The message at the root of a failure: a client that can't be made says why only there.
+
+    Args:
+        error: the failure.
+        thrown: the throwable of Java, if it is not the cause of the error.
+    """
+    text, thrown = _why(error), error.__cause__ if thrown is None else thrown
+    while isinstance(thrown, jpype.JException):
+        message = thrown.getMessage()
+        if message is not None:
+            # the message of Java's own exception about a file is the file alone
+            name = str(thrown.getClass().getSimpleName())
+            text = f"{name}: {message}" if isinstance(thrown, jpype.java.io.IOException) else str(message)
+        thrown = thrown.getCause()
+    return text
+
+
+def _why(error: JavaError) -> str:
+    return "no answer in time" if error.java_class in _TIMEOUTS else error.text or error.java_class

@@ -1,0 +1,92 @@
+"""Why a listener does not answer a Kafka client: nothing listens, or client and listener use different protocols.
+
+Kafka's clients retry until their bound is over when a listener closes the connection without a reason, as it does with
+a client that speaks TLS to a plain listener, plain Kafka to a TLS one, or skips authentication.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Mapping
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka import wire_protocol
+from pyhooks.kafka.wire_protocol import Reader
+
+EACH_S = 0.5
+ADDRESSES_MAX = 2
+_SASL_HANDSHAKE = 17
+_NONE = b"rackgate-asks-which"  # no SASL mechanism, so a listener with SASL lists those that it has
+
+
+def why_no_answer(bootstrap: str, config: Mapping[str, str]) -> str:
+    """Return the reason that the first addresses show, or an empty text. It takes some two seconds at most.
+
+    Args:
+        bootstrap: brokers, ``host:port,…``.
+        config: properties of the client.
+    """
+    wanted = config.get("security.protocol", "PLAINTEXT").upper()
+    for one in bootstrap.split(",")[:ADDRESSES_MAX]:
+        try:
+            address = wire_protocol.address(one.rpartition("://")[2])
+        except ValueError:
+            continue
+        if reason := _reason(address, wanted):
+            return f"{address[0]}:{address[1]} {reason}"
+    return ""
+
+
+def _reason(address: tuple[str, int], wanted: str) -> str:
+    try:
+        tls = _speaks_tls(address)
+    except OSError as error:
+        return f"can't be reached: {error.strerror or error}"
+    if tls:
+        return "" if wanted.endswith("SSL") else "speaks TLS: set security.protocol to SSL or SASL_SSL"
+    mechanisms = _sasl_mechanisms(address)
+    if mechanisms is None:
+        return ""
+    right = "SASL_PLAINTEXT" if mechanisms else "PLAINTEXT"
+    if wanted == right:
+        return ""
+    needs = f" and requires SASL ({', '.join(mechanisms)})" if mechanisms else ""
+    return f"speaks no TLS{needs}: set security.protocol to {right}, not {wanted}"
+
+
+def _speaks_tls(address: tuple[str, int]) -> bool:
+    """Whether a listener takes part in a TLS handshake.
+
+    Raises:
+        OSError: nothing can be connected to.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # nothing is sent through it: whom it belongs to is no matter here
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(address, timeout=EACH_S) as plain:
+        try:
+            with context.wrap_socket(plain, do_handshake_on_connect=False) as talk:
+                talk.do_handshake()
+        except ssl.SSLError as error:
+            # an alert is an answer in TLS, a handshake that only ended is none
+            return "ALERT" in (error.reason or "")
+        except OSError:
+            return False
+        return True
+
+
+def _sasl_mechanisms(address: tuple[str, int]) -> tuple[str, ...] | None:
+    """SASL mechanisms of a listener without TLS, none if it does not authenticate; None if it is not Kafka."""
+    request = wire_protocol.framed(_SASL_HANDSHAKE, 1, struct.pack(">h", len(_NONE)) + _NONE)
+    try:
+        return wire_protocol.told(address, request, "SaslHandshake", EACH_S, _mechanisms)
+    except RackgateError:
+        return None
+
+
+def _mechanisms(answer: bytes) -> tuple[str, ...]:
+    at = Reader(answer)
+    at.take(6)  # correlation and error code
+    return tuple(at.text() or "" for _ in range(at.count()))

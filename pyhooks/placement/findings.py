@@ -1,0 +1,460 @@
+"""What of a cluster's placements an operator should know, each with what it means and what to do. Pure functions.
+
+How bad something is decides the exit status of ``rackgate check``:
+
+- ``error``: wrong now, or as it is configured it can't work. Writes are refused, a placement can't reach its R.
+- ``unknown``: it could not be found out, so it may be wrong.
+- ``risk``: right now all is well, but one more fault (a broker, a rack) stops writes, or lets a rack that is lost take
+  acknowledged records along, *and this cluster could do better* by a placement or once all replicas are in sync.
+- ``notice``: the same, but it is what the topic asks for. Not counted unless ``--strict``.
+
+Which of the two is meant follows from the settings. That a rack alone can acknowledge is a risk if more than one
+acknowledgement was asked for (M above 1) and the cluster has more than one rack: somebody wanted copies that survive
+something, and a rack's loss is not among it although racks are there. With M=1 a single replica is what was asked, and
+with one replica there is nothing else; both are the default of many topics, and a check that fails for them everywhere
+would soon be ignored. That the loss of a rack stops writes is a risk if another placement of as many replicas would
+survive it; where none would, as with R equal to the number of racks, it is the price of what was asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pyhooks.kafka import gate
+from pyhooks.kafka.features import UPGRADE
+from pyhooks.kafka.gate import NO_RACK, Limits
+from pyhooks.placement.gate_forecast import Cluster, Need, Room, State, Topic, limits_of, rack_name, states_of
+
+Severity = Literal["error", "unknown", "risk", "notice"]
+SEVERITIES: tuple[Severity, ...] = ("error", "unknown", "risk", "notice")
+MANY = 8  # more names than this are not read
+_BACK = "bring {brokers} back in sync"
+# What internal topics keep for the records of others, and what the loss of it means.
+_COORDINATED = {
+    "__transaction_state": ("the outcome of a transaction", "an acknowledged commit"),
+    "__consumer_offsets": ("an offset commit", "an acknowledged offset"),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know.
+
+    Attributes:
+        severity: how bad it is.
+        code: stable name of the kind of finding, for programs.
+        means: what it means, in a sentence.
+        remedy: what to do about it.
+        topic: which topic it is about; empty if about the cluster.
+        partitions: numbers of the partitions, sorted; empty if about the whole topic or the cluster.
+    """
+
+    severity: Severity
+    code: str
+    means: str
+    remedy: str
+    topic: str = ""
+    partitions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Note:
+    """A finding about one partition; those that differ in names and brokers alone become one finding of the topic.
+
+    ``{racks}``, ``{names}`` and ``{brokers}`` in ``means`` and ``remedy`` are filled in then. A name from outside never
+    stands in these texts themselves, since it may have braces in it.
+    """
+
+    severity: Severity
+    code: str
+    means: str
+    remedy: str
+    thing: str = ""
+    names: tuple[str, ...] = ()
+    brokers: tuple[int, ...] = ()
+    racks: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What notes have in common that become one finding."""
+        return self.severity, self.code, self.means, self.remedy, self.thing, self.racks
+
+
+@dataclass(frozen=True)
+class TopicReport:
+    """A topic and what the gate says of its partitions.
+
+    Attributes:
+        topic: the topic.
+        states: one a partition; none if nobody told what the topic asks.
+        findings: about it, worst first.
+    """
+
+    topic: Topic
+    states: tuple[State, ...]
+    findings: tuple[Finding, ...]
+
+
+def at_risk(findings: Iterable[Finding], *, strict: bool) -> bool:
+    """Whether there is anything that the exit status should tell of."""
+    return any(strict or finding.severity != "notice" for finding in findings)
+
+
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings in the order of their severity; equal ones stay in order."""
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+
+def topic_reports(cluster: Cluster, topics: Sequence[Topic]) -> tuple[TopicReport, ...]:
+    """What there is to know of topics."""
+    racks, room = cluster.racks, Room.of(cluster)
+    reports = []
+    for topic in topics:
+        states = states_of(topic, cluster, racks)
+        found = [*_untold(topic, states), *_of_states(topic, states, cluster, room)]
+        reports.append(TopicReport(topic, states, worst_first(found)))
+    return tuple(reports)
+
+
+def below_expected(topics: Iterable[Topic], expected: int) -> tuple[Finding, ...]:
+    """Topics that require fewer racks than somebody expects, as those do whose R was lowered in an outage and left so.
+
+    A topic with fewer replicas than that is expected to require as many as it has, since R is capped by them.
+
+    Args:
+        topics: those to look at; what is not known of them is told by ``topic_reports``.
+        expected: lowest R that is not told; with 1 nothing is.
+    """
+    found = []
+    for topic in topics:
+        most = max((len(partition.target) for partition in topic.partitions), default=0)
+        wanted = gate.capped(expected, most)
+        if topic.need is None or topic.need.min_racks >= wanted:
+            continue
+        source = topic.need.racks.source if topic.need.racks else "unknown to the brokers"
+        means = f"requires racks: {topic.need.min_racks} ({source}), expected: {wanted}"
+        where = "on the topic" if source == "topic" else "on the topic or for the cluster"
+        remedy = f"set min.insync.racks={wanted} {where}, once its in-sync replicas are in so many racks"
+        found.append(Finding("risk", "racks-below-expected", means, remedy, topic.name))
+    return tuple(found)
+
+
+def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, ...]:
+    """What there is to know of racks and brokers, whatever the topics.
+
+    Args:
+        cluster: as it was seen.
+        default: what brokers ask of topics without settings of their own; None if no broker told.
+    """
+    found = list(_unanswered(cluster))
+    named = {broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK}
+    without = sorted(broker.broker_id for broker in cluster.brokers.values() if broker.rack == NO_RACK)
+    if without:
+        required = max([default.min_racks if default else 1, *map(effective_racks, cluster.topics)])
+        means = f"{brokers_in_words(without)} without a rack: they count for no rack"
+        if required > 1:
+            means += f", while min.insync.racks is up to {required}; a raise of it is refused"
+        found.append(
+            Finding(
+                "error" if required > 1 else "risk" if named else "notice",
+                "brokers-without-rack",
+                means,
+                "set broker.rack on them and restart them one after another",
+            )
+        )
+    if len(named) == 1 and not without:
+        means = f"all brokers are in rack {min(named)}, so no placement survives its loss"
+        found.append(Finding("notice", "one-rack", means, "add brokers in another rack"))
+    for alike in _similar(named):
+        means = f"racks {some([repr(rack) for rack in alike])} differ in case or spaces alone, and count as different"
+        found.append(Finding("notice", "similar-racks", means, "set broker.rack alike on brokers of the same rack"))
+    if default is not None and default.min_racks > max(1, len(named)):
+        when = "" if cluster.enforced else " as soon as min.insync.racks is enforced"
+        found.append(
+            Finding(
+                "error",
+                "default-above-racks",
+                f"brokers ask for {default.min_racks} racks by default, and there are {len(named)}: a new topic with"
+                f" that many replicas would refuse every write with acks=all{when}",
+                "add brokers in other racks, or lower min.insync.racks of the cluster",
+            )
+        )
+    return (*found, *_quorum(cluster, len(named)))
+
+
+def effective_racks(topic: Topic) -> int:
+    """R as it is applied to the topic's partition with the most replicas; 1 if it is not known."""
+    most = max((len(partition.target) for partition in topic.partitions), default=0)
+    return 1 if topic.need is None else gate.capped(topic.need.min_racks, most)
+
+
+def weaker_internal_topics(cluster: Cluster, topics: Iterable[Topic]) -> Iterable[Finding]:
+    """Topics that require more racks than the topic that has the outcome of their transactions or their offsets.
+
+    Args:
+        cluster: as it was seen.
+        topics: those to report on.
+    """
+    required = {topic.name: effective_racks(topic) for topic in topics if not topic.internal}
+    for name, (what, lost) in _COORDINATED.items():
+        internal = next((topic for topic in cluster.topics if topic.name == name), None)
+        if internal is None or internal.need is None or not internal.partitions:
+            continue
+        fewest = min(gate.capped(internal.need.min_racks, len(partition.target)) for partition in internal.partitions)
+        above = sorted(topic for topic, racks in required.items() if racks > fewest)
+        if above:
+            wanted = max(required[topic] for topic in above)
+            means = (
+                f"requires racks: {fewest}, and {some(above)} up to {wanted}: {lost} can be lost with {fewest}"
+                f" rack{'s' * (fewest > 1)}, though the records are not"
+            )
+            remedy = f"set min.insync.racks={wanted} on it: {what} is only as safe as this topic"
+            yield Finding("risk", "internal-topic-requires-fewer-racks", means, remedy, name)
+
+
+def _unanswered(cluster: Cluster) -> Iterable[Finding]:
+    again = "see that brokers can be reached from here, and let the principal of --command-config describe the cluster"
+    if because := cluster.unanswered.get("quorum"):
+        means = f"unknown who the controllers are, so it is open whether they survive the loss of a rack: {because}"
+        yield Finding("unknown", "quorum-unanswered", means, again)
+    if because := cluster.unanswered.get("reassignments"):
+        means = f"unknown which partitions are being reassigned: {because}"
+        yield Finding("unknown", "reassignments-unanswered", means, again)
+
+
+def _similar(racks: Collection[str]) -> Iterable[list[str]]:
+    """Racks whose names differ in case or white space alone, together."""
+    alike: dict[str, list[str]] = {}
+    for rack in sorted(racks):
+        alike.setdefault("".join(rack.split()).casefold(), []).append(rack)
+    return [group for group in alike.values() if len(group) > 1]
+
+
+def _quorum(cluster: Cluster, racks: int) -> Iterable[Finding]:
+    """Kafka knows the rack of a controller only if the same process is a broker."""
+    if "quorum" in cluster.unanswered:
+        return
+    if cluster.voters is None:
+        means = (
+            "the cluster does not tell who its controllers are, so it is open whether they survive the loss of a rack"
+        )
+        yield Finding("notice", "quorum-unknown", means, "see that no rack has half of the controllers or more")
+        return
+    elsewhere = [voter for voter in cluster.voters if voter not in cluster.brokers]
+    if elsewhere:
+        means = f"controllers {some(list(map(str, elsewhere)))} are no brokers: Kafka does not know their racks"
+        yield Finding("notice", "quorum-racks-unknown", means, "see that no rack has half of the controllers or more")
+    placed = Counter(cluster.brokers[voter].rack for voter in cluster.voters if voter in cluster.brokers)
+    total = len(cluster.voters)
+    stops = sorted(rack for rack, number in placed.items() if rack != NO_RACK and 2 * (total - number) <= total)
+    if stops:
+        means = (
+            f"the loss of {_any('rack', stops)} takes the majority of the {total} controllers: no leader is elected and"
+            " no ISR shrinks any more, so that writes with acks=all wait wherever a replica is lost"
+            if total > 1
+            else f"there is one controller, in rack {stops[0]}: without it nobody elects leaders or shrinks an ISR"
+        )
+        # a controller alone, or in two racks, is what was asked for
+        severity: Severity = "risk" if total > 2 and racks > 2 else "notice"
+        yield Finding(severity, "quorum-loss", means, "place controllers in three racks, or outside of them")
+
+
+def _untold(topic: Topic, states: Sequence[State]) -> Iterable[Finding]:
+    if topic.unanswered:
+        yield Finding(
+            "unknown",
+            "topic-unanswered",
+            f"its partitions are unknown: {topic.unanswered}",
+            "let the principal of --command-config describe the topic, ask again",
+            topic.name,
+        )
+        return
+    if len(states) < len(topic.partitions):
+        yield Finding(
+            "unknown",
+            "settings-unknown",
+            "no broker told min.insync.replicas of this topic",
+            "let the principal of --command-config describe configs of topics, or start the brokers that have it",
+            topic.name,
+        )
+
+
+def _of_states(topic: Topic, states: Sequence[State], cluster: Cluster, room: Room) -> Iterable[Finding]:
+    if topic.need is None:
+        return
+    alike: dict[tuple[object, ...], list[tuple[int, _Note]]] = {}
+    for state in states:
+        for note in _of_state(state, topic.need, cluster, room):
+            alike.setdefault(note.kind, []).append((state.partition.number, note))
+    for found in alike.values():
+        kind = found[0][1]
+        filled = {
+            "racks": some(list(map(rack_name, kind.racks))) or "none",
+            "names": _any(kind.thing, {name for _, note in found for name in note.names}),
+            "brokers": brokers_in_words({broker for _, note in found for broker in note.brokers}),
+        }
+        means, remedy = kind.means.format_map(filled), kind.remedy.format_map(filled)
+        yield Finding(kind.severity, kind.code, means, remedy, topic.name, tuple(number for number, _ in found))
+    yield from _capped(topic, topic.need)
+
+
+def _capped(topic: Topic, need: Need) -> Iterable[Finding]:
+    fewest = min((len(partition.target) for partition in topic.partitions), default=0)
+    several = fewest > 1
+    if several and need.min_racks > fewest:
+        means = f"min.insync.racks={need.min_racks} is above the number of replicas and counts as {fewest}"
+        yield Finding("notice", "racks-capped", means, f"set it to {fewest}, or add replicas", topic.name)
+    if several and need.replicas.value > fewest:
+        means = (
+            f"min.insync.replicas={need.replicas.value} is above the number of replicas: Kafka 3.7 and later take it as"
+            f" {fewest}, earlier ones refuse every write with acks=all"
+        )
+        yield Finding("notice", "replicas-capped", means, f"set it to {fewest}, or add replicas", topic.name)
+
+
+def _of_state(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
+    yield from _now(state)
+    yield from _reach(state, need, cluster, room)
+    if state.reachable or not cluster.enforced:
+        # where R is in force and the placement can't reach it nothing else matters before it is mended
+        yield from _losses(state, need, cluster, room)
+        yield from _alone(state, need, cluster, room)
+    if state.partition.adding or state.partition.removing:
+        means = (
+            "a reassignment is under way; until it ends, min.insync.racks is capped without the replicas that it adds"
+        )
+        yield _Note("notice", "reassigning", means, "ask again when it has ended")
+
+
+def _now(state: State) -> Iterable[_Note]:
+    partition, now = state.partition, state.now
+    if partition.leader < 0:
+        who = partition.elr or partition.isr or partition.replicas
+        yield _Note("error", "offline", "no leader: nothing can be written or read", "start {brokers}", brokers=who)
+        return
+    behind = _behind(state)
+    if not now.enough_replicas:
+        means = f"refuses acks=all now: {now.replicas} in sync, min.insync.replicas asks for {now.need_replicas}"
+        yield _Note("error", "too-few-replicas", means, _BACK, brokers=behind)
+    if not now.enough_racks and state.reachable:
+        means = f"refuses acks=all now: in sync in rack {{racks}}, min.insync.racks asks for {now.need_racks}"
+        yield _Note("error", "too-few-racks", means, _BACK, brokers=behind, racks=state.isr_racks)
+
+
+def _reach(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
+    if state.strangers:
+        means = "has replicas on {brokers}, which the cluster does not know: their racks can't be told"
+        remedy = "start {brokers}, or reassign the partitions"
+        yield _Note("unknown", "unknown-brokers", means, remedy, brokers=state.strangers)
+    needed = gate.capped(need.min_racks, len(state.partition.target))
+    named = len(room.sizes)
+    if not state.reachable:
+        without = tuple(
+            replica
+            for replica in state.partition.target
+            if replica in cluster.brokers and cluster.brokers[replica].rack == NO_RACK
+        )
+        if not cluster.enforced:
+            effect = "would refuse acks=all as soon as min.insync.racks is enforced"
+        elif state.writable:
+            effect = "refuses acks=all as soon as its reassignment has ended"
+        else:
+            effect = "never takes a write with acks=all"
+        means = f"{effect}: replicas in rack {{racks}}, min.insync.racks asks for {needed}"
+        remedy = "move replicas: rackgate check --plan tells which"
+        if without:
+            remedy = "set broker.rack on {brokers}, which count for no rack, restart them, then check again"
+        elif named < needed:
+            remedy = f"the cluster has {named} racks: add brokers in another one, or lower min.insync.racks"
+        yield _Note("error", "racks-out-of-reach", means, remedy, brokers=without, racks=state.racks)
+
+
+def _losses(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
+    now, whole = state.stopped_by, state.stopped_when_whole
+    replicas = len(state.partition.target)
+    limits = limits_of(need, replicas, enforced=cluster.enforced)
+    broker_now, broker_whole = tuple(map(str, now.brokers)), tuple(map(str, whole.brokers))
+    kinds = (
+        ("rack", now.racks, whole.racks, room.survives_a_rack(replicas, limits)),
+        ("broker", broker_now, broker_whole, room.survives_a_broker(replicas, limits)),
+    )
+    for kind, stops_now, stops_whole, better in kinds:
+        if extra := tuple(name for name in stops_now if name not in stops_whole):
+            means = "the loss of {names} stops acks=all as long as not all replicas are in sync"
+            yield _Note("risk", f"{kind}-loss-stops-now", means, _BACK, kind, extra, _behind(state))
+        if not stops_whole:
+            continue
+        means = "the loss of {names} stops acks=all"
+        if better:
+            remedy = f"spread the {replicas} replicas more evenly over the racks: another placement would survive it"
+            yield _Note("risk", f"{kind}-loss-stops", means, remedy, kind, stops_whole)
+        else:
+            remedy = f"no placement of {replicas} here would survive it: it is what {_asks(limits)} asks for"
+            yield _Note("notice", f"{kind}-loss-stops-by-choice", means, remedy, kind, stops_whole)
+
+
+def _alone(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
+    if not state.lone_racks or len(state.partition.target) < 2 or len(room.sizes) + room.without < 2:
+        # one replica, or one rack in all: there is nothing that could be promised, see also the finding one-rack
+        return
+    needed, names = state.now.need_replicas, tuple(rack_name(rack) for rack in state.lone_racks)
+    require = _require(state, need, cluster)
+    remedy = f"{require}, or place fewer than {needed} replicas in a rack"
+    known = [cluster.brokers[replica] for replica in state.partition.target if replica in cluster.brokers]
+    if len({broker.rack for broker in known}) == 1:
+        means = "all replicas are in {names}: what they acknowledge is lost with it"
+        severity: Severity = "risk" if needed > 1 else "notice"
+        yield _Note(severity, "all-in-one-rack", means, "place replicas in other racks too", "rack", names)
+    elif needed == 1:
+        means = "a single replica can acknowledge, as min.insync.replicas=1 allows"
+        yield _Note("notice", "one-replica-acknowledges", means, f"set min.insync.replicas=2; {require}")
+    elif state.lone_now:
+        means = "{names} alone acknowledges now: what is acknowledged is lost with it"
+        alone = tuple(map(rack_name, state.isr_racks or (NO_RACK,)))
+        yield _Note("risk", "one-rack-acknowledges-now", means, remedy, "rack", alone)
+    else:
+        means = f"{{names}} can acknowledge alone, since {needed} replicas are enough"
+        yield _Note("risk", "one-rack-can-acknowledge", means, remedy, "rack", names)
+
+
+def _require(state: State, need: Need, cluster: Cluster) -> str:
+    """How racks come to be required."""
+    if need.racks is None:
+        # where no broker knows racks they can't be required as yet
+        return "put the overlay in front and require racks"
+    if cluster.enforced or need.min_racks <= 1:
+        return "require racks (min.insync.racks=2)"
+    # they are, and nobody enforces it; where R is out of reach an upgrade alone would end all writes
+    first = "" if state.reachable else "move replicas (rackgate check --plan) and then "
+    return f"{first}enforce min.insync.racks={need.min_racks} ({UPGRADE})"
+
+
+def _behind(state: State) -> tuple[int, ...]:
+    return tuple(replica for replica in state.partition.replicas if replica not in state.partition.isr)
+
+
+def _asks(limits: Limits) -> str:
+    return f"M={limits.replicas}" + (f" and R={limits.racks}" if limits.racks > 1 else "")
+
+
+def _any(thing: str, names: Collection[str]) -> str:
+    if len(names) <= 1:
+        return f"{thing} {''.join(names)}"
+    first, *rest = sorted(names, key=lambda name: (len(name), name))
+    if len(rest) >= MANY:
+        return f"{thing} {first}, {', '.join(rest[: MANY - 1])} or one of {len(rest) - MANY + 1} more"
+    return f"{thing} {', '.join([first, *rest[:-1]])} or {rest[-1]}"
+
+
+def brokers_in_words(brokers: Collection[int]) -> str:
+    """Brokers as a sentence names them, the first ones if there are many."""
+    return f"broker{'s' * (len(brokers) > 1)} {some(list(map(str, sorted(brokers))))}"
+
+
+def some(names: Sequence[str]) -> str:
+    """Names as a sentence lists them, the first ones if there are many."""
+    more = len(names) - MANY
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:MANY])} and {more} more"

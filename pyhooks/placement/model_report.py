@@ -1,0 +1,232 @@
+"""What the model found, as tables and sentences for people, and as JSON for programs.
+
+The JSON is one object. Keys are stable: later versions may add some. Probabilities are fractions.
+
+- ``chances``: ``{broker_away, rack_away, broker_destroyed, rack_destroyed}``, as in
+  ``pyhooks.placement.failure_rates``.
+- ``weighed`` (of ``rackgate model exact``): as in ``pyhooks.placement.exact_model.Weighed``; ``refused``, ``usual``,
+  ``worst`` and ``whole`` have a ``total`` beside their causes; a placement maps racks to replicas.
+- ``choices`` (of ``rackgate plan``): a list of ``{placement, rf, min_replicas, min_racks, storage_factor,
+  cross_rack_copies, dominated, weighed}``; ``min_racks`` is a list, of all R with that effect.
+- ``advice``: a list of ``{goal, choice, because}``; ``choice`` is an index into ``choices``, or null.
+- ``defaults``: a list of ``{option, value, source}``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pyhooks.core.terminal import plain
+from pyhooks.placement.choices import Advice, Choice, goes_on, outlived
+from pyhooks.placement.exact_model import Weighed
+from pyhooks.placement.failure_rates import DEFAULTS, Chances
+from pyhooks.placement.replica_placement import Placement
+
+MINUTES_A_YEAR = 365.25 * 24 * 60
+
+
+def exact_json(weighed: Weighed, chances: Chances) -> str:
+    """See the module."""
+    return json.dumps({"chances": asdict(chances), "weighed": _weighed(weighed), "defaults": _defaults()}, indent=1)
+
+
+def plan_json(found: Sequence[Choice], given: Sequence[Advice], chances: Chances) -> str:
+    """See the module."""
+    told = {
+        "chances": asdict(chances),
+        "choices": [
+            {
+                "placement": _counts(one.placement),
+                "rf": one.placement.replicas,
+                "min_replicas": one.min_replicas,
+                "min_racks": list(one.min_racks),
+                "storage_factor": one.copies,
+                "cross_rack_copies": one.cross_rack,
+                "dominated": one.dominated,
+                "weighed": _weighed(one.weighed),
+            }
+            for one in found
+        ],
+        "advice": [
+            {
+                "goal": one.goal,
+                "choice": None if one.choice is None else found.index(one.choice),
+                "because": one.because,
+            }
+            for one in given
+        ],
+        "defaults": _defaults(),
+    }
+    return json.dumps(told, indent=1)
+
+
+def _defaults() -> list[dict[str, str]]:
+    return [asdict(one) for one in DEFAULTS]
+
+
+def _counts(placement: Placement | None) -> dict[str, int] | None:
+    return None if placement is None else dict(zip(placement.racks, placement.counts, strict=True))
+
+
+def _weighed(weighed: Weighed) -> dict[str, Any]:
+    told = asdict(weighed)
+    told["placement"] = _counts(weighed.placement)
+    told["worst_set"] = _counts(weighed.worst_set)
+    for name in ("refused", "usual", "worst", "whole"):
+        told[name]["total"] = getattr(weighed, name).total
+    return told
+
+
+def chance(probability: float) -> str:
+    """A probability to two digits."""
+    return "0" if probability == 0 else f"{probability:.2g}" if probability >= 0.001 else f"{probability:.1e}"
+
+
+def of_a_year(probability: float) -> str:
+    """How long that is in a year, to two digits."""
+    minutes = probability * MINUTES_A_YEAR
+    if minutes == 0:
+        return "never"
+    if probability == 1:
+        return "always"
+    for unit, size in (("d", 1440.0), ("h", 60.0), ("min", 1.0), ("s", 1 / 60), ("ms", 1 / 60000)):
+        if minutes >= size:
+            value = minutes / size
+            return f"{value:.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
+    return "<1 ms"
+
+
+def settings(placement: Placement, min_replicas: int, min_racks: int) -> str:
+    """A choice in words."""
+    return f"RF {placement.replicas} on {placement}, M={min_replicas}, R={min_racks}"
+
+
+def print_exact(console: Console, weighed: Weighed, chances: Chances) -> None:
+    """One placement with its M and R."""
+    limits = weighed.limits
+    console.print(Text(settings(weighed.placement, limits.replicas, limits.racks), style="bold"))
+    if not weighed.writable:
+        console.print(
+            f"acks=all is always refused: the replicas are in {len(weighed.placement.racks)} of {limits.racks} racks",
+            style="bold red",
+        )
+        return
+    console.print()
+    console.print(_times(weighed))
+    console.print(_losses(weighed))
+    console.print("worst: whichever may come to be all that can lead · usual: the ISR of a random moment", style="dim")
+    console.print("whole: all replicas are in the ISR · lost: all of them are destroyed within the window", style="dim")
+    console.print(_chances(chances), style="dim", soft_wrap=True)
+    for one in (
+        goes_on(weighed.writes_without_racks, weighed.writes_without_brokers),
+        outlived(weighed.outlives_racks, weighed.outlives_brokers),
+    ):
+        console.print(one, soft_wrap=True)
+
+
+def _times(weighed: Weighed) -> RenderableType:
+    refused = weighed.refused
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, justify in (("share of time", "left"), ("", "right"), ("a year", "right"), ("", "left")):
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for name, value, note in (
+        ("writes refused", refused.total, ""),
+        ("  too few racks", refused.racks, "NotEnoughRacksException"),
+        ("  too few replicas", refused.replicas, "NotEnoughReplicasException"),
+        ("  no leader", refused.no_leader, "nobody is there; waits after it not counted"),
+        ("one rack acknowledges alone", weighed.one_rack_alone, ""),
+    ):
+        table.add_row(name, chance(value), of_a_year(value), note)
+    return table
+
+
+def _losses(weighed: Weighed) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("acknowledged records lost", no_wrap=True)
+    for name in ("", "by brokers", "one rack", "more racks"):
+        table.add_column(name, justify="right", no_wrap=True)
+    held = f"  worst, ISR {weighed.worst_set}"
+    for name, lost in ((held, weighed.worst), ("  usual", weighed.usual), ("  whole", weighed.whole)):
+        table.add_row(name, *map(chance, (lost.total, lost.brokers, lost.one_rack, lost.more_racks)))
+    return table
+
+
+def _chances(chances: Chances) -> str:
+    return (
+        f"away, of a year: a broker {of_a_year(chances.broker_away)}, a rack {of_a_year(chances.rack_away)};"
+        f" destroyed within the window: a broker {chance(chances.broker_destroyed)}, a rack"
+        f" {chance(chances.rack_destroyed)}"
+    )
+
+
+def print_plan(console: Console, found: Sequence[Choice], given: Sequence[Advice], chances: Chances) -> None:
+    """All choices and the advice."""
+    console.print(_table(found))
+    for legend in (
+        "racks, brokers: so many, whichever, may be away and writes go on, or be lost and no acknowledged record is",
+        "grey: another one is as good in refusals, worst loss, copies and those across racks, and better in one",
+    ):
+        console.print(legend, style="dim", soft_wrap=True)
+    console.print(_chances(chances), style="dim", soft_wrap=True)
+    for one in sentences(given):
+        console.print(one, soft_wrap=True)
+
+
+def sentences(given: Iterable[Advice]) -> list[Text]:
+    """One for each goal."""
+    told = []
+    for one in given:
+        told.append(Text(f"{one.goal[0].upper()}{one.goal[1:]}: "))
+        if one.choice is None:
+            told[-1].append(one.because)
+            continue
+        choice, refused = one.choice, one.choice.weighed.refused.total
+        told[-1].append(settings(choice.placement, choice.min_replicas, choice.min_racks[-1]), style="bold")
+        told[-1].append(f" ({one.because}; refused {of_a_year(refused)} a year)")
+    return told
+
+
+def _table(found: Sequence[Choice]) -> RenderableType:
+    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    table.add_column("RF", justify="right")
+    table.add_column("placement", overflow="fold")
+    table.add_column("M", justify="right")
+    table.add_column("R", justify="right", no_wrap=True)
+    for name in ("refused\na year", "one\nrack\nalone", "lost\nworst", "lost\nusual"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("racks,\nbrokers\naway", "racks,\nbrokers\nlost"):
+        table.add_column(name, justify="center", no_wrap=True)
+    table.add_column("across\nracks", justify="right", no_wrap=True)
+    for one in found:
+        weighed = one.weighed
+        table.add_row(
+            str(one.copies),
+            plain(str(one.placement)),
+            str(one.min_replicas),
+            _span(one.min_racks),
+            of_a_year(weighed.refused.total),
+            of_a_year(weighed.one_rack_alone),
+            chance(weighed.worst.total),
+            chance(weighed.usual.total),
+            _tolerates(weighed.writes_without_racks, weighed.writes_without_brokers),
+            _tolerates(weighed.outlives_racks, weighed.outlives_brokers),
+            f"{one.cross_rack:.2g}",
+            style="bright_black" if one.dominated else "",
+        )
+    return table
+
+
+def _span(numbers: Sequence[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
+
+
+def _tolerates(racks: int, brokers: int) -> str:
+    return f"{max(0, racks)}, {max(0, brokers)}"

@@ -1,0 +1,1 @@
+"""Simulation of a cluster over years: outages, ISRs, ELRs, losses."""

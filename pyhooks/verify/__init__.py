@@ -1,0 +1,1 @@
+"""Checks of the patch series: Kafka's tests, prefixes, mutants, JMH, reproducible builds."""

@@ -1,0 +1,236 @@
+"""``rackgate patch jmh``: what the gate costs, stock against overlay, an iteration of each in turn, with JMH."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import evaluating, parse_json, read_text, write_text
+from pyhooks.core.locks import alone
+from pyhooks.core.process import run
+from pyhooks.patchset import recipe
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.patchset.workspace import Workspace
+from pyhooks.verify import jmh_runner
+from pyhooks.verify.cpu_contention import Heat, Heats, Pacer, Rule, Yardstick, identity
+from pyhooks.verify.jmh_plan import SCALE, Cell, Effort, in_turn, plan
+from pyhooks.verify.jmh_statistics import FEWEST_FORKS, Fork, compare, worst
+
+_START_S = 5.0  # of a heat: JMH, its JVMs and the benchmarks, and the yardstick; for the first estimate alone
+
+
+def measure(
+    distribution: Distribution,
+    effort: Effort,
+    rule: Rule,
+    *,
+    only: str = "",
+    more: bool = False,
+    quiet: bool = False,
+    out: Path | None = None,
+) -> dict[str, Any]:
+    """Runs all benchmarks on both sides and writes ``forks.jsonl`` and ``summary.json``.
+
+    Can be interrupted at any time: what was measured is kept, and ``more`` goes on from there.
+
+    Args:
+        distribution: the build that is measured.
+        effort: how hard.
+        rule: when forks count.
+        only: run the comparisons alone whose name has this in it.
+        more: keep the forks of earlier runs of the same build, and make those alone that are missing.
+        quiet: show no progress.
+        out: where to write, by default ``out/jmh``.
+
+    Returns:
+        The summary.
+
+    Raises:
+        RackgateError: the benchmarks do not compile or do not run, or there are forks to keep that must not be counted
+            together with these.
+    """
+    console = Console(stderr=True, quiet=quiet, highlight=False)
+    out = out or paths.OUT / "jmh"
+    space = Workspace.of(recipe.load())
+    key, path = _key(distribution, effort, rule), out / "forks.jsonl"
+    cells, _ = plan(only)
+    taken = f"another run measures into {out}; wait for it or end it"
+    with alone(out / "lock", taken=taken), jmh_runner.folders(space) as (work, scratch):
+        heats = Heats(rule, _kept(path, key) if more else ())
+        bench = jmh_runner.prepare(recipe.load(), space, distribution, console, work=work, scratch=scratch, out=out)
+        write_text(path, "".join(_line(key, heat) for heat in heats.tries))
+        with path.open("a", encoding="utf-8") as stream, console.status("") as status:
+
+            def keep(heat: Heat) -> None:
+                stream.write(_line(key, heat))
+                stream.flush()
+
+            def forks(names: Sequence[str], number: int) -> Sequence[Fork]:
+                status.update(f"round {number}: {names[0]} and {len(names) - 1} more in turn")
+                return bench.heat([by_name[name] for name in names], number, effort)
+
+            by_name = {cell.name: cell for cell in plan()[0]}
+            pacer = Pacer(heats, measure=Yardstick().measure, forks=forks, keep=keep)
+            console.print(_beforehand(cells, heats, effort), soft_wrap=True)
+            for words in _rounds(pacer, heats, cells, effort):
+                console.print(words, soft_wrap=True)
+                summary = summarise(distribution, effort, heats)
+                write_text(out / "summary.json", json.dumps(summary, indent=1) + "\n")
+    return summary
+
+
+def _rounds(pacer: Pacer, heats: Heats, cells: Sequence[Cell], effort: Effort) -> Iterator[str]:
+    """Runs the heats that are missing, and makes heats again until none is left to; says how far it is after a round.
+
+    A heat that has to be made again gets one more try after each round: by then a slow spell may be over.
+    """
+    started, tries_before = time.monotonic(), len(heats.tries)
+    names = frozenset(cell.name for cell in cells)
+    missing = _missing(heats, cells, effort)
+    heats_left = sum(map(len, missing.values()))
+    for done, (number, groups) in enumerate(missing.items(), 1):
+        for members in groups:
+            pacer.run(number, [cell.name for cell in members])
+        pacer.again(names)
+        heats_left -= len(groups)
+        spent_s = time.monotonic() - started
+        left_s = spent_s / (len(heats.tries) - tries_before) * (heats_left + len(pacer.open(names)))
+        yield (
+            f"round {done}/{len(missing)}: {sum(map(len, groups))} forks, {spent_s / done:.0f} s a round, about "
+            f"{left_s / 60:.0f} min left, load {os.getloadavg()[0]:.1f}; {pace_words(heats.told())}"
+        )
+    while waiting := pacer.open(names):
+        pacer.again(names)
+        yield f"after the last round, heats made again: {len(waiting)}; {pace_words(heats.told())}"
+    if len(heats.tries) == tries_before:
+        yield f"{effort.forks} rounds are there already; {pace_words(heats.told())}"
+
+
+def _missing(heats: Heats, cells: Sequence[Cell], effort: Effort) -> dict[int, list[list[Cell]]]:
+    """The rounds up to the last that is asked for, each with the heats that it has not had: a round names an order."""
+    names = {cell.name for cell in cells}
+    rounds = {
+        number: [
+            members
+            for members in in_turn(cells, number)
+            if not any(
+                heat.round_ == number
+                and {cell.name for cell in members} <= set(heat.cells)
+                # one of more cells than these that has not run is not made again here
+                and (heat.whole or names >= set(heat.cells))
+                for heat in heats.tries
+            )
+        ]
+        for number in range(1, effort.forks + 1)
+    }
+    return {number: groups for number, groups in rounds.items() if groups}
+
+
+def _beforehand(cells: Sequence[Cell], heats: Heats, effort: Effort) -> str:
+    """What is to come, before anything is known of how long it takes here."""
+    fork_s = effort.warm_s + effort.iterations * effort.iteration_s
+    missing = [members for groups in _missing(heats, cells, effort).values() for members in groups]
+    left_s = fork_s * sum(map(len, missing)) + _START_S * len(missing)
+    kept = f"{len(heats.kept())} heats kept, {len(heats.to_make_again())} to make again; " if heats.tries else ""
+    return (
+        f"{kept}{effort.forks} rounds of {len(cells)} forks, of which {len(missing)} heats are missing, about "
+        f"{math.ceil(left_s / 60)} min if none has to be made again"
+    )
+
+
+def pace_words(told: Mapping[str, Any]) -> str:
+    """What came of the rule, in one line."""
+    slower, open_ = told["slower_by_percent"], told["heats_to_make_again"]
+    return (
+        f"{told['forks_made_again']} forks made again, {told['forks_disturbed']} of {told['forks_kept']} disturbed, "
+        + (f"{open_} heats to make again, " if open_ else "")
+        + f"yardstick {told['fastest_ms']:.0f} ms (median +{slower['median']:.1f} %, "
+        f"9 of 10 within +{slower['p90']:.1f} %, all within +{slower['most']:.1f} %)"
+    )
+
+
+def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[str, Any]:
+    """All comparisons with their bars, and one verdict over those that are no controls."""
+    forks = [fork for heat in heats.kept() for fork in heat.forks]
+    disturbed = heats.disturbed()
+    results = [
+        {
+            **compare(comparison, forks),
+            "forks_disturbed": sum({comparison.stock, comparison.other} <= set(heat.cells) for heat in disturbed),
+        }
+        for comparison in plan()[1]
+    ]
+    append = next((r.get("stock_ns") for r in results if r["name"] == SCALE), None)
+    for result in results:
+        if append and result["name"].startswith("append gate") and result["bars"]:
+            # the same added code, held against an append that stores something
+            ns = next(bar["measured"] for bar in result["bars"] if bar["name"] == "ns")
+            result["percent_of_append_to_file"] = {key: round(value / append * 100, 4) for key, value in ns.items()}
+    real = [r for r in results if not r["control"]]
+    loads = [fork.load for fork in forks]
+    return {
+        "kafka_version": distribution.manifest["kafka_version"],
+        "patch_hash": distribution.manifest["patch_hash"],
+        "time": "CPU time of the measuring thread, fastest of a fork's slices of about 1 ms",
+        "intervals": "95 %, by bootstrap across forks, paired by round, of a mean without the highest and lowest fifth",
+        "effort": asdict(effort),
+        "jvm": jmh_runner.STEADY,
+        "pace": heats.told(),
+        "forks": min((r["forks"] for r in real), default=0),
+        "forks_needed": max(max((bar["forks_needed"] for bar in r["bars"]), default=FEWEST_FORKS) for r in real),
+        "cores": os.cpu_count(),
+        "load": {"lowest": min(loads, default=0.0), "highest": max(loads, default=0.0)},
+        "verdict": worst([r["verdict"] for r in real]),
+        "bars": {v: sum(bar["verdict"] == v for r in real for bar in r["bars"]) for v in ("met", "not met", "unknown")},
+        "comparisons": results,
+    }
+
+
+def _key(distribution: Distribution, effort: Effort, rule: Rule) -> str:
+    """What must be the same for forks to be counted together: what is measured, what measures, and on what."""
+    digest = hashlib.sha256(distribution.manifest["patch_hash"].encode())
+    digest.update(json.dumps([effort.warm_s, effort.iterations, effort.iteration_s]).encode())
+    java = run(["java", "--version"], what="ask java for its version")
+    digest.update(json.dumps([asdict(rule), identity(), java]).encode())
+    here = Path(__file__).parent
+    for path in sorted([*jmh_runner.SOURCES.rglob("*.java"), *here.glob("jmh*.py"), here / "cpu_contention.py"]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _line(key: str, heat: Heat) -> str:
+    return json.dumps({"key": key, **asdict(heat)}) + "\n"
+
+
+def _kept(path: Path, key: str) -> list[Heat]:
+    """All tries of earlier runs; one that a killed run was at is not among them.
+
+    Raises:
+        RackgateError: they are of another build, effort, rule or kind of machine.
+    """
+    if not path.exists():
+        return []
+    # A run that was killed may have left a half line at the end.
+    whole = [line for line in read_text(path, "it keeps forks").splitlines(keepends=True) if line.endswith("\n")]
+    expected = "forks of an earlier run; leave --more away to begin anew"
+    with evaluating(path, expected):
+        lines: list[Mapping[str, Any]] = [parse_json(line) for line in whole]
+        other = any(line["key"] != key for line in lines)
+    if other:
+        raise RackgateError(
+            f"{path} has forks of another build, effort (--full), rule (--within) or machine, and these must not be "
+            "counted together: say the same as then, or leave --more away to begin anew"
+        )
+    with evaluating(path, expected):
+        return [Heat.of(line) for line in lines]

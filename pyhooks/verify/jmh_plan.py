@@ -1,0 +1,133 @@
+"""What ``rackgate patch jmh`` measures: benchmarks with their parameters on a side, and what is held against what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.verify.jmh_statistics import Comparison
+
+STOCK, OVERLAY, CONTROL = "stock", "overlay", "control"
+SCANNED = {
+    "UnderMinIsrPartitionCount": "UnderMinRackIsrPartitionCount",
+    "AtMinIsrPartitionCount": "AtMinRackIsrPartitionCount",
+}
+SCALE = "append to a log file, ISR of 3, stock against itself"
+_OPERATIONS_PER_SCAN = 10_000
+_OPERATIONS_IN_SLICE = 8192
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard is measured.
+
+    Attributes:
+        forks: JVMs for each benchmark and side.
+        warm_s: warm-up before each measurement, in seconds.
+        iterations: measured iterations in a fork.
+        iteration_s: length of one, in seconds.
+    """
+
+    forks: int
+    warm_s: float
+    iterations: int
+    iteration_s: float
+
+
+# What differs is from fork to fork, by what the compiler made of it: many short forks say more than a few long ones.
+QUICK = Effort(forks=6, warm_s=2.0, iterations=30, iteration_s=0.05)
+FULL = replace(QUICK, forks=18)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One benchmark with its parameters on one side.
+
+    Attributes:
+        side: ``stock``, ``overlay``, or ``control``, which is stock once more.
+        benchmark: class and method.
+        parameters: of JMH.
+        operations: how many operations one call is.
+        slice_calls: calls that are timed together, about a millisecond; see ``Cpu.java``.
+    """
+
+    side: str
+    benchmark: str
+    parameters: tuple[tuple[str, str], ...]
+    operations: int = 1
+    slice_calls: int = _OPERATIONS_IN_SLICE
+
+    @property
+    def name(self) -> str:
+        """Unique, and readable."""
+        return f"{self.side} {self.benchmark} {' '.join(f'{key}={value}' for key, value in self.parameters)}"
+
+
+def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
+    """All cells, and what is compared with what.
+
+    Args:
+        only: take the comparisons alone whose name has this in it.
+
+    Raises:
+        RackgateError: no name has it.
+    """
+    cells: list[Cell] = []
+    comparisons: list[Comparison] = []
+
+    def group(title: str, benchmark: str, fixed: dict[str, str], gauge: str = "", operations: int = 1) -> None:
+        def cell(side: str, racks: int, **more: str) -> Cell:
+            parameters = tuple({**fixed, "racks": str(racks), **more}.items())
+            return Cell(side, benchmark, parameters, operations, max(1, _OPERATIONS_IN_SLICE // operations))
+
+        base = {"gauge": gauge} if gauge else {}
+        ours = {"gauge": SCANNED[gauge]} if gauge else {}
+        stock, control = cell(STOCK, 1, **base), cell(CONTROL, 1, **base)
+        first, second = cell(OVERLAY, 1, **ours), cell(OVERLAY, 2, **ours)
+        cells.extend([stock, first, second])
+        comparisons.append(Comparison(f"{title}, R=1", stock.name, first.name))
+        comparisons.append(Comparison(f"{title}, R=2", stock.name, second.name))
+        if fixed.get("isr", "3") == "3" and gauge != "AtMinIsrPartitionCount":
+            cells.append(control)
+            comparisons.append(Comparison(f"{title}, stock against itself", stock.name, control.name, control=True))
+
+    for isr in ("3", "5", "7"):
+        group(f"append gate, ISR of {isr}", "AppendBenchmark.append", {"isr": isr, "log": "stub"})
+    # How long an append takes that stores something, for scale. Its forks differ by a third: no bar could be settled
+    # on it.
+    on_file = (("isr", "3"), ("log", "file"), ("racks", "1"))
+    stock, control = (Cell(side, "AppendBenchmark.append", on_file, 1, 128) for side in (STOCK, CONTROL))
+    cells.extend([stock, control])
+    comparisons.append(Comparison(SCALE, stock.name, control.name, control=True))
+    for isr in ("3", "5", "7"):
+        group(f"high watermark, ISR of {isr}", "HighWatermarkBenchmark.update", {"isr": isr})
+    for gauge in SCANNED:
+        group(f"scan for {SCANNED[gauge]}, a partition", "MetricScanBenchmark.scan", {}, gauge, _OPERATIONS_PER_SCAN)
+    wanted = tuple(comparison for comparison in comparisons if only in comparison.name)
+    if not wanted:
+        names = ", ".join(comparison.name for comparison in comparisons)
+        raise RackgateError(f"no comparison has {only!r} in its name; there are: {names}")
+    used = {name for comparison in wanted for name in (comparison.stock, comparison.other)}
+    return tuple(cell for cell in cells if cell.name in used), wanted
+
+
+def in_turn(cells: Sequence[Cell], number: int) -> list[list[Cell]]:
+    """One round: its heats as planned, and within each the sides in the order in which they take turns.
+
+    What a JVM left in the caches meets the one whose turn is next. So rounds go through all orders of the ring, in
+    which each side comes after each other one as often, and from turn to turn another one begins.
+    """
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        fixed = dict(cell.parameters)
+        place = fixed.get("isr", "") + fixed.get("log", "") + fixed.get("gauge", "").replace("Rack", "")
+        groups.setdefault((cell.benchmark, place), []).append(cell)
+    ordered = []
+    for first, *others in groups.values():
+        rings = [[first, *rest] for rest in permutations(others)]
+        turns, which = divmod(number - 1, len(rings))
+        begins = turns % len(rings[which])
+        ordered.append(rings[which][begins:] + rings[which][:begins])
+    return ordered

@@ -1,0 +1,440 @@
+"""Where mutants are tried: the patched tree, its tests compiled once, a resident compiler, a JVM for each test run."""
+
+from __future__ import annotations
+
+import base64
+import filecmp
+import os
+import re
+import select
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import DIES_WITH_PARENT, run
+from pyhooks.patchset import class_file, git, maven, series, source_tree
+from pyhooks.patchset.artifacts import MavenRepository
+from pyhooks.patchset.compilation import Compiler, Sources, read_jar
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.patchset.overlay import nest
+from pyhooks.patchset.recipe import Artifact, Module, Recipe
+from pyhooks.patchset.workspace import Workspace, home
+from pyhooks.verify.mutants import Mutant
+
+JAVA = paths.REPO / "pyhooks" / "jvm" / "java"
+COMPILE_TIMEOUT_S = 300.0
+_ARG_LINE = re.compile(r"<argLine>(.*?)</argLine>", re.DOTALL)
+# What of the options that Surefire gives is about the code; the collector and the JIT are chosen for short runs.
+_KEPT_OPTION = re.compile(r"--add-opens=\S+|-Xss\S+|-Xmx\S+|-XX:\+EnableDynamicAgentLoading")
+_SHORT_RUN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_SCALA_LANGUAGE = (
+    "-nowarn", "-encoding", "utf8", "-language:postfixOps", "-language:implicitConversions", "-language:existentials",
+)  # fmt: skip
+
+
+class NotCompiledError(RackgateError):
+    """A mutant that no test can judge: it does not compile, or does not fit the classes around it."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One finished test.
+
+    Attributes:
+        status: ``passed``, ``failed``, ``broken`` (says nothing about the code under test), ``aborted``, ``skipped``.
+        id: JUnit's unique id.
+        place: ``class#method``, or empty.
+        said: the exception, or empty.
+    """
+
+    status: str
+    id: str
+    place: str
+    said: str
+
+
+@dataclass(frozen=True)
+class JvmRun:
+    """What one JVM with tests left behind.
+
+    Attributes:
+        lines: the finished tests in order.
+        fault: why it did not come to its end, or empty.
+    """
+
+    lines: tuple[Line, ...]
+    fault: str = ""
+
+
+class CompileServer:
+    """A resident javac and scalac; see ``CompileServer.java``.
+
+    Args:
+        process: the running JVM.
+        work: folder for argument files.
+        hidden: folders that are left out of the paths in error messages.
+    """
+
+    def __init__(self, process: subprocess.Popen[str], work: Path, hidden: Sequence[Path] = ()) -> None:
+        self._process = process
+        self._hidden = hidden
+        self._work = work
+        self._count = 0
+
+    def stop(self) -> None:
+        """Ends the JVM."""
+        self._process.kill()
+        self._process.wait()
+
+    def compile(self, tool: str, arguments: Sequence[str | Path]) -> None:
+        """Runs ``javac`` or ``scalac``.
+
+        Raises:
+            NotCompiledError: its first error.
+            RackgateError: the compiler's JVM has ended or does not answer.
+        """
+        self._count += 1
+        file = self._work / f"compile-{self._count}.args"
+        file.write_text("".join(f"{argument}\n" for argument in arguments), encoding="utf-8")
+        requests, answers = self._process.stdin, self._process.stdout
+        if requests is None or answers is None:
+            raise ValueError("the compiler's JVM has no pipes")
+        try:
+            requests.write(f"{tool}\t{file}\n")
+            requests.flush()
+        except BrokenPipeError:
+            raise RackgateError("the compiler's JVM has ended; run the command again") from None
+        ready, _, _ = select.select([answers], [], [], COMPILE_TIMEOUT_S)
+        answer = answers.readline() if ready else ""
+        if not answer:
+            raise RackgateError(f"{tool} did not answer within {COMPILE_TIMEOUT_S:.0f} s; run the command again")
+        state, _, encoded = answer.strip().partition("\t")
+        if state != "ok":
+            said = base64.b64decode(encoded).decode("utf-8", errors="replace")
+            for folder in self._hidden:
+                said = said.replace(f"{folder}/", "")
+            first = next((line for line in said.splitlines() if "error:" in line), said.strip().split("\n")[0])
+            raise NotCompiledError(f"{tool}: {first}", detail=said)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Everything that all mutants share.
+
+    Attributes:
+        plan: the recipe.
+        space: the workspace, for the jars.
+        distribution: the patched build.
+        tree: the patched sources.
+        tests: compiled test classes of the series.
+        helpers: the compiled Java helpers of this module.
+        scala: the Scala compiler's jars.
+        work: a folder of this run.
+    """
+
+    plan: Recipe
+    space: Workspace
+    distribution: Distribution
+    tree: Path
+    tests: Path
+    helpers: Path
+    scala: tuple[Path, ...]
+    work: Path
+
+    @property
+    def main_path(self) -> list[Path]:
+        """The overlay and the published jars, in this order."""
+        return [
+            *sorted((self.distribution.root / "overlay").glob("*.jar")),
+            *sorted((self.distribution.root / "libs").glob("*.jar")),
+        ]
+
+    @contextmanager
+    def compiler(self) -> Iterator[CompileServer]:
+        """Starts the resident compiler, and ends it."""
+        words = [
+            *DIES_WITH_PARENT, maven.java_home() / "bin" / "java", "-Xss4m", "-Xmx2g", "-XX:+UseSerialGC",
+            "-cp", _joined([self.helpers, *self.scala]), "rackgate.CompileServer",
+        ]  # fmt: skip
+        log = self.work / "compiler.log"
+        with log.open("w", encoding="utf-8") as errors:
+            process = subprocess.Popen(
+                [str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        server = CompileServer(process, self.work, hidden=(self.tree, self.work))
+        try:
+            yield server
+        finally:
+            server.stop()
+            _close(process.stdin)
+            _close(process.stdout)
+
+    def compile_tests(self, compiler: CompileServer, files: Sequence[Path], target: Path) -> None:
+        """Compiles test sources of the series against the patched classes and the published tests.
+
+        Scala first, as in the build: scalac reads the Java sources itself, javac needs the classes.
+        """
+        target.mkdir(parents=True, exist_ok=True)
+        path = _joined([target, *self.main_path, *self._test_jars(), *self._running()])
+        java = [file for file in files if file.suffix == ".java"]
+        scala = [file for file in files if file.suffix == ".scala"]
+        options: list[str | Path] = ["-cp", path, "-d", target]
+        if scala:
+            compiler.compile("scalac", [*_SCALA_LANGUAGE, "-release", "17", *options, *scala, *java])
+        if java:
+            compiler.compile("javac", ["-nowarn", "-g", "-proc:none", "--release", "17", *options, *java])
+
+    def compile_mutant(self, compiler: CompileServer, mutant: Mutant, folder: Path) -> Path:
+        """Compiles the changed file, and what it is to be compiled with, against the patched classes.
+
+        Classes that were compiled against the changed ones stay as they are. That is right as long as nothing changed
+        that they were compiled against, so this is checked.
+
+        Returns:
+            The folder of the mutated classes.
+
+        Raises:
+            NotCompiledError: its old text is not in the file exactly once, it does not compile, or other classes would
+                have to be compiled too.
+            RackgateError: there is no such file.
+        """
+        target = folder / "classes"
+        target.mkdir(parents=True)
+        file = self.tree / mutant.file
+        if not file.is_file():
+            raise RackgateError(f"mutant {mutant.name}: {mutant.file} is not in the patched tree")
+        module = _home(self.plan, mutant.file)
+        try:
+            text = mutant.apply(file.read_text(encoding="utf-8"))
+        except RackgateError as error:
+            # No reason to give up the others: a changed series may leave one behind.
+            raise NotCompiledError(str(error)) from None
+        if mutant.file.endswith(".json"):
+            sources = self._generated(mutant, module, text, folder)
+        else:
+            changed = folder / "sources" / file.name
+            changed.parent.mkdir(parents=True)
+            changed.write_text(text, encoding="utf-8")
+            sources = [changed]
+        sources += [self.tree / other for other in mutant.recompile]
+        path = _joined([target, *self.main_path])
+        scala = [source for source in sources if source.suffix == ".scala"]
+        java = [source for source in sources if source.suffix == ".java"]
+        options: list[str | Path] = [str(module.release), "-cp", path, "-d", target]
+        if scala:
+            compiler.compile("scalac", [*_SCALA_LANGUAGE, "-release", *options, *scala, *java])
+        if java:
+            compiler.compile("javac", ["-nowarn", "-g", "-proc:none", "--release", *options, *java])
+        if not mutant.recompile:
+            self._check_surface(mutant, module, target)
+        return target
+
+    def run_tests(
+        self, class_name: str, methods: Sequence[str], mutated: Path | None, *, log: Path, timeout_s: float
+    ) -> JvmRun:
+        """Runs a test class, or methods of it, in a JVM of its own.
+
+        Args:
+            class_name: the class.
+            methods: names of methods, or none for all.
+            mutated: classes that go before all others; with them the run ends at the first failure.
+            log: gets the JVM's output.
+            timeout_s: bound in seconds.
+        """
+        folder = self.work / "run"
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "tmp").mkdir(parents=True)
+        lines = folder / "lines"
+        own = self._test_jars(class_name)
+        path = [
+            *filter(None, [mutated]),
+            self.tests,
+            *own[:1],
+            *self.main_path,
+            *own[1:],
+            *self._running(),
+            self.helpers,
+        ]
+        words = [
+            maven.java_home() / "bin" / "java", *_test_options(), *_SHORT_RUN, f"-Djava.io.tmpdir={folder / 'tmp'}",
+            "-cp", _joined(path), "rackgate.TestRunner", lines, "first" if mutated else "all", class_name, *methods,
+        ]  # fmt: skip
+        log.parent.mkdir(parents=True, exist_ok=True)
+        fault = ""
+        try:
+            run(words, what=f"run {class_name}", cwd=folder, log=log, timeout_s=timeout_s)
+        except RackgateError as error:
+            fault = str(error)
+        return parse_run(lines.read_text(encoding="utf-8") if lines.exists() else "", fault)
+
+    def _generated(self, mutant: Mutant, module: Module, text: str, folder: Path) -> list[Path]:
+        """Sources of the message classes that a changed definition makes different."""
+        messages = module.messages
+        definitions = f"{module.path}/src/main/resources/{messages.path if messages else '?'}/"
+        if not mutant.file.startswith(definitions):
+            raise RackgateError(f"mutant {mutant.name}: {mutant.file} is no message definition of {module.name}")
+        tree = folder / "tree"
+        shutil.copytree(self.tree / definitions, tree / definitions)
+        (tree / mutant.file).write_text(text, encoding="utf-8")
+        builder = Compiler(self.plan, self.space.store, self.space.cache)
+        before = self.work / "patched-messages" / module.name
+        if not before.exists():
+            made = builder.generate_messages(Sources("patched", self.tree, ""), module, self.work / "patched")
+            before.parent.mkdir(parents=True, exist_ok=True)
+            made.replace(before)
+        after = builder.generate_messages(Sources(mutant.name, tree, ""), module, folder)
+        changed = [
+            path for path in sorted(after.rglob("*.java"))
+            if not (old := before / path.relative_to(after)).exists() or not filecmp.cmp(old, path, shallow=False)
+        ]  # fmt: skip
+        if not changed:
+            raise NotCompiledError(f"mutant {mutant.name} changes no message class")
+        return changed
+
+    def _check_surface(self, mutant: Mutant, module: Module, target: Path) -> None:
+        overlay = self.distribution.root / "overlay" / f"{module.name}-rackgate.jar"
+        stock = self.distribution.root / "libs" / self.plan.find(module.artifact, "runtime").file_name
+        patched = read_jar(overlay) if overlay.exists() else {}
+        changed_nests = {nest(name) for name in patched if name.endswith(".class")}
+        published: dict[str, bytes] = {}
+        for path in sorted(target.rglob("*.class")):
+            name = str(path.relative_to(target))
+            if nest(name) not in changed_nests and not published:
+                published = read_jar(stock)
+            before = (patched if nest(name) in changed_nests else published).get(name)
+            if before is None:
+                continue  # a nested class that was not there: only its own nest, compiled here, can refer to it
+            old, new = class_file.surface(before), class_file.surface(path.read_bytes())
+            if old != new:
+                raise NotCompiledError(
+                    f"mutant {mutant.name} changes what other classes were compiled against "
+                    f"({name.removesuffix('.class')}: {min(old ^ new)}); list the files that use it under `recompile`"
+                )
+
+    def _test_jars(self, first: str = "") -> list[Path]:
+        """The published tests of all modules; the jar that has the class ``first``, or its package, leads."""
+        jars = [
+            self.space.store.path(self.plan.find(module.artifact, "test"))
+            for module in self.plan.modules
+            if module.tests
+        ]
+        owner = _owner(self.plan, self.tree, first) if first else None
+        own = self.space.store.path(self.plan.find(owner.artifact, "test")) if owner else None
+        return [*filter(None, [own]), *(jar for jar in jars if jar != own)]
+
+    def _running(self) -> list[Path]:
+        return [self.space.store.path(artifact) for artifact in self.plan.with_role("testrun")]
+
+
+def parse_run(text: str, fault: str = "") -> JvmRun:
+    """Reads what ``TestRunner.java`` wrote.
+
+    Args:
+        text: its lines.
+        fault: what is known of why the JVM did not end well.
+    """
+    lines = []
+    ended = False
+    for line in text.splitlines():
+        words = line.split("\t")
+        if words == ["end"]:
+            ended = True
+        elif len(words) >= 3:
+            lines.append(Line(words[0], words[1], words[2], words[3] if len(words) > 3 else ""))
+    return JvmRun(tuple(lines), "" if ended else fault or "the JVM ended before its tests did")
+
+
+def prepare(plan: Recipe, space: Workspace, patches: Sequence[series.Patch], bench: Bench, sources: Path) -> None:
+    """Fills ``bench.tree``, ``bench.helpers`` and ``bench.tests``.
+
+    Args:
+        plan: the recipe.
+        space: the workspace.
+        patches: the series.
+        bench: names the folders, which must not exist.
+        sources: the published sources, laid out.
+    """
+    source_tree.clone(sources, bench.tree)
+    head = series.apply(bench.tree, patches)
+    bench.helpers.mkdir(parents=True)
+    launcher = _joined(space.store.path(artifact) for artifact in plan.with_role("testrun"))
+    run(
+        [
+            maven.java_home() / "bin" / "javac", "-nowarn", "--release", "17", "-cp", launcher, "-d", bench.helpers,
+            *sorted(JAVA.glob("*.java")),
+        ],
+        what="compile the test runner",
+    )  # fmt: skip
+    code: list[Path] = []
+    bench.tests.mkdir(parents=True)
+    for file in git.changed_files(bench.tree, source_tree.BASELINE, head):
+        module, source = home(plan, file), bench.tree / file
+        if module is None or not file.startswith(f"{module.path}/src/test/") or not source.exists():
+            continue
+        if source.suffix in {".java", ".scala"}:
+            code.append(source)
+        else:
+            name = file.removeprefix(f"{module.path}/src/test/").partition("/")[2]
+            (bench.tests / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, bench.tests / name)
+    with bench.compiler() as compiler:
+        bench.compile_tests(compiler, code, bench.tests)
+
+
+def scala_compiler(plan: Recipe, repository: MavenRepository, work: Path) -> tuple[Path, ...]:
+    """The jars of scalac in the recipe's version, from the verified repository, as the Scala plugin gets them."""
+    compiler = Artifact(f"org.scala-lang:scala-compiler:{plan.scala}", "", ("compile",))
+    pom = maven.render(
+        "resolve.xml.j2", work / "scalac" / "pom.xml", recipe=plan, dependencies=[compiler], exclusions=[]
+    )
+    listing = pom.parent / "classpath.txt"
+    goal = f"org.apache.maven.plugins:maven-dependency-plugin:{plan.plugins['dependency']}:build-classpath"
+    repository.maven(
+        pom, [goal, f"-Dmdep.outputFile={listing}", "-Dmdep.includeScope=runtime"],
+        what="find the Scala compiler", log=work / "scalac.log",
+    )  # fmt: skip
+    return tuple(Path(word) for word in listing.read_text(encoding="utf-8").strip().split(os.pathsep))
+
+
+def _home(plan: Recipe, file: str) -> Module:
+    module = home(plan, file)
+    if module is None:
+        raise RackgateError(f"{file} is in src/main of no [[module]] in {plan.path.name}")
+    return module
+
+
+def _owner(plan: Recipe, tree: Path, class_name: str) -> Module | None:
+    """The module that has the test class, by its source."""
+    place = class_name.split("$")[0].replace(".", "/")
+    for module in plan.modules:
+        for kind in ("java", "scala", "scala/unit", "scala/integration"):
+            for suffix in (".java", ".scala"):
+                if (tree / module.path / "src/test" / kind / f"{place}{suffix}").exists():
+                    return module
+    return None
+
+
+def _test_options() -> list[str]:
+    template = (maven.TEMPLATES / "jvmtest.xml.j2").read_text(encoding="utf-8")
+    match = _ARG_LINE.search(template)
+    if not match:
+        raise RackgateError("jvmtest.xml.j2 has no <argLine>; the options of test runs come from there")
+    return _KEPT_OPTION.findall(match[1])
+
+
+def _joined(path: Iterable[Path]) -> str:
+    return os.pathsep.join(str(entry) for entry in path)
+
+
+def _close(pipe: IO[str] | None) -> None:
+    if pipe is not None:
+        try:
+            pipe.close()
+        except BrokenPipeError:
+            return  # it was ended while a request was on its way

@@ -1,0 +1,151 @@
+"""Reads ``mutants.toml``: which pieces of the series are taken out one at a time, and which tests must notice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyhooks.core import toml_config
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.toml_config import Table
+from pyhooks.patchset.recipe import Recipe
+from pyhooks.patchset.workspace import home
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_TEST = re.compile(r"[A-Za-z_][\w.]*(#\w+)?")
+
+
+@dataclass(frozen=True)
+class Selector:
+    """A test class of Kafka, or one method of it.
+
+    Attributes:
+        class_name: the full name, such as ``kafka.cluster.PartitionTest``.
+        method: the method's name without parameters, or empty for all of the class.
+    """
+
+    class_name: str
+    method: str = ""
+
+    @staticmethod
+    def of(text: str) -> Selector:
+        """Reads ``package.Class`` or ``package.Class#method``."""
+        class_name, _, method = text.partition("#")
+        return Selector(class_name, method)
+
+    def __str__(self) -> str:
+        return f"{self.class_name}#{self.method}" if self.method else self.class_name
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change that must make a test fail.
+
+    Attributes:
+        name: lower-case words with hyphens between.
+        what: what Kafka then does wrong, in words.
+        stands_for: the behaviour, place or trap that it stands for.
+        file: path in Kafka's repository.
+        old: text that occurs in the patched file exactly once.
+        new: what takes its place.
+        tests: at least one of these must fail.
+        recompile: further files to compile with the changed one. Needed if the change alters what other classes were
+            compiled against, such as a constant.
+        opt_ins: names of the opt-in fixes without which the old text or the tests are not there; the mutant is tried on
+            a build with them.
+    """
+
+    name: str
+    what: str
+    stands_for: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[Selector, ...]
+    recompile: tuple[str, ...] = ()
+    opt_ins: frozenset[str] = frozenset()
+
+    def key(self, context: str) -> str:
+        """A hash of all that a result depends on.
+
+        Args:
+            context: stands for the patches of the build and whatever else is the same for all mutants of it.
+        """
+        parts = [context, self.file, self.old, self.new, [str(test) for test in self.tests], list(self.recompile)]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def apply(self, text: str) -> str:
+        """The text of the file with the change.
+
+        Raises:
+            RackgateError: the old text does not occur exactly once.
+        """
+        count = text.count(self.old)
+        if count != 1:
+            raise RackgateError(f"mutant {self.name}: its old text occurs {count} times in {self.file}, not once")
+        return text.replace(self.old, self.new)
+
+
+def load(path: Path, recipe: Recipe) -> tuple[Mutant, ...]:
+    """Reads and checks the list.
+
+    Args:
+        path: a ``mutants.toml``.
+        recipe: knows the modules that a file may be in.
+
+    Raises:
+        RackgateError: missing, not TOML, or an entry that cannot be meant; the message names it.
+    """
+    top = Table(toml_config.read(path, "it lists the mutants"), path)
+    mutants = tuple(map(_mutant, top.tables("mutant")))
+    top.done()
+    names = [mutant.name for mutant in mutants]
+    for mutant in mutants:
+        if names.count(mutant.name) > 1:
+            raise RackgateError(f"{path}: mutant {mutant.name} is there twice")
+        for file in (mutant.file, *mutant.recompile):
+            module = home(recipe, file)
+            if module is None or not file.startswith(f"{module.path}/src/main/"):
+                raise RackgateError(f"{path}: mutant {mutant.name}: {file} is in src/main of no [[module]]")
+    return mutants
+
+
+def _mutant(table: Table) -> Mutant:
+    tests = table.texts("tests")
+    mutant = Mutant(
+        name=table.text("name"),
+        what=table.text("what"),
+        stands_for=table.text("stands_for"),
+        file=table.text("file"),
+        old=table.text("old"),
+        new=table.text("new", empty=True),
+        tests=tuple(map(Selector.of, tests)),
+        recompile=table.texts("recompile", ()),
+        opt_ins=frozenset(table.texts("with", ())),
+    )
+    if not _NAME.fullmatch(mutant.name):
+        raise table.wrong("name", "must be lower-case words with hyphens between")
+    if mutant.old == mutant.new:
+        raise table.wrong("new", "is the same as old")
+    for test in tests:
+        if not _TEST.fullmatch(test):
+            raise table.wrong("tests", f"must name package.Class or package.Class#method, not {test!r}")
+    return mutant
+
+
+def choose(mutants: tuple[Mutant, ...], names: Iterable[str]) -> tuple[Mutant, ...]:
+    """The mutants of those names in the list's order, or all if there are no names.
+
+    Raises:
+        RackgateError: an unknown name.
+    """
+    wanted = list(names)
+    known = {mutant.name for mutant in mutants}
+    for name in wanted:
+        if name not in known:
+            raise RackgateError(f"no mutant is named {name}; `rackgate patch mutate --list` shows them")
+    return tuple(mutant for mutant in mutants if not wanted or mutant.name in wanted)

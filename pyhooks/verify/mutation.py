@@ -1,0 +1,473 @@
+"""``rackgate patch mutate``: takes one piece of the series out after another and demands that a test fails each time.
+
+A mutant counts as *killed* only if a test that passes without it fails with it. Whatever keeps the tests from judging
+it (it does not compile, its classes do not fit the others, the JVM ended early, a test did not run) makes it *unknown*.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import evaluating, read_object, write_json
+from pyhooks.core.locks import alone
+from pyhooks.patchset import builder, maven, recipe, series
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.patchset.recipe import Recipe
+from pyhooks.patchset.series import DEFAULT, Patch, Selection
+from pyhooks.patchset.stages import Stages
+from pyhooks.patchset.workspace import Workspace
+from pyhooks.verify import mutant_runner
+from pyhooks.verify.mutant_runner import Bench, CompileServer, JvmRun, NotCompiledError
+from pyhooks.verify.mutants import Mutant, Selector, choose, load
+
+LIST = "mutants.toml"
+# Raise it when results kept from before no longer say what they would say now.
+FORMAT = 1
+_BASE_TIMEOUT_S = 900.0
+_LEAST_TIMEOUT_S = 180.0
+# With a mutant a test may wait in vain for what it took moments for; how much longer it may then take.
+_SLOWER = 6.0
+KILLED, SURVIVED, UNKNOWN = "killed", "survived", "unknown"
+NOT_RUN = "not run yet"
+
+
+@dataclass(frozen=True)
+class Base:
+    """What a selector's tests say without a mutant.
+
+    Attributes:
+        selector: the class or method.
+        passed: unique ids of the tests.
+        fault: why nothing can be judged by them, or empty.
+        seconds: how long the JVM took that ran them, perhaps with others of the class.
+    """
+
+    selector: str
+    passed: tuple[str, ...]
+    fault: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one mutant.
+
+    Attributes:
+        name: the mutant.
+        status: ``killed``, ``survived`` or ``unknown``.
+        by: ``class#method`` of the test that failed, or empty.
+        said: what that test said, or why the mutant is unknown.
+        seconds: for compiling and testing.
+        key: of all that went into it.
+    """
+
+    name: str
+    status: str
+    by: str
+    said: str
+    seconds: float
+    key: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All verdicts.
+
+    Attributes:
+        verdicts: of the whole list, in its order.
+        chosen: names of the mutants that were asked for.
+        reused: how many of these were known from before.
+        file: the summary.
+        seconds: how long the command took.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    chosen: tuple[str, ...]
+    reused: int
+    file: Path
+    seconds: float
+
+    def count(self, status: str) -> int:
+        """How many of the chosen ones have that status."""
+        return sum(v.status == status for v in self.verdicts if v.name in self.chosen)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every chosen mutant was killed."""
+        return self.count(KILLED) == len(self.chosen) > 0
+
+
+class Trier(Protocol):
+    """Compiles mutants and runs tests; ``Bench`` with its compiler, or a fake."""
+
+    def compile(self, mutant: Mutant) -> Path:
+        """Compiles a mutant; returns the folder of its classes."""
+
+    def run(self, class_name: str, methods: Sequence[str], mutated: Path | None, timeout_s: float) -> JvmRun:
+        """Runs methods of a test class, or all of it; without a mutant, or up to the first failure with one."""
+
+
+@dataclass(frozen=True)
+class OnBench:
+    """A ``Trier`` on the real thing.
+
+    Attributes:
+        bench: compiles and runs.
+        compiler: the resident compiler.
+        logs: folder for the output of tests, that of each class's last run.
+    """
+
+    bench: Bench
+    compiler: CompileServer
+    logs: Path
+
+    def compile(self, mutant: Mutant) -> Path:
+        """Compiles a mutant in a folder that the next one clears."""
+        shutil.rmtree(self.bench.work / "mutant", ignore_errors=True)
+        return self.bench.compile_mutant(self.compiler, mutant, self.bench.work / "mutant")
+
+    def run(self, class_name: str, methods: Sequence[str], mutated: Path | None, timeout_s: float) -> JvmRun:
+        """Runs tests in a JVM of their own."""
+        log = self.logs / f"{class_name}.log"
+        return self.bench.run_tests(class_name, methods, mutated, log=log, timeout_s=timeout_s)
+
+
+def listed() -> tuple[Mutant, ...]:
+    """The mutants in ``patch/``.
+
+    Raises:
+        RackgateError: the list is missing or cannot be meant.
+    """
+    plan = recipe.load()
+    return load(plan.path.parent / LIST, plan)
+
+
+def mutate(
+    distribution: Distribution, only: Iterable[str] = (), *, fresh: bool = False, quiet: bool = False,
+    out: Path | None = None,
+) -> Summary:  # fmt: skip
+    """Tries mutants, those first whose result is not known yet.
+
+    A mutant of opt-in fixes is tried on a build with them, which is made if need be.
+
+    Args:
+        distribution: the default build, to change pieces of; its series must be the present one.
+        only: names of mutants, or none for all.
+        fresh: forget earlier results.
+        quiet: show no progress.
+        out: folder for ``summary.json`` and logs, by default ``out/mutate``.
+
+    Raises:
+        RackgateError: it could not be run: a wrong list, a build of another series, tests that do not compile.
+    """
+    started = time.monotonic()
+    plan = recipe.load()
+    every_patch = series.load_all(plan.path.parent)
+    if distribution.manifest["patch_hash"] != series.series_hash(DEFAULT.choose(every_patch)):
+        raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
+    everything = load(plan.path.parent / LIST, plan)
+    chosen = choose(everything, only)
+    target = out or paths.OUT / "mutate"
+    patches = {
+        names: Selection(names).choose(every_patch) for names in {frozenset[str](), *(m.opt_ins for m in everything)}
+    }
+    contexts = {names: _context(plan, some) for names, some in patches.items()}
+    space = Workspace.of(plan)
+    taken = f"another run tries mutants in {target}; wait for it or end it"
+    with alone(target / "lock", taken=taken):
+        book = Book(target, everything, contexts, fresh=fresh)
+        todo = [mutant for mutant in chosen if not book.known(mutant)]
+        wanted = {mutant.opt_ins for mutant in todo}
+        built = {
+            names: builder.build(selection=Selection(names), quiet=quiet).distribution if names else distribution
+            for names in _sorted(wanted)
+        }
+        stages = Stages(3 * len(wanted), space.root / "timings-mutate.json", quiet=quiet)
+
+        def prepare(names: frozenset[str], work: Path) -> Bench:
+            return _prepare(plan, patches[names], space, built[names], contexts, work, stages)
+
+        _try_all(todo, book, stages, prepare, space)
+    names = tuple(mutant.name for mutant in chosen)
+    return Summary(book.verdicts(), names, len(chosen) - len(todo), book.file, time.monotonic() - started)
+
+
+def _sorted(groups: Iterable[frozenset[str]]) -> list[frozenset[str]]:
+    """Sets of opt-in fixes in a fixed order, the empty one first."""
+    return sorted(set(groups), key=sorted)
+
+
+def _try_all(
+    todo: Sequence[Mutant],
+    book: Book,
+    stages: Stages,
+    prepare: Callable[[frozenset[str], Path], Bench],
+    space: Workspace,
+) -> None:
+    for names in _sorted(mutant.opt_ins for mutant in todo):
+        some = [mutant for mutant in todo if mutant.opt_ins == names]
+        work = space.test_work()
+        try:
+            with stages.stage(" ".join(["prepare", *sorted(names)])):
+                bench = prepare(names, work)
+            with bench.compiler() as compiler:
+                _run(some, OnBench(bench, compiler, book.file.parent / "logs"), book, stages)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        stages.remember()
+    book.save()
+
+
+def _run(todo: Sequence[Mutant], trier: Trier, book: Book, stages: Stages) -> None:
+    """Tries mutants of one build."""
+    context = book.contexts[todo[0].opt_ins]
+    bases = book.bases[context]
+    with stages.stage("run the tests without a mutant") as progress:
+        for class_name, methods in missing(todo, bases):
+            stages.tell(progress, class_name.rpartition(".")[2])
+            book.add_bases(context, run_base(trier, class_name, methods))
+    with stages.stage(f"{len(todo)} mutants") as progress:
+        began = time.monotonic()
+        for done, mutant in enumerate(todo):
+            left_s = (time.monotonic() - began) / done * (len(todo) - done) if done else 0.0
+            estimate = f", about {left_s:.0f} s left" if done else ""
+            stages.tell(progress, f"{done + 1} of {len(todo)}, {mutant.name}{estimate}")
+            verdict = judge(trier, mutant, bases, mutant.key(context))
+            book.add(verdict)
+            line = f"  {done + 1}/{len(todo)} {verdict.status} {verdict.name} ({verdict.seconds:.1f} s): "
+            ending = verdict.by or verdict.said
+            progress.console.print(f"{line}{ending}{estimate}", soft_wrap=True, markup=False, highlight=False)
+
+
+def missing(mutants: Iterable[Mutant], bases: Mapping[str, Base]) -> list[tuple[str, tuple[str, ...]]]:
+    """Test classes to run without a mutant, each with the methods, or with none for the whole class."""
+    wanted: dict[str, list[str]] = {}
+    for test in (test for mutant in mutants for test in mutant.tests):
+        if str(test) not in bases and test.method not in wanted.setdefault(test.class_name, []):
+            wanted[test.class_name].append(test.method)
+    return [(name, tuple(methods)) for name, methods in sorted(wanted.items()) if methods]
+
+
+def run_base(trier: Trier, class_name: str, methods: Sequence[str]) -> list[Base]:
+    """Runs a class's tests without a mutant, all that are asked for in one JVM.
+
+    Args:
+        trier: runs them.
+        class_name: the class.
+        methods: names; an empty one stands for the whole class.
+
+    Returns:
+        One entry for each name.
+    """
+    started = time.monotonic()
+    done = trier.run(class_name, () if "" in methods else methods, None, _BASE_TIMEOUT_S)
+    seconds = time.monotonic() - started
+    bases = []
+    for method in methods:
+        selector = Selector(class_name, method)
+        lines = [line for line in done.lines if not method or line.place.endswith(f"#{method}") or not line.place]
+        passed = tuple(line.id for line in lines if line.status == "passed")
+        bad = next((line for line in lines if line.status in {"failed", "broken"}), None)
+        fault = ""
+        if bad:
+            fault = f"fails without a mutant: {bad.place or bad.id}: {bad.said}"
+        elif done.fault:
+            fault = f"did not come to its end without a mutant: {done.fault}"
+        elif not passed:
+            fault = "no test ran without a mutant"
+        bases.append(Base(str(selector), passed, fault, seconds))
+    return bases
+
+
+def judge(trier: Trier, mutant: Mutant, bases: Mapping[str, Base], key: str) -> Verdict:
+    """Tries one mutant.
+
+    Args:
+        trier: compiles and runs.
+        mutant: the change.
+        bases: what its tests say without it.
+        key: for the verdict.
+    """
+    started = time.monotonic()
+    status, by, said = _judge(trier, mutant, bases)
+    return Verdict(mutant.name, status, by, said, round(time.monotonic() - started, 2), key)
+
+
+def _judge(trier: Trier, mutant: Mutant, bases: Mapping[str, Base]) -> tuple[str, str, str]:
+    for test in mutant.tests:
+        if fault := bases[str(test)].fault:
+            return UNKNOWN, "", f"{test}: {fault}"
+    try:
+        classes = trier.compile(mutant)
+    except NotCompiledError as error:
+        return UNKNOWN, "", str(error)
+    doubts = []
+    for name in dict.fromkeys(test.class_name for test in mutant.tests):
+        selectors = [test for test in mutant.tests if test.class_name == name]
+        methods = [] if any(not test.method for test in selectors) else [test.method for test in selectors]
+        expected = {id_ for test in selectors for id_ in bases[str(test)].passed}
+        usual_s = max(bases[str(test)].seconds for test in selectors)
+        done = trier.run(name, methods, classes, max(_LEAST_TIMEOUT_S, _SLOWER * usual_s))
+        for line in done.lines:
+            if line.status == "failed" and line.id in expected:
+                return KILLED, line.place, line.said
+        doubts += _doubts(name, done, expected)
+    return (UNKNOWN, "", doubts[0]) if doubts else (SURVIVED, "", "all of its tests pass")
+
+
+def _doubts(name: str, done: JvmRun, expected: set[str]) -> list[str]:
+    """Why a run without a failure that counts does not show that its tests pass."""
+    if done.fault:
+        return [f"{name}: {done.fault}"]
+    odd = next((line for line in done.lines if line.status in {"failed", "broken"}), None)
+    if odd:
+        return [f"{name}: {odd.place or odd.id} says nothing about the mutant: {odd.said}"]
+    left_out = expected - {line.id for line in done.lines if line.status == "passed"}
+    return [f"{name}: {len(left_out)} of {len(expected)} tests did not run"] if left_out else []
+
+
+class Book:
+    """Keeps what is known in files, so that an interrupted run goes on where it was.
+
+    Args:
+        folder: for ``summary.json`` and ``base.json``; made if absent.
+        mutants: the whole list.
+        contexts: for each set of opt-in fixes, what stands for everything that all results with them depend on.
+        fresh: forget earlier results.
+
+    Attributes:
+        bases: for each context, what selectors' tests say without a mutant.
+    """
+
+    def __init__(
+        self, folder: Path, mutants: Sequence[Mutant], contexts: Mapping[frozenset[str], str], *, fresh: bool = False
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.file = folder / "summary.json"
+        self.contexts = contexts
+        self.bases: dict[str, dict[str, Base]] = {context: {} for context in contexts.values()}
+        self._base_file = folder / "base.json"
+        self._mutants = tuple(mutants)
+        self._verdicts: dict[str, Verdict] = {}
+        if fresh:
+            return
+        with evaluating(self._base_file, "results of tests, delete it"):
+            kept = _read(self._base_file).get("contexts", {})
+            for context, bases in self.bases.items():
+                for entry in kept.get(context, ()):
+                    base = Base(**{**entry, "passed": tuple(entry["passed"])})
+                    if not base.fault:
+                        bases[base.selector] = base
+        keys = {mutant.name: self._key(mutant) for mutant in mutants}
+        with evaluating(self.file, "verdicts on mutants, delete it"):
+            for entry in _read(self.file).get("mutants", ()):
+                verdict = Verdict(**{field: entry[field] for field in Verdict.__dataclass_fields__})
+                if verdict.key == keys.get(verdict.name):
+                    self._verdicts[verdict.name] = verdict
+
+    def _key(self, mutant: Mutant) -> str:
+        return mutant.key(self.contexts[mutant.opt_ins])
+
+    def known(self, mutant: Mutant) -> bool:
+        """Whether a result is there; an unknown one is tried again."""
+        return mutant.name in self._verdicts and self._verdicts[mutant.name].status != UNKNOWN
+
+    def add_bases(self, context: str, bases: Iterable[Base]) -> None:
+        """Keeps results without a mutant."""
+        self.bases[context].update((base.selector, base) for base in bases)
+        tests = {name: [asdict(base) for base in some.values()] for name, some in self.bases.items()}
+        write_json(self._base_file, {"contexts": tests})
+
+    def add(self, verdict: Verdict) -> None:
+        """Keeps a verdict."""
+        self._verdicts[verdict.name] = verdict
+        self.save()
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """One for each mutant of the list; those that were not run are unknown."""
+        return tuple(
+            self._verdicts.get(m.name) or Verdict(m.name, UNKNOWN, "", NOT_RUN, 0.0, self._key(m))
+            for m in self._mutants
+        )
+
+    def save(self) -> None:
+        """Writes the summary."""
+        verdicts = self.verdicts()
+        texts = {mutant.name: mutant for mutant in self._mutants}
+        counts = {status: sum(v.status == status for v in verdicts) for status in (KILLED, SURVIVED, UNKNOWN)}
+        rows = [
+            {
+                **asdict(v),
+                "what": texts[v.name].what,
+                "stands_for": texts[v.name].stands_for,
+                "file": texts[v.name].file,
+            }
+            for v in verdicts
+        ]
+        seconds = round(sum(v.seconds for v in verdicts), 1)
+        write_json(
+            self.file,
+            {
+                "context": self.contexts[frozenset()],
+                "total": len(rows),
+                **counts,
+                "seconds": seconds,
+                "mutants": rows,
+            },
+        )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """A kept file, or nothing if there is none that can be read: then everything is simply tried again."""
+    try:
+        return read_object(file, "it keeps verdicts")
+    except RackgateError:
+        return {}
+
+
+def _context(plan: Recipe, patches: tuple[Patch, ...]) -> str:
+    digest = hashlib.sha256(f"{FORMAT} {series.series_hash(patches)} {maven.javac_version()}\n".encode())
+    for file in (plan.path, *sorted(mutant_runner.JAVA.glob("*.java")), maven.TEMPLATES / "jvmtest.xml.j2"):
+        digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _prepare(
+    plan: Recipe, patches: tuple[Patch, ...], space: Workspace, distribution: Distribution,
+    contexts: Mapping[frozenset[str], str], work: Path, stages: Stages,
+) -> Bench:  # fmt: skip
+    """Lays out the patched tree and compiles its tests, unless an earlier run did.
+
+    What was made for another series is deleted; ``contexts`` are those of the present one.
+    """
+    kept = space.root / "mutate"
+    final = kept / contexts[distribution.opt_ins][:16]
+
+    def bench(root: Path) -> Bench:
+        return Bench(
+            plan=plan, space=space, distribution=distribution, tree=root / "tree", tests=root / "tests",
+            helpers=root / "helpers", scala=scala, work=work,
+        )  # fmt: skip
+
+    tell: Callable[[str], None] = stages.say
+    with space.lock(tell):
+        roles = ("sources", "test-sources", "test", "testrun", "runtime", "generator")
+        space.store.fetch(plan, [artifact for role in roles for artifact in plan.with_role(role)], work)
+        scala = mutant_runner.scala_compiler(plan, space.repository, work)
+        if not final.exists():
+            kept.mkdir(parents=True, exist_ok=True)
+            for old in {path.name for path in kept.iterdir()} - {context[:16] for context in contexts.values()}:
+                shutil.rmtree(kept / old, ignore_errors=True)
+            fresh = Path(tempfile.mkdtemp(dir=work))
+            mutant_runner.prepare(plan, space, patches, bench(fresh), space.sources(plan, work))
+            fresh.replace(final)
+    return bench(final)

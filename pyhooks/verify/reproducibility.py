@@ -1,0 +1,302 @@
+"""``rackgate patch check-reproducible``: two clean builds under different conditions must give the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import run
+from pyhooks.patchset import maven, recipe
+from pyhooks.patchset.artifacts import sha256
+from pyhooks.patchset.distribution import MANIFEST
+from pyhooks.patchset.git import git
+from pyhooks.patchset.recipe import TEST_ALL
+from pyhooks.patchset.stages import Stages
+from pyhooks.patchset.workspace import Workspace
+from pyhooks.verify.verdict import Verdict
+
+_TIMEOUT_S = 1800.0
+_NOBODY = "65534"
+_SETPRIV = ("setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups")
+_READ_ALL = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
+# Commands that run another as another user, the first that works: as root; as root, where only root can read the
+# checkout or Python; and a user namespace for whoever is not root.
+_OTHER_USERS = (
+    (*_SETPRIV, "--"),
+    (*_SETPRIV, *_READ_ALL, "--"),
+    ("unshare", "--user", f"--map-user={_NOBODY}", f"--map-group={_NOBODY}", "--"),
+)
+_BUILD = "import sys; sys.argv = ['rackgate', 'build', '--archive']; from pyhooks.cli import main; main()"
+# Python's and Java's wall clocks, each printed in seconds.
+_PYTHON_CLOCK = "import time; print(int(time.time()))"
+_JAVA_CLOCK = (
+    "class Clock { public static void main(String[] a) { System.out.println(System.currentTimeMillis() / 1000); } }"
+)
+# Preloaded into every process of a build: moves the wall clock and leaves the monotonic one alone.
+_CLOCK_LIBRARY = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/time.h>
+#include <time.h>
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int (*next)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+    int status = next(clock, now);
+    if (status == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += SHIFT_S;
+    return status;
+}
+int gettimeofday(struct timeval *now, void *zone) {
+    int (*next)(struct timeval *, void *) = dlsym(RTLD_NEXT, "gettimeofday");
+    int status = next(now, zone);
+    if (status == 0) now->tv_sec += SHIFT_S;
+    return status;
+}
+time_t time(time_t *now) {
+    struct timespec found;
+    clock_gettime(CLOCK_REALTIME, &found);
+    if (now) *now = found.tv_sec;
+    return found.tv_sec;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What one of the builds runs under.
+
+    Attributes:
+        name: of its folder.
+        other_user: whether another user than the present one builds.
+        umask: for all files.
+        clock_shift_days: by which its wall clock is ahead.
+        variables: environment variables that differ.
+        source_times_s: modification time of all sources, in seconds since the epoch.
+    """
+
+    name: str
+    other_user: bool
+    umask: int
+    clock_shift_days: int
+    variables: Mapping[str, str]
+    source_times_s: int
+
+
+BUILDS = (
+    Conditions("a", False, 0o022, 0, {"TZ": "UTC", "LC_ALL": "C", "PYTHONHASHSEED": "1"}, 1_700_000_000),
+    Conditions(
+        "another/folder",
+        True,
+        0o077,
+        401,
+        {
+            "TZ": "Pacific/Kiritimati",
+            "LC_ALL": "C.UTF-8",
+            "PYTHONHASHSEED": "2",
+            "SOURCE_DATE_EPOCH": "1234567890",
+            # a language whose upper and lower case differ from English
+            "JAVA_TOOL_OPTIONS": "-Duser.language=tr -Duser.country=TR",
+        },
+        1_000_000_000,
+    ),
+)
+
+
+@dataclass
+class _Made:
+    """One build: what it ran under, and what it gave."""
+
+    conditions: dict[str, Any]
+    seconds: float
+    files: dict[str, Path] = field(default_factory=dict)
+
+
+def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Verdict:
+    """Build twice from nothing but sources and pinned files, and compare overlay, helpers, manifest and archive.
+
+    Args:
+        out: folder for the result, by default ``out/reproducible``.
+        quiet: show no progress.
+
+    Raises:
+        RackgateError: a build failed, or its conditions could not be set.
+    """
+    started = time.monotonic()
+    target = out or paths.OUT / "reproducible"
+    plan = recipe.load()
+    space = Workspace.of(plan)
+    stages = Stages(1 + len(BUILDS), space.root / "timings-reproducible.json", quiet=quiet)
+    with tempfile.TemporaryDirectory(prefix="rackgate-reproducible-") as scratch:
+        folder = Path(scratch)
+        folder.chmod(0o755)
+        with stages.stage("fetch and verify"), space.lock(stages.say):
+            space.store.fetch(plan, plan.without(TEST_ALL), folder / "fetch")
+            # all before the first build, so that an edit meanwhile is no difference
+            for conditions in BUILDS:
+                _copy_sources(folder / conditions.name, conditions.source_times_s)
+        made: list[_Made] = []
+        for conditions in BUILDS:
+            with stages.stage(f"build under conditions {len(made) + 1}"):
+                made.append(_build(conditions, space, folder))
+        files = {
+            name: [sha256(one.files[name]) if name in one.files else None for one in made] for name in _names(made)
+        }
+        different = differences(made[0].files, made[1].files)
+    stages.remember()
+    summary = {
+        "verdict": "different" if different else "same",
+        "differences": different,
+        "files": files,
+        "builds": [{**one.conditions, "seconds": round(one.seconds, 1)} for one in made],
+        "javac_version": maven.javac_version(),
+        "machine": platform.machine(),
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    target.mkdir(parents=True, exist_ok=True)
+    path = target / "summary.json"
+    path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    return Verdict(summary, path, not different)
+
+
+def differences(first: Mapping[str, Path], second: Mapping[str, Path]) -> list[str]:
+    """The files, and the entries of archives, by which two builds differ; empty if they have the same bytes.
+
+    Args:
+        first: files of one build by name.
+        second: those of the other.
+    """
+    found = []
+    for name in sorted({*first, *second}):
+        if name not in first or name not in second:
+            found.append(f"{name}: only in the {'second' if name not in first else 'first'} build")
+        elif first[name].read_bytes() != second[name].read_bytes():
+            found += [f"{name}: {entry}" for entry in _entries_that_differ(first[name], second[name])]
+    return found
+
+
+def _entries_that_differ(first: Path, second: Path) -> list[str]:
+    one, other = (dict(_entries(path)) for path in (first, second))
+    found = [entry for entry in sorted({*one, *other}) if one.get(entry) != other.get(entry)]
+    if not found and list(one) != list(other):
+        found = ["order of entries"]
+    return found or ["bytes outside of entries"]
+
+
+def _entries(path: Path) -> Iterator[tuple[str, Any]]:
+    """Name, and everything that a build decides, of each entry of an archive or key of a JSON file."""
+    if path.suffix == ".jar":
+        with zipfile.ZipFile(path) as jar:
+            for entry in jar.infolist():
+                yield entry.filename, (jar.read(entry), entry.date_time, entry.external_attr, entry.extra)
+    elif path.name.endswith(".tar.gz"):
+        with tarfile.open(path) as tar:
+            for member in tar.getmembers():
+                stream = tar.extractfile(member)
+                owner = (member.uid, member.gid, member.uname, member.gname)
+                yield member.name, (stream.read() if stream else b"", member.mtime, member.mode, owner)
+    elif path.suffix == ".json":
+        yield from json.loads(path.read_text(encoding="utf-8")).items()
+
+
+def _names(made: Sequence[_Made]) -> list[str]:
+    return sorted({name for one in made for name in one.files})
+
+
+def _build(conditions: Conditions, space: Workspace, folder: Path) -> _Made:
+    """Build in the folder of the conditions, which has the sources, from pinned files alone."""
+    root = folder / conditions.name
+    build = root / "build" / space.root.name
+    for kept in (space.store.root, space.repository.root):
+        shutil.copytree(kept, build / kept.relative_to(space.root))
+    (root / "home").mkdir()
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"MAKEFLAGS", "MAVEN_OPTS", "SOURCE_DATE_EPOCH"}
+    }
+    environment |= {"HOME": str(root / "home"), "PYTHONPATH": str(root), **conditions.variables}
+    if conditions.clock_shift_days:
+        environment["LD_PRELOAD"] = str(_clock_library(conditions.clock_shift_days, folder))
+    prefix = _other_user(root) if conditions.other_user else ()
+    _check_clock(conditions, prefix, environment, folder)
+    started = time.monotonic()
+    mask = ("sh", "-c", f'umask {conditions.umask:03o}; exec "$@"', "sh")
+    _run([*prefix, *mask, sys.executable, "-c", _BUILD], "build", environment, root)
+    made = _Made({**asdict(conditions), "run_by": list(prefix)}, time.monotonic() - started)
+    # the other user's umask may keep us out if we are not root, but then we are the same user to the file system
+    dist = (build / "dist").resolve()
+    made.files = {path.relative_to(dist).as_posix(): path for path in dist.glob("*/rackgate-hooks.jar")}
+    made.files |= {f"overlay/{path.name}": path for path in (dist / "overlay").iterdir()}
+    made.files |= {MANIFEST: dist / MANIFEST, **{path.name: path for path in build.glob("*.tar.gz")}}
+    if len(made.files) < 4:
+        raise RackgateError(f"build {conditions.name}: it made only {', '.join(sorted(made.files))}")
+    return made
+
+
+def _copy_sources(root: Path, time_s: int) -> None:
+    listed = git(paths.REPO, "ls-files", "-z", "--cached", "--others", "--exclude-standard", what="list the sources")
+    for name in filter(None, listed.split("\0")):
+        source = paths.REPO / name
+        if source.is_file():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, root / name)
+            os.utime(root / name, (time_s, time_s))
+
+
+def _other_user(root: Path) -> tuple[str, ...]:
+    """The command that runs another as another user, who gets the files below ``root`` if that is a real one."""
+    for prefix in _OTHER_USERS:
+        # through a shell, since setpriv itself still has root's capabilities
+        probe = [*prefix, "sh", "-c", 'exec "$@"', "sh", sys.executable, "-c", "import jinja2"]
+        try:
+            run(probe, what="run Python as another user", cwd=Path("/"))
+        except RackgateError:
+            continue
+        if prefix[0] == "setpriv":
+            for path in (root, *root.rglob("*")):
+                os.chown(path, int(_NOBODY), int(_NOBODY), follow_symlinks=False)
+        return prefix
+    raise RackgateError("a build by another user can't be made: neither setpriv nor a user namespace gives one here")
+
+
+def _clock_library(days: int, folder: Path) -> Path:
+    source = folder / "clock.c"
+    source.write_text(_CLOCK_LIBRARY, encoding="utf-8")
+    library = folder / "clock.so"
+    words: list[str | Path] = ["gcc", "-shared", "-fPIC", f"-DSHIFT_S={days * 86_400}L", "-o", library, source, "-ldl"]
+    run(words, what="compile the library that moves the clock")
+    library.chmod(0o755)
+    return library
+
+
+def _check_clock(conditions: Conditions, prefix: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
+    """Check that Python and Java see the clock that the build shall have.
+
+    Raises:
+        RackgateError: one does not.
+    """
+    program = folder / "Clock.java"
+    program.write_text(_JAVA_CLOCK, encoding="utf-8")
+    program.chmod(0o644)
+    for words in ([sys.executable, "-c", _PYTHON_CLOCK], [str(maven.java_home() / "bin" / "java"), str(program)]):
+        shown = int(_run([*prefix, *words], "read the clock", environment, folder))
+        if abs(shown - time.time() - conditions.clock_shift_days * 86_400) > 3_600:
+            raise RackgateError(
+                f"build {conditions.name}: {Path(words[0]).name} does not see a clock that is "
+                f"{conditions.clock_shift_days} days ahead, so builds of different days can't be compared here"
+            )
+
+
+def _run(words: Sequence[str], what: str, environment: Mapping[str, str], folder: Path) -> str:
+    return run(words, what=what, cwd=folder, env=environment, timeout_s=_TIMEOUT_S)

@@ -1,0 +1,309 @@
+"""``rackgate patch series-check``: every prefix of the series compiles and passes the tests that it contains.
+
+For the first k patches: build the overlay, compile all test sources changed so far, and run the test classes that
+patch k changes; after the last patch, all that the series changes, or so after each (``all_tests``). Likewise for each
+fix alone, after the fixes that it depends on, and for the whole series with all opt-in fixes. What was found is kept
+under a hash of all that goes into it, so only prefixes from a changed patch on are checked again, and an interrupted
+check goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import read_object, write_json
+from pyhooks.patchset import builder, maven, recipe, series
+from pyhooks.patchset.recipe import Recipe
+from pyhooks.patchset.series import DEFAULT, FIXES, Patch, Selection, opt_ins
+from pyhooks.patchset.stages import Stages, durations
+from pyhooks.patchset.workspace import Workspace, home, overlay_key
+from pyhooks.verify.upstream import REPEATS, methods_of, series_tests
+from pyhooks.verify.upstream_cases import PATCHED, STOCK, ClassResult, Runs, totals
+from pyhooks.verify.upstream_runner import Bench, compile_changed, run_classes
+from pyhooks.verify.verdict import Verdict
+
+_FORMAT = 4
+_KEPT_ROWS = 200
+# An error of the prefix itself, and not of the machine: a place in a source, or a patch that does not fit.
+_OF_THE_PREFIX = re.compile(r"\.(java|scala):\d+|does not apply|is in src/main or src/test of no|is relocated")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One build of the series, and the tests that it must pass.
+
+    Attributes:
+        name: what it checks, unique.
+        selection: the patches to build.
+        patches: the same patches, read.
+        changed: files whose test classes are run, or None for all tests of the patches.
+    """
+
+    name: str
+    selection: Selection
+    patches: tuple[Patch, ...]
+    changed: tuple[str, ...] | None
+
+    def key(self, plan: Recipe) -> str:
+        """A hash of everything that decides what the check finds."""
+        template = (maven.TEMPLATES / "upstream.xml.j2").read_text(encoding="utf-8")
+        parts = [_FORMAT, overlay_key(plan, self.patches), template, self.changed]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def prefix_checks(
+    patches: Sequence[Patch], start: int | None = None, end: int | None = None, *, all_tests: bool = False
+) -> list[Check]:
+    """The checks of the prefixes of the default series.
+
+    Args:
+        patches: the whole series.
+        start: number of patches of the first prefix, by default 1.
+        end: of the last one, by default the whole series.
+        all_tests: run all tests that a prefix contains, and not only those of its last patch.
+
+    Raises:
+        RackgateError: there are no such prefixes.
+    """
+    chosen = DEFAULT.choose(patches)
+    first, last = start or 1, len(chosen) if end is None else end
+    if not 1 <= first <= last <= len(chosen):
+        raise RackgateError(f"series-check: prefixes {first} to {last} of a series of {len(chosen)} patches")
+    return [
+        Check(
+            f"prefix {number}, {chosen[number - 1].name}",
+            Selection(first=number),
+            chosen[:number],
+            None if all_tests or number == len(chosen) else chosen[number - 1].files,
+        )
+        for number in range(first, last + 1)
+    ]
+
+
+def fix_checks(patches: Sequence[Patch]) -> list[Check]:
+    """The checks of each fix alone, after those that it depends on, and of the whole series with all opt-in fixes.
+
+    Args:
+        patches: the whole series.
+    """
+    checks = []
+    for fix in (patch for patch in patches if patch.part == FIXES):
+        alone = Selection(fix=fix.number)
+        checks.append(Check(f"alone, {fix.name}", alone, alone.choose(patches), fix.files))
+    if names := opt_ins(patches):
+        every = Selection(opt_ins=frozenset(names))
+        files = {file: None for patch in patches if patch.opt_in for file in patch.files}
+        checks.append(Check(f"with {', '.join(names)}", every, every.choose(patches), tuple(files)))
+    return checks
+
+
+def series_check(
+    *,
+    start: int | None = None,
+    end: int | None = None,
+    fixes: bool = False,
+    all_tests: bool = False,
+    fresh: bool = False,
+    quiet: bool = False,
+) -> Verdict:
+    """Checks the prefixes of the series, each fix alone, and the series with its opt-in fixes.
+
+    Args:
+        start: number of patches of the first prefix; given, only prefixes are checked.
+        end: of the last one, by default the whole series; given, only prefixes are checked.
+        fixes: check no prefixes.
+        all_tests: run all tests that a prefix contains, and not only those of its last patch.
+        fresh: check again what is known already.
+        quiet: show no progress.
+
+    Raises:
+        RackgateError: there are no such prefixes, or they could not be checked.
+    """
+    started = time.monotonic()
+    plan = recipe.load()
+    patches = series.load_all(plan.path.parent)
+    if fixes and (start or end):
+        raise RackgateError("series-check: --fixes checks no prefixes; leave --from and --to out")
+    checks = [] if fixes else prefix_checks(patches, start, end, all_tests=all_tests)
+    prefixes = len(checks)
+    if start is None and end is None:
+        checks += fix_checks(patches)
+    space = Workspace.of(plan)
+    kept = space.root / "series-check"
+    kept.mkdir(parents=True, exist_ok=True)
+    stages = Stages(len(checks), kept / "timings.json", quiet=quiet)
+    rows: list[dict[str, Any]] = []
+    for position, check in enumerate(checks, 1):
+        file = kept / f"{check.key(plan)[:32]}.json"
+        with stages.stage(check.name):
+            if file.exists() and not fresh:
+                row = {**read_object(file, "it is the result of a prefix; delete it"), "kept": True}
+            else:
+                row = {**run_check(plan, space, check, kept / f"{file.stem}-work"), "kept": False}
+                write_json(file, row)
+        stages.remember()
+        # the same patches may have been checked under another name
+        rows.append({"check": check.name, **row})
+        left = [usual for other in checks[position:] if (usual := stages_usual(kept, other.name)) is not None]
+        about = f"; about {sum(left) / 60:.0f} min left" if left else ""
+        stages.say(f"  {words(row)}{about}")
+        write(rows, prefixes, len(patches), time.monotonic() - started)
+    _prune(kept)
+    summary, path = write(rows, prefixes, len(patches), time.monotonic() - started)
+    return Verdict(summary, path, met=not summary["failed"])
+
+
+def run_check(plan: Recipe, space: Workspace, check: Check, folder: Path) -> dict[str, Any]:
+    """Builds the patches of a check, compiles their tests and runs those that it wants.
+
+    Args:
+        plan: the recipe.
+        space: where builds lie.
+        check: what is checked.
+        folder: for compiled tests; goes afterwards.
+
+    Returns:
+        Plain JSON: ``patches`` (how many), ``ok``, ``error`` (what does not compile, or empty), ``classes``,
+        ``failures``, ``flakes``, ``published_fail`` (what fails without the series as well, such as a test that expects
+        not to be run by root), ``totals``, ``seconds``.
+
+    Raises:
+        RackgateError: it could not be checked.
+    """
+    row: dict[str, Any] = {
+        "patches": len(check.patches), "error": "", "classes": {}, "failures": [], "flakes": [],
+        "published_fail": [],
+    }  # fmt: skip
+    clock = time.monotonic()
+    seconds: dict[str, float] = {}
+
+    def lap(name: str) -> None:
+        nonlocal clock
+        seconds[name] = round(time.monotonic() - clock, 1)
+        clock = time.monotonic()
+
+    runs = Runs()
+    try:
+        built = builder.build(selection=check.selection, quiet=True)
+        lap("build")
+        bench = Bench(plan, space, built.distribution, folder, folder / "reports")
+        changed = compile_changed(bench, check.patches)
+        lap("compile tests")
+        tests = series_tests(changed, bench)
+        wanted = tests if check.changed is None else only(plan, tests, check.changed)
+        for module in (m for m in plan.modules if wanted.get(m.name)):
+            run_classes(bench, PATCHED, module, dict.fromkeys(wanted[module.name], ()), _teller(runs, PATCHED))
+        repeat(bench, runs, wanted)
+        lap("run tests")
+    except RackgateError as error:
+        if not _OF_THE_PREFIX.search(str(error)):
+            raise
+        row["error"] = str(error)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    results = runs.first[PATCHED]
+    bad = [case for cases in runs.bad().values() for case in cases]
+    row["classes"] = {name: result.figures() for name, result in sorted(results.items())}
+    always = [case for case in bad if runs.never(PATCHED, case)]
+    row["published_fail"] = [case for case in always if runs.never(STOCK, case)]
+    row["failures"] = [
+        {"test": c, "message": runs.message(PATCHED, c)} for c in always if c not in row["published_fail"]
+    ]
+    row["failures"] += [{"test": r.name, "message": r.error} for r in results.values() if r.error]
+    row["flakes"] = [{"test": c, "patched": str(runs.tally(PATCHED, c))} for c in bad if runs.flaky(PATCHED, c)]
+    row["totals"] = totals(results.values())
+    row["seconds"] = seconds
+    row["ok"] = not row["error"] and not row["failures"]
+    return row
+
+
+def _teller(runs: Runs, arm: str) -> Callable[[ClassResult], None]:
+    def tell(result: ClassResult) -> None:
+        runs.add(arm, result)
+
+    return tell
+
+
+def repeat(bench: Bench, runs: Runs, wanted: Mapping[str, Sequence[str]]) -> None:
+    """Runs what failed five more times, to tell a flake from a fault, and what always fails without the series."""
+    bad = runs.bad()
+    for _ in range(REPEATS if bad else 0):
+        for module in (m for m in bench.plan.modules if wanted.get(m.name)):
+            again = {name: methods_of(name, runs, PATCHED, bad[name]) for name in wanted[module.name] if name in bad}
+            if again:
+                run_classes(bench, PATCHED, module, again, _teller(runs, PATCHED))
+    for module in (m for m in bench.plan.modules if wanted.get(m.name)):
+        published = {
+            name: methods_of(name, runs, PATCHED, always)
+            for name in wanted[module.name]
+            if (always := [case for case in bad.get(name, ()) if runs.never(PATCHED, case)])
+            and (bench.classes(STOCK, module) / f"{name.replace('.', '/')}.class").exists()
+        }
+        if published:
+            run_classes(bench, STOCK, module, published, _teller(runs, STOCK))
+
+
+def only(plan: Recipe, tests: Mapping[str, Sequence[str]], files: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Those of ``tests`` (by module) whose sources are among ``files``."""
+    touched = {(module.name, Path(file).stem) for file in files if (module := home(plan, file))}
+    return {
+        name: tuple(test for test in classes if (name, test.rpartition(".")[2]) in touched)
+        for name, classes in tests.items()
+    }
+
+
+def words(row: Mapping[str, Any]) -> str:
+    """One result in a line."""
+    if row["error"]:
+        return f"FAILED: {row['error']}"
+    figures = row["totals"]
+    flakes = f", {len(row['flakes'])} flakes" if row["flakes"] else ""
+    ran = f"{figures['tests']} tests of {figures['classes']} classes, {len(row['failures'])} failed{flakes}"
+    if row["published_fail"]:
+        ran += f", {len(row['published_fail'])} fail without the series too"
+    return f"{'ok' if row['ok'] else 'FAILED'}: compiles, {ran}{' (known before)' if row['kept'] else ''}"
+
+
+def stages_usual(kept: Path, check: str) -> float | None:
+    """How long the check of that name took the last time, in seconds, if known."""
+    return durations(kept / "timings.json").get(check)
+
+
+def write(
+    rows: Sequence[Mapping[str, Any]], prefixes: int, patches: int, seconds: float
+) -> tuple[dict[str, Any], Path]:
+    """Writes ``summary.json`` of what is known so far; returns its content and its path.
+
+    Args:
+        rows: the results, those of prefixes first.
+        prefixes: how many prefixes are checked.
+        patches: how many patches the series has.
+        seconds: how long it has taken.
+    """
+    path = paths.OUT / "series-check" / "summary.json"
+    summary = {
+        "patches": patches,
+        "checked": len(rows),
+        "failed": [row["check"] for row in rows if not row["ok"]],
+        "seconds": round(seconds, 1),
+        "prefixes": list(rows[:prefixes]),
+        "fixes": list(rows[prefixes:]),
+    }
+    write_json(path, summary)
+    return summary, path
+
+
+def _prune(kept: Path) -> None:
+    rows = [path for path in kept.glob("*.json") if path.name != "timings.json"]
+    for old in sorted(rows, key=lambda path: path.stat().st_mtime_ns, reverse=True)[_KEPT_ROWS:]:
+        old.unlink()

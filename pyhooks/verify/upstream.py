@@ -1,0 +1,398 @@
+"""``rackgate patch upstream``: Kafka's own tests on the published jars and on the overlay, compared case by case.
+
+Three arms: ``stock`` (published tests, published jars), ``overlay`` (the same tests, overlay first) and ``patched``
+(test classes that the series adds or changes, on the overlay). Batches of the arms take turns, several at a time, so
+all of them see the same machine; what failed is repeated alone. An interrupted run goes on where it was; one of all
+classes takes what earlier ones found on stock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import threading
+import time
+import zipfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import write_json
+from pyhooks.core.locks import alone
+from pyhooks.core.process import end_processes_in, end_until_done, exits_on_sigterm
+from pyhooks.patchset import maven, recipe, series
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.patchset.recipe import TEST_ALL, Module
+from pyhooks.patchset.stages import durations
+from pyhooks.patchset.workspace import Workspace
+from pyhooks.verify import upstream_suite
+from pyhooks.verify.upstream_cases import ARMS, OVERLAY, PATCHED, STOCK, ClassResult, Runs, judge, method_of, totals
+from pyhooks.verify.upstream_runner import WORK, Bench, compile_changed, run_classes, scratch
+from pyhooks.verify.upstream_state import State
+from pyhooks.verify.upstream_suite import Suite
+from pyhooks.verify.verdict import Verdict
+
+REPEATS = 5
+_FORMAT = 2
+_BATCH = 20
+_KEPT_STATES = 4
+_START_S = 8.0
+_UNKNOWN_CLASS_S = 4.0
+# JVMs of tests at the same time: many wait for most of their time.
+JOBS = 2
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One batch: classes of one module on one arm; ``lone``: nothing else is to run meanwhile."""
+
+    arm: str
+    module: Module
+    classes: tuple[str, ...]
+    lone: bool = False
+
+
+def upstream(
+    *,
+    every: bool = False,
+    fresh: bool = False,
+    quiet: bool = False,
+    modules: Sequence[str] = (),
+    only: Sequence[str] = (),
+    jobs: int = JOBS,
+) -> Verdict:
+    """Runs the listed test classes, or all of the touched modules, on every arm, and compares.
+
+    Args:
+        every: all test classes of the modules that the series touches, instead of the list.
+        fresh: throw away what an earlier run did. A finished run of the list is always begun anew.
+        quiet: show no progress.
+        modules: only these, by name; all if empty.
+        only: only classes that have one of these texts in their full name; all if empty.
+        jobs: how many JVMs at the same time.
+
+    Raises:
+        RackgateError: no build of the present series, no class has such a name, or the tests could not be run.
+    """
+    plan = recipe.load()
+    patches = series.load(plan.path.parent)
+    distribution = Distribution.load()
+    if distribution.manifest["patch_hash"] != series.series_hash(patches):
+        raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
+    space = Workspace.of(plan)
+    screen = Console(stderr=True, quiet=quiet)
+    report = paths.OUT / ("upstream-all" if every else "upstream")
+    base = space.root / "upstream" / _key(plan, distribution)[:16]
+    for name in modules:
+        plan.module(name)
+    taken = f"Kafka's tests are running already, in {base}; wait for them"
+    # a SIGTERM ends it like an interruption, so that no JVM of tests goes on: they are not our children, but Maven's
+    with alone(base.with_suffix(".lock"), taken=taken), exits_on_sigterm():
+        # left by a run that was killed
+        end_processes_in(base / WORK)
+        shutil.rmtree(base / WORK, ignore_errors=True)
+        with scratch(base) as work, space.lock(lambda words: screen.print(words, highlight=False)):
+            roles = ("sources", "test-sources", "test", "testrun", "runtime", *([TEST_ALL] if every else []))
+            space.store.fetch(plan, [artifact for role in roles for artifact in plan.with_role(role)], work)
+        suite = upstream_suite.load(plan)
+        if every:
+            touched = upstream_suite.touched(plan, distribution.manifest["changed_files"])
+            suite = upstream_suite.everything(plan, space.store, touched, suite)
+        folder = base / suite.name
+        last = plan.only_for(TEST_ALL) if every else ()
+        bench = Bench(plan, space, distribution, base, report, last)
+        finished = folder / f"finished-{bench.series}"
+        stock = space.root / "upstream" / f"stock-{suite.name}-{_key(plan)[:16]}.jsonl"
+        state = State(folder, stock, folder / f"patched-{bench.series}.jsonl")
+        if fresh or (finished.exists() and not every):
+            for old in (folder, *(report / arm for arm in ARMS)):
+                shutil.rmtree(old, ignore_errors=True)
+            state.stock.unlink(missing_ok=True)
+        state.load()
+        if state.done:
+            screen.print(f"going on: {len(state.done)} results are there already", highlight=False)
+        screen.print("compiling the test sources of the series", highlight=False)
+        changed = compile_changed(bench, patches)
+        ours = series_tests(changed, bench)
+        units = narrowed([u for u in plan_units(plan, suite, ours) if not modules or u.module.name in modules], only)
+        _run_units(bench, state, units, screen, Usual(space.root / "timings-upstream.json"), jobs)
+        _repeat(bench, state, suite, ours, screen)
+        if not modules and not only:
+            finished.touch()
+    _prune(base)
+    summary = summarise(state, suite, units, distribution)
+    path = report / "summary.json"
+    write_json(path, summary)
+    return Verdict(summary, path, met=not summary["missed"])
+
+
+def _key(plan: recipe.Recipe, distribution: Distribution | None = None) -> str:
+    """What results of the published tests depend on; without a build, those on the published jars.
+
+    Of the overlay that are its classes: a series that changes nothing but its own tests need not run the others again.
+    What only some classes need comes last on the class path, and so changes nothing for the others.
+    """
+    parts = [
+        _FORMAT, [[a.id, a.sha256] for a in plan.without(TEST_ALL)], maven.javac_version(),
+        (maven.TEMPLATES / "upstream.xml.j2").read_text(encoding="utf-8"),
+    ]  # fmt: skip
+    if distribution:
+        parts += [_classes_of(distribution.root / "overlay")]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _classes_of(folder: Path) -> list[list[str]]:
+    """Jar, name and hash of each entry, but for the manifests, which name the series."""
+    rows = []
+    for jar in sorted(folder.glob("*.jar")):
+        with zipfile.ZipFile(jar) as archive:
+            names = sorted(name for name in archive.namelist() if name != "META-INF/MANIFEST.MF")
+            rows += [[jar.name, name, hashlib.sha256(archive.read(name)).hexdigest()] for name in names]
+    return rows
+
+
+def _prune(folder: Path) -> None:
+    states = [path for path in folder.parent.iterdir() if path.is_dir() and path != folder]
+    for old in sorted(states, key=lambda path: path.stat().st_mtime_ns, reverse=True)[_KEPT_STATES:]:
+        shutil.rmtree(old)
+
+
+def plan_units(
+    plan: recipe.Recipe, suite: Suite, ours: Mapping[str, tuple[str, ...]], batch: int = _BATCH
+) -> list[Unit]:
+    """The batches in order: module by module, a handful of classes or one that wants a JVM to itself, each arm in turn.
+
+    Args:
+        plan: the recipe.
+        suite: the published classes.
+        ours: the series' test classes by module, the third arm.
+        batch: at most so many classes in one JVM.
+    """
+    units: list[Unit] = []
+    for module in plan.modules:
+        published = suite.classes.get(module.name, ())
+        shared = [name for name in published if name not in suite.alone | suite.apart]
+        chunks = [tuple(shared[start : start + batch]) for start in range(0, len(shared), batch)]
+        chunks += [(name,) for name in published if name in suite.apart - suite.alone]
+        units += [Unit(arm, module, chunk) for chunk in chunks for arm in (STOCK, OVERLAY)]
+        lone = [name for name in published if name in suite.alone]
+        units += [Unit(arm, module, (name,), lone=True) for name in lone for arm in (STOCK, OVERLAY)]
+        if ours.get(module.name):
+            units.append(Unit(PATCHED, module, ours[module.name]))
+    return units
+
+
+def narrowed(units: Sequence[Unit], only: Sequence[str]) -> list[Unit]:
+    """The same batches with those classes alone that have one of ``only`` in their full name; all if it is empty.
+
+    Raises:
+        RackgateError: one of ``only`` is in no class's name.
+    """
+    names = {name for unit in units for name in unit.classes}
+    strange = [text for text in only if not any(text in name for name in names)]
+    if strange:
+        raise RackgateError(f"no test class of these modules has {strange[0]!r} in its name; --all knows the most")
+    chosen = {name for name in names if not only or any(text in name for text in only)}
+    cut = [replace(unit, classes=tuple(name for name in unit.classes if name in chosen)) for unit in units]
+    return [unit for unit in cut if unit.classes]
+
+
+def series_tests(changed: Mapping[str, tuple[str, ...]], bench: Bench) -> dict[str, tuple[str, ...]]:
+    """Which of the series' compiled test sources are test classes, and not their helpers; by module.
+
+    A source may have test classes that are not named after it. Each goes with what is in the same package, which only
+    decides the order of its class path.
+
+    Raises:
+        RackgateError: sources changed, and no class of them is there.
+    """
+    folder = bench.classes(PATCHED, bench.plan.modules[0])
+    parsed = [upstream_suite.parse_class(path.read_bytes()) for path in folder.rglob("*.class")]
+    if changed and not parsed:
+        raise RackgateError(f"{folder}: no compiled tests, though the series changes {sum(map(len, changed.values()))}")
+    known = {}
+    for module in (m for m in bench.plan.modules if m.tests):
+        known.update(upstream_suite.read_classes(bench.space.store.path(bench.plan.find(module.artifact, "test"))))
+    known.update({entry.name: entry for entry in parsed})
+    return by_module(changed, upstream_suite.test_classes([entry.name for entry in parsed], known))
+
+
+def by_module(changed: Mapping[str, Sequence[str]], tests: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Sorts test classes by module.
+
+    Args:
+        changed: module to the classes that its changed sources are named after.
+        tests: all test classes in them.
+    """
+    own = {test: name for name, classes in changed.items() for test in classes}
+    near = {test.rpartition(".")[0]: name for test, name in own.items()}
+    found: dict[str, list[str]] = {name: [] for name in changed}
+    for test in tests:
+        found[own[test] if test in own else near[test.rpartition(".")[0]]].append(test)
+    return {name: tuple(sorted(classes)) for name, classes in found.items()}
+
+
+@dataclass
+class Usual:
+    """How long classes usually take, for estimates.
+
+    Attributes:
+        memory: the file that keeps it.
+        seconds: of each arm and class.
+    """
+
+    memory: Path
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.seconds |= durations(self.memory)
+
+    def of(self, unit: Unit) -> float:
+        """What the unit's JVM will take, in seconds."""
+        known = [self.seconds.get(f"{unit.arm} {n}", self.seconds.get(f"{STOCK} {n}")) for n in unit.classes]
+        return _START_S + sum(_UNKNOWN_CLASS_S if seconds is None else seconds for seconds in known)
+
+    def keep(self) -> None:
+        """Writes it down."""
+        write_json(self.memory, self.seconds)
+
+
+def _lead(todo: Sequence[Unit], usual: Usual) -> list[Unit]:
+    """The same work, but the class of the first unit that takes the least time comes before the others of that unit."""
+    if not todo or len(todo[0].classes) == 1:
+        return list(todo)
+    parts = [replace(todo[0], classes=(name,)) for name in todo[0].classes]
+    first = min(parts, key=usual.of)
+    return [first, replace(todo[0], classes=tuple(c for c in todo[0].classes if c not in first.classes)), *todo[1:]]
+
+
+def _run_units(
+    bench: Bench, state: State, units: Sequence[Unit], screen: Console, usual: Usual, jobs: int = JOBS
+) -> None:
+    """Runs what is left of each unit, in order, several at a time; at last those that nothing may run beside.
+
+    A class that is soon done runs alone at first, since it brings in what Maven does not have yet, and two that do so
+    at once would be in each other's way. When one can't be run, those that have begun still end, and no other begins.
+
+    Raises:
+        RackgateError: Maven could not run the tests at all.
+    """
+    rest = [replace(u, classes=tuple(c for c in u.classes if (u.arm, c, 0) not in state.done)) for u in units]
+    todo = _lead([unit for unit in rest if unit.classes], usual)
+    guard = threading.Lock()
+    waiting = dict(enumerate(todo))
+
+    def work(number: int) -> None:
+        unit = todo[number]
+        with guard:
+            left_s = sum(map(usual.of, waiting.values())) / jobs
+        head = f"{number + 1}/{len(todo)} {unit.module.name} on {unit.arm}"
+        about = f"about {max(left_s / 60, 1):.0f} min left in all"
+        screen.print(f"{head}: {len(unit.classes)} classes; {about}", highlight=False)
+        started = time.monotonic()
+        count = 0
+
+        def tell(result: ClassResult) -> None:
+            nonlocal count
+            count += 1
+            state.add(unit.arm, result)
+            bad = sum(case.bad for case in result.cases)
+            if screen.is_terminal or bad or result.error:
+                said = result.error or f"{len(result.cases)} tests, {bad} failed, {result.seconds:.1f} s"
+                screen.print(f"  {result.name} on {unit.arm}: {said}", highlight=False)
+            with guard:
+                usual.seconds[f"{unit.arm} {result.name}"] = round(result.seconds, 2)
+
+        run_classes(bench, unit.arm, unit.module, dict.fromkeys(unit.classes, ()), tell)
+        screen.print(f"{head}: {count} classes in {time.monotonic() - started:.1f} s", highlight=False)
+        with guard:
+            del waiting[number]
+            usual.keep()
+
+    if todo:
+        work(0)
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(work, number) for number in range(1, len(todo)) if not todo[number].lone]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException as error:
+            bench.ended.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            if not isinstance(error, Exception):
+                # interrupted: nobody waits for the JVMs, nor for one that a Maven found just now had yet to begin
+                end_until_done(bench.folder / WORK, futures)
+            raise
+    for number in range(1, len(todo)):
+        if todo[number].lone:
+            work(number)
+
+
+def _repeat(bench: Bench, state: State, suite: Suite, ours: Mapping[str, tuple[str, ...]], screen: Console) -> None:
+    """Runs every case that failed anywhere five more times on all arms that have it."""
+    bad = state.runs.bad()
+    if not bad:
+        return
+    where = {name: module for group in (ours, suite.classes) for module, names in group.items() for name in names}
+    modules = sorted({where[name] for name in bad})
+    screen.print(
+        f"{sum(map(len, bad.values()))} cases failed; {REPEATS} repetitions on every arm that has them", highlight=False
+    )
+    for repeat in range(1, REPEATS + 1):
+        for module in modules:
+            for arm in ARMS:
+                wanted = {
+                    name: methods_of(name, state.runs, arm, cases)
+                    for name, cases in bad.items()
+                    if where[name] == module
+                    and (arm, name, repeat) not in state.done
+                    and any(state.runs.has(arm, case) for case in cases)
+                }
+                if not wanted:
+                    continue
+                started = time.monotonic()
+
+                def tell(result: ClassResult, arm: str = arm, repeat: int = repeat) -> None:
+                    state.add(arm, result, repeat)
+
+                run_classes(bench, arm, bench.plan.module(module), wanted, tell)
+                took_s = time.monotonic() - started
+                screen.print(f"  repetition {repeat}, {module} on {arm}: {took_s:.1f} s", highlight=False)
+
+
+def methods_of(name: str, runs: Runs, arm: str, cases: Sequence[str]) -> tuple[str, ...]:
+    """The methods of the class ``name`` that ``cases`` are of, as far as the arm has them; none stands for all."""
+    methods = [method_of(case, name) for case in cases if runs.has(arm, case)]
+    # None: a nested class's, or a failure outside of any method; then all of the class is run.
+    return () if None in methods else tuple(sorted({method for method in methods if method}))
+
+
+def summarise(state: State, suite: Suite, units: Sequence[Unit], distribution: Distribution) -> dict[str, Any]:
+    """Everything that ``summary.json`` says."""
+    runs = state.runs
+    rows: dict[str, dict[str, Any]] = {}
+    for unit in units:
+        for name in unit.classes:
+            result = runs.first[unit.arm].get(name)
+            if result:
+                rows.setdefault(name, {"module": unit.module.name})[unit.arm] = result.figures()
+    verdict = judge(runs, suite.allowed)
+    return {
+        "suite": suite.name,
+        "modules": sorted({unit.module.name for unit in units}),
+        "kafka_version": distribution.manifest["kafka_version"],
+        "patch_hash": distribution.manifest["patch_hash"],
+        "bar_met": not verdict["missed"],
+        "seconds": round(state.seconds(), 1),
+        "sessions": state.sessions,
+        "totals": {arm: totals(runs.first[arm].values()) for arm in ARMS},
+        **verdict,
+        "classes": dict(sorted(rows.items())),
+    }

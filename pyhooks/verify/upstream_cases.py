@@ -1,0 +1,310 @@
+"""What a run of Kafka's tests came to, case by case, and what the comparison of two such runs says."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyhooks.core.errors import RackgateError
+
+PASSED, FAILED, ERROR, SKIPPED = "passed", "failed", "error", "skipped"
+STOCK, OVERLAY, PATCHED = "stock", "overlay", "patched"
+ARMS = (STOCK, OVERLAY, PATCHED)
+# The address in an object's default toString, which parameters' names may hold, differs from run to run.
+_ADDRESS = re.compile(r"@[0-9a-f]{4,}\b")
+_METHOD = re.compile(r"[A-Za-z_$][\w$]*")
+_MESSAGE_CHARACTERS = 300
+UNLOADABLE = "NoClassDefFoundError"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test case of a run.
+
+    Attributes:
+        name: ``class.method``, with the parameters if it has any.
+        status: ``passed``, ``failed``, ``error`` or ``skipped``.
+        seconds: how long it took.
+        message: the first line of what it says, if it did not pass.
+    """
+
+    name: str
+    status: str
+    seconds: float
+    message: str = ""
+
+    @property
+    def bad(self) -> bool:
+        """Whether it failed or ended in an error."""
+        return self.status in (FAILED, ERROR)
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """One test class of a run.
+
+    Attributes:
+        name: the class, with its package.
+        seconds: how long it took.
+        cases: its test cases, those of nested classes too.
+        error: why it came to no end (a crash, a time-out), or empty.
+    """
+
+    name: str
+    seconds: float
+    cases: tuple[Case, ...]
+    error: str = ""
+
+    @property
+    def unloadable(self) -> bool:
+        """Whether something that the class needs is not on the class path."""
+        return self.error.startswith(UNLOADABLE)
+
+    def count(self, *statuses: str) -> int:
+        """How many cases have one of ``statuses``."""
+        return sum(case.status in statuses for case in self.cases)
+
+    def figures(self) -> dict[str, Any]:
+        """The class in figures, as plain JSON."""
+        row: dict[str, Any] = {
+            "tests": len(self.cases),
+            "failures": self.count(FAILED),
+            "errors": self.count(ERROR),
+            "skipped": self.count(SKIPPED),
+            "seconds": round(self.seconds, 2),
+        }
+        return {**row, "did_not_run": self.error} if self.error else row
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON; ``parse`` reads it back."""
+        cases = [[case.name, case.status, round(case.seconds, 3), case.message] for case in self.cases]
+        return {"class": self.name, "seconds": round(self.seconds, 3), "error": self.error, "cases": cases}
+
+    @staticmethod
+    def parse(raw: Mapping[str, Any]) -> ClassResult:
+        """Reads what ``as_dict`` made."""
+        return ClassResult(raw["class"], raw["seconds"], tuple(Case(*case) for case in raw["cases"]), raw["error"])
+
+
+def read_class(name: str, reports: Path) -> ClassResult:
+    """Reads the JUnit XML of a class and of those nested in it.
+
+    Args:
+        name: the class, with its package.
+        reports: folder with ``TEST-*.xml``.
+
+    Raises:
+        RackgateError: no report, or one that is not whole.
+    """
+    files = [reports / f"TEST-{name}.xml", *sorted(reports.glob(f"TEST-{name}$*.xml"))]
+    files = [file for file in files if file.exists()]
+    if not files:
+        raise RackgateError(f"{name}: no report in {reports}")
+    cases: list[Case] = []
+    seconds = 0.0
+    seen: Counter[str] = Counter()
+    for file in files:
+        try:
+            root = ElementTree.parse(file).getroot()  # noqa: S314 - written by Surefire just now
+        except ElementTree.ParseError as error:
+            raise RackgateError(f"{file}: {error}") from error
+        seconds += float((root.get("time") or "0").replace(",", ""))
+        cases.extend(_case(node, name, seen) for node in root.findall("testcase"))
+    return ClassResult(name, seconds, tuple(cases))
+
+
+def _case(node: ElementTree.Element, owner: str, seen: Counter[str]) -> Case:
+    # A failure before any test (in @BeforeAll) has no name of its own.
+    words = [node.get("classname") or owner, node.get("name") or "(class)"]
+    name = _ADDRESS.sub("@", ".".join(words))
+    seen[name] += 1
+    if seen[name] > 1:  # two parameters that look alike
+        name = f"{name} #{seen[name]}"
+    seconds = float((node.get("time") or "0").replace(",", ""))
+    for tag, status in (("failure", FAILED), ("error", ERROR), ("skipped", SKIPPED)):
+        found = node.find(tag)
+        if found is not None:
+            lines = (found.get("message") or found.get("type") or "").strip().splitlines()
+            return Case(name, status, seconds, lines[0][:_MESSAGE_CHARACTERS] if lines else "")
+    return Case(name, PASSED, seconds)
+
+
+def method_of(case: str, owner: str) -> str | None:
+    """The method of a case of the class ``owner``, or None if only the whole class can be run again."""
+    rest = case.removeprefix(f"{owner}.")
+    found = _METHOD.match(rest)
+    return found[0] if rest != case and found else None
+
+
+def plain(case: str) -> str:
+    """The case's name without parameters: ``class.method``."""
+    return re.split(r"[(\[{ ]", case, maxsplit=1)[0]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How often a case passed in how many runs of one arm."""
+
+    runs: int
+    passed: int
+
+    def __str__(self) -> str:
+        return f"{self.passed} of {self.runs} passed"
+
+
+class Runs:
+    """All results of all arms: the first run of each class, and the repetitions of cases that failed.
+
+    A class's first result counts for the figures; every one counts for the tallies.
+    """
+
+    def __init__(self) -> None:
+        self.first: dict[str, dict[str, ClassResult]] = {arm: {} for arm in ARMS}
+        self._statuses: dict[str, dict[str, list[str]]] = {arm: {} for arm in ARMS}
+        self._messages: dict[str, dict[str, str]] = {arm: {} for arm in ARMS}
+
+    def add(self, arm: str, result: ClassResult) -> None:
+        """Adds one result; the first of a class and the repetitions, in the order in which they were made."""
+        self.first[arm].setdefault(result.name, result)
+        for case in result.cases:
+            self._statuses[arm].setdefault(case.name, []).append(case.status)
+            if case.bad:
+                self._messages[arm].setdefault(case.name, case.message)
+
+    def tally(self, arm: str, case: str) -> Tally:
+        """How often ``case`` passed on ``arm``; skipped runs are left out."""
+        statuses = [status for status in self._statuses[arm].get(case, ()) if status != SKIPPED]
+        return Tally(len(statuses), statuses.count(PASSED))
+
+    def has(self, arm: str, case: str) -> bool:
+        """Whether the case exists on the arm."""
+        return case in self._statuses[arm]
+
+    def message(self, arm: str, case: str) -> str:
+        """What the case's first failure on the arm says."""
+        return self._messages[arm].get(case, "")
+
+    def bad(self) -> dict[str, tuple[str, ...]]:
+        """Class name to the cases that failed at least once on any arm."""
+        found: dict[str, dict[str, None]] = {}
+        for arm in ARMS:
+            for name, result in self.first[arm].items():
+                for case in result.cases:
+                    if case.bad:
+                        found.setdefault(name, {})[case.name] = None
+        return {name: tuple(cases) for name, cases in found.items()}
+
+    def never(self, arm: str, case: str) -> bool:
+        """Whether the case failed each time it ran on the arm, at least once."""
+        tally = self.tally(arm, case)
+        return tally.runs > 0 and tally.passed == 0
+
+    def ever(self, arm: str, case: str) -> bool:
+        """Whether the case passed on the arm at least once."""
+        return self.tally(arm, case).passed > 0
+
+    def flaky(self, arm: str, case: str) -> bool:
+        """Whether the case passed on the arm sometimes and sometimes failed."""
+        tally = self.tally(arm, case)
+        return 0 < tally.passed < tally.runs
+
+
+def judge(runs: Runs, allowed: Mapping[str, str]) -> dict[str, Any]:
+    """Compares the arms case by case.
+
+    Args:
+        runs: what ran, failing cases repeated on every arm that has them.
+        allowed: ``class.method`` of published tests that may fail on the overlay, to the reason.
+
+    Returns:
+        Plain JSON: ``missed`` (what breaks the bar, empty if it is met), ``allowed``, ``stale_allowed``, ``flakes``,
+        ``fails_everywhere``, ``only_on_stock``, ``only_on_overlay``, ``new_in_series``, ``gone_in_series``,
+        ``did_not_run``.
+    """
+    missed: list[dict[str, str]] = []
+    excused: list[dict[str, str]] = []
+    for case in _cases(runs, STOCK, OVERLAY):
+        if not runs.ever(STOCK, case) or not runs.has(OVERLAY, case) or runs.ever(OVERLAY, case):
+            continue
+        row = {
+            "test": case, "stock": str(runs.tally(STOCK, case)), "overlay": str(runs.tally(OVERLAY, case)),
+            "message": runs.message(OVERLAY, case),
+        }  # fmt: skip
+        reason = allowed.get(plain(case))
+        if reason is None:
+            missed.append({**row, "why": "passes on stock, not on the overlay"})
+        elif not runs.ever(PATCHED, case) or runs.flaky(PATCHED, case):
+            missed.append({**row, "why": "is excused, but the form that the series gives it does not pass"})
+        else:
+            excused.append({**row, "reason": reason})
+    for case in _cases(runs, PATCHED):
+        if runs.never(PATCHED, case) and (runs.ever(STOCK, case) or not runs.has(STOCK, case)):
+            row = {"test": case, "patched": str(runs.tally(PATCHED, case)), "message": runs.message(PATCHED, case)}
+            missed.append({**row, "why": "fails in the form that the series gives it"})
+    silent = _did_not_run(runs)
+    missed += [{**row, "why": f"ran on {STOCK} but not here"} for row in silent if row["ran_on_stock"] == "yes"]
+    missed += [{**row, "why": "a test class of the series did not run"} for row in silent if row["ran_on_stock"] == "-"]
+    used = {plain(row["test"]) for row in excused}
+    everywhere = [
+        {"test": case, "message": runs.message(STOCK, case)}
+        for case in _cases(runs, STOCK)
+        if runs.never(STOCK, case) and not any(runs.ever(arm, case) for arm in (OVERLAY, PATCHED))
+    ]
+    flakes = [
+        {"test": case, **{arm: str(runs.tally(arm, case)) for arm in ARMS if runs.has(arm, case)}}
+        for case in _cases(runs, *ARMS)
+        if any(runs.flaky(arm, case) for arm in ARMS)
+        or (runs.never(STOCK, case) and any(runs.ever(arm, case) for arm in (OVERLAY, PATCHED)))
+    ]
+    return {
+        "missed": missed,
+        "allowed": excused,
+        "stale_allowed": sorted(
+            name for name in allowed if name not in used and any(plain(c) == name for c in _cases(runs, OVERLAY))
+        ),
+        "flakes": flakes,
+        "fails_everywhere": everywhere,
+        "only_on_stock": [c for c in _cases(runs, STOCK) if not runs.has(OVERLAY, c) and _ran(runs, OVERLAY, c)],
+        "only_on_overlay": [c for c in _cases(runs, OVERLAY) if not runs.has(STOCK, c) and _ran(runs, STOCK, c)],
+        "new_in_series": [c for c in _cases(runs, PATCHED) if not runs.has(STOCK, c)],
+        "gone_in_series": [c for c in _cases(runs, STOCK) if not runs.has(PATCHED, c) and _ran(runs, PATCHED, c)],
+        "did_not_run": silent,
+    }
+
+
+def _cases(runs: Runs, *arms: str) -> list[str]:
+    names = {case.name for arm in arms for result in runs.first[arm].values() for case in result.cases}
+    return sorted(names)
+
+
+def _ran(runs: Runs, arm: str, case: str) -> bool:
+    """Whether the case's class came to its end on the arm."""
+    result = runs.first[arm].get(_owner(case))
+    return result is not None and not result.error
+
+
+def _owner(case: str) -> str:
+    return plain(case).rpartition(".")[0].split("$")[0]
+
+
+def _did_not_run(runs: Runs) -> list[dict[str, str]]:
+    rows = []
+    for arm in ARMS:
+        for name, result in sorted(runs.first[arm].items()):
+            if result.error:
+                stock = runs.first[STOCK].get(name)
+                ran = "-" if stock is None else "no" if stock.error else "yes"
+                rows.append({"test": name, "arm": arm, "message": result.error, "ran_on_stock": ran})
+    return rows
+
+
+def totals(results: Iterable[ClassResult]) -> dict[str, Any]:
+    """The figures of many classes summed up."""
+    rows: Sequence[dict[str, Any]] = [result.figures() for result in results]
+    keys = ("tests", "failures", "errors", "skipped", "seconds")
+    return {"classes": len(rows), **{key: round(sum(row[key] for row in rows), 2) for key in keys}}

@@ -1,0 +1,93 @@
+"""What a run of Kafka's tests has done so far: a line per finished class, so that an interrupted run goes on."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyhooks.core.files import evaluating, parse_json, read_text, write_text, writing
+from pyhooks.verify.upstream_cases import PATCHED, STOCK, ClassResult, Runs
+
+
+@dataclass
+class State:
+    """What is done already.
+
+    First runs on the published jars are kept apart: they tell nothing of a series; the next one need not repeat them.
+    So are the runs of a series' own tests, which may change while the overlay does not.
+
+    Attributes:
+        folder: of this suite and these jars.
+        stock: file with the first runs on the published jars.
+        patched: file with the runs of the series' own tests.
+        runs: everything that ran, earlier sessions included.
+        done: arm, class and repetition of each result; repetition 0 is the first run.
+    """
+
+    folder: Path
+    stock: Path
+    patched: Path
+    runs: Runs = field(default_factory=Runs)
+    done: set[tuple[str, str, int]] = field(default_factory=set)
+    _spent_s: float = 0.0
+    _sessions: set[str] = field(default_factory=set)
+    _session: str = field(default_factory=lambda: str(time.time_ns()))
+    _last: float = field(default_factory=time.monotonic)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def lines(self) -> Path:
+        """The file of all other results, one JSON object a line."""
+        return self.folder / "classes.jsonl"
+
+    @property
+    def sessions(self) -> int:
+        """How many starts the run took so far, this one included."""
+        return len(self._sessions | {self._session})
+
+    def load(self) -> None:
+        """Reads what earlier sessions did; a line that was cut off by a kill is left out.
+
+        So is a class that could not be loaded: what it lacks may be on the class path since.
+        """
+        for path in (self.stock, self.lines, self.patched):
+            text = read_text(path, "it keeps results") if path.exists() else ""
+            whole = text[: text.rfind("\n") + 1]
+            if whole != text:
+                write_text(path, whole)
+            with evaluating(path, "results of test classes; delete it"):
+                for line in whole.splitlines():
+                    self._take(parse_json(line))
+
+    def add(self, arm: str, result: ClassResult, repeat: int = 0) -> None:
+        """Takes a result in and writes it down."""
+        with self._guard:
+            now = time.monotonic()
+            row = {
+                "session": self._session, "spent_s": round(now - self._last, 2), "arm": arm, "repeat": repeat,
+                **result.as_dict(),
+            }  # fmt: skip
+            self._last = now
+            path = self.stock if arm == STOCK and repeat == 0 else self.patched if arm == PATCHED else self.lines
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with writing(path), path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            self._take(row)
+
+    def _take(self, row: Mapping[str, Any]) -> None:
+        result = ClassResult.parse(row)
+        self._sessions.add(row["session"])
+        self._spent_s += row["spent_s"]
+        if result.unloadable and row["session"] != self._session:
+            return
+        self.done.add((row["arm"], result.name, row["repeat"]))
+        self.runs.add(row["arm"], result)
+
+    def seconds(self) -> float:
+        """How long all sessions took together to get these results, those on the published jars included."""
+        return self._spent_s + time.monotonic() - self._last

@@ -1,0 +1,200 @@
+"""Which of Kafka's test classes are run: the list in ``upstream.toml``, or all that a module's test jar has."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyhooks.core import paths, toml_config
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset.artifacts import Store
+from pyhooks.patchset.recipe import Module, Recipe
+from pyhooks.patchset.workspace import home
+
+# Descriptors of the annotations that make a method a test.
+_MARKS = tuple(
+    f"L{name};".encode()
+    for name in (
+        "org/junit/jupiter/api/Test",
+        "org/junit/jupiter/api/RepeatedTest",
+        "org/junit/jupiter/api/TestFactory",
+        "org/junit/jupiter/api/TestTemplate",
+        "org/junit/jupiter/params/ParameterizedTest",
+        "org/apache/kafka/common/test/api/ClusterTest",
+        "org/apache/kafka/common/test/api/ClusterTests",
+        "org/apache/kafka/common/test/api/ClusterTemplate",
+    )
+)
+_ABSTRACT_OR_INTERFACE = 0x0400 | 0x0200
+# Sizes of constant pool entries by tag, without the tag; 1 (text) has a size of its own, 5 and 6 take two places.
+_SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What is run, and what may differ.
+
+    Attributes:
+        name: ``list`` or ``all``.
+        classes: module name to full class names.
+        allowed: ``class.method`` of a published test that may fail on the overlay, to the reason.
+        alone: classes that get a JVM, and the machine, to themselves: they leave threads behind that keep cores busy.
+        apart: classes that get a JVM to themselves: they leave behind what fills its memory.
+    """
+
+    name: str
+    classes: Mapping[str, tuple[str, ...]]
+    allowed: Mapping[str, str]
+    alone: frozenset[str] = frozenset()
+    apart: frozenset[str] = frozenset()
+
+
+def load(plan: Recipe, path: Path | None = None) -> Suite:
+    """Reads ``upstream.toml``.
+
+    Args:
+        plan: knows the modules.
+        path: the file, by default the one in ``patch/``.
+
+    Raises:
+        RackgateError: missing, not TOML, an unknown module, a class twice, or an exception without a reason.
+    """
+    path = path or paths.PATCH / "upstream.toml"
+    top = toml_config.Table(toml_config.read(path, "it lists the tests to run"), path)
+    classes = {one.text("name"): one.texts("classes", empty=True) for one in top.tables("module")}
+    allowed = {one.text("test"): one.text("reason").strip() for one in top.tables("allowed", ())}
+    alone, apart = (frozenset(top.texts(key, ())) for key in ("alone", "apart"))
+    top.done()
+    for name in classes:
+        if name not in {module.name for module in plan.modules}:
+            raise RackgateError(f"{path}: module {name}: there is none in {plan.path.name}")
+        if not plan.module(name).tests:
+            raise RackgateError(f"{path}: no test jar of module {name} is published")
+    every = [name for names in classes.values() for name in names]
+    twice = sorted({name for name in every if every.count(name) > 1})
+    if twice:
+        raise RackgateError(f"{path}: {twice[0]} is listed twice")
+    bare = sorted(test for test in allowed if "." not in test)
+    if bare:
+        raise RackgateError(f"{path}: {bare[0]!r} needs a class and a method")
+    return Suite("list", classes, allowed, alone, apart)
+
+
+def everything(plan: Recipe, store: Store, modules: Sequence[Module], listed: Suite) -> Suite:
+    """Every test class in the published test jars of ``modules``.
+
+    Args:
+        plan: knows the jars.
+        store: has them.
+        modules: to enumerate.
+        listed: has the exceptions, see ``load``.
+
+    Raises:
+        RackgateError: no test jar has a class that is listed with a JVM of its own.
+    """
+    known: dict[str, _Class] = {}
+    owned: dict[str, list[str]] = {}
+    for module in (m for m in plan.modules if m.tests):
+        found = read_classes(store.path(plan.find(module.artifact, "test")))
+        known.update(found)
+        owned[module.name] = list(found)
+    tests = {name: test_classes(found, known) for name, found in owned.items()}
+    strange = sorted((listed.alone | listed.apart).difference(*tests.values()))
+    if strange:
+        raise RackgateError(f"upstream.toml: no test jar has {strange[0]}, which is listed in alone or apart")
+    classes = {module.name: tests[module.name] for module in modules if module.tests}
+    return replace(listed, name="all", classes={name: found for name, found in classes.items() if found})
+
+
+def touched(plan: Recipe, files: Sequence[str]) -> tuple[Module, ...]:
+    """The modules that have one of ``files`` in their main or test sources, in the recipe's order."""
+    names = {module.name for file in files if (module := home(plan, file))}
+    return tuple(module for module in plan.modules if module.name in names)
+
+
+@dataclass(frozen=True)
+class _Class:
+    """What a class file says: its name and its parent's as paths, and whether it has tests and can be made."""
+
+    name: str
+    parent: str
+    marked: bool
+    concrete: bool
+
+
+def read_classes(jar: Path) -> dict[str, _Class]:
+    """Reads the class files of a jar; name (as a path) to class."""
+    with zipfile.ZipFile(jar) as archive:
+        files = (archive.read(name) for name in archive.namelist() if name.endswith(".class"))
+        found = (parse_class(content) for content in files)
+        return {entry.name: entry for entry in found}
+
+
+def parse_class(content: bytes) -> _Class:
+    """Reads name, parent, flags and marks of one class file.
+
+    Raises:
+        RackgateError: it is none.
+    """
+    if content[:4] != b"\xca\xfe\xba\xbe":
+        raise RackgateError("not a class file")
+    texts: dict[int, bytes] = {}
+    references: dict[int, int] = {}
+    count = struct.unpack_from(">H", content, 8)[0]
+    at, index = 10, 1
+    while index < count:
+        tag = content[at]
+        if tag == 1:
+            length = struct.unpack_from(">H", content, at + 1)[0]
+            texts[index] = content[at + 3 : at + 3 + length]
+            at += 3 + length
+        else:
+            if tag == 7:
+                references[index] = struct.unpack_from(">H", content, at + 1)[0]
+            at += 1 + _SIZES[tag]
+            index += tag in (5, 6)
+        index += 1
+    flags, this, parent = struct.unpack_from(">HHH", content, at)
+    values = set(texts.values())
+    return _Class(
+        texts[references[this]].decode(),
+        texts[references[parent]].decode() if parent else "",
+        any(mark in values for mark in _MARKS),
+        not flags & _ABSTRACT_OR_INTERFACE,
+    )
+
+
+def test_classes(names: Sequence[str], known: Mapping[str, _Class]) -> tuple[str, ...]:
+    """Which of ``names`` are test classes: outermost, not abstract, with a test of their own, inherited or nested.
+
+    Args:
+        names: candidates, as paths.
+        known: all classes of all test jars, since a parent may be in another module's.
+
+    Returns:
+        Full names with dots, sorted.
+    """
+
+    def has_tests(name: str) -> bool:
+        seen: set[str] = set()
+        while name in known and name not in seen:
+            seen.add(name)
+            if known[name].marked:
+                return True
+            name = known[name].parent
+        return False
+
+    nesting = {name.split("$")[0] for name in names if "$" in name and has_tests(name)}
+    return tuple(
+        sorted(
+            name.replace("/", ".")
+            for name in names
+            if "$" not in name and known[name].concrete and (has_tests(name) or name in nesting)
+        )
+    )
+
+
+test_classes.__test__ = False  # type: ignore[attr-defined]  # its name is no test's

@@ -1,0 +1,471 @@
+"""Asks a cluster for all that the watch shows, each part in a thread of its own: nothing waits for a dead broker.
+
+Each part keeps its latest answer and when it was asked; an answer that is too old counts as none. ``Collector.observe``
+puts together what there is and never waits.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.kafka import feature_handshake, topics
+from pyhooks.kafka.features import level_of
+from pyhooks.lab.mbeans import Source
+from pyhooks.lab.metrics import Poll, Poller
+from pyhooks.lab.running_cluster import ProcessState
+from pyhooks.watch.history_tail import Record
+from pyhooks.watch.observation import BrokerMetrics, BrokerSeen, FaultSeen, Observation, PartitionSeen, Produced, Rules
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+ASK_S = 2.0
+# The client's own timeouts are for the network; its answer may take a little longer.
+GRACE_S = 1.0
+CONNECT_S = 1.0
+RULES_EVERY_S = 3.0
+RULES_AT_ONCE = 200
+RECORD_EVERY_S = 0.25
+# An answer is too old after so many intervals, or this time.
+STALE_INTERVALS = 3.0
+STALE_S = 3.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A broker that is known before it was ever seen, such as one of a lab.
+
+    Attributes:
+        broker: its id.
+        rack: its rack.
+        process: looks at its process; quick.
+    """
+
+    broker: int
+    rack: str
+    process: Callable[[], ProcessState | None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is watched.
+
+    Attributes:
+        name: for people.
+        bootstrap: brokers.
+        members: brokers that are known beforehand.
+        sources: where metrics come from.
+        history: the file of the run, or None.
+    """
+
+    name: str
+    bootstrap: str
+    members: tuple[Member, ...] = ()
+    sources: tuple[Source, ...] = ()
+    history: Path | None = None
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a partition is, by the metadata."""
+
+    replicas: tuple[int, ...]
+    leader: int
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What one broker says of the cluster.
+
+    Attributes:
+        brokers: id to host and port.
+        partitions: by topic and number.
+    """
+
+    brokers: Mapping[int, tuple[str, int]]
+    partitions: Mapping[tuple[str, int], Placed]
+
+
+class Cell(Generic[T]):
+    """The latest answer to one question.
+
+    Args:
+        name: of the question, for people.
+        stale_s: after how many seconds an answer counts no more.
+    """
+
+    def __init__(self, name: str, stale_s: float) -> None:
+        self.name = name
+        self.stale_s = stale_s
+        self._lock = threading.Lock()
+        self._value: T | None = None
+        self._asked_ns: int | None = None
+        self._begun_ns = time.monotonic_ns()
+        self._error = ""
+
+    def put(self, value: T, asked_ns: int) -> None:
+        """Keeps an answer."""
+        with self._lock:
+            self._value, self._asked_ns, self._error = value, asked_ns, ""
+
+    def fail(self, error: str) -> None:
+        """Keeps why there was none; the answer before stays until it is too old."""
+        with self._lock:
+            self._error = error
+
+    @property
+    def asked_ns(self) -> int:
+        """When the latest answer was asked, 0 if there is none."""
+        with self._lock:
+            return self._asked_ns or 0
+
+    @property
+    def latest(self) -> T | None:
+        """The latest answer, however old."""
+        with self._lock:
+            return self._value
+
+    def fresh(self, now_ns: int) -> T | None:
+        """The latest answer if it is not too old."""
+        with self._lock:
+            old = self._asked_ns is None or now_ns - self._asked_ns > self.stale_s * 1e9
+            return None if old else self._value
+
+    def problem(self, now_ns: int) -> str:
+        """Why there is no answer, in words, or empty."""
+        with self._lock:
+            since_s = (now_ns - (self._begun_ns if self._asked_ns is None else self._asked_ns)) / 1e9
+            if since_s <= self.stale_s:
+                return ""
+            return f"{self.name}: no answer for {since_s:.0f} s{f': {self._error}' if self._error else ''}"
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What a leader says: high watermarks of the partitions that it leads, and whether it answered at all."""
+
+    offsets: Mapping[tuple[str, int], int]
+    answered: bool
+
+
+@dataclass
+class Collector:
+    """Watches a target while its context lasts.
+
+    Its threads are daemons and it closes no client, so that leaving takes no time whatever is dead.
+
+    Attributes:
+        target: what.
+        interval_s: how often each part is asked.
+    """
+
+    target: Target
+    interval_s: float = 1.0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _askers: dict[int, Cell[Ends]] = field(default_factory=dict)
+    _polls: dict[int, Poll] = field(default_factory=dict)
+    _racks: dict[int, str] = field(default_factory=dict)
+    _produced: Mapping[tuple[str, int], Produced] = field(default_factory=dict)
+    _faults: tuple[FaultSeen, ...] = ()
+    _unreadable: str = ""
+    _untold: str = ""
+    _asked_first: int = -1
+
+    def __post_init__(self) -> None:
+        """Makes the cells."""
+        self._stale_s = max(STALE_S, STALE_INTERVALS * self.interval_s)
+        self._metadata: Cell[Metadata] = Cell("metadata", self._stale_s)
+        self._rules: Cell[Mapping[str, Rules]] = Cell("configs", self._stale_s + RULES_EVERY_S)
+        self._rack_answers: Cell[bool] = Cell("racks", 3 * RULES_EVERY_S)
+        self._features: Cell[bool] = Cell("features", 3 * RULES_EVERY_S)
+        self._recorded: Cell[bool] = Cell("history", self._stale_s)
+        self._poller: Poller | None = None
+
+    def __enter__(self) -> Collector:
+        self._admin: AdminClient = topics.admin(self.target.bootstrap)
+        self._racks.update({member.broker: member.rack for member in self.target.members})
+        self._every(self.interval_s, self._metadata, self._ask_metadata)
+        self._every(RULES_EVERY_S, self._rack_answers, self._ask_racks)
+        self._every(RULES_EVERY_S, self._rules, self._ask_rules)
+        self._every(RULES_EVERY_S, self._features, self._ask_features)
+        if self.target.history is not None:
+            record = Record(self.target.history)
+            self._every(min(RECORD_EVERY_S, self.interval_s), self._recorded, lambda: self._follow(record))
+        if self.target.sources:
+            timeout_s = max(ASK_S, self.interval_s)
+            self._poller = Poller(self.target.sources, self._keep, self.interval_s, timeout_s)
+            self._poller.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._poller is not None:
+            self._poller.stop()
+
+    @property
+    def seen_anything(self) -> bool:
+        """Whether the cluster's metadata was ever seen."""
+        return self._metadata.latest is not None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every part has answered, or has had the time to."""
+        now_ns = time.monotonic_ns()
+        metadata = self._metadata.latest
+        if metadata is None:
+            return False
+        leaders = {placed.leader for placed in metadata.partitions.values()} & set(metadata.brokers)
+        cells: list[Cell[Any]] = [self._rules, self._rack_answers, self._features]
+        cells += [self._askers[one] for one in leaders if one in self._askers]
+        polled = all(source.broker in self._polls for source in self.target.sources)
+        return (
+            polled
+            and leaders <= set(self._askers)
+            and all(cell.latest is not None or cell.problem(now_ns) for cell in cells)
+        )
+
+    def observe(self) -> Observation:
+        """What is known at this moment; never waits."""
+        now_ns, wall_ms = time.monotonic_ns(), time.time_ns() // 1_000_000
+        fresh, known = self._metadata.fresh(now_ns), self._metadata.latest
+        polls = sorted(self._polls.copy().values(), key=lambda poll: poll.broker)
+        metrics = {
+            poll.broker: node_metrics(poll)
+            for poll in polls
+            if not poll.problem and now_ns - poll.mono_ns <= self._stale_s * 1e9
+        }
+        cells: list[Cell[Any]] = [self._metadata, self._rack_answers, self._rules, self._features]
+        cells += [self._recorded] if self.target.history is not None else []
+        problems = [cell.problem(now_ns) for cell in cells]
+        askers = list(self._askers.items())
+        problems += [cell.problem(now_ns) for broker, cell in askers if fresh is not None and broker in fresh.brokers]
+        brokers = tuple(self._brokers(fresh, known, now_ns))
+        # of a process that is known to be dead nobody expects metrics
+        dead = {one.broker for one in brokers if one.process == "down"}
+        problems += [poll.problem for poll in polls if poll.broker not in dead]
+        problems += [self._unreadable, self._untold]
+        return Observation(
+            mono_ns=now_ns,
+            wall_ms=wall_ms,
+            cluster=self.target.name,
+            brokers=brokers,
+            partitions=tuple(self._partitions(fresh, known, now_ns)),
+            rules=self._rules.fresh(now_ns) or {},
+            racks_enforced=self._features.fresh(now_ns),
+            metrics=metrics,
+            produced=self._produced if self._recorded.latest else None,
+            produced_ns=self._recorded.asked_ns,
+            faults=self._faults,
+            problems=tuple(filter(None, problems)),
+        )
+
+    def _brokers(self, fresh: Metadata | None, known: Metadata | None, now_ns: int) -> Iterable[BrokerSeen]:
+        ids = {member.broker for member in self.target.members} | set(self._racks)
+        if known is not None:
+            ids |= set(known.brokers) | {one for placed in known.partitions.values() for one in placed.replicas}
+        processes = {member.broker: member.process for member in self.target.members}
+        for broker in sorted(ids):
+            cell = self._askers.get(broker)
+            ends = cell.fresh(now_ns) if cell is not None else None
+            yield BrokerSeen(
+                broker=broker,
+                rack=self._racks.get(broker),
+                listed=broker in fresh.brokers if fresh is not None else None,
+                process=processes[broker]() if broker in processes else None,
+                # no answer for so long is one, too
+                answers=ends.answered if ends is not None else False if cell and cell.problem(now_ns) else None,
+            )
+
+    def _partitions(self, fresh: Metadata | None, known: Metadata | None, now_ns: int) -> Iterable[PartitionSeen]:
+        for (topic, number), placed in known.partitions.items() if known is not None else ():
+            if fresh is None:
+                yield PartitionSeen(topic, number, placed.replicas, None, None)
+                continue
+            cell = self._askers.get(placed.leader)
+            ends = cell.fresh(now_ns) if cell is not None else None
+            offset = ends.offsets.get((topic, number)) if ends is not None else None
+            asked_ns = cell.asked_ns if cell is not None else 0
+            yield PartitionSeen(topic, number, placed.replicas, placed.leader, placed.isr, offset, asked_ns)
+
+    # -- the threads ----------------------------------------------------------------------------------------------
+
+    def _every(self, interval_s: float, cell: Cell[T], ask: Callable[[], T]) -> None:
+        """Asks again and again, at most every ``interval_s``."""
+
+        def loop() -> None:
+            while True:
+                begun_ns = time.monotonic_ns()
+                try:
+                    cell.put(ask(), begun_ns)
+                except RackgateError as error:
+                    cell.fail(str(error))
+                except Exception as error:  # noqa: BLE001 - becomes part of what is shown, and the next try is due
+                    cell.fail(_reason(error))
+                if self._stop.wait(max(0.0, interval_s - (time.monotonic_ns() - begun_ns) / 1e9)):
+                    return
+
+        threading.Thread(target=loop, name=f"watch-{cell.name}", daemon=True).start()
+
+    def _ask_metadata(self) -> Metadata:
+        found = self._admin.list_topics(timeout=ASK_S)
+        brokers = {int(one.id): (str(one.host), int(one.port)) for one in found.brokers.values()}
+        partitions = {
+            (str(topic.topic), int(one.id)): Placed(
+                tuple(map(int, one.replicas)), int(one.leader), tuple(map(int, one.isrs))
+            )
+            for topic in found.topics.values()
+            for one in topic.partitions.values()
+        }
+        for broker in brokers:
+            if broker not in self._askers:
+                cell = self._askers[broker] = Cell(f"broker {broker}", self._stale_s)
+                self._every(self.interval_s, cell, lambda broker=broker: self._ask_ends(broker))  # type: ignore[misc]
+        return Metadata(brokers, partitions)
+
+    def _ask_racks(self) -> bool:
+        cluster = self._admin.describe_cluster(request_timeout=ASK_S).result(timeout=ASK_S + GRACE_S)
+        # A dead broker is not told of any more, and still stands where it stood.
+        self._racks.update({int(node.id): str(node.rack or "") for node in cluster.nodes})
+        return True
+
+    def _ask_rules(self) -> Mapping[str, Rules]:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        metadata = self._metadata.latest
+        if metadata is None:
+            raise RackgateError("topics are not known yet")
+        names = sorted({topic for topic, _ in metadata.partitions})
+        rules: dict[str, Rules] = {}
+        untold: list[str] = []
+        for start in range(0, len(names), RULES_AT_ONCE):
+            resources = [ConfigResource(ResourceType.TOPIC, name) for name in names[start : start + RULES_AT_ONCE]]
+            deadline = time.monotonic() + ASK_S + GRACE_S
+            for resource, future in self._admin.describe_configs(resources, request_timeout=ASK_S).items():
+                # what one topic lacks is no matter of the others
+                try:
+                    rules[resource.name] = _rules(future.result(timeout=max(0.0, deadline - time.monotonic())))
+                except (KafkaException, TimeoutError, ValueError) as error:
+                    untold.append(f"settings of topic {resource.name}: {_reason(error)}")
+        if untold and not rules:
+            raise RackgateError(untold[0])
+        more = f" (and {len(untold) - 1} topics more)" if len(untold) > 1 else ""
+        self._untold = f"{untold[0]}{more}" if untold else ""
+        return rules
+
+    def _ask_ends(self, broker: int) -> Ends:
+        """High watermarks of what ``broker`` leads; of one that leads nothing, whether it can be connected to."""
+        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        metadata = self._metadata.latest
+        led = [key for key, placed in metadata.partitions.items() if placed.leader == broker] if metadata else []
+        offsets: dict[tuple[str, int], int] = {}
+        if led:
+            wanted = {TopicPartition(*key): OffsetSpec.latest() for key in led}
+            deadline = time.monotonic() + ASK_S + GRACE_S
+            for place, future in self._admin.list_offsets(wanted, request_timeout=ASK_S).items():
+                try:
+                    found = future.result(timeout=max(0.0, deadline - time.monotonic()))
+                except (KafkaException, TimeoutError):
+                    # Not known; a leader that has just changed does not answer for the partition yet.
+                    continue
+                offsets[(place.topic, place.partition)] = int(found.offset)
+        if offsets:
+            return Ends(offsets, answered=True)
+        host, port = metadata.brokers.get(broker, ("", 0)) if metadata else ("", 0)
+        return Ends({}, answered=_connects(host, port))
+
+    def _ask_features(self) -> bool:
+        """Asks one broker after another until one answers, first the one that did the last time."""
+        metadata = self._metadata.latest
+        if metadata is None:
+            raise RackgateError("brokers are not known yet")
+        problem = "the metadata lists no broker"
+        for broker in sorted(metadata.brokers, key=lambda one: (one != self._asked_first, one)):
+            if self._stop.is_set():
+                break
+            try:
+                levels = feature_handshake.finalized(*metadata.brokers[broker], CONNECT_S)
+            except RackgateError as error:
+                problem = str(error)
+                continue
+            self._asked_first = broker
+            return level_of(levels) >= 1
+        raise RackgateError(problem)
+
+    def _follow(self, record: Record) -> bool:
+        record.step()
+        while record.behind_bytes and not self._stop.is_set():
+            record.step()
+        self._faults, self._produced, self._unreadable = record.faults, record.produced, record.unreadable
+        return True
+
+    def _keep(self, poll: Poll) -> None:
+        # a moment that went by says nothing of the node that the poll before did not say
+        if poll.asked:
+            self._polls[poll.broker] = poll
+
+
+def node_metrics(poll: Poll) -> BrokerMetrics:
+    """The rows of a poll, sorted for the watch."""
+    values: dict[str, float] = {}
+    of_topics: dict[tuple[str, str], float] = {}
+    partitions: dict[tuple[str, int], dict[str, float]] = {}
+    for one in poll.metrics:
+        if one.value is None:
+            continue
+        if one.topic is None:
+            values[one.name] = one.value
+        elif one.partition is None:
+            of_topics[one.topic, one.name] = one.value
+        else:
+            partitions.setdefault((one.topic, one.partition), {})[one.name] = one.value
+    return BrokerMetrics(poll.mono_ns, values, of_topics, partitions)
+
+
+def _rules(values: Mapping[str, Any]) -> Rules:
+    """The settings of a topic as a broker told them.
+
+    Raises:
+        ValueError: one of them is missing or no valid number.
+    """
+    replicas, racks = values.get(topics.MIN_INSYNC_REPLICAS), values.get(topics.MIN_INSYNC_RACKS)
+    if replicas is None:
+        raise ValueError(f"no {topics.MIN_INSYNC_REPLICAS}")
+    return Rules(
+        min_replicas=_minimum(topics.MIN_INSYNC_REPLICAS, replicas.value),
+        min_racks=None if racks is None or racks.value is None else _minimum(topics.MIN_INSYNC_RACKS, racks.value),
+    )
+
+
+def _minimum(key: str, text: object) -> int:
+    number = topics.minimum(text)
+    if number is None:
+        raise ValueError(f"{key}={text!r} is no number from 1 to {topics.MINIMUM_MAX}")
+    return number
+
+
+def _connects(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=CONNECT_S):
+            return True
+    except OSError:
+        return False
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what went wrong; Kafka's errors in their own words."""
+    told = error.args[0] if error.args else error
+    text = told.str() if hasattr(told, "str") else str(told)
+    return (text.splitlines() or [""])[0] or type(error).__name__

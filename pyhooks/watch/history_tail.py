@@ -1,0 +1,107 @@
+"""What a growing history tells a viewer: which faults are on, and how many produce attempts ended how."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.watch.observation import ANY_PARTITION, FaultSeen, Produced
+
+# One step reads no more, so that a long history is caught up with without a halt.
+STEP_BYTES = 8 * 1024 * 1024
+FAULT = '"process":"fault"'
+PRODUCE = '"op":"produce"'
+PLACES = {"ok": 0, "fail": 1, "unknown": 2}
+
+
+class Record:
+    """Follows the file of a history.
+
+    Only the lines of faults and produce attempts are parsed; the polls of metrics are far longer than both.
+
+    Args:
+        path: the file; it may appear later.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.behind_bytes = 0
+        self._offset = 0
+        self._rest = b""
+        self._bad = 0
+        self._first_bad = ""
+        # by topic and partition: ok, refused, unknown
+        self._counts: dict[tuple[str, int], list[int]] = {}
+        self._faults: dict[tuple[str, str, str], FaultSeen] = {}
+
+    def step(self) -> None:
+        """Reads what has come since, up to a bound.
+
+        Raises:
+            RackgateError: the file can't be read.
+        """
+        try:
+            with self.path.open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(self._offset)
+                text = file.read(min(STEP_BYTES, max(0, size - self._offset)))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise RackgateError(f"{self.path}: can't be read: {error.strerror}") from error
+        self._offset += len(text)
+        self.behind_bytes = max(0, size - self._offset)
+        lines = (self._rest + text).split(b"\n")
+        self._rest = lines.pop()
+        for line in lines:
+            try:
+                self._take(line.decode())
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                self._bad += 1
+                self._first_bad = self._first_bad or f"{line[:60]!r}: {error}"
+
+    @property
+    def unreadable(self) -> str:
+        """Which lines were none of a history, in words, or empty."""
+        return f"{self.path}: {self._bad} lines can't be read, first {self._first_bad}" if self._bad else ""
+
+    @property
+    def produced(self) -> Mapping[tuple[str, int], Produced]:
+        """Counts by topic and partition (``ANY_PARTITION``: not told)."""
+        return {key: Produced(*counts) for key, counts in self._counts.items()}
+
+    @property
+    def faults(self) -> tuple[FaultSeen, ...]:
+        """The latest event of each fault, in the order of their first ones."""
+        return tuple(self._faults.values())
+
+    def _take(self, line: str) -> None:
+        # what tells the events apart stands at a line's beginning
+        head = line[:200]
+        if FAULT in head:
+            self._fault(json.loads(line))
+        elif PRODUCE in head:
+            self._produce(json.loads(line))
+
+    def _fault(self, event: Mapping[str, Any]) -> None:
+        data = event["data"]
+        step = data.get("step")
+        if step is None:
+            return
+        target = str(data.get("broker", ""))
+        key = (str(event["op"]), str(event["rack"] or ""), target)
+        known = self._faults.get(key)
+        injected_ns = event["mono_ns"] if step == "inject" or known is None else known.injected_ns
+        proved = {"ok": True, "unknown": False, "fail": False}.get(event["outcome"])
+        self._faults[key] = FaultSeen(*key, str(step), proved, int(injected_ns), int(event["mono_ns"]))
+
+    def _produce(self, event: Mapping[str, Any]) -> None:
+        data = event["data"]
+        partition = data.get("partition")
+        key = (str(data["topic"]), ANY_PARTITION if partition is None else int(partition))
+        place = PLACES.get(event["outcome"])
+        if place is not None:
+            self._counts.setdefault(key, [0, 0, 0])[place] += 1

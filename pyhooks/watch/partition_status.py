@@ -1,0 +1,127 @@
+"""One line in words on a partition: who can write to it with acks=all, and what stands between it and a refusal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pyhooks.kafka import gate
+
+Level = Literal["down", "unknown", "risk", "warn", "ok"]
+Motion = Literal["moving", "back", "frozen", "still", "unknown"]
+# Records wait for a fetch of the followers all the time; that long they don't.
+STALLED_S = 2.0
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a verdict is made from.
+
+    Attributes:
+        leader: broker id, -1 without one, None if not known.
+        leader_state: of that broker.
+        isr: broker ids, None if not known.
+        replicas: broker ids.
+        isr_racks: how many racks the ISR spans, None if not known.
+        placed_racks: how many racks the replicas span, None if not known.
+        isr_rack_names: names of the ISR's racks.
+        now: what the gate says of the ISR by what is in force, None if not known; by those racks that are known.
+        whole: the same of all replicas, None also if one of their racks is not known.
+        racks_enforced: an R above 1 is in force, None if not known.
+        ignored_racks: the R above 1 that is set and not in force, capped by the number of replicas; else None.
+        motion: of the high watermark.
+        still_s: for how long it has not moved.
+        waiting: records between high watermark and log end, None if not known.
+        acked_while_short: clients had acknowledgements between two looks at an ISR that was too small at both, and is
+            now.
+        leader_racks: racks in the ISR by the leader's own count if it has differed for a while, else None.
+    """
+
+    leader: int | None
+    leader_state: str
+    isr: tuple[int, ...] | None
+    replicas: tuple[int, ...]
+    isr_racks: int | None
+    placed_racks: int | None
+    isr_rack_names: tuple[str, ...]
+    now: gate.Answer | None
+    whole: gate.Answer | None
+    racks_enforced: bool | None
+    ignored_racks: int | None
+    motion: Motion
+    still_s: float | None
+    waiting: int | None
+    acked_while_short: bool
+    leader_racks: int | None
+
+
+def judge(facts: Facts) -> tuple[Level, str]:
+    """How bad it is, and why."""
+    level, why = _judge(facts)
+    if facts.ignored_racks is None or level in ("unknown", "down"):
+        return level, why
+    note = f"R={facts.ignored_racks} is not enforced"
+    return ("warn", note) if level == "ok" else (level, f"{why}, {note}")
+
+
+def _judge(facts: Facts) -> tuple[Level, str]:
+    if facts.leader is None or facts.isr is None:
+        return "unknown", "not observed"
+    if facts.leader < 0:
+        return "down", "offline: no leader"
+    if facts.leader_state in ("down", "paused", "gone", "fenced"):
+        return "down", f"offline: leader {facts.leader} is {facts.leader_state}"
+    if facts.leader_state == "mute":
+        return "unknown", f"leader {facts.leader} does not answer"
+    if facts.now is None:
+        return "unknown", "its min.insync settings are not known"
+    refusal = _refusal(facts, facts.now)
+    if refusal is not None:
+        return refusal
+    if facts.motion == "back":
+        return "risk", "high watermark went back"
+    if facts.motion == "frozen" and facts.waiting and (facts.still_s or 0) >= STALLED_S:
+        return "down", f"stalled: {facts.waiting} {'record waits' if facts.waiting == 1 else 'records wait'}"
+    return _writable(facts, facts.now)
+
+
+def _refusal(facts: Facts, now: gate.Answer) -> tuple[Level, str] | None:
+    """What an ISR that is too small means, None if it is large enough."""
+    missing: list[str] = []
+    if now.need_racks > 1 and facts.isr_racks is None:
+        return "unknown", "the rack of a replica is not known"
+    if not now.enough_racks:
+        short = f"{len(now.racks)} of {now.need_racks} racks"
+        if facts.racks_enforced is None:
+            if now.enough_replicas:
+                return "unknown", f"{short}, not known if enforced"
+        else:
+            missing.append(short)
+            if facts.whole is not None and not facts.whole.enough_racks:
+                return "down", f"refusing: placed in {len(facts.whole.racks)} of {now.need_racks} racks"
+    if not now.enough_replicas:
+        missing.append(f"{now.replicas} of {now.need_replicas} replicas")
+    if not missing:
+        return None
+    if facts.acked_while_short:
+        # The gate has a hole, or the metadata is far behind.
+        return "risk", f"ACKED with {', '.join(missing)}"
+    return "down", f"refusing: {', '.join(missing)}"
+
+
+def _writable(facts: Facts, now: gate.Answer) -> tuple[Level, str]:
+    """What stands between a partition that takes writes and one that does not, or takes them in one rack."""
+    copies, in_sync, racks = len(facts.replicas), now.replicas, now.need_racks
+    if facts.leader_racks is not None:
+        return "warn", f"leader counts {facts.leader_racks} racks"
+    alone = facts.isr_racks is not None and facts.isr_racks <= 1 < (facts.placed_racks or 0)
+    if racks <= 1 and alone:
+        if not facts.isr_rack_names:
+            return "risk", "brokers without a rack alone ack"
+        return "risk", f"rack {facts.isr_rack_names[0]} alone acks"
+    if in_sync < copies:
+        tight = racks > 1 and facts.isr_racks == racks
+        return "warn", f"{in_sync} of {copies} in sync{', no rack to spare' if tight else ''}"
+    if racks > 1 and facts.isr_racks == racks:
+        return "ok", "ok, no rack to spare"
+    return "ok", "ok"

@@ -1,0 +1,261 @@
+"""Records what a program draws on a terminal, and makes pictures of chosen moments.
+
+    python -m pyhooks.watch.terminal_capture --out kip/evidence/watch --at 10s --at 25s -- rackgate watch
+
+The program runs on a real pseudo terminal. All that it writes goes with its times into ``OUT.cast`` (asciicast v2,
+which players of terminal recordings read) and through a terminal emulator (pyte), whose screen at each ``--at`` becomes
+``OUT-10s.svg``, and ``OUT-10s.png`` where chromium is installed. After the last moment the program is interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import contextlib
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from pyhooks.core import process
+from pyhooks.core.durations import seconds
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import write_text
+
+END_S = 10.0
+ENDED_S = 0.1
+CTRL_C = b"\x03"
+# rich's template fetches a font from the net; a picture must look the same without it.
+WEB_FONT = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
+TEMPLATE = WEB_FONT.sub("", CONSOLE_SVG_FORMAT).replace("Fira Code", "DejaVu Sans Mono")
+VIEW_BOX = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
+# codes of "select graphic rendition"
+DIM, DIM_AS = 2, 5
+# pyte's names of the colours that rich names otherwise
+COLOURS = {"brown": "yellow", "brightbrown": "bright_yellow", "bfightmagenta": "bright_magenta"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to record.
+
+    Attributes:
+        command: program and arguments.
+        out: path of what is written, without its ending.
+        moments_s: when pictures are made, in seconds from the start, ascending.
+        columns: of the terminal.
+        lines: of the terminal.
+        title: of the pictures.
+    """
+
+    command: tuple[str, ...]
+    out: Path
+    moments_s: tuple[float, ...]
+    columns: int
+    lines: int
+    title: str
+
+
+def record(plan: Plan) -> list[Path]:
+    """Runs the program and returns what was written.
+
+    Raises:
+        RackgateError: the program ended before the last moment, or the emulator is not installed.
+    """
+    try:
+        import pyte
+    except ImportError as error:
+        raise RackgateError("a picture of a terminal needs the package pyte: pip install pyte") from error
+    screen = _emulator(pyte, plan.columns, plan.lines)
+    stream = pyte.ByteStream(screen)
+    cast = plan.out.with_suffix(".cast")
+    written = [cast]
+    head = {"version": 2, "width": plan.columns, "height": plan.lines, "timestamp": int(time.time())}
+    recorded: list[Any] = [head | {"title": plan.title}]
+    with _terminal(plan) as (running, master):
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        begin = time.monotonic()
+        for moment_s in plan.moments_s:
+            while (left_s := begin + moment_s - time.monotonic()) > 0:
+                part = _read(master, left_s)
+                if part == b"":
+                    running.wait(END_S)
+                    raise RackgateError(
+                        f"{plan.command[0]} ended with status {running.returncode} after"
+                        f" {time.monotonic() - begin:.1f} s, before the picture at {moment_s:g} s",
+                        detail="\n".join(screen.display).rstrip(),
+                    )
+                if part is not None:
+                    recorded.append([round(time.monotonic() - begin, 3), "o", decoder.decode(part)])
+                    stream.feed(part)
+            written += _picture(plan, screen, moment_s)
+        # as a person does: the terminal tells every process that runs on it
+        os.write(master, CTRL_C)
+        end = time.monotonic() + END_S
+        while running.poll() is None:
+            # it may have more to say than the terminal holds
+            _read(master, ENDED_S)
+            if time.monotonic() > end:
+                raise RackgateError(f"{plan.command[0]} did not end within {END_S:.0f} s of Ctrl-C; it was killed")
+    write_text(cast, "".join(json.dumps(line) + "\n" for line in recorded))
+    return written
+
+
+def _emulator(pyte: Any, columns: int, lines: int) -> Any:
+    """A screen of pyte that keeps dim text apart: pyte drops that attribute, so it travels as the one for blinking."""
+
+    class Screen(pyte.Screen):  # type: ignore[misc]
+        def select_graphic_rendition(self, *codes: int, **more: Any) -> None:
+            found, rest = [], list(codes)
+            while rest:
+                code = rest.pop(0)
+                # the numbers of a colour follow: 5 and an index, or 2 and three values
+                size = {5: 2, 2: 4}.get(rest[0], 0) if code in (38, 48) and rest else 0
+                found += [DIM_AS if code == DIM else code, *rest[:size]]
+                del rest[:size]
+            super().select_graphic_rendition(*found, **more)
+
+    return Screen(columns, lines)
+
+
+@contextlib.contextmanager
+def _terminal(plan: Plan) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The program on a terminal of its own, and the terminal's other end."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", plan.lines, plan.columns, 0, 0))
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
+    environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    # a session of its own, whose terminal this is: else it would not hear of Ctrl-C; nor if it is told to ignore it, as
+    # a shell's background commands and all below them are
+    words = [*process.DIES_WITH_PARENT, "env", "--default-signal=INT,QUIT", "setsid", "--ctty", *plan.command]
+    try:
+        with subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment) as running:
+            os.close(slave)
+            try:
+                yield running, master
+            finally:
+                running.kill()
+    finally:
+        os.close(master)
+
+
+def _read(master: int, timeout_s: float) -> bytes | None:
+    """What the program wrote; None if nothing in time, empty when it has ended."""
+    if not select.select([master], [], [], timeout_s)[0]:
+        return None
+    try:
+        return os.read(master, 65536)
+    except OSError:
+        # Linux says so of a terminal that no process holds any more
+        return b""
+
+
+def _picture(plan: Plan, screen: Any, moment_s: float) -> list[Path]:
+    svg = plan.out.with_name(f"{plan.out.name}-{moment_s:g}s.svg")
+    write_text(svg, picture(screen, plan.title))
+    browser = shutil.which("chromium")
+    found = VIEW_BOX.search(svg.read_text(encoding="utf-8"))
+    if browser is None or found is None:
+        return [svg]
+    png = svg.with_suffix(".png")
+    width, height = (int(float(text)) + 1 for text in found.groups())
+    words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    words += [f"--window-size={width},{height}", f"--screenshot={png}", svg.resolve().as_uri()]
+    process.run(words, what=f"draw {png.name}", timeout_s=60)
+    return [svg, png]
+
+
+def picture(screen: Any, title: str) -> str:
+    """The screen of the emulator as an SVG document."""
+    console = Console(
+        width=screen.columns, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor"
+    )
+    for row in range(screen.lines):
+        line = Text(end="")
+        cells = [screen.buffer[row][column] for column in range(screen.columns)]
+        for style, run in groupby(cells, _style):
+            line.append("".join(cell.data for cell in run), style)
+        console.print(line, no_wrap=True, overflow="crop", crop=True)
+    return console.export_svg(title=title, code_format=TEMPLATE)
+
+
+def _style(cell: Any) -> Style:
+    return Style(
+        color=_colour(cell.fg),
+        bgcolor=_colour(cell.bg),
+        bold=cell.bold,
+        dim=cell.blink,
+        italic=cell.italics,
+        underline=cell.underscore,
+        reverse=cell.reverse,
+    )
+
+
+def _colour(name: str) -> str | None:
+    """Rich's name of one of pyte's colours."""
+    if name == "default":
+        return None
+    if name in COLOURS:
+        return COLOURS[name]
+    if re.fullmatch(r"[0-9a-f]{6}", name):
+        return f"#{name}"
+    return f"bright_{name.removeprefix('bright')}" if name.startswith("bright") else name
+
+
+def parse(arguments: Sequence[str]) -> Plan:
+    """The plan from the command line.
+
+    Raises:
+        RackgateError: an option cannot be met.
+        SystemExit: for --help and unknown options.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m pyhooks.watch.terminal_capture", description="Records a terminal program."
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="path without ending; its .cast, .svg and .png files are replaced"
+    )
+    parser.add_argument("--at", action="append", required=True, help="when a picture is made, such as 10s; several")
+    parser.add_argument("--size", default="100x30", help="columns and lines (default 100x30)")
+    parser.add_argument("--title", default="rackgate watch", help="of the pictures")
+    parser.add_argument("command", nargs="+", help="program and arguments, after --")
+    found = parser.parse_args(arguments)
+    size = re.fullmatch(r"(\d+)x(\d+)", found.size)
+    if size is None or not all(map(int, size.groups())):
+        raise RackgateError(f"--size {found.size}: expected columns and lines, such as 100x30")
+    moments = tuple(sorted(seconds(text, "--at") for text in found.at))
+    return Plan(tuple(found.command), found.out, moments, int(size[1]), int(size[2]), found.title)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Records; prints the files that were written."""
+    try:
+        for path in record(parse(sys.argv[1:] if arguments is None else arguments)):
+            sys.stdout.write(f"{path}\n")
+    except RackgateError as error:
+        sys.stderr.write(f"error: {error}\n{error.detail}\n" if error.detail else f"error: {error}\n")
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

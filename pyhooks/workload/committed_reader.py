@@ -1,0 +1,130 @@
+"""A reader beside a run that takes only what is committed, and tells all the time how far it has come.
+
+Events ``follow`` of process ``follower``, of each partition at an interval: ``data`` ``{run, topic, partition,
+isolation, position, records, asked_ns, stable, end}`` with
+
+* ``position``: the offset up to which it has read; what lies below holds nothing more for it;
+* ``records``: how many records it has got so far;
+* ``stable`` and ``end``: last stable offset and high watermark, as the leader told when it was asked at ``asked_ns``,
+  monotonic. The outcome is ``ok``; it is ``unknown``, without these two, if no leader told.
+
+Run it as a process: ``python -m pyhooks.workload.committed_reader``; a SIGTERM ends it in good order.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event, History
+from pyhooks.workload import program
+from pyhooks.workload.final_reader import COMMITTED, UNCOMMITTED, consumer_of
+
+PROCESS = "follower"
+INTERVAL_S = 0.5
+POLL_S = 0.1
+BATCH = 500
+OWN = {"group_id": "rackgate-follower", "auto_offset_reset": "earliest"}
+# A leader that is away must not keep the others from being asked.
+REQUEST_S = 2.0
+
+
+class Following:
+    """Reads partitions as they grow and notes how far it has come.
+
+    Args:
+        committed: takes what is committed alone.
+        all_of_it: is asked for the high watermark; it reads nothing.
+        history: where the events go.
+        run: name of the run.
+    """
+
+    def __init__(self, committed: Consumer, all_of_it: Consumer, history: History, run: str) -> None:
+        self.stop = threading.Event()
+        self._committed, self._all = committed, all_of_it
+        self._history, self._run = history, run
+        self._position: dict[tuple[str, int], int] = {}
+        self._records: dict[tuple[str, int], int] = {}
+
+    def follow(self, topics: Sequence[str]) -> None:
+        """Reads all partitions of topics until it is told to stop.
+
+        Raises:
+            RackgateError: a topic is not there, or nobody answers.
+        """
+        places = [(topic, number) for topic in topics for number in range(_partitions(self._committed, topic))]
+        self._position = dict.fromkeys(places, 0)
+        self._records = dict.fromkeys(places, 0)
+        self._committed.assign([TopicPartition(topic, number, 0) for topic, number in places])
+        due = time.monotonic()
+        while not self.stop.is_set():
+            self._take()
+            if time.monotonic() >= due:
+                due = time.monotonic() + INTERVAL_S
+                self._note()
+        self._note()
+
+    def _take(self) -> None:
+        for message in self._committed.consume(BATCH, POLL_S):
+            error, place = message.error(), (message.topic(), message.partition())
+            if error is None:
+                self._position[place] = max(self._position[place], int(message.offset()) + 1)
+                self._records[place] += 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._position[place] = max(self._position[place], int(message.offset()))
+
+    def _note(self) -> None:
+        self._history.extend([self._told(topic, number) for topic, number in self._position])
+
+    def _told(self, topic: str, number: int) -> Event:
+        asked_ns = time.monotonic_ns()
+        told: dict[str, Any] = {"run": self._run, "topic": topic, "partition": number, "isolation": COMMITTED}
+        told |= {"position": self._position[topic, number], "records": self._records[topic, number]}
+        place = TopicPartition(topic, number)
+        try:
+            _, stable = self._committed.get_watermark_offsets(place, timeout=REQUEST_S)
+            _, end = self._all.get_watermark_offsets(place, timeout=REQUEST_S)
+        except KafkaException as error:
+            why = str(error.args[0].name())
+            return Event.now(PROCESS, "follow", "unknown", **told, asked_ns=asked_ns, error=why)
+        return Event.now(PROCESS, "follow", "ok", **told, asked_ns=asked_ns, stable=int(stable), end=int(end))
+
+
+def _partitions(consumer: Consumer, topic: str, timeout_s: float = 20.0) -> int:
+    try:
+        found = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
+    except KafkaException as error:
+        raise RackgateError(f"follow {topic}: nobody answers: {error.args[0].str()}") from error
+    if found.error is not None or not found.partitions:
+        raise RackgateError(f"follow {topic}: {found.error.str() if found.error else 'it has no partitions'}")
+    return len(found.partitions)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Follows topics as a process; a SIGTERM or SIGINT ends it."""
+    what = "Reads what is committed in topics as they grow, and writes down how far it has come."
+    parser = program.on_topics("follow", what, "--run follower-1")
+    parser.add_argument("--run", required=True, help="by which its events are known")
+    found = parser.parse_args(arguments)
+    ended = program.told_to_end()
+
+    def work() -> None:
+        with (
+            consumer_of(found.bootstrap, COMMITTED, **OWN) as committed,
+            consumer_of(found.bootstrap, UNCOMMITTED, **OWN) as all_of_it,
+        ):
+            following = Following(committed, all_of_it, History(found.history), found.run)
+            with ended.sets(following.stop):
+                following.follow(found.topics.split(","))
+
+    return program.status_of(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""The final read: all records of every partition from the first offset to the end, as events of a history.
+
+Events of process ``reader`` and op ``read``, one for each chunk of a partition, with ``data``
+
+* ``{pass, topic, partition, partitions, isolation}``: ``pass`` names the read, ``partitions`` is how many the topic
+  has, ``isolation`` is ``read_uncommitted`` (all up to the high watermark) or ``read_committed``; ``begun_ns`` is
+  when the read of the partition began, monotonic;
+* ``{low, end}``: first offset of the log, and where it ended when the read began;
+* ``{begin, next}``: the chunk covers the offsets from ``begin`` up to ``next``; chunks follow upon each other from
+  ``low`` to ``end``, else something is missing;
+* ``{runs, keys}``: offsets as ``[first, count]`` pairs, and the records' keys in the same order;
+* ``{sizes}``: bytes of the values as ``[size, count]`` pairs, in the same order;
+* ``{damaged}``, if there are any: offsets of records of ours whose value is not what was written;
+* ``{values}``, if asked for.
+
+The outcome is ``ok``, or ``unknown`` for the last chunk of a partition that could not be read to its end.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import History, Outcome
+from pyhooks.history.record_format import damaged, text_of
+from pyhooks.workload import program
+
+# What a partition costs that has little to tell: consume() waits so long for a whole batch, though the end is reached,
+# and a fetch that finds nothing more is under way when the next partition is assigned.
+POLL_S = 0.05
+FETCH_WAIT_MS = "50"
+REQUEST_S = 20.0
+CHUNK = 5000
+BATCH = 500
+UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
+ISOLATIONS = (UNCOMMITTED, COMMITTED)
+
+
+@contextmanager
+def consumer_of(bootstrap: str, isolation: str = UNCOMMITTED, **more: str) -> Iterator[Consumer]:
+    """A consumer that commits nothing and tells where a log ends; it is closed after the block.
+
+    Args:
+        bootstrap: brokers.
+        isolation: which records it takes.
+        more: further settings of librdkafka, with ``_`` for ``.``; they win.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "rackgate-reader",
+            "enable.auto.commit": False,
+            # What ends a log may be a transaction's marker, which is no record: only this tells that it is reached.
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "log_level": 2,
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    try:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=REQUEST_S)
+    except KafkaException as error:
+        where = f"{topic}-{partition}"
+        raise RackgateError(f"{where}: its leader does not tell the log's end: {error.args[0].str()}") from error
+    return int(low), int(high)
+
+
+def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:
+    """The offset up to which consumers may read a partition.
+
+    Raises:
+        RackgateError: the leader does not answer.
+    """
+    with consumer_of(bootstrap) as consumer:
+        return _watermarks(consumer, topic, partition)[1]
+
+
+@dataclass
+class _Chunk:
+    """Records in the order of their offsets."""
+
+    begin: int
+    next: int
+    runs: list[list[int]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    values: list[str | None] = field(default_factory=list)
+    sizes: list[list[int]] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)
+
+    def add(self, offset: int, key: bytes | None, value: bytes | None, *, keep_value: bool) -> None:
+        if self.runs and offset == sum(self.runs[-1]):
+            self.runs[-1][1] += 1
+        else:
+            self.runs.append([offset, 1])
+        size = len(value or b"")
+        if self.sizes and self.sizes[-1][0] == size:
+            self.sizes[-1][1] += 1
+        else:
+            self.sizes.append([size, 1])
+        name = text_of(key)
+        self.keys.append(name)
+        if damaged(name, value):
+            self.damaged.append(offset)
+        if keep_value:
+            self.values.append(text_of(value))
+        self.next = offset + 1
+
+
+class _Partition:
+    """Reads one partition to the end that it has now."""
+
+    def __init__(self, consumer: Consumer, topic: str, partition: int, *, values: bool) -> None:
+        self.low, self.end = _watermarks(consumer, topic, partition)
+        self._consumer, self._values = consumer, values
+        self._where = TopicPartition(topic, partition, self.low)
+        self.reached = self.low
+
+    def chunks(self, deadline: float) -> Iterator[_Chunk]:
+        """All records in chunks, at least one; ``reached`` tells afterwards how far it came."""
+        self._consumer.assign([self._where])
+        chunk = _Chunk(self.low, self.low)
+        while self.reached < self.end and time.monotonic() < deadline:
+            for message in self._consumer.consume(BATCH, POLL_S):
+                error = message.error()
+                if error is None and message.offset() < self.end:
+                    chunk.add(message.offset(), message.key(), message.value(), keep_value=self._values)
+                    self.reached = chunk.next
+                elif error is None or error.code() == KafkaError._PARTITION_EOF:
+                    # a record behind the end, or the end itself: what lies between holds nothing for us
+                    chunk.next = self.reached = max(self.reached, min(int(message.offset()), self.end))
+            if len(chunk.keys) >= CHUNK:
+                yield chunk
+                chunk = _Chunk(chunk.next, chunk.next)
+        yield chunk
+
+
+def read_all(
+    bootstrap: str,
+    topics: Sequence[str],
+    history: History,
+    *,
+    timeout_s: float = 60.0,
+    values: bool = False,
+    isolations: Sequence[str] = (UNCOMMITTED,),
+    readers: int = 1,
+) -> None:
+    """Reads every partition of topics to its end and notes it in events ``read``; see the module's description.
+
+    Args:
+        bootstrap: brokers.
+        topics: their names.
+        history: where the events go.
+        timeout_s: bound for each partition in seconds.
+        values: note all values too.
+        isolations: one pass for each.
+        readers: so many share the topics, each with a consumer: a partition with little in it costs waiting alone.
+
+    Raises:
+        RackgateError: a topic is not there, or a partition could not be read to its end in time; the others were read.
+    """
+    shares = [topics[first::readers] for first in range(min(readers, len(topics)))]
+    short: list[str] = []
+    for isolation in isolations:
+        run = uuid.uuid4().hex[:8]
+
+        def read(share: Sequence[str], isolation: str = isolation, run: str = run) -> list[str]:
+            found: list[str] = []
+            with consumer_of(bootstrap, isolation, fetch_wait_max_ms=FETCH_WAIT_MS) as consumer:
+                for topic in share:
+                    count = _partitions(consumer, topic)
+                    for number in range(count):
+                        about: dict[str, Any] = {"pass": run, "topic": topic, "partition": number, "partitions": count}
+                        about |= {"isolation": isolation, "begun_ns": time.monotonic_ns()}
+                        problem = _read(consumer, about, history, timeout_s, values=values)
+                        found += [f"{topic}-{number}: {problem}"] if problem else []
+            return found
+
+        with ThreadPoolExecutor(max(1, len(shares))) as pool:
+            short += [problem for found in pool.map(read, shares) for problem in found]
+    if short:
+        raise RackgateError(f"final read: {'; '.join(short)}")
+
+
+def _partitions(consumer: Consumer, topic: str) -> int:
+    try:
+        found = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
+    except KafkaException as error:
+        raise RackgateError(f"final read of {topic}: nobody answers: {error.args[0].str()}") from error
+    if found.error is not None or not found.partitions:
+        raise RackgateError(f"final read of {topic}: {found.error.str() if found.error else 'it has no partitions'}")
+    return len(found.partitions)
+
+
+def _read(consumer: Consumer, about: dict[str, Any], history: History, timeout_s: float, *, values: bool) -> str | None:
+    """Reads one partition and notes it; returns what kept it from its end, or None."""
+    try:
+        partition = _Partition(consumer, about["topic"], about["partition"], values=values)
+    except RackgateError as error:
+        history.note("reader", "read", "unknown", **about, error=str(error))
+        return str(error)
+
+    def note(chunk: _Chunk, outcome: Outcome) -> None:
+        told: dict[str, Any] = {**about, "low": partition.low, "end": partition.end}
+        told |= {"begin": chunk.begin, "next": chunk.next, "runs": chunk.runs, "keys": chunk.keys}
+        told |= {"sizes": chunk.sizes} | ({"damaged": chunk.damaged} if chunk.damaged else {})
+        told |= {"values": chunk.values} if values else {}
+        history.note("reader", "read", outcome, **told)
+
+    waiting: _Chunk | None = None
+    for chunk in partition.chunks(time.monotonic() + timeout_s):
+        # Only what follows tells that a chunk was not the last one.
+        if waiting is not None:
+            note(waiting, "ok")
+        waiting = chunk
+    if waiting is not None:
+        note(waiting, "ok" if partition.reached >= partition.end else "unknown")
+    if partition.reached < partition.end:
+        return f"at offset {partition.reached} of {partition.end} after {timeout_s:.0f} s"
+    return None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Reads topics as a process."""
+    what = "Reads every partition of topics from first to last offset and writes down what is there."
+    parser = program.on_topics("reader", what)
+    parser.add_argument("--isolation", choices=[*ISOLATIONS, "both"], default="both", help="default both")
+    parser.add_argument("--timeout-s", type=float, default=60.0, help="bound for each partition (default 60)")
+    found = parser.parse_args(arguments)
+    isolations = ISOLATIONS if found.isolation == "both" else (found.isolation,)
+    topics = found.topics.split(",")
+    return program.status_of(
+        lambda: read_all(
+            found.bootstrap, topics, History(found.history), timeout_s=found.timeout_s, isolations=isolations
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Poll brokers on this host for the metrics of the gate every second, as a process beside a test.
+
+Each broker is queried through the socket of its metrics agent (``pyhooks.lab.mbeans``). Events are those of
+``pyhooks.lab.metrics``, one for each moment and broker; a broker that does not respond has an unknown one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import History
+from pyhooks.lab.mbeans import Reading, SocketSource
+from pyhooks.lab.metrics import Poller
+from pyhooks.workload import program
+
+# the gauges and the meter that pyhooks.checkers.gauges judges
+BEANS = (
+    ("kafka.cluster:type=Partition,name=IsrRackCount,*", "Value"),
+    ("kafka.cluster:type=Partition,name=UnderMin*Isr,*", "Value"),
+    ("kafka.cluster:type=Partition,name=AtMin*Isr,*", "Value"),
+    ("kafka.server:type=ReplicaManager,name=UnderMin*IsrPartitionCount", "Value"),
+    ("kafka.server:type=ReplicaManager,name=AtMin*IsrPartitionCount", "Value"),
+    ("kafka.server:type=ReplicaManager,name=RackCheckFailureRate", "Count"),
+)
+# how many intervals an answer may take
+PATIENCE = 2
+
+
+class GateSource(SocketSource):
+    """A broker of which the metrics of the gate are read and no others."""
+
+    def read(self, timeout_s: float) -> Reading:
+        """See ``pyhooks.lab.mbeans.Source``."""
+        return self.ask(BEANS, timeout_s)
+
+
+def source(text: str) -> GateSource:
+    """Return the broker that ``id,name,rack,socket`` describes.
+
+    Raises:
+        RackgateError: it describes none.
+    """
+    words = text.split(",", 3)
+    if len(words) != 4 or not words[0].isdigit() or not words[3]:
+        raise RackgateError(f"--broker {text!r}: expected id,name,rack,socket")
+    return GateSource(int(words[0]), words[1], words[2] or None, Path(words[3]))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Asks until a SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pyhooks.workload.gate_meter",
+        description="Poll brokers on this host for the metrics of the gate until a SIGTERM.",
+        epilog="Example: python -m pyhooks.workload.gate_meter --broker 1,broker-1,a,metrics.sock --history h.jsonl",
+    )
+    parser.add_argument("--broker", action="append", required=True, help="id,name,rack,socket of its agent; repeatable")
+    parser.add_argument("--history", required=True, type=Path, help="the file to which events are appended")
+    parser.add_argument("--run", help="of no effect: events name the broker")
+    parser.add_argument("--interval", type=float, default=1.0, help="seconds between two questions (default 1)")
+    found = parser.parse_args(arguments)
+    ended = program.told_to_end()
+
+    def work() -> None:
+        sources = [source(text) for text in found.broker]
+        history = History(found.history)
+        # an answer that is late is one: the next question is left out then
+        with Poller(sources, lambda one: history.append(one.event()), found.interval, PATIENCE * found.interval):
+            ended.wait()
+
+    return program.status_of(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""What consumer groups have committed, as their coordinators tell it, for ``pyhooks.checkers.group_commits``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pyhooks.checkers.group_commits import OP
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import History
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+ASK_S = 20.0
+
+
+def note_committed(client: AdminClient, groups: Iterable[str], history: History) -> None:
+    """Asks for all that groups have committed and tells it to a history.
+
+    Raises:
+        RackgateError: a coordinator does not tell.
+    """
+    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+
+    for group in groups:
+        asked = client.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=ASK_S
+        )
+        try:
+            found = asked[group].result(timeout=2 * ASK_S).topic_partitions
+        except (KafkaException, TimeoutError) as error:
+            raise RackgateError(
+                f"group {group}: its coordinator does not tell what it has committed: {error}"
+            ) from error
+        offsets = {f"{one.topic}-{one.partition}": int(one.offset) for one in found}
+        history.note("test", OP, "ok", group=group, offsets=offsets)

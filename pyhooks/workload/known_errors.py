@@ -1,0 +1,56 @@
+"""The names of errors that clients know which nobody has patched, for ``pyhooks.checkers.known_errors``."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable
+
+from pyhooks.checkers.known_errors import OP
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import History
+from pyhooks.history.outcomes import ERRORS
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.workload.producer_clients import CONFLUENT, PATCHED
+
+# How a client calls a code that is not in its list.
+UNKNOWN = {f"{ERRORS}.UnknownServerException", "UNKNOWN"}
+
+
+def names_of(client: str) -> frozenset[str]:
+    """The names of all errors that a client can tell of, but for those of codes that it does not know.
+
+    Of a Java client, whatever its release, they are those of the stock Kafka that the distribution was made from.
+
+    Args:
+        client: ``confluent``, or the release of a stock Java client.
+
+    Raises:
+        RackgateError: no distribution, or it is about the patched client.
+    """
+    if client == PATCHED:
+        raise RackgateError("the patched client knows errors that others don't")
+    return frozenset((_librdkafka() if client == CONFLUENT else _java()) - UNKNOWN)
+
+
+def note_known(history: History, clients: Iterable[str]) -> None:
+    """Tells a history what some clients know."""
+    for client in clients:
+        history.note("test", OP, "info", client=client, names=sorted(names_of(client)))
+
+
+def _java() -> set[str]:
+    folder = ERRORS.replace(".", "/") + "/"
+    found: set[str] = set()
+    for path in (Distribution.load().root / "libs").glob("kafka-clients-*.jar"):
+        with zipfile.ZipFile(path) as jar:
+            found |= {name for name in jar.namelist() if name.startswith(folder) and "$" not in name}
+    if not found:
+        raise RackgateError("the distribution has no stock clients, or they know no errors")
+    return {f"{ERRORS}.{name.removeprefix(folder).removesuffix('.class')}" for name in found if name.endswith(".class")}
+
+
+def _librdkafka() -> set[str]:
+    from confluent_kafka import KafkaError
+
+    codes = {name: value for name, value in vars(KafkaError).items() if name.lstrip("_").isupper()}
+    return {str(KafkaError(value).name()) for value in codes.values() if isinstance(value, int)}

@@ -1,0 +1,474 @@
+"""A producer as a process: paced records with intended times, and one event for what each of them got.
+
+Events, of the process that ``--name`` gives (``probe`` or ``producer``):
+
+* ``intend``, ``info``, written *before* any of the records is sent: ``data`` ``{run, topic, mode, client, first_only,
+  idempotent, acks, record_bytes, to}``. Of each partition of ``to``, numbers below its value may have been sent from
+  now on. So a producer that is killed leaves word of every record that can be in a log, and any other record of its
+  run is an invention.
+* ``learn``, ``unknown``, if the client could not learn where the topics' partitions are before its first record, which
+  is sent all the same: ``data`` ``{run, exception}``.
+* ``produce``, when the outcome of one record is known, ``data`` ``{run, topic, key, seq, partition, intended_ns,
+  sent_ns, latency_ms, mode}`` and, as far as there are any, ``offset``, ``exception``, ``message``, ``retriable``,
+  ``defaults`` with ``delivery_timeout_ms``, ``txn``; ``mono_ns`` is when the client had its answer:
+
+  * ``ok``: acknowledged; the record is at ``offset``.
+  * ``fail``: surely refused, the record is in no log; see ``pyhooks.history.outcomes``.
+  * ``unknown``: everything else. After a timeout or a lost connection the record may be in the log.
+
+* ``txn``, when a transaction has ended, ``data`` ``{run, txn, asked, records, begun_ns}``, and ``exception`` if there
+  was
+  one: ``ok`` committed, ``fail`` surely aborted, ``unknown`` neither is certain.
+* ``end``, ``info``, for each topic: ``data`` ``{run, topic, attempts, skipped, to}``. Every attempt has its event in
+  the history, and there are no others. It is missing if the process was killed.
+
+Keys are ``run/topic/partition/seq`` and unique over all runs. A topic has a lane of its own, so that one without a
+leader does not hold up the others; transactions span all topics, in a single lane. In the mode ``probe`` each topic has
+a client of its own, too: a broker answers the requests of a connection in their order, so behind a record that waits
+for a replica the refusal of another topic's would wait as well, and what one topic gets would hang on the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event, History, Outcome
+from pyhooks.history.outcomes import Acked, Answer, Refused, outcome_of
+from pyhooks.history.record_format import key_of, value_of
+from pyhooks.jvm.java_exception import JavaError
+from pyhooks.workload import pacing, producer_clients, program
+from pyhooks.workload.producer_clients import Client, Record, Report, TransactionError
+from pyhooks.workload.producer_plan import PROBE, TRANSACTIONAL, Plan, parse
+from pyhooks.workload.program import Ended
+
+# How many records of a partition are announced at once, at least; a second's worth if that is more.
+AHEAD = 100
+# Records that are due at the same time cross into Java with one call.
+BURST = 500
+# Events go to the disk in pieces: often enough to be read along, seldom enough to cost little.
+WRITE_S = 0.2
+LEARN_TRIES = 3
+NOT_REPORTED = Refused("not-reported", "the client ended without an answer", False)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One record on its way.
+
+    Attributes:
+        topic: where to.
+        partition: where to.
+        seq: its number within the partition, from 0.
+        key: unique over all runs.
+        intended_ns: when it was meant to be sent, monotonic.
+        txn: number of its transaction, or None.
+    """
+
+    topic: str
+    partition: int
+    seq: int
+    key: str
+    intended_ns: int
+    txn: int | None = None
+
+    def event(self, plan: Plan, run: str, report: Report) -> Event:
+        """The event that tells of its end."""
+        answer: Answer = report.answer
+        data: dict[str, Any] = {
+            "run": run,
+            "topic": self.topic,
+            "key": self.key,
+            "seq": self.seq,
+            "partition": self.partition,
+            "intended_ns": self.intended_ns,
+            "sent_ns": report.sent_ns,
+            "latency_ms": round((report.done_ns - report.sent_ns) / 1e6, 3),
+            "mode": plan.mode,
+        }
+        if isinstance(answer, Acked):
+            data |= {"partition": answer.partition, "offset": answer.offset}
+        else:
+            data |= {"exception": answer.error, "message": answer.message, "retriable": answer.retriable}
+        if plan.defaults:
+            data |= {"defaults": True, "delivery_timeout_ms": plan.timeout_ms}
+        if self.txn is not None:
+            data["txn"] = self.txn
+        wall_ms = (time.time_ns() - time.monotonic_ns() + report.done_ns) // 1_000_000
+        outcome = outcome_of(answer, first_only=plan.first_only)
+        return Event(report.done_ns, wall_ms, plan.name, "produce", outcome, None, data)
+
+
+@dataclass
+class Lane:
+    """The topics that one thread sends to, in turn, and how far it has come.
+
+    Attributes:
+        topics: their names.
+        partitions: of each topic.
+        sent: of each topic how many records were sent.
+        told: of each topic how many records were announced.
+        skipped: of each topic how many slots passed while send() waited.
+        client: the number of its client.
+    """
+
+    topics: tuple[str, ...]
+    partitions: dict[str, int]
+    client: int = 0
+    sent: dict[str, int] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)
+    skipped: int = 0
+
+    def __post_init__(self) -> None:
+        self.sent = dict.fromkeys(self.topics, 0)
+        self.told = dict.fromkeys(self.topics, 0)
+
+    def per_partition(self, topic: str, records: int) -> dict[str, int]:
+        """How many of a topic's first ``records`` records each partition gets, by its number as text."""
+        width = self.partitions[topic]
+        return {str(number): (records + width - 1 - number) // width for number in range(width)}
+
+
+class Producing:
+    """Drives a plan and writes what became of its records into a history.
+
+    Args:
+        plan: what to do.
+        history: where the events go.
+        make: makes the client.
+        partitions: of each topic.
+    """
+
+    def __init__(self, plan: Plan, history: History, make: Callable[[str], Client], partitions: dict[str, int]) -> None:
+        self.plan = plan
+        self.history = history
+        self.stop = threading.Event()
+        self.run_id = plan.run or f"{plan.name}-{uuid.uuid4().hex[:8]}"
+        self._make = make
+        groups = [plan.topics] if plan.mode == TRANSACTIONAL else [(topic,) for topic in plan.topics]
+        self._lanes = [
+            Lane(group, {topic: partitions[topic] for topic in group}, client=number if plan.mode == PROBE else 0)
+            for number, group in enumerate(groups)
+        ]
+        self._tokens = itertools.count()
+        self._open: dict[int, Attempt] = {}
+        self._errors: list[Exception] = []
+        self._collected = threading.Event()
+        self._clients: list[Client] = []
+        try:
+            for _ in {lane.client for lane in self._lanes}:
+                self._clients.append(make(self.run_id))
+        except BaseException:
+            for client in self._clients:
+                client.close()
+                client.release()
+            raise
+
+    @property
+    def _client(self) -> Client:
+        """The client of those modes that have one."""
+        return self._clients[0]
+
+    def run(self) -> None:
+        """Sends all records and waits until each of them has ended, or its time is over.
+
+        Raises:
+            JavaError: the client failed.
+            RackgateError: the client failed.
+        """
+        target = self._transactions if self.plan.mode == TRANSACTIONAL else self._steady
+        threads = [threading.Thread(target=self._guarded, args=(target, lane)) for lane in self._lanes]
+        collector = threading.Thread(target=self._guarded, args=(self._collect, None))
+        collector.start()
+        self._guarded(self._learn, None)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        closing = [threading.Thread(target=self._guarded, args=(self._close, client)) for client in self._clients]
+        try:
+            for thread in closing:
+                thread.start()
+            for thread in closing:
+                thread.join()
+        finally:
+            # Whatever becomes of a client, what its records got is written, and the collector ends.
+            self._collected.set()
+            collector.join()
+            for client in self._clients:
+                client.release()
+        if self._errors:
+            raise self._errors[0]
+        self._write(self._end())
+
+    def _guarded(self, work: Callable[[Any], None], argument: Any) -> None:
+        try:
+            work(argument)
+        except Exception as error:  # noqa: BLE001 - raised by run()
+            self._errors.append(error)
+            self.stop.set()
+
+    def _close(self, client: Client) -> None:
+        client.close()
+
+    def _learn(self, _nothing: None) -> None:
+        """Else the first records would wait for that, and time out where a machine is slow to start a client."""
+        for number, client in enumerate(self._clients):
+            topics = [topic for lane in self._lanes if lane.client == number for topic in lane.topics]
+            for _ in range(LEARN_TRIES):
+                error = client.learn(topics)
+                if not error or self.stop.is_set():
+                    break
+            else:
+                self.history.note(self.plan.name, "learn", "unknown", run=self.run_id, exception=error)
+
+    # -- sending --------------------------------------------------------------------------------------------------
+
+    def _steady(self, lane: Lane) -> None:
+        start_ns, slot = time.monotonic_ns(), 0
+        while (at_ns := self._next(lane, start_ns, slot)) is not None:
+            if pacing.wait_or_stop(at_ns, self.stop):
+                return
+            slot += self._burst(lane, start_ns, slot, BURST, None)
+            if self.plan.mode == PROBE:
+                # Slots that went by while send() waited are left out: a burst later would say nothing about them.
+                reached = int((time.monotonic_ns() - start_ns) * self.plan.rate_per_s / pacing.NS)
+                lane.skipped += max(0, reached + 1 - slot)
+                slot = max(slot, reached + 1)
+
+    def _next(self, lane: Lane, start_ns: int, slot: int) -> int | None:
+        """When the lane's next record is due, or None when all were sent."""
+        due_ns = pacing.due_ns(slot, self.plan.rate_per_s * len(lane.topics))
+        if self.plan.seconds is not None and due_ns >= self.plan.seconds * pacing.NS:
+            return None
+        if self.plan.count is not None and min(lane.sent.values()) >= self.plan.count:
+            return None
+        return start_ns + due_ns
+
+    def _burst(self, lane: Lane, start_ns: int, slot: int, most: int, txn: int | None) -> int:
+        """Sends what is due by now, at most ``most`` records and at least one; returns how many."""
+        now_ns = time.monotonic_ns()
+        records: list[Record] = []
+        if self.plan.mode == PROBE:
+            most = 1
+        while len(records) < most:
+            at_ns = self._next(lane, start_ns, slot + len(records))
+            if at_ns is None or (records and at_ns > now_ns):
+                break
+            records.append(self._record(lane, slot + len(records), at_ns, txn))
+        self._clients[lane.client].send(records)
+        return len(records)
+
+    def _record(self, lane: Lane, slot: int, intended_ns: int, txn: int | None) -> Record:
+        topic = lane.topics[slot % len(lane.topics)] if self.plan.mode != PROBE else lane.topics[0]
+        number, width = lane.sent[topic], lane.partitions[topic]
+        if number >= lane.told[topic]:
+            ahead = max(AHEAD * width, round(self.plan.rate_per_s))
+            lane.told[topic] = number + (ahead if self.plan.count is None else min(ahead, self.plan.count - number))
+            self.history.append(self._intend(lane, topic))
+        lane.sent[topic] = number + 1
+        partition, seq = number % width, number // width
+        key = key_of(self.run_id, topic, partition, seq)
+        token = next(self._tokens)
+        self._open[token] = Attempt(topic, partition, seq, key, intended_ns, txn)
+        return Record(token, topic, partition, key.encode(), value_of(key, self.plan.record_bytes))
+
+    def _intend(self, lane: Lane, topic: str) -> Event:
+        return Event.now(
+            self.plan.name,
+            "intend",
+            "info",
+            run=self.run_id,
+            topic=topic,
+            mode=self.plan.mode,
+            client=self.plan.client,
+            first_only=self.plan.first_only,
+            idempotent=self.plan.idempotent,
+            acks=self.plan.acks,
+            record_bytes=self.plan.record_bytes,
+            to=lane.per_partition(topic, lane.told[topic]),
+        )
+
+    # -- transactions ---------------------------------------------------------------------------------------------
+
+    def _transactions(self, lane: Lane) -> None:
+        choice = random.Random(self.plan.seed)  # noqa: S311 - a seeded plan, not a secret
+        start_ns, slot, ready = time.monotonic_ns(), 0, False
+        for txn in itertools.count():
+            at_ns = self._next(lane, start_ns, slot)
+            if at_ns is None or pacing.wait_or_stop(at_ns, self.stop):
+                return
+            ready = ready or self._initialised(start_ns)
+            if not ready:
+                return
+            asked = "abort" if choice.random() < self.plan.abort_share else "commit"
+            begun_ns, first = time.monotonic_ns(), slot
+            try:
+                self._client.begin()
+            except TransactionError:
+                self._replace()
+                ready = False
+                continue
+            until_ns = begun_ns + self.plan.txn_ms * 1_000_000
+            while (at_ns := self._next(lane, start_ns, slot)) is not None and slot - first < self.plan.txn_records:
+                if slot > first and (at_ns > until_ns or pacing.wait_or_stop(at_ns, self.stop)):
+                    break
+                slot += self._burst(lane, start_ns, slot, self.plan.txn_records - (slot - first), txn)
+            ready = self._close_transaction(txn, asked, slot - first, begun_ns) != "unknown"
+
+    def _initialised(self, start_ns: int) -> bool:
+        """Prepares the client for transactions, again and again while the plan's time lasts and nobody ends it."""
+        while not self.stop.is_set():
+            try:
+                self._client.init_transactions()
+            except TransactionError as error:
+                if self.plan.seconds is None or time.monotonic_ns() >= start_ns + self.plan.seconds * pacing.NS:
+                    raise RackgateError(f"transactions cannot be begun: {error}") from error
+                self._replace()
+            else:
+                return True
+        return False
+
+    def _close_transaction(self, txn: int, asked: str, records: int, begun_ns: int) -> Outcome:
+        """Ends a transaction as asked, tells of it and returns its outcome; if unknown, the client is another one."""
+        outcome: Outcome = "ok" if asked == "commit" else "fail"
+        told: dict[str, Any] = {"asked": asked, "records": records, "begun_ns": begun_ns}
+        try:
+            if asked == "commit":
+                self._client.commit()
+            else:
+                # Else most of its records were never sent, and nothing would be aborted.
+                self._client.flush()
+                self._client.abort()
+        except TransactionError as error:
+            outcome = "fail" if self._aborted_after(error) else "unknown"
+            told["exception"] = error.error
+        self.history.note(self.plan.name, "txn", outcome, run=self.run_id, txn=txn, **told)
+        if outcome == "unknown":
+            self._replace()
+        return outcome
+
+    def _aborted_after(self, error: TransactionError) -> bool:
+        # A commit that timed out may still be done, and an abort that passes afterwards tells nothing of it.
+        if any(word in error.error for word in ("Timeout", "TIMED_OUT")):
+            return False
+        try:
+            self._client.abort()
+        except TransactionError:
+            return False
+        return True
+
+    def _replace(self) -> None:
+        """Puts another client in the place of one that can do nothing more; its records get their answers."""
+        old, self._clients[0] = self._client, self._make(self.run_id)
+        try:
+            old.close()
+        finally:
+            self._write(self._take(old, 0.0))
+            old.release()
+
+    # -- reports --------------------------------------------------------------------------------------------------
+
+    def _collect(self, _nothing: None) -> None:
+        waiting: list[Event] = []
+        written_ns = time.monotonic_ns()
+        while True:
+            over = self._collected.is_set()
+            for client in tuple(self._clients):
+                waiting += self._take(client, 0.0 if over else producer_clients.POLL_S / len(self._clients))
+            now_ns = time.monotonic_ns()
+            if waiting and (over or now_ns - written_ns >= WRITE_S * pacing.NS):
+                self._write(waiting)
+                waiting, written_ns = [], now_ns
+            if over and not waiting:
+                break
+        lost = [Report(token, now_ns, now_ns, NOT_REPORTED) for token in list(self._open)]
+        self._write([self._open.pop(report.token).event(self.plan, self.run_id, report) for report in lost])
+
+    def _take(self, client: Client, timeout_s: float) -> list[Event]:
+        return [
+            self._open.pop(report.token).event(self.plan, self.run_id, report)
+            for report in client.take(timeout_s)
+            if report.token in self._open
+        ]
+
+    def _write(self, events: Iterable[Event]) -> None:
+        self.history.extend(events)
+
+    def _end(self) -> list[Event]:
+        return [
+            Event.now(
+                self.plan.name,
+                "end",
+                "info",
+                run=self.run_id,
+                topic=topic,
+                attempts=lane.sent[topic],
+                skipped=lane.skipped,
+                to=lane.per_partition(topic, lane.sent[topic]),
+            )
+            for lane in self._lanes
+            for topic in lane.topics
+        ]
+
+
+def partitions_of(plan: Plan, timeout_s: float = 20.0) -> dict[str, int]:
+    """How many partitions each topic of the plan has.
+
+    Raises:
+        RackgateError: a topic is not there, or nobody answers.
+    """
+    if plan.partitions is not None:
+        return dict.fromkeys(plan.topics, plan.partitions)
+    from confluent_kafka import KafkaException
+
+    from pyhooks.kafka import topics
+
+    try:
+        found = topics.admin(plan.bootstrap).list_topics(timeout=timeout_s).topics
+    except KafkaException as error:
+        raise RackgateError(f"--bootstrap {plan.bootstrap}: nobody answers: {error.args[0].str()}") from error
+    absent = [topic for topic in plan.topics if topic not in found or found[topic].error is not None]
+    if absent:
+        raise RackgateError(f"--topics: the cluster has no {', '.join(absent)}")
+    return {topic: len(found[topic].partitions) for topic in plan.topics}
+
+
+def carry_out(arguments: Sequence[str], ended: Ended) -> None:
+    """Carries out the plan that the arguments of this program describe.
+
+    Args:
+        arguments: the words.
+        ended: ends it early, with an event for every attempt that was made.
+
+    Raises:
+        JavaError: the client failed.
+        RackgateError: the client failed, or an option cannot be met.
+        SystemExit: for --help and unknown options.
+    """
+    plan, path = parse(arguments)
+
+    def make(run_id: str) -> Client:
+        return producer_clients.make(plan.client, plan.settings(run_id))
+
+    producing = Producing(plan, History(path), make, partitions_of(plan))
+    with ended.sets(producing.stop):
+        producing.run()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a producer, until its plan ends or a SIGTERM or SIGINT comes."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return program.status_of(lambda: carry_out(words, program.told_to_end()), JavaError)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,472 @@
+"""The producers that workloads drive, behind one small protocol: patched Java, Java of any release, librdkafka."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.history.outcomes import Acked, Answer, Refused
+
+if TYPE_CHECKING:
+    from pyhooks.jvm.gateway import Gateway
+    from pyhooks.jvm.producer import Sent
+
+PATCHED, CONFLUENT = "patched", "confluent"
+POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record to be sent.
+
+    Attributes:
+        token: by which its report is known again.
+        topic: where to.
+        partition: number, or -1 to leave it to the client.
+        key: of the record.
+        value: of the record.
+    """
+
+    token: int
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a record.
+
+    Attributes:
+        token: of the record.
+        sent_ns: when it was handed to the client, monotonic.
+        done_ns: when the client had its answer, monotonic.
+        answer: the answer.
+    """
+
+    token: int
+    sent_ns: int
+    done_ns: int
+    answer: Answer
+
+
+class TransactionError(Exception):
+    """A transaction's step that did not succeed.
+
+    Attributes:
+        error: full name of the Java exception's class, or librdkafka's name of the error.
+    """
+
+    def __init__(self, error: str, text: str) -> None:
+        super().__init__(f"{error}: {text}")
+        self.error = error
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a producer is to be like; each client says it in its own words.
+
+    Attributes:
+        bootstrap: brokers.
+        retries: how often a record is tried again; None leaves it to the client, which tries until ``timeout_ms``.
+        idempotent: with producer ids and sequence numbers.
+        transactional_id: for transactions, else None.
+        timeout_ms: bound for one record, retries included, and for each step of a transaction.
+        linger_ms: how long records wait for others to go with them.
+        alone: each record in a request of its own.
+        defaults: as an application has it that sets nothing but ``delivery.timeout.ms``.
+        more: further settings, in the client's own words; they win.
+        acks: who has a record when it is acknowledged, ``all`` in sync or ``1``, the leader.
+    """
+
+    bootstrap: str
+    retries: int | None
+    idempotent: bool
+    transactional_id: str | None
+    timeout_ms: int
+    linger_ms: int
+    alone: bool
+    defaults: bool
+    more: Mapping[str, str] = field(default_factory=dict)
+    acks: str = "all"
+
+    @property
+    def close_timeout_s(self) -> float:
+        """How long a client may take to end."""
+        return self.timeout_ms / 1000 + CLOSE_GRACE_S
+
+    def java(self) -> Mapping[str, str]:
+        """The configuration of a Java producer, beside the serializers."""
+        # The producer refuses a delivery timeout below linger and request timeout together.
+        linger_ms = max(self.linger_ms, DEFAULT_LINGER_MS)
+        request_ms = min(DEFAULT_REQUEST_TIMEOUT_MS, self.timeout_ms - linger_ms)
+        bounds = {
+            "bootstrap.servers": self.bootstrap,
+            "delivery.timeout.ms": str(self.timeout_ms),
+            "request.timeout.ms": str(request_ms),
+        }
+        if self.defaults:
+            return {**bounds, **self.more}
+        config = {
+            **bounds,
+            "acks": self.acks,
+            "enable.idempotence": str(self.idempotent).lower(),
+            "linger.ms": str(self.linger_ms),
+            "max.block.ms": str(self.timeout_ms),
+        }
+        if self.retries is not None:
+            config["retries"] = str(self.retries)
+        if self.alone:
+            config["batch.size"] = "0"
+        if self.retries == 0:
+            config["request.timeout.ms"] = str(self.timeout_ms - self.linger_ms)
+        if self.transactional_id is not None:
+            config |= {
+                "transactional.id": self.transactional_id,
+                "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS),
+            }
+        return {**config, **self.more}
+
+    def librdkafka(self) -> Mapping[str, str | int | bool]:
+        """The configuration of librdkafka.
+
+        Raises:
+            RackgateError: ``defaults``, which are those of the Java producer.
+        """
+        if self.defaults:
+            raise RackgateError("--defaults tells of the Java producer's settings: it has no meaning for confluent")
+        config: dict[str, str | int | bool] = {
+            "bootstrap.servers": self.bootstrap,
+            "log_level": 2,
+            "acks": self.acks,
+            "enable.idempotence": self.idempotent,
+            "linger.ms": self.linger_ms,
+            "message.timeout.ms": self.timeout_ms,
+            "request.timeout.ms": min(DEFAULT_REQUEST_TIMEOUT_MS, self.timeout_ms),
+        }
+        if self.retries is not None:
+            config["message.send.max.retries"] = self.retries
+        if self.alone:
+            config["batch.num.messages"] = 1
+        if self.transactional_id is not None:
+            config |= {
+                "transactional.id": self.transactional_id,
+                "transaction.timeout.ms": max(TRANSACTION_TIMEOUT_MS, self.timeout_ms),
+            }
+        return {**config, **self.more}
+
+
+DEFAULT_LINGER_MS = 5
+DEFAULT_REQUEST_TIMEOUT_MS = 30_000
+TRANSACTION_TIMEOUT_MS = 60_000
+CLOSE_GRACE_S = 2.0
+
+
+class Client(Protocol):
+    """A producer that answers for every record that it was given."""
+
+    def learn(self, topics: Sequence[str]) -> str:
+        """Asks for the topics' leaders, for at most the settings' timeout each; returns what went wrong, or ``""``."""
+
+    def send(self, records: Sequence[Record]) -> None:
+        """Hands records over; it may wait for the topic's leader to be known, at most the settings' timeout."""
+
+    def take(self, timeout_s: float) -> list[Report]:
+        """Reports since the last call; waits at most ``timeout_s`` for the first."""
+
+    def init_transactions(self) -> None:
+        """Ends what earlier producers of the same transactional id left open; raises TransactionError."""
+
+    def begin(self) -> None:
+        """Begins a transaction; raises TransactionError."""
+
+    def commit(self) -> None:
+        """Waits for the transaction's records and commits it; raises TransactionError."""
+
+    def abort(self) -> None:
+        """Aborts the transaction; raises TransactionError."""
+
+    def flush(self) -> None:
+        """Waits until everything that was sent has ended, or its time is over."""
+
+    def close(self) -> None:
+        """Ends the producer, waiting for what is open, but not much longer than the settings' timeout.
+
+        ``take`` gives the rest afterwards.
+        """
+
+    def release(self) -> None:
+        """Ends what the client runs in; to be called when everything was taken."""
+
+
+class Java:
+    """Kafka's Java producer, in this process or in a JVM of its own.
+
+    Args:
+        settings: of the producer.
+        home: the JVM that it lives in; None stands for this process, with the client of the built distribution.
+
+    Raises:
+        JavaError: the configuration is refused.
+        RackgateError: no distribution, or no Java.
+    """
+
+    def __init__(self, settings: Settings, home: Gateway | None = None) -> None:
+        from pyhooks.jvm.producer import Producer
+
+        self._home = home
+        self._reports: SimpleQueue[list[Report]] = SimpleQueue()
+        self._producer = Producer(
+            settings.bootstrap, settings.java(), home=home, close_timeout_s=settings.close_timeout_s
+        )
+
+    def learn(self, topics: Sequence[str]) -> str:
+        """See ``Client``."""
+        from pyhooks.jvm.java_exception import JavaError
+
+        try:
+            for topic in topics:
+                self._producer.learn(topic)
+        except JavaError as error:
+            return error.java_class
+        return ""
+
+    def send(self, records: Sequence[Record]) -> None:
+        """See ``Client``."""
+        for topic, group in groupby(records, key=lambda record: record.topic):
+            own = list(group)
+            future = self._producer.send_batch(
+                topic,
+                [record.value for record in own],
+                keys=[record.key for record in own],
+                partitions=[record.partition for record in own],
+            )
+            future.add_done_callback(partial(self._ended, [record.token for record in own]))
+
+    def _ended(self, tokens: Sequence[int], future: Future[Sent]) -> None:
+        # Of a batch without an answer, whoever drives the client says so at its end.
+        if future.exception() is not None:
+            return
+        sent = future.result()
+        refused = [Refused(error.java_class, error.text, error.retriable) for error in sent.errors]
+        columns = zip(
+            tokens,
+            sent.sent_ns.tolist(),
+            sent.done_ns.tolist(),
+            sent.partition.tolist(),
+            sent.offset.tolist(),
+            sent.error.tolist(),
+            strict=True,
+        )
+        self._reports.put(
+            [
+                Report(token, sent_ns, done_ns, Acked(partition, offset) if error < 0 else refused[error])
+                for token, sent_ns, done_ns, partition, offset, error in columns
+            ]
+        )
+
+    def take(self, timeout_s: float) -> list[Report]:
+        """See ``Client``."""
+        taken: list[Report] = []
+        with suppress(Empty):
+            taken += self._reports.get(timeout=timeout_s) if timeout_s > 0 else self._reports.get_nowait()
+            while True:
+                taken += self._reports.get_nowait()
+        return taken
+
+    def _step(self, step: Callable[[], None]) -> None:
+        from pyhooks.jvm.java_exception import JavaError
+
+        try:
+            step()
+        except JavaError as error:
+            raise TransactionError(error.java_class, error.text) from error
+
+    def init_transactions(self) -> None:
+        """See ``Client``."""
+        self._step(self._producer.init_transactions)
+
+    def begin(self) -> None:
+        """See ``Client``."""
+        self._step(self._producer.begin)
+
+    def commit(self) -> None:
+        """See ``Client``."""
+        self._step(self._producer.commit)
+
+    def abort(self) -> None:
+        """See ``Client``."""
+        self._step(self._producer.abort)
+
+    def flush(self) -> None:
+        """See ``Client``."""
+        self._producer.flush()
+
+    def close(self) -> None:
+        """See ``Client``."""
+        self._producer.close()
+
+    def release(self) -> None:
+        """See ``Client``."""
+        if self._home is not None:
+            self._home.close()
+
+
+class Confluent:
+    """librdkafka.
+
+    Args:
+        settings: of the producer.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        import confluent_kafka
+
+        self._kafka = confluent_kafka
+        try:
+            self._producer = confluent_kafka.Producer(dict(settings.librdkafka()))
+        except confluent_kafka.KafkaException as error:
+            raise RackgateError(f"librdkafka refuses its configuration: {error.args[0].str()}") from error
+        self._reports: deque[Report] = deque()
+        self._broken = threading.Event()
+        self._timeout_s = settings.timeout_ms / 1000
+        self._close_timeout_s = settings.close_timeout_s
+
+    def learn(self, topics: Sequence[str]) -> str:
+        """See ``Client``."""
+        try:
+            for topic in topics:
+                self._producer.list_topics(topic, self._timeout_s)
+        except self._kafka.KafkaException as error:
+            return str(error.args[0].name())
+        return ""
+
+    def send(self, records: Sequence[Record]) -> None:
+        """See ``Client``."""
+        for record in records:
+            sent_ns = time.monotonic_ns()
+            place = {"partition": record.partition} if record.partition >= 0 else {}
+            try:
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    on_delivery=partial(self._report, record.token, sent_ns),
+                    **place,
+                )
+            except BufferError:
+                self._refused(record.token, sent_ns, Refused("_QUEUE_FULL", "the client's queue is full", True, True))
+            except self._kafka.KafkaException as error:
+                self._refused(record.token, sent_ns, replace(self._refusal(error.args[0]), local=True))
+
+    def _refusal(self, error: Any) -> Refused:
+        return Refused(str(error.name()), str(error.str()), bool(error.retriable()))
+
+    def _refused(self, token: int, sent_ns: int, answer: Refused) -> None:
+        self._reports.append(Report(token, sent_ns, time.monotonic_ns(), answer))
+
+    def _report(self, token: int, sent_ns: int, error: Any, message: Any) -> None:
+        if error is not None:
+            self._refused(token, sent_ns, self._refusal(error))
+            return
+        acked = Acked(message.partition(), message.offset())
+        self._reports.append(Report(token, sent_ns, time.monotonic_ns(), acked))
+
+    def take(self, timeout_s: float) -> list[Report]:
+        """See ``Client``."""
+        try:
+            self._producer.poll(0 if self._reports else timeout_s)
+            self._producer.poll(0)
+        except self._kafka.KafkaException:
+            # A client that has broken down says so here, at once and every time. What becomes of records is told by
+            # their reports, and of transactions by their steps.
+            self._broken.wait(timeout_s)
+        taken: list[Report] = []
+        with suppress(IndexError):
+            while True:
+                taken.append(self._reports.popleft())
+        return taken
+
+    def _step(self, step: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            step(*arguments)
+        except self._kafka.KafkaException as error:
+            raise TransactionError(str(error.args[0].name()), str(error.args[0].str())) from error
+
+    def init_transactions(self) -> None:
+        """See ``Client``."""
+        self._step(self._producer.init_transactions, self._timeout_s)
+
+    def begin(self) -> None:
+        """See ``Client``."""
+        self._step(self._producer.begin_transaction)
+
+    def commit(self) -> None:
+        """See ``Client``."""
+        self._step(self._producer.commit_transaction, self._timeout_s)
+
+    def abort(self) -> None:
+        """See ``Client``."""
+        self._step(self._producer.abort_transaction, self._timeout_s)
+
+    def send_offsets(self, offsets: Sequence[Any], group: Any) -> None:
+        """Makes the commit of a group's offsets part of the transaction.
+
+        Args:
+            offsets: of what the transaction was made from, ``TopicPartition``s with the offsets that come next.
+            group: ``consumer_group_metadata()`` of the consumer that read it.
+
+        Raises:
+            TransactionError: it was refused, or nobody answered in time.
+        """
+        self._step(self._producer.send_offsets_to_transaction, list(offsets), group, self._timeout_s)
+
+    def flush(self) -> None:
+        """See ``Client``."""
+        self._producer.flush(self._close_timeout_s)
+
+    def close(self) -> None:
+        """See ``Client``."""
+        if self._producer.flush(self._close_timeout_s):
+            self._producer.purge()
+            self._producer.flush(1.0)
+
+    def release(self) -> None:
+        """See ``Client``; nothing runs beside this process."""
+
+
+def make(kind: str, settings: Settings) -> Client:
+    """The client that a name stands for.
+
+    Args:
+        kind: ``patched``, ``confluent``, or the release of a stock Java client such as ``3.9``.
+        settings: of the producer.
+
+    Raises:
+        RackgateError: no such client, or it cannot be made.
+        JavaError: Java refuses the configuration.
+    """
+    if kind == CONFLUENT:
+        return Confluent(settings)
+    if kind == PATCHED:
+        return Java(settings)
+    from pyhooks.jvm.gateway import Gateway
+    from pyhooks.patchset.client_classpaths import client_classpath
+
+    home = Gateway(client_classpath(kind))
+    try:
+        return Java(settings, home)
+    except BaseException:
+        home.close()
+        raise

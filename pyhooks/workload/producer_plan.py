@@ -1,0 +1,218 @@
+"""What a producer process shall do, from its command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pyhooks.core.errors import RackgateError
+from pyhooks.workload.producer_clients import CONFLUENT, DEFAULT_LINGER_MS, PATCHED, Settings
+
+Mode = Literal["probe", "plain", "idempotent", "transactional"]
+PROBE, PLAIN, IDEMPOTENT, TRANSACTIONAL = "probe", "plain", "idempotent", "transactional"
+MODES: tuple[Mode, ...] = ("probe", "plain", "idempotent", "transactional")
+Acks = Literal["all", "1"]
+# an acknowledgement of the whole ISR, as the gate demands it, or of the leader alone, which promises nothing of racks
+ALL, LEADER = "all", "1"
+ACKS: tuple[Acks, ...] = ("all", "1")
+# as the history names who wrote its events
+PROBE_PROCESS, PRODUCER_PROCESS = "probe", "producer"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a producer process shall do.
+
+    Attributes:
+        bootstrap: brokers.
+        topics: each gets records at the same rate.
+        partitions: partitions of every topic, or None to ask the cluster.
+        rate_per_s: records per second and topic.
+        seconds: how long records are sent, or None for no bound.
+        count: records per topic, or None for no bound; one of the two must bound the process.
+        record_bytes: size of a value; a key is part of its value, so values are at least as long as their keys.
+        mode: what kind of producer.
+        client: ``patched``, ``confluent``, or the release of a stock Java client.
+        retries: of the mode ``plain``.
+        acks: who has a record when it is acknowledged; that of the leader alone in the modes ``probe`` and ``plain``.
+        defaults: in the mode ``probe``: with the producer's default settings, ``timeout_ms`` as delivery.timeout.ms.
+        timeout_ms: how long one record may take.
+        linger_ms: how long records wait for others to go with them.
+        txn_records: most records of a transaction.
+        txn_ms: longest time that a transaction is kept open.
+        abort_share: share of transactions that are aborted on purpose.
+        seed: of the choice of those.
+        name: as the history names the process.
+        run: part of every key, and never used before; None to draw one.
+        config: further settings of the client, in its own words.
+    """
+
+    bootstrap: str
+    topics: tuple[str, ...]
+    rate_per_s: float
+    partitions: int | None = None
+    seconds: float | None = None
+    count: int | None = None
+    record_bytes: int = 100
+    mode: Mode = "plain"
+    client: str = PATCHED
+    retries: int = 0
+    acks: Acks = "all"
+    defaults: bool = False
+    timeout_ms: int = 5000
+    linger_ms: int = DEFAULT_LINGER_MS
+    txn_records: int = 50
+    txn_ms: int = 500
+    abort_share: float = 0.0
+    seed: int = 1
+    name: str = PRODUCER_PROCESS
+    run: str | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be done.
+
+        Raises:
+            RackgateError: naming the option.
+        """
+        if not self.topics or not all(self.topics) or len(set(self.topics)) < len(self.topics):
+            raise RackgateError("--topics: at least one name, separated by commas, each once")
+        if any("/" in topic for topic in self.topics):
+            raise RackgateError("--topics: Kafka allows letters, digits, '.', '_' and '-' in names")
+        if self.run is not None and (not self.run or "/" in self.run):
+            raise RackgateError(f"--run {self.run!r}: a name without '/'")
+        if self.rate_per_s <= 0:
+            raise RackgateError(f"--rate {self.rate_per_s:g}: must be above 0")
+        if self.seconds is None and self.count is None:
+            raise RackgateError("one of --seconds and --count is needed: the process must end")
+        if (self.seconds is not None and self.seconds <= 0) or (self.count is not None and self.count <= 0):
+            raise RackgateError("--seconds and --count must be above 0")
+        if self.timeout_ms <= max(self.linger_ms, DEFAULT_LINGER_MS):
+            bound = max(self.linger_ms, DEFAULT_LINGER_MS)
+            raise RackgateError(f"--timeout-ms and --delivery-timeout-ms must be above {bound}")
+        if self.partitions is not None and self.partitions < 1:
+            raise RackgateError(f"--partitions {self.partitions}: must be above 0")
+        if self.retries < 0 or (self.retries and self.mode != PLAIN):
+            raise RackgateError(f"--retries {self.retries}: 0 or more, with --mode {PLAIN} alone")
+        if self.acks != ALL and (self.idempotent or self.defaults):
+            raise RackgateError(f"--acks {self.acks} belongs to --mode {PROBE} or {PLAIN}, without --defaults")
+        if self.defaults and self.mode != PROBE:
+            raise RackgateError(f"--defaults belongs to --mode {PROBE}")
+        if not 0 <= self.abort_share <= 1 or self.txn_records < 1 or self.txn_ms < 1:
+            raise RackgateError("--abort-share must be in 0..1, --txn-records and --txn-ms above 0")
+        if self.abort_share and self.mode != TRANSACTIONAL:
+            raise RackgateError(f"--abort-share belongs to --mode {TRANSACTIONAL}")
+
+    @property
+    def first_only(self) -> bool:
+        """Whether an answer is about a first and only attempt, so that a refusal is sure.
+
+        Never of librdkafka: it sends a record again after an error that asks for fresh metadata, retries or not
+        (``rd_kafka_handle_Produce_error`` counts no retry then).
+        """
+        return self.client != CONFLUENT and self.mode in (PROBE, PLAIN) and self.retries == 0 and not self.defaults
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether the client may write no record twice."""
+        return self.mode in (IDEMPOTENT, TRANSACTIONAL) or self.defaults
+
+    def settings(self, transactional_id: str) -> Settings:
+        """The client's settings; the id is for the mode ``transactional``."""
+        return Settings(
+            bootstrap=self.bootstrap,
+            retries=None if self.idempotent else self.retries,
+            idempotent=self.idempotent,
+            transactional_id=transactional_id if self.mode == TRANSACTIONAL else None,
+            timeout_ms=self.timeout_ms,
+            linger_ms=0 if self.mode == PROBE else self.linger_ms,
+            alone=self.mode == PROBE,
+            defaults=self.defaults,
+            more=self.config,
+            acks=self.acks,
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m pyhooks.workload.producer",
+        description="Sends keyed records at their intended times, come what may, and writes what each of them got.",
+        epilog="Examples: python -m pyhooks.workload.producer --bootstrap $RACKGATE_BOOTSTRAP --topics aab --mode probe"
+        " --rate 2 --seconds 60 --history history.jsonl · … --mode transactional --client confluent --rate 500"
+        " --abort-share 0.1 --seconds 60 …",
+    )
+    add = parser.add_argument
+    add("--bootstrap", required=True, help="brokers, host:port,…")
+    add("--topics", required=True, help="names, separated by commas")
+    add("--history", required=True, type=Path, help="the file to which events are appended")
+    add("--mode", choices=MODES, default=PLAIN, help="probe: what single attempts get, one record a request, slots that"
+        " pass meanwhile are left out (default plain)")  # fmt: skip
+    add("--client", default=PATCHED, help=f"{PATCHED} (default), {CONFLUENT}, or the release of a stock Java client"
+        " such as 4.3.1, 3.9, 2.8")  # fmt: skip
+    add("--partitions", type=int, help="of every topic (default: asked; 1 with --mode probe)")
+    add("--rate", type=float, default=2.0, help="records per second and topic (default 2)")
+    add("--seconds", type=float, help="how long records are sent")
+    add("--count", type=int, help="records per topic")
+    add("--record-bytes", type=int, default=100, help="size of a value (default 100)")
+    add("--retries", type=int, default=0, help="with --mode plain: with 0 a refusal is sure (default 0)")
+    add("--acks", choices=ACKS, default=ALL, help="1: the leader alone, with --mode probe and plain (default all)")
+    add("--linger-ms", type=int, default=DEFAULT_LINGER_MS, help=f"default {DEFAULT_LINGER_MS}")
+    add("--timeout-ms", type=int, default=5000, help="bound for one record, retries included (default 5000)")
+    add("--defaults", action="store_true", help="with --mode probe: a producer's default settings: retries without"
+        " end, idempotence")  # fmt: skip
+    add("--delivery-timeout-ms", type=int, default=120_000, help="delivery.timeout.ms of --defaults (default 120000)")
+    add("--txn-records", type=int, default=50, help="most records of a transaction (default 50)")
+    add("--txn-ms", type=int, default=500, help="longest time that a transaction is open (default 500)")
+    add("--abort-share", type=float, default=0.0, help="share of transactions aborted on purpose (default 0)")
+    add("--seed", type=int, default=1, help="of the choice of those (default 1)")
+    add("--name", help="as the history names the process (default probe or producer)")
+    add("--config", action="append", default=[], metavar="NAME=VALUE", help="a further setting of the client, in its"
+        " own words; may be given again")  # fmt: skip
+    add("--run", help="part of every key, and never used before (default: drawn)")
+    return parser
+
+
+def parse(arguments: Sequence[str]) -> tuple[Plan, Path]:
+    """The plan and the history's path from the command line.
+
+    Raises:
+        RackgateError: an option cannot be met.
+        SystemExit: for --help and unknown options.
+    """
+    found = _parser().parse_args(arguments)
+    probe = found.mode == PROBE
+    config = dict(_setting(word) for word in found.config)
+    plan = Plan(
+        bootstrap=found.bootstrap,
+        topics=tuple(found.topics.split(",")),
+        partitions=found.partitions or (1 if probe else None),
+        rate_per_s=found.rate,
+        seconds=found.seconds,
+        count=found.count,
+        record_bytes=0 if probe else found.record_bytes,
+        mode=found.mode,
+        client=found.client,
+        retries=found.retries,
+        acks=found.acks,
+        defaults=found.defaults,
+        timeout_ms=found.delivery_timeout_ms if found.defaults else found.timeout_ms,
+        linger_ms=found.linger_ms,
+        txn_records=found.txn_records,
+        txn_ms=found.txn_ms,
+        abort_share=found.abort_share,
+        seed=found.seed,
+        run=found.run,
+        name=found.name or (PROBE_PROCESS if probe else PRODUCER_PROCESS),
+        config=config,
+    )
+    return plan, found.history
+
+
+def _setting(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not name or not equals:
+        raise RackgateError(f"--config {word!r}: expected NAME=VALUE")
+    return name, value

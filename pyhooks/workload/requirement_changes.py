@@ -1,0 +1,277 @@
+"""Changes what a topic requires of its ISR while a workload runs, so that a history tells when which value may hold.
+
+Events of op ``settings`` (see ``pyhooks.checkers.cluster_view``): what a topic was ``made`` with, what is ``seen``
+before, ``begin`` just before the request, and ``settled`` once every broker that leads or replicates the topic tells
+the new value, or ``refused``. A broker that is fenced is not waited for: before it leads again it has applied the
+change, which comes earlier in the metadata log than its election. An Admin client asks whichever broker is least busy;
+here each broker is asked by its id. A broker tells what its metadata has, and applies it to its logs in the same step a
+moment later (DynamicConfigPublisher in core/src/main/scala/kafka/server/metadata of Kafka 4.3); so even after
+``settled`` a change is granted its time, see ``pyhooks.checkers.settling_times``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyhooks.checkers.cluster_view import RACKS, REPLICAS, Requirement
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import History
+from pyhooks.kafka import topics
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+PROCESS = "settings"
+SETTLED_S = 30.0
+POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the brokers that lead or replicate a topic say that it requires.
+
+    Attributes:
+        asked_ns: when they were asked, monotonic.
+        answers: by broker id.
+        silent: why the others did not say, by broker id.
+        fenced: ids of those that were not asked, as they are fenced or not there.
+    """
+
+    asked_ns: int
+    answers: Mapping[int, Requirement] = field(default_factory=dict)
+    silent: Mapping[int, str] = field(default_factory=dict)
+    fenced: tuple[int, ...] = ()
+
+    def all_tell(self, value: Requirement) -> bool:
+        """Whether there are brokers, and each of them says this."""
+        return not self.silent and set(self.answers.values()) == {value}
+
+    def otherwise(self, value: Requirement) -> str:
+        """Who does not say this, in words."""
+        other = [
+            f"broker {broker} tells {words(told)}" for broker, told in sorted(self.answers.items()) if told != value
+        ]
+        return "; ".join([*other, *(f"broker {broker}: {why}" for broker, why in sorted(self.silent.items()))])
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A change that has settled.
+
+    Attributes:
+        topic: of which topic.
+        before: what it required.
+        value: what it requires.
+        brokers: ids of those who tell so.
+        fenced: ids of those that will learn of it when they are back.
+        told_s: from the request until they all did, in seconds.
+    """
+
+    topic: str
+    before: Requirement
+    value: Requirement
+    brokers: tuple[int, ...]
+    fenced: tuple[int, ...]
+    told_s: float
+
+
+def words(value: Requirement) -> str:
+    """A requirement in words."""
+    return f"{REPLICAS}={value.replicas} and {RACKS}={value.racks}"
+
+
+def ask(client: AdminClient, topic: str) -> Told:
+    """Asks every broker that leads or replicates a topic, and is not fenced, for what it goes by.
+
+    Raises:
+        RackgateError: nobody answers, or there is no such topic.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    try:
+        cluster = client.list_topics(timeout=topics.LOOK_S)
+    except KafkaException as error:
+        raise RackgateError(f"topic {topic}: no broker tells where it is: {error.args[0].str()}") from error
+    found = cluster.topics
+    if topic not in found or found[topic].error is not None:
+        raise RackgateError(f"topic {topic}: there is no such topic")
+    states = found[topic].partitions.values()
+    concerned = {int(broker) for state in states for broker in (state.leader, *state.replicas) if broker >= 0}
+    # the brokers that metadata list are those that are not fenced
+    brokers = sorted(concerned.intersection(cluster.brokers))
+    told = Told(time.monotonic_ns())
+    asked = {
+        broker: client.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, topic)], request_timeout=topics.LOOK_S, broker=broker
+        )
+        for broker in brokers
+    }
+    answers: dict[int, Requirement] = {}
+    silent: dict[int, str] = {}
+    for broker, futures in asked.items():
+        (future,) = futures.values()
+        try:
+            values = future.result(timeout=2 * topics.LOOK_S)
+        except KafkaException as error:
+            silent[broker] = str(error.args[0].str())
+        except TimeoutError:
+            silent[broker] = f"no answer within {2 * topics.LOOK_S:.0f} s"
+        else:
+            try:
+                # A stock Kafka does not know the second: it requires one rack, since one replica is in one.
+                racks = int(values[RACKS].value) if RACKS in values else 1
+                answers[broker] = Requirement(int(values[REPLICAS].value), racks)
+            except (KeyError, TypeError, ValueError) as error:
+                silent[broker] = f"an answer without a number: {type(error).__name__} {error}"
+    return replace(told, answers=answers, silent=silent, fenced=tuple(sorted(concerned.difference(brokers))))
+
+
+def change(
+    client: AdminClient,
+    topic: str,
+    history: History,
+    *,
+    min_replicas: int | None = None,
+    min_racks: int | None = None,
+    timeout_s: float = SETTLED_S,
+) -> Changed:
+    """Changes a topic's settings and waits until all brokers concerned tell so.
+
+    If the cluster refuses, the history has a ``refused``. Whatever else goes wrong once it was asked for, it has a
+    ``settled`` of outcome ``unknown``: the change may hold anywhere, or nowhere.
+
+    Args:
+        client: an admin client, see ``pyhooks.kafka.topics.admin``.
+        topic: which.
+        history: where the events go.
+        min_replicas: ``min.insync.replicas``; None leaves it as it is.
+        min_racks: ``min.insync.racks``; None leaves it as it is.
+        timeout_s: bound for the brokers to tell the new values, in seconds.
+
+    Raises:
+        RackgateError: nothing is to be changed, the brokers do not agree on what holds now, the cluster refuses, or not
+            every broker tells the new values in time.
+    """
+    asked = {REPLICAS: min_replicas, RACKS: min_racks}
+    entries = {name: str(value) for name, value in asked.items() if value is not None}
+    if not entries:
+        raise RackgateError(f"topic {topic}: neither {REPLICAS} nor {RACKS} is to be changed")
+    first = ask(client, topic)
+    values = set(first.answers.values())
+    if len(values) != 1:
+        said = "; ".join(f"broker {broker}: {words(told)}" for broker, told in sorted(first.answers.items()))
+        silent = "; ".join(f"broker {broker}: {why}" for broker, why in sorted(first.silent.items()))
+        why = f"they differ: {said}" if values else f"nobody tells: {silent}"
+        raise RackgateError(f"topic {topic}: what its brokers go by is not known ({why}); try again")
+    (before,) = values
+    value = Requirement(
+        before.replicas if min_replicas is None else min_replicas, before.racks if min_racks is None else min_racks
+    )
+    _note(history, topic, "seen", before, asked_ns=first.asked_ns)
+    begin = _note(history, topic, "begin", value)
+    told = first
+    try:
+        topics.alter(client, topic, entries)
+
+        def settled() -> bool:
+            nonlocal told
+            try:
+                told = ask(client, topic)
+            except RackgateError as error:
+                told = Told(time.monotonic_ns(), silent=dict.fromkeys(first.answers, str(error)))
+            return told.all_tell(value)
+
+        what = f"every broker of topic {topic} to tell {words(value)}"
+        wait_for(settled, what=what, timeout_s=timeout_s, interval_s=POLL_S)
+    except topics.RefusedError as error:
+        _note(history, topic, "refused", value, error=str(error))
+        raise
+    except BaseException as error:
+        _note(history, topic, "settled", value, "unknown", error=f"{type(error).__name__}: {error}")
+        if isinstance(error, RackgateError) and told is not first:
+            raise RackgateError(f"{error}; {told.otherwise(value)}") from error
+        raise
+    brokers = tuple(sorted(told.answers))
+    end = _note(history, topic, "settled", value, brokers=list(brokers), fenced=list(told.fenced))
+    return Changed(topic, before, value, brokers, told.fenced, (end - begin) / 1e9)
+
+
+def note_made(history: History, topic: str, value: Requirement) -> None:
+    """Notes with which settings a topic was made."""
+    _note(history, topic, "made", value)
+
+
+def change_default(
+    client: AdminClient,
+    names: Sequence[str],
+    history: History,
+    request: Callable[[], None],
+    *,
+    min_racks: int,
+    timeout_s: float = SETTLED_S,
+) -> None:
+    """Changes R of the cluster, and waits until all brokers concerned tell so of topics that have none of their own.
+
+    The history has for each of them what ``change`` notes, but for a refusal: that is as what goes wrong otherwise.
+
+    Args:
+        client: an admin client, see ``pyhooks.kafka.topics.admin``.
+        names: topics for which the cluster's R holds.
+        history: where the events go.
+        request: makes the change.
+        min_racks: to what.
+        timeout_s: bound for the brokers to tell the new value, of each topic, in seconds.
+
+    Raises:
+        RackgateError: brokers do not agree on what holds now, or not every one tells the new value in time.
+    """
+    waits: dict[str, Requirement] = {}
+    try:
+        for topic in names:
+            first = ask(client, topic)
+            values = set(first.answers.values())
+            if len(values) != 1:
+                raise RackgateError(f"topic {topic}: what its brokers go by is not known: {sorted(map(words, values))}")
+            (before,) = values
+            _note(history, topic, "seen", before, asked_ns=first.asked_ns)
+            waits[topic] = replace(before, racks=min_racks)
+            _note(history, topic, "begin", waits[topic])
+        request()
+        for topic, value in list(waits.items()):
+            wait_for(
+                lambda topic=topic, value=value: _all_tell(client, topic, value),  # type: ignore[misc]
+                what=f"every broker of topic {topic} to tell {words(value)}",
+                timeout_s=timeout_s,
+                interval_s=POLL_S,
+            )
+            del waits[topic]
+            _note(history, topic, "settled", value)
+    except BaseException as error:
+        for topic, value in waits.items():
+            _note(history, topic, "settled", value, "unknown", error=f"{type(error).__name__}: {error}")
+        raise
+
+
+def _all_tell(client: AdminClient, topic: str, value: Requirement) -> bool:
+    try:
+        return ask(client, topic).all_tell(value)
+    except RackgateError:
+        # nobody can tell just now
+        return False
+
+
+def _note(
+    history: History,
+    topic: str,
+    step: str,
+    value: Requirement,
+    outcome: Literal["ok", "unknown"] = "ok",
+    **more: Any,
+) -> int:
+    data: dict[str, Any] = {"topic": topic, "step": step, REPLICAS: value.replicas, RACKS: value.racks, **more}
+    return history.note(PROCESS, "settings", outcome, **data).mono_ns
