@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench import analyse, endtoend, pacing
 from bench.driving import LateError, driven, pause_until
+from bench.outage_context import Here
 from bench.outageplan import DestructionPlan, Fault
 from bench.plan import Arm
 from bench.topics import spec
@@ -20,9 +21,6 @@ from pyhooks.history.event_log import Event, History
 from pyhooks.kafka import topics
 from pyhooks.workload.pacing import NS
 from pyhooks.workload.topic_observer import watched
-
-if TYPE_CHECKING:
-    from bench.outages import Here
 
 LEFT_S = 40.0
 LED_S = 60.0

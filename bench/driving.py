@@ -18,10 +18,10 @@ from bench.plan import Cell, Scenario
 from bench.progress import Steps
 from bench.store import Store
 from bench.target import Target
-from pyhooks.checkers.cluster_view import Requirement
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
+from pyhooks.kafka.gate import Requirement
 from pyhooks.workload.pacing import NS
 
 if TYPE_CHECKING:

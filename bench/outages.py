@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from rich.console import Console
 
 from bench import analyse, availability, destruction, endtoend, meters, outageplan, pacing
 from bench.driving import LateError, driven, pause_until
-from bench.load import Load
+from bench.outage_context import LEAD_S, MOST_LEAD_S, TASKS, Here
 from bench.outageplan import FAULT_WORDS, LabPlan, Plan
 from bench.plan import Arm
 from bench.progress import Steps
@@ -43,15 +43,11 @@ from pyhooks.workload.producer import Producing
 from pyhooks.workload.topic_observer import watched
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-    from pyspark.sql import SparkSession
+    pass
 
-# From asking for a load to its first record; one that was late is asked for again with twice as much.
-LEAD_S, MOST_LEAD_S = 4.0, 64.0
 # A rack's followers have caught up after a heal.
 SETTLED_S = 120.0
 PROBE_GRACE_S = 20.0
-TASKS = 1
 START, END = "start: Spark, topics, round trips", "records read back"
 # Estimates in seconds: what an outage takes beside its load (analysis, the rack's return), and the steps around.
 LAB_S, START_S, EACH_S, END_S, DESTROYED_S = 22.0, 20.0, 8.0, 12.0, 40.0
@@ -60,75 +56,6 @@ LAB_S, START_S, EACH_S, END_S, DESTROYED_S = 22.0, 20.0, 8.0, 12.0, 40.0
 def destroyed_of(way: str) -> str:
     """What the step of a destruction is called."""
     return f"a rack is destroyed while another is {FAULT_WORDS[way]}"
-
-
-@dataclass
-class Here:
-    """What all outages of a lab share.
-
-    Attributes:
-        target: the lab.
-        plan: of the run.
-        lab: of this lab.
-        folder: for what is kept of it.
-        run_id: of the run and this lab.
-        spark: the Spark session.
-        admin: for topics.
-        racks: broker id to rack.
-        lead_s: from asking for a load to its first record.
-    """
-
-    target: LabTarget
-    plan: Plan
-    lab: LabPlan
-    folder: Path
-    run_id: str
-    spark: SparkSession
-    admin: AdminClient
-    racks: dict[int, str]
-    lead_s: float = LEAD_S
-
-    def load(self, name: str, slots: tuple[pacing.Slot, ...], *, flush_s: float | None = None) -> Load:
-        """A load by librdkafka that begins soon.
-
-        Args:
-            name: of the load, unique in the lab.
-            slots: the schedule.
-            flush_s: bound on waiting for the last acknowledgements, if not the plan's.
-        """
-        return Load(
-            run_id=self.run_id,
-            name=name,
-            cell=None,
-            state="outage",
-            bootstrap=self.target.bootstrap,
-            client="confluent",
-            config={**self.plan.client, "linger.ms": 0},
-            record_bytes=self.plan.record_bytes,
-            seed=self.plan.seed,
-            flush_s=self.plan.flush_s if flush_s is None else flush_s,
-            tasks=TASKS,
-            start_ns=time.monotonic_ns() + round(self.lead_s * NS),
-            slots=slots,
-        )
-
-    def more_time(self) -> None:
-        """Gives the next load twice as long to get ready.
-
-        Raises:
-            RackgateError: this one had ``MOST_LEAD_S``.
-        """
-        if self.lead_s >= MOST_LEAD_S:
-            raise RackgateError(
-                f"a load was not ready in {self.lead_s:.0f} s: is the machine busy with something else?"
-            )
-        self.lead_s *= 2
-        # a worker whose task has failed is gone
-        warm(self.spark, TASKS)
-
-    def brokers_of(self, rack: str) -> frozenset[int]:
-        """Ids of the brokers in a rack."""
-        return frozenset(broker for broker, own in self.racks.items() if own == rack)
 
 
 def steps_of(plan: Plan, lab: LabPlan) -> dict[str, float]:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bench.plan import Arm, Cell
-from pyhooks.checkers.cluster_view import Requirement
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import topics
+from pyhooks.kafka.gate import Requirement
 from pyhooks.kafka.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
 from pyhooks.workload import requirement_changes
 

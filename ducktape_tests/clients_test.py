@@ -6,8 +6,8 @@ from ducktape.mark.resource import cluster
 
 from ducktape_tests.drill import GO_ON_S, NEEDS, NOT_ENOUGH_RACKS, STEADY_S, Drill, Load, spec
 from pyhooks.checkers import client_retries
+from pyhooks.history.events import CONFLUENT, PATCHED
 from pyhooks.kafka import topics
-from pyhooks.workload.producer_clients import CONFLUENT, PATCHED
 
 AAB = (1, 2, 3)
 LOST = "b"

@@ -17,8 +17,8 @@ from ducktape.cluster.json import JsonCluster
 from ducktape.cluster.linux_remoteaccount import LinuxRemoteAccount
 from ducktape.cluster.remoteaccount import RemoteCommandError, SSHOutputIter
 
+from pyhooks.core.namespace_machine import NamespaceMachine
 from pyhooks.lab.lab import Lab
-from pyhooks.lab.node import NamespaceMachine
 
 CLIENTS = "clients"
 

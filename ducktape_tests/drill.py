@@ -24,7 +24,7 @@ from ducktape_tests.services import lives
 from ducktape_tests.services.clients import Clients, Program
 from ducktape_tests.services.kafka import RackKafka
 from pyhooks.checkers import verdict
-from pyhooks.checkers.cluster_view import Requirement, faults
+from pyhooks.checkers.cluster_view import faults
 from pyhooks.checkers.crashes import check_crashes
 from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.phases import OK
@@ -39,6 +39,7 @@ from pyhooks.faults.injection import Target, applied
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.outcomes import ERRORS
 from pyhooks.kafka import topics
+from pyhooks.kafka.gate import Requirement
 from pyhooks.kafka.leader_agreement import wait_agreed
 from pyhooks.kafka.topics import TopicSpec
 from pyhooks.lab import topology

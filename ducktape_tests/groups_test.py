@@ -15,7 +15,8 @@ from ducktape_tests.internal import OFFSETS, SINGLE_PARTITIONS, offsets_topic
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers import group_comparison
 from pyhooks.checkers.group_latencies import figures
-from pyhooks.checkers.groups import BOUND_S, groups
+from pyhooks.checkers.group_view import groups
+from pyhooks.checkers.groups import BOUND_S
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.group_member import PROTOCOLS
 from pyhooks.kafka import topics

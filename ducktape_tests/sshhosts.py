@@ -20,9 +20,9 @@ from typing import Any
 
 from pyhooks.core import process, run_folder
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.namespace_machine import NamespaceMachine
 from pyhooks.core.wait import wait_for
 from pyhooks.lab.lab import Lab
-from pyhooks.lab.node import NamespaceMachine
 
 SSHD = "/usr/sbin/sshd"
 PORT = 2222

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.network_namespace import network_of
 from pyhooks.jvm.client import java_errors
 from pyhooks.jvm.gateway import LOOPBACK, Gateway
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.lab.lab import Lab
-from pyhooks.lab.network_namespace import network_of
 from pyhooks.patchset.client_classpaths import client_classpath
 
 DATA_PORT = 7777

@@ -36,12 +36,12 @@ from bench.pacing import Slot
 from bench.plan import Cell, Scenario
 from bench.security import Security
 from bench.states import Reached
-from pyhooks.checkers.cluster_view import Requirement
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Sent
 from pyhooks.kafka import topics as cluster_topics
+from pyhooks.kafka.gate import Requirement
 from pyhooks.kafka.topics import State
 from pyhooks.workload import requirement_changes
 from pyhooks.workload.requirement_changes import Told

@@ -8,11 +8,13 @@ import pytest
 from histories import S, Simulated, event
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import RACKS, REPLICAS, Requirement, Settings
+from pyhooks.checkers.cluster_view import Settings
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.rack_spread import check_spread
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import RACKS, REPLICAS
+from pyhooks.kafka.gate import Requirement
 
 SETTLE_NS = 2 * S
 

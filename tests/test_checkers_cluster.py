@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from histories import REFUSED, S, Simulated, back_again, changed, event, is_, key, outage
 
-from pyhooks.checkers.cluster_view import REPLICAS, Requirement, Settings, faults, looks
+from pyhooks.checkers.cluster_view import Settings, faults, looks
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.recovery import check_recovery
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import REPLICAS
+from pyhooks.kafka.gate import Requirement
 
 # -- the promise ------------------------------------------------------------------------------------------------------
 

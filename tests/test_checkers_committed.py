@@ -10,7 +10,8 @@ from histories import event
 from test_checkers_groups import OVERTAKEN, RETRIABLE, at, has, member
 
 from pyhooks.checkers.group_commits import check_commits, left
-from pyhooks.checkers.groups import acknowledged, check_groups, groups
+from pyhooks.checkers.group_view import groups
+from pyhooks.checkers.groups import acknowledged, check_groups
 from pyhooks.history.event_log import Event, Outcome
 
 D = "d-0"

@@ -9,7 +9,8 @@ import pytest
 from histories import S, event
 
 from pyhooks.checkers.group_latencies import figures
-from pyhooks.checkers.groups import REBALANCING, TOPIC, WAITING, check_groups, groups, java_hash, partition_of
+from pyhooks.checkers.group_view import groups
+from pyhooks.checkers.groups import REBALANCING, TOPIC, WAITING, check_groups, java_hash, partition_of
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.history.event_log import Event, Outcome
 

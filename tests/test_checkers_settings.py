@@ -8,9 +8,11 @@ import pytest
 from histories import Log, S, Simulated, busy, event, outage
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import RACKS, REPLICAS, Requirement, Settings
+from pyhooks.checkers.cluster_view import Settings
 from pyhooks.checkers.progress import check_progress
 from pyhooks.history.event_log import Event, Outcome
+from pyhooks.history.events import RACKS, REPLICAS
+from pyhooks.kafka.gate import Requirement
 
 # -- words on settings ------------------------------------------------------------------------------------------------
 

@@ -12,13 +12,14 @@ from histories import TIMEOUT, S, Simulated, busy, changed, event, is_, outage
 from typer.testing import CliRunner
 
 from pyhooks.checkers import settling_times
-from pyhooks.checkers.cluster_view import RACKS, REPLICAS, Fault, Look, Settings
+from pyhooks.checkers.cluster_view import Fault, Look, Settings
 from pyhooks.checkers.judgement import judge, measured
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.settling_times import SETTLE_S
 from pyhooks.cli import app
 from pyhooks.history.event_log import Event, History
+from pyhooks.history.events import RACKS, REPLICAS
 
 
 def shrunk(*, lag_s: float, every_s: float = 0.1, for_s: float = 8.0, after_s: float = 0.0) -> list[Event]:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from histories import S, Simulated, changed, event, is_, key, outage, without
 
-from pyhooks.checkers.cluster_view import RACKS, REPLICAS
 from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.rack_spread import check_spread
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import RACKS, REPLICAS
 
 
 def late(racks: dict[int, str] | None = None, *, op: str = "kill-rack", ends: str = "ok", **more: Any) -> Simulated:

@@ -13,7 +13,7 @@ import pytest
 
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
-from pyhooks.lab.network_namespace import network_of
+from pyhooks.core.network_namespace import network_of
 
 pytestmark = pytest.mark.lab
 RACKGATE = Path(sys.executable).with_name("rackgate")
@@ -109,7 +109,7 @@ def test_who_may_not_enter_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     here = threading.get_native_id()
     before = Path(f"/proc/{here}/ns/net").readlink()
     monkeypatch.setattr(
-        "pyhooks.lab.network_namespace._CLONE_NEWNET", 0x20000000
+        "pyhooks.core.network_namespace._CLONE_NEWNET", 0x20000000
     )  # a PID namespace, which this one is not
     with pytest.raises(RackgateError, match="only the lab that made a node"), network_of(os.getpid()):
         pass

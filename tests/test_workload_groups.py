@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from pyhooks.checkers.groups import groups
+from pyhooks.checkers.group_view import groups
 from pyhooks.checkers.transaction_recovery import followed
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History

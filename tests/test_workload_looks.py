@@ -16,6 +16,7 @@ import pytest
 from pyhooks.checkers import cluster_view
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
+from pyhooks.history import events as event_names
 from pyhooks.history.event_log import Event, History
 from pyhooks.kafka import topics
 from pyhooks.kafka.cluster_metadata import Metadata, Partition
@@ -43,7 +44,7 @@ class Client:
     def describe_configs(self, resources: list[Any], request_timeout: float) -> dict[Any, Future[Any]]:
         assert request_timeout == topics.LOOK_S
         future: Future[Any] = Future()
-        values = {cluster_view.REPLICAS: "2", cluster_view.RACKS: "2"}
+        values = {event_names.REPLICAS: "2", event_names.RACKS: "2"}
         future.set_result({name: SimpleNamespace(value=value) for name, value in values.items()})
         return dict.fromkeys(resources, future)
 
@@ -128,7 +129,7 @@ def test_what_else_ends_the_looks_is_an_event_and_is_raised(
     with pytest.raises((RackgateError, OverflowError), match=says):
         look(tmp_path, monkeypatch, {which: raises(OverflowError("odd"))}, until=3)
     (told,) = [one for one in history.events() if one.outcome == "unknown"]
-    assert (told.process, told.op, told.data["error"]) == (cluster_view.LOOK_PROCESS, "look", "OverflowError: odd")
+    assert (told.process, told.op, told.data["error"]) == (event_names.LOOK_PROCESS, "look", "OverflowError: odd")
 
 
 def test_the_last_look_is_no_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

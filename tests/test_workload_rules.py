@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import CONFLUENT, PATCHED
 from pyhooks.history.outcomes import ERRORS, Acked, Refused, outcome_of
 from pyhooks.history.record_format import damaged, key_of, parts_of, text_of, value_of
 from pyhooks.workload.producer import Attempt, main
-from pyhooks.workload.producer_clients import CONFLUENT, PATCHED, Record, Report, Settings, make
+from pyhooks.workload.producer_clients import Record, Report, Settings, make
 from pyhooks.workload.producer_plan import PROBE_PROCESS, Mode, Plan, parse
 
 PROBE = Plan("b:9092", ("t",), rate_per_s=2, count=3, partitions=1, mode="probe", record_bytes=0, name=PROBE_PROCESS)

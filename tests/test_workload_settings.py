@@ -13,10 +13,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType
 from typer.testing import CliRunner
 
-from pyhooks.checkers.cluster_view import RACKS, REPLICAS, Requirement, Settings
+from pyhooks.checkers.cluster_view import Settings
 from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
+from pyhooks.history.events import RACKS, REPLICAS
+from pyhooks.kafka.gate import Requirement
 from pyhooks.lab import running_labs
 from pyhooks.lab.lab import Lab
 from pyhooks.workload.requirement_changes import change, change_default, note_made

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pyhooks.checkers.cluster_view import HEAL, HEALED, INJECT, LOOK_PROCESS, PROVED
+from pyhooks.checkers.cluster_view import HEAL, HEALED, INJECT, PROVED
 from pyhooks.history.event_log import Event, History
+from pyhooks.history.events import LOOK_PROCESS
 
 LOOK_NS, RECORD_NS = 2_000_000_000, 1_000_000_000
 PRODUCE = ("run", "topic", "key", "seq", "partition", "sent_ns", "latency_ms", "exception", "offset")

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyhooks.checkers.cluster_view import LOOK_PROCESS, RACKS, REPLICAS
 from pyhooks.checkers.cluster_view import faults as faults_of
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import LOOK_PROCESS, RACKS, REPLICAS
 
 NS = 1_000_000_000
 # Topics that are shown each by itself; all others are summed.

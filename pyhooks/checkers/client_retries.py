@@ -18,7 +18,7 @@ from pyhooks.checkers.cluster_view import Fault, Look, Settings
 from pyhooks.checkers.record_view import Attempt, Place, Records
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
-from pyhooks.workload.producer import NOT_REPORTED
+from pyhooks.history.outcomes import NOT_REPORTED
 
 OP = "ride"
 # A client takes a code that it does not know for one of these; librdkafka calls it ERR_ and the number, with a question

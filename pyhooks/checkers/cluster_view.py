@@ -25,10 +25,10 @@ from typing import Any
 
 from pyhooks.checkers.record_view import Place
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import LOOK_PROCESS, RACKS, REPLICAS
 from pyhooks.kafka import gate
+from pyhooks.kafka.gate import Requirement
 
-LOOK_PROCESS = "isr-watch"
-REPLICAS, RACKS = "min.insync.replicas", "min.insync.racks"
 INJECT, PROVED, HELD, HEAL, HEALED = "inject", "proved", "held", "heal", "healed"
 
 
@@ -68,31 +68,6 @@ class Look:
     def state(self) -> tuple[Any, ...]:
         """What must stay the same for a state to be the same."""
         return (self.leader, self.isr, self.replicas, tuple(self.racks.get(member) for member in self.isr))
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """What a topic asks of an ISR.
-
-    Attributes:
-        replicas: min.insync.replicas.
-        racks: min.insync.racks.
-    """
-
-    replicas: int
-    racks: int
-
-    def effective(self, look: Look) -> gate.Limits:
-        """What a partition in this state requires."""
-        return gate.limits(self.replicas, self.racks, len(look.replicas), len(look.adding))
-
-    def ask(self, look: Look) -> gate.Answer:
-        """What the gate says of the ISR of a partition in this state."""
-        return self.effective(look).ask(look.isr, look.racks)
-
-    def met_by(self, look: Look) -> bool:
-        """Whether a partition in this state acknowledges."""
-        return look.leader >= 0 and self.ask(look).passes
 
 
 @dataclass(frozen=True)

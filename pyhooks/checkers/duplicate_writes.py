@@ -13,8 +13,8 @@ from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import Fault, Look
 from pyhooks.checkers.record_view import Attempt, Place, Records, Run
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import CONFLUENT
 from pyhooks.history.record_format import parts_of
-from pyhooks.workload.producer_clients import CONFLUENT
 
 WHY = "by an idempotent librdkafka in an outage, which may do that by itself (librdkafka 4953)"
 

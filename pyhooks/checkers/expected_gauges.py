@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyhooks.checkers.cluster_view import RACKS, REPLICAS
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import RACKS, REPLICAS
 from pyhooks.kafka import gate
 
 PROCESS, OP, END = "metadata-log", "metadata", "metadata-end"

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyhooks.checkers.group_view import Commit, Group, Member
 from pyhooks.history.event_log import Event
-
-if TYPE_CHECKING:
-    from pyhooks.checkers.groups import Commit, Group, Member
-
-OP = "committed"
+from pyhooks.history.events import COMMITTED
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ def left(events: Sequence[Event], group: str) -> list[Left]:
     return [
         Left(event.mono_ns, event.data["offsets"])
         for event in events
-        if (event.process, event.op) == ("test", OP) and event.data["group"] == group
+        if (event.process, event.op) == ("test", COMMITTED) and event.data["group"] == group
     ]
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.group_latencies import AFTER, BEFORE, DURING, figures
-from pyhooks.checkers.groups import BOUND_S, TOPIC, groups, partition_of, stretches
+from pyhooks.checkers.group_view import groups
+from pyhooks.checkers.groups import BOUND_S, TOPIC, partition_of, stretches
 from pyhooks.checkers.progress import Window
 from pyhooks.checkers.settling_times import SETTLE_S
 from pyhooks.checkers.verdict import Verdict

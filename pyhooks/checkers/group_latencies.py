@@ -10,7 +10,7 @@ from typing import Any
 
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import Fault
-from pyhooks.checkers.groups import Commit, Group, Member, groups
+from pyhooks.checkers.group_view import Commit, Group, Member, groups
 from pyhooks.checkers.settling_times import NS
 from pyhooks.history.event_log import Event
 

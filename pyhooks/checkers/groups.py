@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import Settings
 from pyhooks.checkers.group_commits import check_commits, left
+from pyhooks.checkers.group_view import Group, Member, groups
 from pyhooks.checkers.progress import Window, windows
 from pyhooks.checkers.record_view import Place
 from pyhooks.checkers.settling_times import NEVER_NS, NS, SETTLE_S
 from pyhooks.checkers.verdict import Verdict
-from pyhooks.history.event_log import Event, Outcome
+from pyhooks.history.event_log import Event
 from pyhooks.history.outcomes import ERRORS
 
 TOPIC = "__consumer_offsets"
@@ -79,142 +80,6 @@ def java_hash(text: str) -> int:
 def partition_of(group: str, count: int) -> int:
     """The partition of ``__consumer_offsets`` whose leader coordinates a group, as Kafka's Utils.abs has it."""
     return (java_hash(group) & 0x7FFFFFFF) % count
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A commit that has ended.
-
-    Attributes:
-        begun_ns: monotonic.
-        ended_ns: monotonic.
-        outcome: ok, fail or unknown.
-        exception: what it failed with, or None.
-        offsets: of each partition.
-    """
-
-    begun_ns: int
-    ended_ns: int
-    outcome: Outcome
-    exception: str | None
-    offsets: Mapping[str, int]
-
-    @property
-    def latency_s(self) -> float:
-        """How long it took."""
-        return (self.ended_ns - self.begun_ns) / NS
-
-
-@dataclass
-class Member:
-    """What one member of a group did.
-
-    Attributes:
-        run: of its process.
-        join_ns: when it asked to become a member, monotonic.
-        leave_ns: when it began to leave, or None.
-        left_ns: when it had left, or None.
-        has: when it was told, and what it has from then on.
-        commits: all that ended.
-        fetches: when it told, since when it counted, and the offsets that come next.
-        firsts: when it told, and between which offsets the first one of each partition is that came since it told last.
-        failures: what its polls failed with, and when.
-    """
-
-    run: str
-    join_ns: int
-    leave_ns: int | None = None
-    left_ns: int | None = None
-    has: list[tuple[int, frozenset[str]]] = field(default_factory=list)
-    commits: list[Commit] = field(default_factory=list)
-    fetches: list[tuple[int, int, Mapping[str, int]]] = field(default_factory=list)
-    firsts: list[tuple[int, Mapping[str, tuple[int, int]]]] = field(default_factory=list)
-    failures: list[tuple[int, str]] = field(default_factory=list)
-
-    def lives(self, at_ns: int) -> bool:
-        """Whether it is, or wants to be, a member."""
-        return self.join_ns <= at_ns and (self.leave_ns is None or at_ns < self.leave_ns)
-
-    def owns(self, at_ns: int) -> frozenset[str]:
-        """What it has at a moment."""
-        found = [now for told_ns, now in self.has if told_ns <= at_ns]
-        return found[-1] if found and self.lives(at_ns) else frozenset()
-
-
-@dataclass
-class Group:
-    """A group as its members tell.
-
-    Attributes:
-        name: its name.
-        protocol: of its members.
-        members: in the order in which they came.
-    """
-
-    name: str
-    protocol: str
-    members: list[Member] = field(default_factory=list)
-
-    @property
-    def topics(self) -> frozenset[str]:
-        """All partitions that any member ever had."""
-        return frozenset().union(*(now for one in self.members for _, now in one.has))
-
-    @property
-    def changes(self) -> list[tuple[int, str]]:
-        """When somebody joined or left, and what, in the order of time."""
-        joins = [(one.join_ns, f"join of {one.run}") for one in self.members]
-        return sorted([*joins, *((one.leave_ns, f"leave of {one.run}") for one in self.members if one.leave_ns)])
-
-    def balanced(self, at_ns: int) -> bool:
-        """Whether each member has something, and each partition one owner."""
-        owned = [one.owns(at_ns) for one in self.members if one.lives(at_ns)]
-        everything = self.topics
-        return bool(owned) and all(owned) and sum(map(len, owned)) == len(everything) == len(frozenset().union(*owned))
-
-    def balanced_ns(self, since_ns: int) -> int | None:
-        """When it is balanced for the first time, from a change at ``since_ns`` on and before the next one."""
-        until_ns = min((at_ns for at_ns, _ in self.changes if at_ns > since_ns), default=None)
-        moments = sorted(told_ns for one in self.members for told_ns, _ in one.has if told_ns >= since_ns)
-        return next(
-            (at for at in moments if (until_ns is None or at < until_ns) and self.balanced(at)),
-            None,
-        )
-
-
-def groups(events: Sequence[Event]) -> list[Group]:
-    """All groups of a history, by name."""
-    found: dict[str, Group] = {}
-    seats: dict[tuple[str, str], Member] = {}
-    for event in events:
-        if event.process != "member":
-            continue
-        name, run = str(event.data["group"]), str(event.data["run"])
-        if event.op == "join":
-            group = found.setdefault(name, Group(name, str(event.data["protocol"])))
-            seats[name, run] = Member(run, event.mono_ns)
-            group.members.append(seats[name, run])
-            continue
-        _tell(seats[name, run], event)
-    return [found[name] for name in sorted(found)]
-
-
-def _tell(member: Member, event: Event) -> None:
-    """Adds an event to what is known of a member."""
-    if event.op in ("assigned", "revoked", "lost"):
-        member.has.append((event.mono_ns, frozenset(map(str, event.data["now"]))))
-    elif event.op == "commit":
-        begun_ns, why = int(event.data["begun_ns"]), event.data.get("exception")
-        member.commits.append(Commit(begun_ns, event.mono_ns, event.outcome, why, event.data["offsets"]))
-    elif event.op == "fetch":
-        count, told = int(event.data["count"]), event.data.get("first", {})
-        bounds = {place: (after - count, after - 1) for place, after in event.data["next"].items()}
-        member.firsts.append((event.mono_ns, bounds | {place: (offset, offset) for place, offset in told.items()}))
-        member.fetches.append((event.mono_ns, int(event.data["from_ns"]), event.data["next"]))
-    elif event.op == "poll":
-        member.failures.append((event.mono_ns, str(event.data["exception"])))
-    elif event.op == "leave":
-        member.leave_ns, member.left_ns = int(event.data["begun_ns"]), event.mono_ns
 
 
 def stretches(events: Sequence[Event], settle_s: float = SETTLE_S) -> dict[Place, list[Window]]:

@@ -12,10 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import KNOWN_ERRORS, PATCHED
 
-OP = "known-errors"
-# Of clients that know more than others do.
-PATCHED = "patched"
 # What the workload says where the client said nothing at all.
 SILENT = frozenset({"not-reported"})
 
@@ -35,7 +33,7 @@ def check_known_errors(events: Sequence[Event]) -> Verdict:
         if event.op == "intend" and event.data.get("client") is not None
     }
     known: Mapping[str, frozenset[str]] = {
-        str(event.data["client"]): frozenset(event.data["names"]) for event in events if event.op == OP
+        str(event.data["client"]): frozenset(event.data["names"]) for event in events if event.op == KNOWN_ERRORS
     }
     wrong: list[str] = []
     missing: list[str] = []

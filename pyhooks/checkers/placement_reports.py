@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pyhooks.checkers.cluster_view import Requirement, Settings
+from pyhooks.checkers.cluster_view import Settings
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.kafka import gate
+from pyhooks.kafka.gate import Requirement
 
 OP, LOGS = "moved", "warnings"
 KINDS = {True: "enough", False: "too few"}

@@ -14,13 +14,14 @@ from itertools import pairwise
 
 from pyhooks.checkers import cluster_view, settling_times
 from pyhooks.checkers.broker_returns import put_out, returns
-from pyhooks.checkers.cluster_view import Fault, Look, Requirement, Settings
+from pyhooks.checkers.cluster_view import Fault, Look, Settings
 from pyhooks.checkers.record_view import Attempt, Place, Records
 from pyhooks.checkers.server_log_view import logged
 from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S, Ahead, Change, Excuse, Span
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.outcomes import TOO_FEW
+from pyhooks.kafka.gate import Requirement
 
 PATIENCE_S = 5.0
 # replica.lag.time.max.ms, whose default all clusters here have, and a second for what was under way

@@ -10,11 +10,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Fault, Look, Requirement
+from pyhooks.checkers.cluster_view import Fault, Look
 from pyhooks.checkers.record_view import Records
 from pyhooks.checkers.settling_times import LAG_NS, NS, attempts_of
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.kafka.gate import Requirement
 
 ISR_S = 60.0
 ACK_S = 60.0

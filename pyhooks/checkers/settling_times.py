@@ -18,10 +18,11 @@ from itertools import pairwise
 from typing import Literal
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Fault, Look, Requirement, Settings
+from pyhooks.checkers.cluster_view import Fault, Look, Settings
 from pyhooks.checkers.record_view import Attempt, Place, Records
 from pyhooks.history.event_log import Event
 from pyhooks.history.outcomes import TOO_FEW
+from pyhooks.kafka.gate import Requirement
 
 NS = 1_000_000_000
 SETTLE_S = 2.0

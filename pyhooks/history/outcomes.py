@@ -65,6 +65,10 @@ class Refused:
 Answer = Acked | Refused
 
 
+# Noted for a record that the client left open when it ended.
+NOT_REPORTED = Refused("not-reported", "the client ended without an answer", False)
+
+
 def outcome_of(answer: Answer, *, first_only: bool) -> Outcome:
     """How certain an answer is.
 

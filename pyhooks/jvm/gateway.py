@@ -18,11 +18,11 @@ from typing import Any
 from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway, JavaPackage, find_jar_path
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.namespace_machine import NamespaceMachine
+from pyhooks.core.network_namespace import network_of
 from pyhooks.core.process import DIES_WITH_PARENT, close_input_and_wait
 from pyhooks.jvm.client import java_errors
 from pyhooks.jvm.in_process import LOG4J
-from pyhooks.lab.network_namespace import network_of
-from pyhooks.lab.node import NamespaceMachine
 
 LOOPBACK = "127.0.0.1"
 START_S = 30.0

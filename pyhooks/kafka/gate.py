@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 # Rack of a broker without one. It is not a rack: ``racks_of`` leaves it out.
 NO_RACK = ""
@@ -105,3 +106,52 @@ def ask(
         adding: how many of them a reassignment is adding.
     """
     return limits(min_replicas, min_racks, replicas, adding).ask(isr, racks)
+
+
+class PartitionState(Protocol):
+    """State of a partition as far as the gate depends on it."""
+
+    @property
+    def leader(self) -> int:
+        """Broker id, or -1."""
+
+    @property
+    def isr(self) -> Collection[int]:
+        """Broker ids of the committed ISR."""
+
+    @property
+    def replicas(self) -> Collection[int]:
+        """Broker ids of the assignment, including adding replicas."""
+
+    @property
+    def adding(self) -> Collection[int]:
+        """Broker ids of the replicas that a reassignment adds."""
+
+    @property
+    def racks(self) -> Mapping[int, str | None]:
+        """Broker id to rack."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """Configured minima of a topic.
+
+    Attributes:
+        replicas: min.insync.replicas.
+        racks: min.insync.racks.
+    """
+
+    replicas: int
+    racks: int
+
+    def effective(self, state: PartitionState) -> Limits:
+        """Return the minima as they apply to a partition in this state."""
+        return limits(self.replicas, self.racks, len(state.replicas), len(state.adding))
+
+    def ask(self, state: PartitionState) -> Answer:
+        """Return what the gate decides for the ISR of a partition in this state."""
+        return self.effective(state).ask(state.isr, state.racks)
+
+    def met_by(self, state: PartitionState) -> bool:
+        """Return whether a partition in this state acknowledges."""
+        return state.leader >= 0 and self.ask(state).passes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyhooks.core.errors import RackgateError
 
 if TYPE_CHECKING:
-    from pyhooks.lab.node import NamespaceMachine
+    from pyhooks.core.namespace_machine import NamespaceMachine
 
 INTERVAL_S = 0.02
 # Many requests go faster: the kernel's timer allows it, and a proof of loss needs hundreds.

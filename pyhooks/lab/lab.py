@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyhooks.core import paths, private_files, process
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating, parse_json, write_json
+from pyhooks.core.namespace_machine import NamespaceMachine
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import quorum_state, topics
 from pyhooks.kafka.quorum_state import Quorum
@@ -21,7 +22,7 @@ from pyhooks.lab import echo, kafka_process, quorum_changes
 from pyhooks.lab.disk_format import format_disks
 from pyhooks.lab.echo import Rtt
 from pyhooks.lab.network_faults import LabWays
-from pyhooks.lab.node import NODE_DISK, NamespaceMachine
+from pyhooks.lab.node import NODE_DISK
 from pyhooks.lab.running_cluster import ProcessState, state_of
 from pyhooks.lab.topology import Node, Topology, parse
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from pyhooks.core import process
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.namespace_machine import NamespaceMachine
 from pyhooks.lab import namespace_holder
 
 # What a node sees as /mnt is its own disk; from the lab the same folder is <lab>/<node>.
@@ -35,56 +35,6 @@ class Machine(Protocol):
         self, argv: Sequence[str], *, log: Path | None = None, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
         """Starts a program that outlives the call; output goes to ``log`` or nowhere."""
-
-
-@dataclass(frozen=True)
-class NamespaceMachine:
-    """A network, mount, PID and UTS namespace, entered by the PID of its first process.
-
-    Attributes:
-        name: its host name.
-        pid: PID of the first process, as seen in the lab's PID namespace.
-    """
-
-    name: str
-    pid: int
-
-    def enter(self, argv: Sequence[str]) -> list[str]:
-        """The words that run ``argv`` inside."""
-        return [
-            "nsenter",
-            f"--target={self.pid}",
-            "--net",
-            "--mount",
-            "--pid",
-            "--uts",
-            "--wdns=/",
-            "--",
-            *argv,
-        ]
-
-    def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> str:
-        """See ``Machine.run``."""
-        return process.run(self.enter(argv), what=f"{self.name}: {argv[0]}", timeout_s=timeout_s, stdin=stdin)
-
-    def popen(
-        self, argv: Sequence[str], *, log: Path | None = None, env: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[bytes]:
-        """See ``Machine.popen``."""
-        out = log.open("ab") if log is not None else None
-        try:
-            return subprocess.Popen(
-                self.enter(argv),
-                stdin=subprocess.DEVNULL,
-                stdout=out or subprocess.DEVNULL,
-                stderr=subprocess.STDOUT,
-                env=dict(env) if env is not None else None,
-                # Ctrl-C is for the command that runs in the lab, not for the machines under it.
-                start_new_session=True,
-            )
-        finally:
-            if out is not None:
-                out.close()
 
 
 def create(name: str, disk: Path) -> tuple[NamespaceMachine, subprocess.Popen[bytes]]:

@@ -6,9 +6,9 @@ Every step looks first at what is there, so all of it can be interrupted anywher
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
@@ -16,13 +16,25 @@ from pyhooks.kafka import tools
 from pyhooks.kafka.quorum_state import Quorum
 from pyhooks.lab.topology import Node
 
-if TYPE_CHECKING:
-    from pyhooks.lab.lab import Lab
-
 TOOL = "metadata-quorum"
 FOLLOW_S = 60.0
 # What of a deleted disk is not yet gone; a disk is there whole, or not at all.
 GONE = "data.gone"
+
+
+class Folders(Protocol):
+    """Folders of a lab's nodes, and the class path of its tools."""
+
+    @property
+    def classpath(self) -> str:
+        """Class path of Kafka's tools."""
+
+    @property
+    def disks(self) -> Mapping[str, str]:
+        """Node name to the folder of its disk."""
+
+    def data(self, node: Node) -> Path:
+        """Folder of Kafka's data of a node."""
 
 
 class Disks(Protocol):
@@ -68,18 +80,18 @@ def voters(cluster: Disks, brokers: Sequence[Node]) -> dict[int, str]:
     return {one.node_id: one.directory_id for one in cluster.quorum(brokers).voters}
 
 
-def ask(lab: Lab, words: Sequence[str], brokers: Sequence[Node]) -> str:
+def ask(lab: Folders, words: Sequence[str], brokers: Sequence[Node]) -> str:
     """See ``Lab.change_quorum``."""
     return tools.run(lab.classpath, TOOL, words, addresses(brokers))
 
 
-def join(lab: Lab, node: Node, brokers: Sequence[Node]) -> None:
+def join(lab: Folders, node: Node, brokers: Sequence[Node]) -> None:
     """See ``Lab.join_quorum``."""
     config = Path(lab.disks[node.name]) / "format.properties"
     ask(lab, ["--command-config", str(config), "add-controller"], brokers)
 
 
-def clear_disk(lab: Lab, node: Node) -> None:
+def clear_disk(lab: Folders, node: Node) -> None:
     """See ``Lab.clear_disk``."""
     for leftover in (lab.data(node), lab.data(node).with_name(GONE)):
         if leftover.exists():
@@ -97,7 +109,7 @@ def addresses(brokers: Sequence[Node]) -> str:
     return ",".join(node.address for node in brokers)
 
 
-def delete_disk(lab: Lab, node: Node) -> None:
+def delete_disk(lab: Folders, node: Node) -> None:
     """Deletes a node's log folder; a kill in between leaves none that is half there."""
     data = lab.data(node)
     gone = data.with_name(GONE)

@@ -18,8 +18,8 @@ from pathlib import Path
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import run
 from pyhooks.patchset import git, maven
-from pyhooks.patchset.artifacts import Store
-from pyhooks.patchset.recipe import Module, Recipe
+from pyhooks.patchset.artifacts import MavenRepository, Store
+from pyhooks.patchset.recipe import Artifact, Module, Recipe
 
 # Raise it when this module or a template changes what is compiled in a way that the keys below do not see.
 FORMAT = 1
@@ -216,3 +216,18 @@ def read_jar(jar: Path) -> dict[str, bytes]:
     """All files of a jar by name."""
     with zipfile.ZipFile(jar) as archive:
         return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
+
+
+def scala_compiler(plan: Recipe, repository: MavenRepository, work: Path) -> tuple[Path, ...]:
+    """The jars of scalac in the recipe's version, from the verified repository, as the Scala plugin gets them."""
+    compiler = Artifact(f"org.scala-lang:scala-compiler:{plan.scala}", "", ("compile",))
+    pom = maven.render(
+        "resolve.xml.j2", work / "scalac" / "pom.xml", recipe=plan, dependencies=[compiler], exclusions=[]
+    )
+    listing = pom.parent / "classpath.txt"
+    goal = f"org.apache.maven.plugins:maven-dependency-plugin:{plan.plugins['dependency']}:build-classpath"
+    repository.maven(
+        pom, [goal, f"-Dmdep.outputFile={listing}", "-Dmdep.includeScope=runtime"],
+        what="find the Scala compiler", log=work / "scalac.log",
+    )  # fmt: skip
+    return tuple(Path(word) for word in listing.read_text(encoding="utf-8").strip().split(os.pathsep))

@@ -13,10 +13,9 @@ from pathlib import Path
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_text
-from pyhooks.patchset import maven
+from pyhooks.patchset import compilation, maven
 from pyhooks.patchset.artifacts import MavenRepository, Store, sha256
 from pyhooks.patchset.recipe import Artifact, Module, Recipe, Roots, load, render_artifacts
-from pyhooks.verify import mutant_runner
 
 # The role, on the command line, of what Maven itself needs.
 MAVEN = "maven"
@@ -124,7 +123,7 @@ def _exercise(recipe: Recipe, store: Store, repository: MavenRepository, work: P
     ):  # fmt: skip
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text(text, encoding="utf-8")
-    mutant_runner.scala_compiler(recipe, repository, work)
+    compilation.scala_compiler(recipe, repository, work)
     library = store.path(recipe.find("scala-library", "runtime"))
     module = Module("example", "example", "", 17, scala=True)
     maven.render(

@@ -19,11 +19,10 @@ from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT, run
 from pyhooks.patchset import class_file, git, maven, series, source_tree
-from pyhooks.patchset.artifacts import MavenRepository
 from pyhooks.patchset.compilation import Compiler, Sources, read_jar
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.overlay import nest
-from pyhooks.patchset.recipe import Artifact, Module, Recipe
+from pyhooks.patchset.recipe import Module, Recipe
 from pyhooks.patchset.workspace import Workspace, home
 from pyhooks.verify.mutants import Mutant
 
@@ -385,21 +384,6 @@ def prepare(plan: Recipe, space: Workspace, patches: Sequence[series.Patch], ben
             shutil.copyfile(source, bench.tests / name)
     with bench.compiler() as compiler:
         bench.compile_tests(compiler, code, bench.tests)
-
-
-def scala_compiler(plan: Recipe, repository: MavenRepository, work: Path) -> tuple[Path, ...]:
-    """The jars of scalac in the recipe's version, from the verified repository, as the Scala plugin gets them."""
-    compiler = Artifact(f"org.scala-lang:scala-compiler:{plan.scala}", "", ("compile",))
-    pom = maven.render(
-        "resolve.xml.j2", work / "scalac" / "pom.xml", recipe=plan, dependencies=[compiler], exclusions=[]
-    )
-    listing = pom.parent / "classpath.txt"
-    goal = f"org.apache.maven.plugins:maven-dependency-plugin:{plan.plugins['dependency']}:build-classpath"
-    repository.maven(
-        pom, [goal, f"-Dmdep.outputFile={listing}", "-Dmdep.includeScope=runtime"],
-        what="find the Scala compiler", log=work / "scalac.log",
-    )  # fmt: skip
-    return tuple(Path(word) for word in listing.read_text(encoding="utf-8").strip().split(os.pathsep))
 
 
 def _home(plan: Recipe, file: str) -> Module:

@@ -19,7 +19,7 @@ from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating, read_object, write_json
 from pyhooks.core.locks import alone
-from pyhooks.patchset import builder, maven, recipe, series
+from pyhooks.patchset import builder, compilation, maven, recipe, series
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.recipe import Recipe
 from pyhooks.patchset.series import DEFAULT, Patch, Selection
@@ -462,7 +462,7 @@ def _prepare(
     with space.lock(tell):
         roles = ("sources", "test-sources", "test", "testrun", "runtime", "generator")
         space.store.fetch(plan, [artifact for role in roles for artifact in plan.with_role(role)], work)
-        scala = mutant_runner.scala_compiler(plan, space.repository, work)
+        scala = compilation.scala_compiler(plan, space.repository, work)
         if not final.exists():
             kept.mkdir(parents=True, exist_ok=True)
             for old in {path.name for path in kept.iterdir()} - {context[:16] for context in contexts.values()}:

@@ -24,10 +24,11 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from pyhooks.history.event_log import History
+from pyhooks.history.events import CONFLUENT
 from pyhooks.workload import program
 from pyhooks.workload.final_reader import COMMITTED, consumer_of
 from pyhooks.workload.producer import Lane, Producing, partitions_of
-from pyhooks.workload.producer_clients import CONFLUENT, Confluent, Record, TransactionError
+from pyhooks.workload.producer_clients import Confluent, Record, TransactionError
 from pyhooks.workload.producer_plan import Plan
 
 PROCESS = "copier"

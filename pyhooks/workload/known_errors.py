@@ -5,12 +5,11 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterable
 
-from pyhooks.checkers.known_errors import OP
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
+from pyhooks.history.events import CONFLUENT, KNOWN_ERRORS, PATCHED
 from pyhooks.history.outcomes import ERRORS
 from pyhooks.patchset.distribution import Distribution
-from pyhooks.workload.producer_clients import CONFLUENT, PATCHED
 
 # How a client calls a code that is not in its list.
 UNKNOWN = {f"{ERRORS}.UnknownServerException", "UNKNOWN"}
@@ -35,7 +34,7 @@ def names_of(client: str) -> frozenset[str]:
 def note_known(history: History, clients: Iterable[str]) -> None:
     """Tells a history what some clients know."""
     for client in clients:
-        history.note("test", OP, "info", client=client, names=sorted(names_of(client)))
+        history.note("test", KNOWN_ERRORS, "info", client=client, names=sorted(names_of(client)))
 
 
 def _java() -> set[str]:

@@ -42,7 +42,7 @@ from typing import Any
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History, Outcome
-from pyhooks.history.outcomes import Acked, Answer, Refused, outcome_of
+from pyhooks.history.outcomes import NOT_REPORTED, Acked, Answer, outcome_of
 from pyhooks.history.record_format import key_of, value_of
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.workload import pacing, producer_clients, program
@@ -57,7 +57,6 @@ BURST = 500
 # Events go to the disk in pieces: often enough to be read along, seldom enough to cost little.
 WRITE_S = 0.2
 LEARN_TRIES = 3
-NOT_REPORTED = Refused("not-reported", "the client ended without an answer", False)
 
 
 @dataclass(frozen=True)

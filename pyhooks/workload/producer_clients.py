@@ -15,13 +15,13 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.history.events import CONFLUENT, PATCHED
 from pyhooks.history.outcomes import Acked, Answer, Refused
 
 if TYPE_CHECKING:
     from pyhooks.jvm.gateway import Gateway
     from pyhooks.jvm.producer import Sent
 
-PATCHED, CONFLUENT = "patched", "confluent"
 POLL_S = 0.05
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.workload.producer_clients import CONFLUENT, DEFAULT_LINGER_MS, PATCHED, Settings
+from pyhooks.history.events import CONFLUENT, PATCHED
+from pyhooks.workload.producer_clients import DEFAULT_LINGER_MS, Settings
 
 Mode = Literal["probe", "plain", "idempotent", "transactional"]
 PROBE, PLAIN, IDEMPOTENT, TRANSACTIONAL = "probe", "plain", "idempotent", "transactional"

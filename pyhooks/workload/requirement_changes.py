@@ -16,11 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyhooks.checkers.cluster_view import RACKS, REPLICAS, Requirement
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
+from pyhooks.history.events import RACKS, REPLICAS
 from pyhooks.kafka import topics
+from pyhooks.kafka.gate import Requirement
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyhooks.checkers.cluster_view import LOOK_PROCESS, RACKS, REPLICAS
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
+from pyhooks.history.events import LOOK_PROCESS, RACKS, REPLICAS
 from pyhooks.kafka import topics
 from pyhooks.kafka.cluster_metadata import Asker
 from pyhooks.workload import program

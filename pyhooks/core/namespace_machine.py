@@ -1,0 +1,60 @@
+"""Machine made of namespaces, which runs commands in them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyhooks.core import process
+
+
+@dataclass(frozen=True)
+class NamespaceMachine:
+    """A network, mount, PID and UTS namespace, entered by the PID of its first process.
+
+    Attributes:
+        name: its host name.
+        pid: PID of the first process, as seen in the lab's PID namespace.
+    """
+
+    name: str
+    pid: int
+
+    def enter(self, argv: Sequence[str]) -> list[str]:
+        """The words that run ``argv`` inside."""
+        return [
+            "nsenter",
+            f"--target={self.pid}",
+            "--net",
+            "--mount",
+            "--pid",
+            "--uts",
+            "--wdns=/",
+            "--",
+            *argv,
+        ]
+
+    def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> str:
+        """Run a program to its end and return its output, see ``pyhooks.lab.node.Machine.run``."""
+        return process.run(self.enter(argv), what=f"{self.name}: {argv[0]}", timeout_s=timeout_s, stdin=stdin)
+
+    def popen(
+        self, argv: Sequence[str], *, log: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a program that outlives the call, see ``pyhooks.lab.node.Machine.popen``."""
+        out = log.open("ab") if log is not None else None
+        try:
+            return subprocess.Popen(
+                self.enter(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=out or subprocess.DEVNULL,
+                stderr=subprocess.STDOUT,
+                env=dict(env) if env is not None else None,
+                # Ctrl-C is for the command that runs in the lab, not for the machines under it.
+                start_new_session=True,
+            )
+        finally:
+            if out is not None:
+                out.close()
