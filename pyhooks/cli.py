@@ -1,69 +1,106 @@
-"""The command ``rackgate``: puts the rooms' commands together and turns failures into one line."""
+"""The command ``rackgate``: imports the package of a verb when it is used, and maps errors to one line and a status."""
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from pyhooks import __version__
 from pyhooks.core import exit_status
 
-# What each word leads to: an app whose group or command has that name, then the apps that other rooms add to it.
-ROOMS = {
-    "build": ("pyhooks.verify.cli:build_app",),
-    "check": ("pyhooks.placement.check_cli:check_app",),
-    "watch": ("pyhooks.watch.cli:watch_app",),
-    "judge": ("pyhooks.checkers.cli:judge_app",),
-    "plan": ("pyhooks.placement.model_cli:plan_app",),
-    "formal": ("pyhooks.formal.cli:formal_app",),
-    "evidence": ("pyhooks.evidence.cli:evidence_app",),
-    "patch": ("pyhooks.verify.cli:patch_app",),
-    "lab": ("pyhooks.lab.cli:lab_app", "pyhooks.workload.cli:set_app"),
-    "rack": ("pyhooks.faults.cli:rack_app",),
-    "broker": ("pyhooks.faults.cli:broker_app",),
-    "bench": ("bench.cli:bench_app",),
-    "system": ("ducktape_tests.cli:system_app",),
-    "model": (
-        "pyhooks.placement.model_cli:model_app",
-        "pyhooks.simulation.cli:simulate_app",
-        "pyhooks.simulation.speed:speed_app",
-        "pyhooks.simulation.replay_cli:replay_app",
+
+@dataclass(frozen=True)
+class Verb:
+    """Verb of the command line.
+
+    Attributes:
+        summary: one line for ``rackgate --help``, which imports no package.
+        apps: ``module:name`` of the app that has the verb, then of those that add commands to it.
+    """
+
+    summary: str
+    apps: tuple[str, ...]
+
+
+VERBS = {
+    "build": Verb("Build the patched Kafka: published jars and small overlay jars.", ("pyhooks.verify.cli:build_app",)),
+    "check": Verb(
+        "Report what M and R mean for the placements of a cluster.", ("pyhooks.placement.check_cli:check_app",)
+    ),
+    "watch": Verb("Show racks, brokers and partitions live.", ("pyhooks.watch.cli:watch_app",)),
+    "judge": Verb("Run the checkers on a stored history.", ("pyhooks.checkers.cli:judge_app",)),
+    "plan": Verb("Compare RF, M, R and placements for new topics.", ("pyhooks.placement.model_cli:plan_app",)),
+    "formal": Verb("Check the formal model and draw its counter-examples.", ("pyhooks.formal.cli:formal_app",)),
+    "evidence": Verb(
+        "Run the commands behind the KIP's claims and judge them.", ("pyhooks.evidence.cli:evidence_app",)
+    ),
+    "patch": Verb("Edit, check and test the patch series.", ("pyhooks.verify.cli:patch_app",)),
+    "lab": Verb(
+        "Run clusters in namespaces of this machine.", ("pyhooks.lab.cli:lab_app", "pyhooks.workload.cli:set_app")
+    ),
+    "rack": Verb("Inject and heal a fault of a rack in a lab.", ("pyhooks.faults.cli:rack_app",)),
+    "broker": Verb("Inject and heal a fault of a broker in a lab.", ("pyhooks.faults.cli:broker_app",)),
+    "bench": Verb("Measure produce latency and outages.", ("bench.cli:bench_app",)),
+    "system": Verb("Run the system tests.", ("ducktape_tests.cli:system_app",)),
+    "model": Verb(
+        "Compute and simulate availability and losses of a placement.",
+        (
+            "pyhooks.placement.model_cli:model_app",
+            "pyhooks.simulation.cli:simulate_app",
+            "pyhooks.simulation.speed:speed_app",
+            "pyhooks.simulation.replay_cli:replay_app",
+        ),
     ),
 }
 
 
 @cache
-def _enter(word: str) -> Any:
-    """The group or command of a word, imported now."""
-    first, *more = (getattr(import_module(module), name) for module, name in (way.split(":") for way in ROOMS[word]))
+def _load(verb: str) -> Any:
+    """Import and return the group or command of a verb."""
+    first, *more = (
+        getattr(import_module(module), name) for module, name in (app.split(":") for app in VERBS[verb].apps)
+    )
     for app in more:
         first.add_typer(app)
     alone = typer.Typer()
     alone.add_typer(first)
-    return typer.main.get_group(alone).commands[word]
+    return typer.main.get_group(alone).commands[verb]
 
 
-class Rooms(TyperGroup):
-    """Imports a room when its word is asked for: all of them take a second, ``rackgate lab status`` a sixth of it."""
+class Verbs(TyperGroup):
+    """Imports the package of a verb when it is used. The list of verbs needs none of them."""
+
+    _listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All words, as the help shows them."""
-        return [*ROOMS, *super().list_commands(ctx)]
+        """Return the verbs in the order of the help."""
+        return [*VERBS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The group or command of a word; ``None`` if there is none."""
-        return _enter(cmd_name) if cmd_name in ROOMS else super().get_command(ctx, cmd_name)
+        """Return the group or command of a verb, or None."""
+        if cmd_name not in VERBS:
+            return super().get_command(ctx, cmd_name)
+        return TyperCommand(cmd_name, help=VERBS[cmd_name].summary) if self._listing else _load(cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help with the summaries of ``VERBS``."""
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
 
 
 app = typer.Typer(
-    cls=Rooms,
+    cls=Verbs,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -75,12 +112,12 @@ app = typer.Typer(
 
 @app.callback()
 def _root() -> None:
-    """Keeps the words apart; else an app with one command of its own is that command."""
+    """Keep the verbs apart: an app with one command would be that command."""
 
 
 @app.command("version")
 def version_command() -> None:
-    """Prints the version."""
+    """Print the version."""
     Console().print(f"kafka-rackgate {__version__}", highlight=False)
 
 

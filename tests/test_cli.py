@@ -1,4 +1,4 @@
-"""The command ``rackgate`` as a whole: its rooms are imported when their word is asked for."""
+"""The command ``rackgate``: the package of a verb is imported when the verb is used."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from pyhooks.cli import ROOMS, app
+from pyhooks.cli import VERBS, app
 
 # What takes a second to import, and no command of a running lab needs.
 HEAVY = ("matplotlib", "numpy", "pandas", "pyspark")
 
 
-def test_the_help_names_every_word() -> None:
+def test_help_lists_all_verbs() -> None:
     done = CliRunner().invoke(app, ["--help"])
     assert done.exit_code == 0
     assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("│ ") and line[2] not in " -"] == [
-        *ROOMS,
+        *VERBS,
         "version",
     ]
 
 
-@pytest.mark.parametrize("word", ROOMS)
-def test_a_word_leads_to_its_own_help(word: str) -> None:
-    done = CliRunner().invoke(app, [word, "--help"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_has_its_own_help(verb: str) -> None:
+    done = CliRunner().invoke(app, [verb, "--help"])
     assert done.exit_code == 0
-    assert f"Usage: root {word} " in done.stdout
+    assert f"Usage: root {verb} " in done.stdout
 
 
-def test_a_word_that_is_not_there_is_told() -> None:
+def test_unknown_verb_is_an_error() -> None:
     done = CliRunner().invoke(app, ["rock", "cut", "b"])
     assert done.exit_code == 2
     assert "No such command 'rock'" in done.stderr
@@ -42,6 +42,17 @@ def test_commands_of_a_lab_start_light(words: list[str]) -> None:
         "import sys; from typer.testing import CliRunner; from pyhooks.cli import app;"
         f" done = CliRunner().invoke(app, {[*words, '--help']}, catch_exceptions=False);"
         f" print(done.exit_code, [name for name in {HEAVY} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 []\n"
+
+
+def test_help_imports_no_package_of_a_verb() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from pyhooks.cli import VERBS, app;"
+        " done = CliRunner().invoke(app, ['--help'], catch_exceptions=False);"
+        " apps = [one.split(':')[0] for verb in VERBS.values() for one in verb.apps];"
+        " print(done.exit_code, [name for name in apps if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "0 []\n"
