@@ -24,7 +24,7 @@ help:
 	@echo "make system-smoke  three of them (4 to 8 minutes); system-long: many rounds, and controls that must lose records (half an hour); system-load: 10,000 partitions"
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
 	@echo "make readme-pictures RESULT=out/bench/results.json   the README's pictures of a run, which is kept beside them; of bench-full that of bench/README.md"
-	@echo "make check   ruff, mypy --strict, the patch series, the claims about the KIP"
+	@echo "make check   ruff, mypy --strict, import layers, the patch series, the claims about the KIP"
 	@echo "make build   the patched Kafka alone"
 	@echo "make upstream      Kafka's own tests of what the series touches, stock against overlay, case by case"
 	@echo "make upstream-all  every test class of the touched modules (hours; goes on where it was interrupted)"
@@ -92,6 +92,7 @@ check: $(VENV)/ready
 	@$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/rackgate patch check
 	$(BIN)/rackgate evidence --check
 
