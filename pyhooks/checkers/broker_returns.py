@@ -1,8 +1,8 @@
-"""Brokers that ended without notice and came back: what that does to ISRs, which no look need show.
+"""Brokers that ended without notice and came back, which can change ISRs between two observations.
 
-When such a broker registers anew, the controller puts it out of every ISR (Kafka 4.3.1,
-ReplicationControlManager.handleBrokerShutdown). If it has not been fenced until then it was in them all the time, and
-it may be in them again a quarter of a second later: sooner than anybody looks again. The active controller logs it.
+When such a broker registers again, the controller removes it from every ISR (Kafka 4.3.1,
+ReplicationControlManager.handleBrokerShutdown). If it was not fenced by then, it was in the ISRs all the time. It may
+be in them again a quarter of a second later, before the next observation. The active controller logs it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _REGISTERS = re.compile(r"Registering a new incarnation of broker (\d+)\..* Gene
 
 @dataclass(frozen=True)
 class Return:
-    """A broker registered anew, and there was something to clean up behind it.
+    """A broker registered again, and the controller had to clean up after its previous incarnation.
 
     Attributes:
-        at_ns: when, monotonic.
+        at_ns: time of the registration, monotonic.
         broker: its id.
     """
 
@@ -35,28 +35,28 @@ class Return:
 
 
 def returns(lines: Iterable[Line]) -> list[Return]:
-    """All that were logged, in the order of the lines."""
+    """Return all logged returns, in the order of the lines."""
     return [Return(line.at_ns, int(found[1])) for line in lines if (found := _REGISTERS.search(line.text))]
 
 
 def put_out(
     topic: str, seen: Sequence[Look], attempts: Sequence[Attempt], returned: Sequence[Return], settings: Settings
 ) -> list[Attempt]:
-    """The attempts that were refused for the sake of brokers that were put out of the ISR as they came back.
+    """Return the attempts that were rejected because brokers were removed from the ISR when they came back.
 
-    So it is if the ISR in the last look before is too few without those that came back until the next look that was
-    asked for after it; from the moment of the registration until ``LAG_S`` after that look, or until an attempt is
-    acknowledged that was sent after one had been refused.
+    That is so if the ISR of the last observation before is insufficient without the brokers that came back by the next
+    observation requested afterwards. It applies from the registration until ``LAG_S`` after that observation, or until
+    an attempt that was sent after a rejection is acknowledged.
 
     Args:
-        topic: of the partition.
-        seen: looks at it, in the order of time.
-        attempts: at it.
+        topic: topic of the partition.
+        seen: observations of the partition, in order of time.
+        attempts: attempts on the partition.
         returned: all brokers that came back.
         settings: what topics required.
 
     Returns:
-        In the order of their ends.
+        The attempts in the order of their ends.
     """
     ended = sorted(attempts, key=lambda one: one.done_ns)
     found = {
@@ -70,7 +70,7 @@ def put_out(
 def _outs(
     topic: str, seen: Sequence[Look], returned: Sequence[Return], settings: Settings
 ) -> Iterator[tuple[int, int]]:
-    """From when until when a partition may have had too few for the sake of who came back; not if nobody looked."""
+    """Yield intervals in which an ISR may have been insufficient due to returning brokers; none if not observed."""
     for one in returned:
         before = cluster_view.at(seen, one.at_ns)
         after = next((look for look in seen if look.since_ns > one.at_ns), None)
@@ -84,7 +84,7 @@ def _outs(
 
 
 def _first_refused(ended: Sequence[Attempt]) -> list[Attempt]:
-    """The first refusals in a row, by their ends: until one is acknowledged that was sent after the first of them."""
+    """Return the first rejections, by end, until an attempt sent after the first of them is acknowledged."""
     refused: list[Attempt] = []
     for one in ended:
         if one.exception in TOO_FEW:

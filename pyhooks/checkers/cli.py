@@ -1,4 +1,4 @@
-"""``rackgate judge``: the checkers again, on a stored history, without a cluster."""
+"""``rackgate judge``: run the checkers on a stored history, without a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyhooks.history.event_log import History
 
 STATUS = {"true": 0, "false": 1, "unknown": 2}
 COLOURS = {"true": "green", "false": "bold red", "unknown": "yellow"}
-# A broken run can have a reason for each record.
+# Most reasons printed per checker: a broken run can have one per record.
 REASONS = 20
 
 JUDGE_EPILOG = (
@@ -70,7 +70,7 @@ def judge_command(
         told |= {"verdicts": [asdict(one) for one in found], "left_out": left_out}
         sys.stdout.write(json.dumps(told, indent=1) + "\n")
     else:
-        # of those that a person chose none is left out
+        # Checkers that --checker does not select are not left out.
         _print(found, [] if checker else left_out, len(events), took)
     raise typer.Exit(STATUS[whole.valid])
 

@@ -1,9 +1,9 @@
-"""Did each client ride an outage out by its own retries, and did it know the name of all that it was told?
+"""Check that clients ride out an outage by their own retries, and know all errors that they get.
 
-Who drives clients through an outage notes an event of process ``test`` and op ``ride`` with ``data`` ``{clients}``:
-those that are to ride it out, as events of ``intend`` call them. Their runs that retry, which are those of idempotent
-producers, are judged by what became of their records; all of their runs by the names of the errors that they got.
-Beside that ``intend``, ``produce`` and ``end`` events, looks, settings and faults are read.
+A test that drives clients through an outage records an event of process ``test`` and op ``ride`` with ``data``
+``{clients}``: those that are to ride it out, by their names in ``intend`` events. Their runs that retry (those of
+idempotent producers) are judged by the outcomes of their records. All of their runs are judged by the names of the
+errors that they got. Also reads ``intend``, ``produce`` and ``end`` events, observations, settings and faults.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from pyhooks.history.event_log import Event
 from pyhooks.history.outcomes import NOT_REPORTED
 
 OP = "ride"
-# A client takes a code that it does not know for one of these; librdkafka calls it ERR_ and the number, with a question
-# mark behind it (rd_kafka_err2name).
+# Names that clients give to an error code that they do not know. librdkafka calls it ERR_, the number and a question
+# mark (rd_kafka_err2name).
 UNKNOWN_NAMES = frozenset({"UNKNOWN", "org.apache.kafka.common.errors.UnknownServerException"})
 _OF_JAVA = re.compile(r"org\.apache\.kafka\.[\w.$]+")
 _OF_LIBRDKAFKA = re.compile(r"_?[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 
 
 def known(error: str) -> bool:
-    """Whether a client could tell what it was told: the name is one of Kafka's, and not that of an unknown error."""
+    """Return whether a client could identify an error: its name is Kafka's, and not that of an unknown error."""
     return error not in UNKNOWN_NAMES and bool(_OF_JAVA.fullmatch(error) or _OF_LIBRDKAFKA.fullmatch(error))
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """What is known of the cluster beside the records."""
+    """State of the cluster, besides the records."""
 
     looks: Mapping[Place, Sequence[Look]]
     settings: Settings
     faults: Sequence[Fault]
 
     def waited(self, attempt: Attempt) -> bool:
-        """Whether its partition was seen unable to acknowledge, in a fault, while the record was under way."""
+        """Return whether its partition was seen unable to acknowledge, in a fault, while the record was in flight."""
         if attempt.partition is None:
             return False
         for look in self.looks.get((attempt.topic, attempt.partition), ()):
-            # the state is of some moment before the answer: all of it must lie within
+            # The state is from some moment before the response, so the whole observation must be within the attempt.
             if not attempt.sent_ns <= look.since_ns <= look.at_ns <= attempt.done_ns:
                 continue
             possible = self.settings.possible(attempt.topic, look.since_ns, look.at_ns)
@@ -57,12 +57,12 @@ class _Seen:
 
 
 def check_rides(events: Sequence[Event]) -> Verdict:
-    """Each client that was to ride it out had all its records acknowledged, some of which had to wait for the heal.
+    """Check that clients that were to ride out an outage had all records acknowledged, some after waiting for a heal.
 
-    Wrong are: a record of a run that retries that was not acknowledged, and, of any run of these clients, an error
-    whose name is that of an unknown error, or none of Kafka's. Unknown: a client without a run that retries; such a
-    run of which no record waited, so that it did not meet the outage; one that did not end in good order, or did not
-    report on a record; a fault that was not healed, and no fault.
+    Wrong: a record of a run that retries that was not acknowledged; an error of any run of these clients whose name is
+    that of an unknown error, or none of Kafka's. Unknown: a client without a run that retries; such a run without a
+    record that waited, since it did not meet the outage; a run that did not end cleanly, or did not report on a record;
+    a fault that was not healed; no fault.
 
     Args:
         events: a whole history.
@@ -114,7 +114,7 @@ def _ridden(
     missing: list[str],
     notes: list[str],
 ) -> None:
-    """What became of the records of a run that retries."""
+    """Judge the records of a run that retries."""
     unreported = sum(attempt.exception == NOT_REPORTED.error for attempt in attempts)
     if unreported:
         missing.append(f"{client}: run {run} did not report on {unreported} records")

@@ -1,18 +1,19 @@
-"""What a history tells of the cluster while it was driven: placement, leaders, ISRs, settings, faults.
+"""View of the cluster in a history: placement, leaders, ISRs, settings, faults.
 
 Events:
 
-* process ``isr-watch``, op ``look``, outcome ``ok``: ``data`` ``{racks, partitions}`` with ``racks`` broker id (as
-  text) to rack, and ``partitions`` ``topic-number`` to ``{leader, isr, replicas}``. A look that got no answer is
-  ``unknown``. The event is of the moment of the answer; ``asked_ns``, if told, is that of the question.
+* process ``isr-watch``, op ``look``, outcome ``ok``: an observation with ``data`` ``{racks, partitions}``; ``racks`` is
+  broker id (as text) to rack, and ``partitions`` is ``topic-number`` to ``{leader, isr, replicas}``. An observation
+  without a response is ``unknown``. The event has the time of the response; ``asked_ns``, if present, is the time of
+  the request.
 * op ``settings``: ``data`` ``{topic, step}`` and the topic's ``min.insync.replicas`` and ``min.insync.racks`` as
-  numbers. Steps are ``made`` (the topic was made with that), ``seen`` (some broker says so, since ``asked_ns`` if
-  told), ``begin`` (somebody asks for it now: from here on it may hold), ``settled`` (every broker concerned says so;
-  with outcome ``unknown``: not all did, and it may or may not hold) and ``refused`` (what was asked for holds nowhere).
-  See ``pyhooks.workload.requirement_changes``.
-* process ``fault``: ``rack`` or ``data`` ``{broker}``, and ``data`` ``{step}`` of ``pyhooks.faults``; of a rack, if
-  told, ``brokers``, its brokers' ids. A cut from some racks alone tells ``peers``, their names, and ``brokers_alone``:
-  that neither clients nor controllers are at either end of it.
+  numbers. Steps are ``made`` (the topic was created with these settings), ``seen`` (a broker reports them;
+  ``asked_ns``, if present, is the time of the request), ``begin`` (they are requested now and may apply from here on),
+  ``settled`` (every relevant broker reports them; with outcome ``unknown`` not all did, and they may or may not apply)
+  and ``refused`` (the requested settings apply nowhere). See ``pyhooks.workload.requirement_changes``.
+* process ``fault``: ``rack`` or ``data`` ``{broker}``, and ``data`` ``{step}`` of ``pyhooks.faults``. Faults of a rack
+  may have ``brokers``, the ids of its brokers. A network partition from specific racks only has ``peers``, their names,
+  and ``brokers_alone``: it affects neither clients nor controllers.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ INJECT, PROVED, HELD, HEAL, HEALED = "inject", "proved", "held", "heal", "healed
 
 @dataclass(frozen=True)
 class Look:
-    """A partition as the cluster told it at one moment.
+    """An observation: state of a partition as the cluster reported it at one moment.
 
     Attributes:
-        at_ns: monotonic.
+        at_ns: monotonic time of the response.
         leader: broker id, or -1.
         isr: broker ids, sorted.
-        replicas: broker ids, in the order of the assignment; empty if nobody told.
-        racks: broker id to rack, ``""`` for a broker without one, of the brokers that were known then.
-        asked_ns: when the cluster was asked, if told.
-        adding: replicas that a reassignment adds: those that were not there before, until all of them are in sync.
+        replicas: broker ids, in the order of the assignment; empty if not reported.
+        racks: broker id to rack, ``""`` for a broker without a rack, of all brokers known by then.
+        asked_ns: time of the request, if recorded.
+        adding: new replicas of a running reassignment, until all of them are in sync.
     """
 
     at_ns: int
@@ -56,37 +57,37 @@ class Look:
 
     @property
     def since_ns(self) -> int:
-        """The state is of some moment from here until ``at_ns``."""
+        """Time of the request if recorded, else of the response: the state is from between this and ``at_ns``."""
         return self.at_ns if self.asked_ns is None else self.asked_ns
 
     @property
     def isr_racks(self) -> tuple[str, ...]:
-        """The racks of the ISR's members, as the gate counts them, sorted."""
+        """Racks of the ISR's members, as the gate counts them, sorted."""
         return tuple(sorted(gate.racks_of(self.isr, self.racks)))
 
     @property
     def state(self) -> tuple[Any, ...]:
-        """What must stay the same for a state to be the same."""
+        """Fields that define a state: observations with equal fields show the same state."""
         return (self.leader, self.isr, self.replicas, tuple(self.racks.get(member) for member in self.isr))
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault, on the monotonic clock; None where the history does not say.
+    """One fault. Times are monotonic; None if the history has no such event.
 
     Attributes:
-        op: its kind.
-        rack: the rack under it, or None.
-        broker: the broker under it if it is about one, else None.
-        inject_ns: it began.
+        op: kind of the fault.
+        rack: affected rack, or None.
+        broker: affected broker if the fault is of a single broker, else None.
+        inject_ns: the injection began.
         heal_ns: the heal began.
         healed_ns: the heal was proved.
-        proved_ns: it was proved to have taken hold.
-        doubted: a heal of it was not proved at first, or was begun again.
-        held_ns: it was proved to have lasted until then.
-        brokers: the brokers of the rack, if the history tells them.
-        peers: the racks from which alone it cuts its rack off; empty if it is no cut, or from all others.
-        brokers_alone: such a cut parts brokers alone, so that clients and controllers see all of them.
+        proved_ns: the fault was proved to have taken hold.
+        doubted: a heal was not proved at first, or was begun again.
+        held_ns: the fault was proved to have lasted until then.
+        brokers: brokers of the rack, if recorded.
+        peers: racks from which a network partition separates its rack; empty for other faults, or if from all racks.
+        brokers_alone: the network partition separates only brokers, so clients and controllers reach all of them.
     """
 
     op: str
@@ -103,45 +104,46 @@ class Fault:
     brokers_alone: bool = False
 
     def hits(self, broker: int, racks: Mapping[int, str]) -> bool:
-        """Whether the broker is under it."""
+        """Return whether the fault affects the broker."""
         if self.broker is not None or self.brokers:
             return broker == self.broker or broker in self.brokers
         return racks.get(broker, "") == self.rack
 
     def over(self, at_ns: int, later_ns: int) -> bool:
-        """Whether its heal was proved so long before a moment, or more."""
+        """Return whether the heal was proved more than ``later_ns`` before a moment."""
         return self.healed_ns is not None and self.healed_ns + later_ns < at_ns
 
     def parts(self, one: int, two: int, racks: Mapping[int, str]) -> bool:
-        """Whether it is a cut between brokers alone, and parts these two."""
+        """Return whether the fault is a partition between brokers only, and separates these two."""
         ends = ((one, two), (two, one))
         return self.brokers_alone and any(
             self.hits(near, racks) and racks.get(far, "") in self.peers for near, far in ends
         )
 
     def clouds(self, look: Look) -> bool:
-        """Whether a look at a state may tell what was, and not what is, while it is in force.
+        """Return whether an observation made while the fault is in force may be outdated.
 
-        So it is if something under it leads or is in sync. What a cut parts are brokers alone: then controllers see all
-        of them, and what they know is so, but for a leader with members of the ISR that can't reach it any more.
+        It may be if the fault affects the leader or a member of the ISR. A partition between brokers only leaves
+        controllers connected to all of them, so what they report is current, unless the leader can't reach a member of
+        the ISR.
         """
         if self.brokers_alone:
             return any(self.parts(look.leader, member, look.racks) for member in look.isr)
         return any(self.hits(broker, look.racks) for broker in {look.leader, *look.isr})
 
     def keeps(self, broker: int, look: Look) -> bool:
-        """Whether it keeps a replica out of the ISR, or may do so."""
+        """Return whether the fault keeps a replica out of the ISR, or may do so."""
         return self.hits(broker, look.racks) or self.parts(look.leader, broker, look.racks)
 
 
 def looks(events: Iterable[Event]) -> dict[Place, list[Look]]:
-    """All looks at each partition, in the order of time."""
+    """Return all observations of each partition, in order of time."""
     found: defaultdict[Place, list[Look]] = defaultdict(list)
     known: dict[int, str] = {}
     for event in events:
         if (event.process, event.op, event.outcome) != (LOOK_PROCESS, "look", "ok"):
             continue
-        # A broker that is away is in no answer, and its rack is what it was.
+        # Responses omit unavailable brokers, whose racks do not change meanwhile.
         known = known | {int(broker): str(rack or "") for broker, rack in event.data.get("racks", {}).items()}
         for name, told in event.data["partitions"].items():
             topic, _, number = str(name).rpartition("-")
@@ -159,7 +161,7 @@ def looks(events: Iterable[Event]) -> dict[Place, list[Look]]:
 
 
 def _with_added(seen: Iterable[Look]) -> list[Look]:
-    """Looks at a partition with the replicas that a reassignment adds, which looks themselves do not tell."""
+    """Add to observations the replicas that a reassignment adds, which responses do not contain."""
     found: list[Look] = []
     known: frozenset[int] = frozenset()
     adding: frozenset[int] = frozenset()
@@ -176,12 +178,12 @@ def _with_added(seen: Iterable[Look]) -> list[Look]:
 
 
 def unanswered(events: Iterable[Event]) -> list[int]:
-    """When somebody looked and got no answer."""
+    """Return the times of observations without a response."""
     return [event.mono_ns for event in events if (event.op, event.outcome) == ("look", "unknown")]
 
 
 def faults(events: Iterable[Event]) -> list[Fault]:
-    """All faults that were injected, in the order of their beginnings."""
+    """Return all injected faults, in the order of injection."""
     found: list[Fault] = []
     open_at: dict[tuple[str, str | None, int | None], int] = {}
     for event in events:
@@ -197,7 +199,7 @@ def faults(events: Iterable[Event]) -> list[Fault]:
             alone = bool(peers) and bool(event.data.get("brokers_alone"))
             found.append(Fault(*name, event.mono_ns, None, None, brokers=brokers, peers=peers, brokers_alone=alone))
         elif name not in open_at:
-            # of one that is over, or that was never injected
+            # A step of a fault that is over or was never injected.
             continue
         elif step == HEAL:
             one = found[open_at[name]]
@@ -217,14 +219,14 @@ def faults(events: Iterable[Event]) -> list[Fault]:
 
 @dataclass(frozen=True)
 class Word:
-    """What was said of a topic's settings.
+    """One event about a topic's settings.
 
     Attributes:
         at_ns: monotonic.
-        step: ``made``, ``seen``, ``begin``, ``settled``, ``refused``, or ``open`` for a change that did not settle as
-            far as anybody knows.
+        step: ``made``, ``seen``, ``begin``, ``settled``, ``refused``, or ``open`` for a change that is not known to
+            have settled.
         value: the settings.
-        since_ns: of ``seen``, when the question was put.
+        since_ns: time of the request for a ``seen`` event, if recorded; else ``at_ns``.
     """
 
     at_ns: int
@@ -235,12 +237,12 @@ class Word:
 
 @dataclass(frozen=True)
 class Request:
-    """A change of settings that somebody asked for.
+    """A requested change of settings.
 
     Attributes:
-        begun: the word of its begin.
-        ended: the word of its end, ``settled``, ``refused`` or ``open``, or None: there is none, or another one was
-            begun before it.
+        begun: the event that began it.
+        ended: the event that ended it, ``settled``, ``refused`` or ``open``; None if there is none, or if it belongs to
+            a later request for the same settings.
     """
 
     begun: Word
@@ -248,7 +250,7 @@ class Request:
 
 
 class Settings:
-    """What topics required, and when.
+    """Settings that topics required over time.
 
     Args:
         events: a whole history.
@@ -262,17 +264,17 @@ class Settings:
                 step = "open" if event.outcome == "unknown" else str(event.data["step"])
                 since_ns = int(event.data.get("asked_ns", event.mono_ns))
                 said[str(event.data["topic"])].append(Word(event.mono_ns, step, value, since_ns))
-        # A word and all that may hold from it on, until the next one. Once it is told what was asked for, that holds:
-        # what brokers say otherwise holds nowhere by right, see strays().
+        # Each event with all settings that may apply from it until the next one. Once the requested settings are known,
+        # they apply: brokers that report others are wrong, see strays().
         self._told = {topic: _meanings(sorted(words, key=lambda one: one.at_ns)) for topic, words in said.items()}
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics of which something was said, sorted."""
+        """Topics with settings events, sorted."""
         return tuple(sorted(self._told))
 
     def edges(self, topic: str) -> tuple[int, ...]:
-        """The moments at which what ``possible`` tells can become something else."""
+        """Return the moments at which the result of ``possible`` can change."""
         told = self._told.get(topic, [])
         meanings = [None, *(meaning for _, meaning in told), None]
         return tuple(
@@ -282,7 +284,7 @@ class Settings:
         )
 
     def unsettled_ns(self, topic: str) -> int | None:
-        """When a change was begun of which nobody tells that it settled; None if there is none."""
+        """Return when the first change began that is not known to have settled; None if there is none."""
         since_ns: int | None = None
         for request in self.requests(topic):
             end = request.ended.step if request.ended else ""
@@ -293,14 +295,14 @@ class Settings:
         return since_ns
 
     def strays(self, topic: str, faults: Sequence[Fault], settle_ns: int) -> list[str]:
-        """What brokers told that nobody had asked for, in words; what they require is not theirs to say.
+        """Describe settings that brokers report although they were not requested.
 
-        What held before is no stray for ``settle_ns`` after a change has ended, and as long after a fault that was in
-        force then: a broker that missed the change may answer before it learns of it.
+        Previous settings are accepted for ``settle_ns`` after the end of a change, and for as long after the heal of a
+        fault that was in force at that end: a broker that missed the change may respond before it learns of it.
 
         Args:
-            topic: which.
-            faults: all of them.
+            topic: name of the topic.
+            faults: all faults of the history.
             settle_ns: how long a change may take to reach all brokers.
         """
         told = self._told.get(topic, [])
@@ -326,38 +328,39 @@ class Settings:
         return found
 
     def requests(self, topic: str) -> tuple[Request, ...]:
-        """All changes that somebody asked for, in the order of time."""
+        """Return all requested changes, in order of time."""
         found: list[Request] = []
         for word, _ in self._told.get(topic, ()):
             waiting = [at for at, one in enumerate(found) if one.ended is None and one.begun.value == word.value]
             if word.step == "begin" or (word.step == "open" and not waiting):
                 found.append(Request(word, word if word.step == "open" else None))
             elif word.step not in ("seen", "made"):
-                # what has settled has done so for all who asked for it
+                # A settled change ends all requests for the same settings.
                 for at in waiting if word.step == "settled" else waiting[-1:]:
                     found[at] = replace(found[at], ended=word)
         return tuple(found)
 
     def possible(self, topic: str, from_ns: int, to_ns: int) -> frozenset[Requirement]:
-        """What a topic may have required within a stretch of time; none if the history does not tell.
+        """Return the settings that may have applied to a topic within an interval; empty if unknown.
 
-        Before the first and after the last word of it, that word holds. Between two different ones, both may. From a
-        ``begin`` on, both may hold until the change has settled or is refused; if nobody tells whether it has, until
-        somebody sees the new value; and if somebody tells that it has not, for good.
+        Before the first and after the last event, the settings of that event apply. Between two different ones, both
+        may. From a ``begin`` on, old and new settings may apply until the change has settled or is refused. If its end
+        is not recorded, they may until the new settings are seen; if it is recorded as not settled, indefinitely.
         """
         told = self._told.get(topic, [])
-        # What held before the first request is not known.
+        # Settings before the first request are unknown.
         if not told or told[0][0].step in ("begin", "open"):
             return frozenset()
         if told[0][0].step == "settled" and from_ns < told[0][0].at_ns:
             return frozenset()
         found = set(told[0][1]) if from_ns < told[0][0].at_ns else set()
         for index, (word, current) in enumerate(told):
-            # from here to the next word
+            # The interval from this event to the next.
             after, then = told[index + 1] if index + 1 < len(told) else (None, frozenset())
             if word.at_ns <= to_ns and (after is None or after.at_ns >= from_ns):
                 found |= current
-                # What was seen may have changed at any time before it was seen otherwise, if it was asked for.
+                # Before other settings are seen, they may apply since any time after this event, if they were
+                # requested.
                 stray = after is None or (after.step == "seen" and after.value not in then)
                 found |= {after.value} if after is not None and word.step != "begin" and not stray else set()
         return frozenset(found)
@@ -365,13 +368,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class _Meaning:
-    """What words on a topic's settings come to.
+    """Settings that may apply according to the events so far.
 
     Attributes:
-        holds: the settings that may hold.
-        asked: those of the last request, until it has ended.
-        opened: whether somebody tells that it did not settle.
-        known: whether it is told what was asked for, so that what brokers say otherwise is a stray.
+        holds: settings that may apply.
+        asked: settings of the last request until it ends, else None.
+        opened: whether a change is recorded as not settled.
+        known: whether the requested settings are known, so that others reported by brokers are strays.
     """
 
     holds: frozenset[Requirement] = frozenset()
@@ -398,14 +401,14 @@ def _meanings(words: Sequence[Word]) -> list[tuple[Word, frozenset[Requirement]]
 
 
 def _without(words: Sequence[Word], index: int) -> list[Word]:
-    """The words as if what is refused in one of them had never been asked for."""
+    """Return the events as if the request that the event at ``index`` refuses had never been made."""
     asked = [at for at in range(index) if words[at].step == "begin" and words[at].value == words[index].value]
     gone = {index, *asked[-1:]}
     return [replace(word, step="") if at in gone else word for at, word in enumerate(words)]
 
 
 def _after(before: _Meaning, words: Sequence[Word], index: int) -> _Meaning:
-    """What words come to with one more."""
+    """Return what may apply after one more event."""
     word, holds, asked = words[index], before.holds, before.asked
     if word.step == "begin":
         return _Meaning(holds | {word.value}, word.value, known=before.known)
@@ -414,7 +417,7 @@ def _after(before: _Meaning, words: Sequence[Word], index: int) -> _Meaning:
     if word.step == "open":
         return replace(before, holds=holds | {word.value}, opened=True)
     if word.step == "settled":
-        # of a change that another one has overtaken by then
+        # A later request may have overtaken the settled change.
         return _Meaning(
             frozenset({word.value} if asked is None else {word.value, asked}),
             None if asked == word.value else asked,
@@ -427,18 +430,18 @@ def _after(before: _Meaning, words: Sequence[Word], index: int) -> _Meaning:
         return before
     if asked is None or (word.value == asked and not before.opened and not _settles(words[index:], asked)):
         return _Meaning(frozenset({word.value}), None, before.opened, before.known)
-    # One broker has said it; whether all go by it is told by 'settled', if by anything.
+    # One broker reports it; only 'settled' shows that all brokers apply it.
     return replace(before, holds=holds | {word.value})
 
 
 def _settles(rest: Sequence[Word], value: Requirement) -> bool:
-    """Whether all brokers say later on that a change has settled, before the next one is begun."""
+    """Return whether the end of a change (settled, open or refused) is recorded before the next one begins."""
     until = next((at for at, word in enumerate(rest) if word.step == "begin"), len(rest))
     return any(word.step in ("settled", "open", "refused") and word.value == value for word in rest[:until])
 
 
 def _outdated(words: Sequence[Word], index: int) -> bool:
-    """Whether a change settled between the question and the answer, so that this may be an answer from before it."""
+    """Return whether other settings settled between request and response, so the response may predate them."""
     seen = words[index]
     while index and words[index - 1].at_ns > seen.since_ns:
         index -= 1
@@ -448,6 +451,6 @@ def _outdated(words: Sequence[Word], index: int) -> bool:
 
 
 def at(seen: Sequence[Look], moment_ns: int) -> Look | None:
-    """The last look at or before a moment."""
+    """Return the last observation at or before a moment; None if there is none."""
     index = bisect_right(seen, moment_ns, key=lambda look: look.at_ns)
     return seen[index - 1] if index else None

@@ -1,4 +1,4 @@
-"""Was each record of a topic copied exactly once, with its group's offsets in the same transactions, in an outage too?
+"""Check that each record of a topic is copied exactly once, with its group's offsets in the same transactions.
 
 Reads the events of ``pyhooks.workload.copier``, ``txn`` events, faults, and the last read_committed ``read`` of both
 topics.
@@ -26,11 +26,11 @@ class Copy:
     """A transaction of a copier.
 
     Attributes:
-        run: of the copier.
+        run: run id of the copier.
         txn: its number.
-        at_ns: when it told what it copies, monotonic.
-        taken: partition of the source to first offset, and the one that comes next.
-        group: whose offsets it commits.
+        at_ns: when the copier recorded what it copies, monotonic.
+        taken: source partition, first offset and next offset of each range.
+        group: group whose offsets it commits.
     """
 
     run: str
@@ -41,7 +41,7 @@ class Copy:
 
 
 def copies(events: Sequence[Event]) -> list[Copy]:
-    """All that copiers have told, in the order of time."""
+    """Return all transactions that copiers recorded, in order of time."""
     return [
         Copy(
             str(event.data["run"]),
@@ -56,18 +56,21 @@ def copies(events: Sequence[Event]) -> list[Copy]:
 
 
 def check_copied(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdict:
-    """What can be read of the copy stands for each record of the source once, up to the group's offset, in order.
+    """Check that the readable copy has each record of the source once, up to the group's offset, in order.
 
-    Wrong: a record that was copied twice, or left out; a transaction with more or fewer records than it took; offsets
-    of the group that are not those behind the last transaction that can be read: one was committed without the other;
-    and no transaction that is committed within the bound after a heal, though it was tried.
+    Wrong:
+
+    * a record that was copied twice, or left out;
+    * a transaction with more or fewer records than it took;
+    * offsets of the group that do not match the last readable transaction, so that one was committed without the other;
+    * no transaction committed within the bound after a heal, though one was tried.
 
     Unknown without a copy; unless one was committed before a fault and one began after the last heal; if a read of
-    either topic is not whole, or the coordinator did not tell the group's offsets.
+    either topic is incomplete, or the coordinator did not return the group's offsets.
 
     Args:
         events: a whole history.
-        bound_s: from the begin of a heal to the end of a transaction that was begun after it, in seconds.
+        bound_s: seconds from the start of a heal to the end of a transaction that was begun after it.
     """
     records = Records(events)
     wrong: list[str] = []
@@ -83,7 +86,7 @@ def check_copied(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdic
         unread += gaps
         source |= {(topic, number): set(read.keys) for number, read in reads.items()}
     missing += unread
-    # without whole reads, what is absent may only not have been read
+    # Without complete reads, an absent record may only not have been read.
     absent = missing if unread else wrong
     after: defaultdict[Place, int] = defaultdict(int)
     for one in (own for own in found if (own.run, own.txn) in shown):
@@ -107,7 +110,7 @@ def check_copied(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdic
 
 
 def _shown(records: Records, found: Sequence[Copy], unread: list[str]) -> Counter[tuple[str, int]]:
-    """How many records of each transaction can be read."""
+    """Return the number of readable records of each transaction."""
     runs = {one.run for one in found}
     of = {one.key: (one.run, one.txn) for one in records.attempts if one.run in runs and one.txn is not None}
     shown: Counter[tuple[str, int]] = Counter()
@@ -145,7 +148,7 @@ def _resumed(
     wrong: list[str],
     missing: list[str],
 ) -> None:
-    """Judges whether it goes on after the last heal."""
+    """Judge whether copying continues after the last heal."""
     faults = cluster_view.faults(events)
     heals = [heal_ns for one in faults if one.heal_ns is not None and (heal_ns := last_heal(one.heal_ns, faults))]
     ended = {(one.run, one.txn): records.transactions.get((one.run, one.txn)) for one in found}

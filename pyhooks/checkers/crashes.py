@@ -1,7 +1,7 @@
-"""Did a node end by itself, or meet a fault of Kafka's own?
+"""Check that no node ended by itself, or logged a fault of Kafka's own.
 
-Reads the events of ``pyhooks.history.process_events``. A node that has crashed comes back with the next heal, and what
-a fault handler only logs stops nothing: neither is seen by anybody who looks at records alone.
+Reads the events of ``pyhooks.history.process_events``. A crashed node comes back with the next heal, and a fault that a
+handler only logs stops nothing: neither is visible in the records alone.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pyhooks.history.event_log import Event
 
 
 class _Life:
-    """What is known of a node's process so far.
+    """State of a node's process so far.
 
     Attributes:
-        runs: whether it is to run: it was started, and nobody has ended it since.
-        looked: whether anybody has looked at it.
-        excused: it may end by itself.
-        reasons: for which it was ever excused.
+        runs: whether it should run: it was started, and the test has not ended it since.
+        looked: whether its state was ever queried.
+        excused: whether it may end by itself.
+        reasons: all reasons for which it was excused.
     """
 
     def __init__(self) -> None:
@@ -29,21 +29,20 @@ class _Life:
         self.reasons: set[str] = set()
 
     def fell(self) -> bool:
-        """Whether it is wrong that it does not run now; that is told once."""
+        """Return whether it is wrong that the process does not run now; True only once per failure."""
         wrong = self.runs and not self.excused
         self.runs = False
         return wrong
 
 
 def check_crashes(events: Iterable[Event]) -> Verdict:
-    """No process of a node ended but by the test, and no log tells of a fatal error or of a fault of Kafka's own.
+    """Check that only the test ended processes of nodes, and that no log has a fatal error or a fault of Kafka's own.
 
-    Wrong: a node does not run when somebody looks, ends it or starts it again, though it was started and nobody had
-    ended it since; and a line of its log that is fatal or comes from one of Kafka's fault handlers. Other errors are
-    not judged. What a test excuses, with a reason of ``nodelife.EXCUSES``, is told as a note.
+    Wrong: a node that does not run when it is queried, ended or started again, though it was started and not ended
+    since; a line of its log that is fatal or comes from one of Kafka's fault handlers. Other errors are not judged.
+    What a test excuses, with a reason of ``process_events.EXCUSES``, is a note.
 
-    Unknown if nobody looked at a node, if one could not be asked, or if after the last look at a node its log was not
-    read.
+    Unknown if a node was never queried, if a query failed, or if the log of a node was not read after its last query.
 
     Args:
         events: a whole history.

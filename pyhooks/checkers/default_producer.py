@@ -1,4 +1,4 @@
-"""What does an application with a producer's default settings see of a long refusal?"""
+"""Check how a long rejection appears to an application with a producer's default settings."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ TIMEOUT = f"{ERRORS}.TimeoutException"
 
 
 def check_defaults(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
-    """Every attempt with default settings (``data.defaults``) that failed ended with a timeout, and not too early.
+    """Check that failed attempts with default settings (``data.defaults``) ended with a timeout, and not too early.
 
-    Its own retries hide each refusal until ``data.delivery_timeout_ms`` is over; then it is told that time ran out, and
-    not why. Unknown if none failed, or if nothing tells how long that timeout is. Whether one that was acknowledged
-    should have been is not asked here.
+    The producer's retries hide each rejection until ``data.delivery_timeout_ms`` has passed; then it reports a timeout,
+    not the cause. Unknown if none failed, or if that timeout is not recorded. Whether an acknowledged attempt should
+    have been acknowledged is not judged here.
 
-    If too few were in sync all the time from when it was sent until ``settle_s`` after it failed, each of its tries was
-    refused before the append: it is wrong if it can be read in the end. Unknown if that could be asked of none, or the
-    final read is not whole.
+    If the ISR was insufficient from the send until ``settle_s`` after the failure, each try was rejected before the
+    append: the record is wrong if the final read has it. Unknown if this applies to no attempt, or if the final read is
+    incomplete.
 
     Args:
         events: a whole history.
-        settle_s: what is granted to a change to take effect, in seconds.
+        settle_s: seconds granted to a change to take effect.
     """
     wrong: list[str] = []
     missing: list[str] = []
@@ -59,7 +59,7 @@ def check_defaults(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
 
 
 def _unwritten(events: Sequence[Event], settle_s: float, wrong: list[str], missing: list[str]) -> None:
-    """Whether what failed while too few were in sync all the time is in no log."""
+    """Judge whether attempts that failed while the ISR was insufficient throughout are in no log."""
     records = Records(events)
     settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
     defaults = {str(event.data["key"]) for event in events if event.op == "produce" and event.data.get("defaults")}
@@ -87,5 +87,5 @@ def _unwritten(events: Sequence[Event], settle_s: float, wrong: list[str], missi
 
 
 def _whole(attempt: Attempt, window: Window, settle_s: float) -> bool:
-    """Whether a stretch of too few has all of an attempt, with the request that may be under way at its end."""
+    """Return whether a window of an insufficient ISR contains an attempt, and any request in flight at its end."""
     return not window.enough and window.judges(attempt) and attempt.done_ns + round(settle_s * NS) <= window.to_ns

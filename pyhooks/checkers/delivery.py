@@ -1,7 +1,7 @@
-"""Is every acknowledged record there after the heal, no surely refused one, and none that nobody sent?
+"""Check that the final read has every acknowledged record, no definitely rejected one, and none that was not sent.
 
-Reads the events of producers (``produce``, ``intend``, ``end``, ``killed``) and the last complete read_uncommitted
-``read`` of every partition.
+Reads the events of producers (``produce``, ``intend``, ``end``, ``killed``) and the last read_uncommitted pass
+(``read``) over every partition.
 """
 
 from __future__ import annotations
@@ -17,25 +17,34 @@ from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.record_format import parts_of, value_of
 
-# why an acknowledged record was not read
+# Why an acknowledged record was not read.
 Absence = Literal["", "late", "below", "lost"]
 
 
 def check_delivery(events: Sequence[Event]) -> Verdict:
-    """Compares what producers were told with the final read.
+    """Compare the outcomes that producers recorded with the final read.
 
-    Wrong are: an acknowledged record that is lost, one that was read in another partition than it was sent to, a surely
-    refused one that was read, one that nobody sent, one with another value than it was sent with (its length
-    included, where its producer announced that), and one that is there twice, unless its client retries without
-    idempotence: such duplicates are allowed, and told. One that an idempotent client may have made by itself
-    (``pyhooks.checkers.duplicate_writes``) is unknown.
+    Wrong:
 
-    A record that is in the log though its producer did not note it is no invention if the producer had announced it and
-    was killed. Unknown: no acknowledged record at all; a topic with acknowledged records whose partitions were not all
-    read to their ends; a producer that neither ended nor is said to have been killed, or ended and did not note
-    everything; a record that was acknowledged after the final read began, and is not in it; an acknowledged record
-    below the log's first offset, which retention may have taken; values whose length was announced, and not read.
-    A record that was acknowledged with acks=1 need not be there: see ``pyhooks.checkers.visibility``.
+    * an acknowledged record that is lost;
+    * a record read in another partition than it was sent to;
+    * a definitely rejected record that was read;
+    * a record that was never sent;
+    * a value that differs from the one sent, or has another length than its producer announced;
+    * a duplicate, unless the client retries without idempotence: such duplicates are allowed, and noted. A duplicate
+      that an idempotent client may have made by itself (``pyhooks.checkers.duplicate_writes``) is unknown.
+
+    Unknown:
+
+    * no acknowledged record at all;
+    * a topic with acknowledged records whose partitions were not all read to their ends;
+    * a producer that neither ended nor is recorded as killed, or that ended without recording everything;
+    * a record acknowledged after the final read began, and not in it;
+    * an acknowledged record below the log's first offset, which retention may have removed;
+    * values whose length was announced, but not read.
+
+    A record in the log that its producer did not record is allowed if the producer had announced it and was killed. A
+    record acknowledged with acks=1 may be missing: see ``pyhooks.checkers.visibility``.
     """
     records = Records(events)
     missing = records.unnoted()
@@ -84,12 +93,12 @@ def _presence(
 
 
 def _absent(attempt: Attempt, count: Counter[str | None], reads: dict[int, Read]) -> Absence:
-    """Why an acknowledged record is in none of the reads that should have it; nothing if that is no wonder."""
+    """Return why an acknowledged record was not read; empty if it was read or a gap already explains its absence."""
     if attempt.outcome != "ok" or count[attempt.key] or not reads:
         return ""
     own = [read for number, read in reads.items() if attempt.partition in (None, number)]
     if not own or any(read.gaps for read in own):
-        return ""  # told already
+        return ""  # reported as a gap
     if any(attempt.done_ns > read.begun_ns for read in own):
         return "late"
     below = attempt.offset is not None and any(attempt.offset < read.low for read in own)
@@ -98,13 +107,13 @@ def _absent(attempt: Attempt, count: Counter[str | None], reads: dict[int, Read]
 
 @dataclass(frozen=True)
 class Losses:
-    """What became of a topic's acknowledged records.
+    """Acknowledged and lost records of a topic.
 
     Attributes:
-        acked: how many there were.
-        lost: keys of those that are surely lost, in the order of their acknowledgements.
-        first_ns: when the first of all was acknowledged, monotonic.
-        last_ns: when the last one was.
+        acked: number of acknowledged records.
+        lost: keys of the records that are definitely lost, in the order of acknowledgement.
+        first_ns: monotonic time of the first acknowledgement.
+        last_ns: monotonic time of the last acknowledgement.
     """
 
     acked: int
@@ -114,7 +123,7 @@ class Losses:
 
 
 def losses(events: Sequence[Event]) -> dict[str, Losses]:
-    """What each topic with acknowledged records has lost, for figures; it judges nothing.
+    """Return the acknowledged and lost records of each topic, for reports; no verdict.
 
     Args:
         events: a whole history.

@@ -1,7 +1,7 @@
-"""Records that librdkafka has written twice through an outage, although its producer was idempotent.
+"""Records that librdkafka writes twice in an outage, although its producer is idempotent.
 
-When it has to raise its epoch it sends what was in flight again under the new one, and what had been written before an
-error stays (librdkafka 4953; kip/found.md). So such a duplicate tells nothing of the brokers, for or against them.
+When it has to raise its epoch, it sends in-flight records again under the new one, while records that were written
+before an error remain (librdkafka 4953; kip/found.md). So such a duplicate is no evidence for or against the brokers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WHY = "by an idempotent librdkafka in an outage, which may do that by itself (li
 
 
 class Doubled:
-    """Tells whether a duplicate may be the client's own.
+    """Detector of duplicates that may be the client's own.
 
     Args:
         events: a whole history.
@@ -43,11 +43,11 @@ class Doubled:
         return {(one.topic, one.key): one for one in self._records.attempts}
 
     def own(self, topic: str, key: str) -> bool:
-        """Whether a record is of an idempotent librdkafka and was under way in an outage.
+        """Return whether a record is from an idempotent librdkafka and was in flight in an outage.
 
-        An outage is a fault, until its heal is proved, or that not all replicas were seen in sync. Of a record that its
-        producer did not note it is not known when it was under way: any fault will do. In a transaction nothing is
-        written twice: one with an older epoch is aborted.
+        An outage is a fault, until its heal is proved, or an observation in which not all replicas are in sync. If the
+        producer did not log the record, the time of its send is unknown, and any fault counts. In a transaction nothing
+        is written twice: a transaction with an older epoch is aborted.
         """
         attempt, parts = self._attempts.get((topic, key)), parts_of(key)
         name = attempt.run if attempt else parts[0] if parts else None

@@ -1,9 +1,9 @@
-"""What the gauges of the gate ought to show, at every moment, by the metadata log alone.
+"""Expected values of the gate's gauges at every moment, from the metadata log alone.
 
 Reads the events of ``pyhooks.lab.metadata_records``. The rules are those of the patch series: a leader reports the
-committed ISR; other replicas report 0 for the gauges of Kafka and have none of those of racks; both minima are capped
-as in ``pyhooks.kafka.gate``; a topic for which one rack is enough is neither under nor at its minimum of racks,
-however few there are (``Partition.isUnderMinRackIsr`` and ``isAtMinRackIsr``).
+committed ISR; other replicas report 0 for Kafka's gauges and have no rack gauges; both minima are capped as in
+``pyhooks.kafka.gate``; a topic that requires one rack is neither under nor at its minimum of racks, however few there
+are (``Partition.isUnderMinRackIsr`` and ``isAtMinRackIsr``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyhooks.kafka import gate
 
 PROCESS, OP, END = "metadata-log", "metadata", "metadata-end"
 FEATURE = "min.insync.racks.version"
-# Kafka's code of topics among the kinds of things that have a config
+# Kafka's code for topics among the config resource types.
 _TOPIC = 2
 COUNTS = {
     "UnderMinRackIsr": "UnderMinRackIsrPartitionCount",
@@ -28,7 +28,7 @@ COUNTS = {
     "AtMinIsr": "AtMinIsrPartitionCount",
 }
 GAUGES = ("IsrRackCount", *COUNTS)
-# Gauges of a partition that its leader alone has, and one that all its replicas have.
+# Gauges of a partition that only its leader has, and one that all its replicas have.
 LEADER_GAUGES = frozenset({"IsrRackCount", "UnderMinRackIsr", "AtMinRackIsr"})
 REPLICA_GAUGE = "UnderMinIsr"
 
@@ -46,7 +46,7 @@ class _Partition:
 
 @dataclass
 class _Image:
-    """The cluster as the records up to some moment have it."""
+    """State of the cluster after the records up to some moment."""
 
     racks: dict[int, str | None] = field(default_factory=dict)
     fenced: set[int] = field(default_factory=set)
@@ -56,7 +56,7 @@ class _Image:
     in_force: bool = False
 
     def replay(self, kind: str, data: Mapping[str, Any]) -> None:
-        """One more record."""
+        """Apply one more record."""
         if kind == "TOPIC_RECORD":
             self.topics[str(data["topicId"])] = str(data["name"])
         elif kind == "REMOVE_TOPIC_RECORD":
@@ -84,7 +84,7 @@ class _Image:
     def _partition(self, data: Mapping[str, Any]) -> None:
         place = str(data["topicId"]), int(data["partitionId"])
         before = self.partitions.get(place, _Partition(-1, (), ()))
-        # a change leaves out what stays; -2 is Kafka's word for a leader that stays
+        # A change omits unchanged fields; -2 is Kafka's code for an unchanged leader.
         leader = int(data.get("leader", -2))
         isr, replicas, adding = data.get("isr"), data.get("replicas"), data.get("addingReplicas")
         self.partitions[place] = _Partition(
@@ -97,7 +97,7 @@ class _Image:
     def _config(self, data: Mapping[str, Any]) -> None:
         if data["name"] not in (REPLICAS, RACKS):
             return
-        # of the brokers' own values only the cluster's count: a single one's is refused
+        # Of the broker configs only the cluster-wide defaults count: values for a single broker are rejected.
         owner = str(data["resourceName"]) if int(data["resourceType"]) == _TOPIC else ""
         if data.get("value") is None:
             self.configs.pop((owner, str(data["name"])), None)
@@ -108,7 +108,7 @@ class _Image:
         return self.configs.get((topic, name), self.configs.get(("", name), 1))
 
     def gauges(self) -> dict[Key, int | None]:
-        """All gauges of all brokers that are registered; None for those that only the leader of a partition has."""
+        """Return the gauges of all brokers; None for leader gauges of replicas that do not lead."""
         counts: dict[Key, int] = {(broker, None, None, name): 0 for broker in self.racks for name in COUNTS.values()}
         found: dict[Key, int | None] = {}
         for (topic_id, number), one in self.partitions.items():
@@ -124,7 +124,7 @@ class _Image:
         return {**found, **counts}
 
     def _shown(self, topic: str, one: _Partition) -> dict[str, int]:
-        """What the leader of a partition tells of it."""
+        """Return the gauges that the leader of a partition reports for it."""
         racks = self._wanted(topic, RACKS) if self.in_force else 1
         said = gate.ask(
             one.isr,
@@ -146,7 +146,7 @@ class _Image:
 
 @dataclass
 class _Line:
-    """A value over time; from each moment on until the next one."""
+    """A value over time: each applies from its moment until the next one."""
 
     moments: list[int] = field(default_factory=list)
     values: list[int | None] = field(default_factory=list)
@@ -164,17 +164,17 @@ class _Line:
 
 
 class Truth:
-    """The gauges of the gate over time.
+    """Expected gauges of the gate over time.
 
     Args:
         events: a whole history.
 
     Attributes:
-        from_ns: since when they are known, monotonic; None if they are not.
-        to_ns: until when.
-        error_ns: by how much all its moments may be wrong.
-        missing: what is not known, in words.
-        racks: of all brokers that were registered at some time, as they were the last time.
+        from_ns: since when they are known, monotonic; None if unknown.
+        to_ns: until when they are known.
+        error_ns: maximum error of all moments.
+        missing: descriptions of missing evidence.
+        racks: last registered racks of all brokers that were ever registered.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
@@ -207,34 +207,34 @@ class Truth:
 
     @property
     def keys(self) -> Iterable[Key]:
-        """All gauges that there were at some time."""
+        """Keys of all gauges that ever existed."""
         return self._lines.keys()
 
     @property
     def brokers(self) -> tuple[int, ...]:
-        """All brokers that were registered at some time, sorted."""
+        """All brokers that were ever registered, sorted."""
         return tuple(sorted(self._registered))
 
     def within(self, key: Key, from_ns: int, to_ns: int) -> frozenset[int | None]:
-        """The values that a gauge had within a stretch of time; None where there is no such gauge."""
+        """Return the values that a gauge had within an interval; None where it did not exist."""
         line = self._lines.get(key)
         return frozenset(line.within(from_ns, to_ns)) if line else frozenset({None})
 
     def unfenced(self, broker: int, from_ns: int, to_ns: int) -> bool:
-        """Whether a broker was registered and not fenced, all the time."""
+        """Return whether a broker was registered and unfenced throughout an interval."""
         line = self._registered.get(broker)
         return line is not None and set(line.within(from_ns, to_ns)) == {1}
 
     def behind_ns(self, key: Key, value: float, to_ns: int) -> int:
-        """By how much a value was late at most that was read at an unknown moment before another one, or at that.
+        """Return the maximum lateness of a value that was read at an unknown moment, ``to_ns`` at the latest.
 
         Args:
-            key: the gauge.
-            value: what it showed.
-            to_ns: the other moment, such as that of the answer.
+            key: key of the gauge.
+            value: value that it showed.
+            to_ns: latest possible moment of the reading, such as that of the response.
 
         Returns:
-            For how long it was not true any more at the end; 0 if it was true then, or never was.
+            Time in ns since which it had no longer been true at ``to_ns``; 0 if it was true then, or never was.
         """
         line = self._lines[key]
         last = bisect_right(line.moments, to_ns) - 1

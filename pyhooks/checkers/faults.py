@@ -1,4 +1,4 @@
-"""Did every fault of a history take hold, last, and heal?"""
+"""Check that every fault of a history took hold, lasted and was healed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
 
 STEPS = ("before", "inject", "proved", "held", "heal", "healed")
-# What a proof says that its probes contradict; before the fault there is nothing that could have failed.
+# Meaning of a proof that probes contradict. A contradicted "before" proves no failure: nothing was injected yet.
 FAILED = {"proved": "did not take hold", "held": "did not last", "healed": "did not heal"}
 
 
 def check_faults(events: Iterable[Event]) -> Verdict:
-    """Each fault took hold, lasted and was healed, by what probes answered; there must be at least one.
+    """Check by probe results that each fault took hold, lasted and was healed; at least one fault is required.
 
-    Wrong if a probe that was asked for the proof of one of these contradicts it (outcome ``fail``): nothing else that
-    was observed under such a fault says anything about an outage. Unknown without a fault, if a proof could not be
-    made, if things were not as usual before the fault, so that it was not injected, or if steps are missing.
+    Wrong if a probe contradicts one of the three (outcome ``fail``): other observations made under such a fault are no
+    evidence about an outage. Unknown if there is no fault, if a proof could not be made, or if steps are missing. Also
+    unknown if a fault was not injected because the state before it was abnormal.
     """
     wrong: list[str] = []
     missing: list[str] = []

@@ -1,8 +1,8 @@
-"""Is the feature switched, and are racks required, exactly where a cluster allows it?
+"""Check that the feature is switched, and racks are required, exactly where a cluster allows it.
 
 Reads ``settings`` (see ``pyhooks.checkers.cluster_view``) and events of op ``level``: ``data`` ``{how, to, before,
-after, lack, said}``: a level of the feature was asked for by ``upgrade`` or ``downgrade``; its level before and after,
-as a broker tells it; how many nodes lacked the overlay; and what the tool said.
+after, lack, said}``: a request for a level of the feature by ``upgrade`` or ``downgrade``; its level before and after,
+as a broker reports it; the number of nodes without the overlay; and the output of the tool.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyhooks.history.event_log import Event
 
 OP = "level"
 UPGRADE, DOWNGRADE = "upgrade", "downgrade"
-# What somebody must have asked for, and whether that was to be had.
+# Cases that a history must cover: each kind of request, where it is allowed and where it is not.
 CASES = (
     f"{UPGRADE} refused",
     f"{UPGRADE} carried out",
@@ -28,12 +28,11 @@ CASES = (
 
 
 def check_levels(events: Sequence[Event]) -> Verdict:
-    """A level is reached, and more than one rack is required, if and only if nothing stands against it.
+    """Check that a level is reached, and more than one rack is required, if and only if nothing prevents it.
 
-    Against a level of at least 1 stands a node that lacks the overlay; against level 0, a topic that requires more than
-    one rack; against such a requirement, level 0. Nothing else changes a level. Unknown if any of the six was asked for
-    by nobody, in a case where it was to be had and in one where it was not; if a request has no end; and if it is not
-    known what a topic required.
+    A level of at least 1 is prevented by a node without the overlay; level 0 by a topic that requires more than one
+    rack; such a requirement by level 0. Nothing else changes a level. Unknown if one of the six cases does not occur,
+    if a request has no end, or if it is unknown what a topic required.
 
     Args:
         events: a whole history.

@@ -1,4 +1,4 @@
-"""Do the metrics of the gate tell the truth, soon enough, and does the meter count what clients were refused?
+"""Check that the gate's gauges show correct values in time, and that its meter counts the clients' rejections.
 
 Reads the polls of brokers (``pyhooks.lab.metrics``, op ``metric``), the metadata log
 (``pyhooks.checkers.expected_gauges``), faults, and the events of producers.
@@ -22,15 +22,15 @@ from pyhooks.history.event_log import Event
 from pyhooks.history.outcomes import ERRORS
 
 NS = 1_000_000_000
-# how late a gauge may be
+# Maximum lateness of a gauge.
 BEHIND_S = 2.0
-# How long a broker may take to make the log of a new partition, whose gauges come with it: 3 s were seen on two cores
-# with two labs, of a broker that was asked for its metrics for the first time.
+# How long a broker may take to create the log of a new partition, whose gauges appear with it. The maximum observed was
+# 3 s, on two cores with two labs, for a broker that was polled for the first time.
 COMES_S = 10.0
-# A poll a second, and half a second for one that is late: a longer silence leaves a second of the outage out.
+# One poll a second, and half a second if one is late: a longer silence leaves a second of the outage unobserved.
 SILENT_S = 2.5
-# An answer is of some moment of the time that it took. So this is added to how late a gauge may be; one that took
-# longer tells something only where nothing changed at all.
+# A response shows values from any moment between poll and response, so this adds to the lateness of a gauge. A slower
+# response is evidence only if nothing changed meanwhile.
 QUICK_S = 0.5
 METER = "RackCheckFailureRate.Count"
 RACK_GAUGES = tuple(name for name in (*GAUGES, *COUNTS.values()) if "Rack" in name)
@@ -40,13 +40,13 @@ SHOWN_MAX = 12
 
 @dataclass(frozen=True)
 class Sample:
-    """What one broker told at some moment of a stretch of time.
+    """Response of one broker to a poll, with values from some moment of an interval.
 
     Attributes:
         broker: node id.
-        from_ns: when it was asked.
-        to_ns: when the answer was there.
-        values: by topic and partition, or None for both, and the metric's name.
+        from_ns: when it was polled.
+        to_ns: when the response arrived.
+        values: value by topic and partition, or None for both, and the metric's name.
     """
 
     broker: int
@@ -56,12 +56,12 @@ class Sample:
 
     @property
     def quick(self) -> bool:
-        """Whether it took no longer than gauges are judged by."""
+        """Whether the response took no longer than ``QUICK_S``."""
         return self.to_ns - self.from_ns <= QUICK_S * NS
 
 
 def samples(events: Sequence[Event]) -> dict[int, list[Sample]]:
-    """The polls of brokers that were answered, by broker and in the order of time."""
+    """Return the polls with a response, by broker and in order of time."""
     found: defaultdict[int, list[Sample]] = defaultdict(list)
     for event in events:
         if (event.process, event.op, event.outcome) == ("metrics", "metric", "ok"):
@@ -83,18 +83,26 @@ def _values(event: Event) -> Iterator[tuple[tuple[str | None, int | None, str], 
 
 
 def check_metrics(events: Sequence[Event]) -> Verdict:
-    """Each gauge of each broker that answers shows a value that was true at most two seconds before it was asked.
+    """Check that each gauge of each responding broker was true at some moment since ``BEHIND_S`` before the poll.
 
-    An answer that took longer than ``QUICK_S`` counts as none unless one value of each gauge was true from ``BEHIND_S``
-    before the question to the answer, since nobody knows when in that time gauges were read: so a gauge that passes was
-    late by no more than ``BEHIND_S`` and ``QUICK_S`` together. How late each was at most is
-    told, reckoned to the moment of the answer.
+    It is unknown when gauges were read between poll and response. So a response that took longer than ``QUICK_S`` is
+    ignored, unless each gauge had a single true value from ``BEHIND_S`` before the poll to the response. A gauge that
+    passes was thus late by no more than ``BEHIND_S`` and ``QUICK_S`` together. The maximum lateness of each gauge at
+    the response is a note.
 
-    Wrong is another value; a gauge that a broker that is not fenced ought to have since ``COMES_S``, or ``BEHIND_S`` if
-    it had the replica before, and does not show; and a gauge of leaders on such a broker that does not lead. Unknown: a
-    metadata log that is not there, or not whole; a broker that is neither fenced nor under a fault and does not answer
-    for more than ``SILENT_S`` of a fault; no fault; a gauge of racks that showed nothing but 0 in all faults, since one
-    that does nothing at all would show that too.
+    Wrong:
+
+    * another value;
+    * a missing gauge that an unfenced broker should have had for ``COMES_S``, or for ``BEHIND_S`` if it had the replica
+      before;
+    * a leader gauge on an unfenced broker that does not lead.
+
+    Unknown:
+
+    * a metadata log that is missing or incomplete;
+    * a broker that is neither fenced nor under a fault and does not respond for more than ``SILENT_S`` of a fault;
+    * no fault;
+    * a rack gauge that was always 0 in all faults, since a gauge that does not work would be, too.
 
     Args:
         events: a whole history.
@@ -128,15 +136,15 @@ def check_metrics(events: Sequence[Event]) -> Verdict:
 
 
 def figures(events: Sequence[Event]) -> dict[str, Any]:
-    """How late gauges were; it judges nothing.
+    """Return how late gauges were; no verdict.
 
     Args:
         events: a whole history.
 
     Returns:
-        ``polls``: how many of a broker could be compared with the truth; ``late_s``: for each gauge for how long, in
-        seconds, what it showed had not been true any more when the answer was there, at most. What was not true within
-        ``BEHIND_S`` before the question is none of it: the checker tells of that.
+        ``polls``: number of polls that could be compared with the truth; ``late_s``: by gauge, the longest time in
+        seconds since its value had last been true when the response arrived. Values that were not true since
+        ``BEHIND_S`` before the poll are excluded: the checker reports them.
     """
     truth = Truth(events)
     judged, _, latest = _compare(truth, _telling(truth, samples(events)))
@@ -144,7 +152,7 @@ def figures(events: Sequence[Event]) -> dict[str, Any]:
 
 
 def _telling(truth: Truth, polled: Mapping[int, Sequence[Sample]]) -> dict[int, list[Sample]]:
-    """Those that were quick, or of a time in which nothing changed: then it does not matter when gauges were read."""
+    """Return samples that were quick, or taken while nothing changed, so that the time of reading does not matter."""
 
     def unchanged(one: Sample) -> bool:
         window = round(one.from_ns - BEHIND_S * NS), one.to_ns + truth.error_ns
@@ -154,7 +162,7 @@ def _telling(truth: Truth, polled: Mapping[int, Sequence[Sample]]) -> dict[int, 
 
 
 def _compare(truth: Truth, polled: Mapping[int, Sequence[Sample]]) -> tuple[list[Sample], list[str], dict[str, float]]:
-    """The polls that can be judged, what is wrong with them, and how late each gauge was at most, in seconds."""
+    """Return the samples that can be judged, what is wrong with them, and the maximum lateness of gauges in seconds."""
     judged: list[Sample] = []
     wrong: list[str] = []
     latest: dict[str, float] = {}
@@ -163,7 +171,7 @@ def _compare(truth: Truth, polled: Mapping[int, Sequence[Sample]]) -> tuple[list
         keys[key[0]].append(key)
     for broker, own in sorted(polled.items()):
         for one in own:
-            # what held up to two seconds before must be known, and until the answer
+            # The truth must be known from two seconds before the poll until the response.
             if truth.from_ns is None or one.from_ns - BEHIND_S * NS < truth.from_ns or one.to_ns > truth.to_ns:
                 continue
             judged.append(one)
@@ -173,23 +181,23 @@ def _compare(truth: Truth, polled: Mapping[int, Sequence[Sample]]) -> tuple[list
 
 
 def _untrue(truth: Truth, sample: Sample, key: Key, latest: dict[str, float]) -> Iterator[str]:
-    """What is wrong with a gauge in a sample; how late it was goes into ``latest``."""
+    """Yield what is wrong with a gauge in a sample; store its maximum lateness in ``latest``."""
     broker, topic, number, name = key
-    # what is true a moment later by a clock that is behind may be shown already
+    # If the clock of the truth is behind, a value may be shown before it is recorded as true.
     to_ns = sample.to_ns + truth.error_ns
     true = truth.within(key, round(sample.from_ns - BEHIND_S * NS), to_ns)
     value = sample.values.get((topic, number, name))
     about = f"broker {broker}: {name}{f' of {topic}-{number}' if topic else ''}"
     unfenced = truth.unfenced(broker, round(sample.from_ns - BEHIND_S * NS), to_ns)
     if value is None:
-        # one that comes or goes just then need not be there, and a broker that starts answers before it has any
+        # A gauge that appears or disappears just then may be absent. A starting broker responds before it has any.
         comes = (broker, topic, number, REPLICA_GAUGE) if name in LEADER_GAUGES else key
         lately = truth.within(comes, round(sample.from_ns - COMES_S * NS), to_ns)
         if None not in true | lately and unfenced:
             yield f"{about} is not there, {min(map(str, true))} is true"
         return
     if true == {None}:
-        # What a broker has just been rid of, or is about to get, has no leader there. Gauges of leaders are removed.
+        # A replica just removed, or about to be created, has no leader on this broker. Leader gauges are removed.
         if value or (name in LEADER_GAUGES and unfenced):
             has = "lead" if name in LEADER_GAUGES else "have"
             yield f"{about} is {value:g} on a broker that does not {has} it"
@@ -206,7 +214,7 @@ def _untrue(truth: Truth, sample: Sample, key: Key, latest: dict[str, float]) ->
 def _silences(
     truth: Truth, fault: Fault, faults: Sequence[Fault], polled: Mapping[int, Sequence[Sample]]
 ) -> Iterator[str]:
-    """Stretches of a fault in which a broker that lives and is under no fault does not answer."""
+    """Describe silences of more than ``SILENT_S`` of unfenced brokers under no fault, during one fault."""
     from_ns, to_ns = fault.inject_ns, fault.heal_ns or fault.inject_ns
     for broker in truth.brokers:
         spared = truth.unfenced(broker, from_ns, to_ns) and not _under(broker, from_ns, to_ns, faults, truth)
@@ -226,13 +234,17 @@ def _under(broker: int, from_ns: int, to_ns: int, faults: Sequence[Fault], truth
 
 
 def check_meter(events: Sequence[Event]) -> Verdict:
-    """The meters of all brokers together count as many refusals as producers were told that try everything once.
+    """Check that the meters of all brokers together count as many rejections as producers without retries received.
 
-    The meter counts each partition of each request that is refused for want of racks (``ReplicaManager`` of the patch
-    series): so every producer must send one record a request, once, and know the error's name. Unknown
-    if one does not, if records were refused by nobody, if a broker's first poll is later than the first record, or its
-    last one earlier than the last answer; and where the counts differ by no more than answers that were lost, or
-    by what a broker may have counted before it ended.
+    The meter counts each partition of each request that is rejected due to too few racks (``ReplicaManager`` of the
+    patch series). So every producer must send one record per request, once, and know the error.
+
+    Unknown:
+
+    * a producer that does not meet these conditions;
+    * no rejected record;
+    * a broker's first poll that is later than the first record, or its last one that is earlier than the last outcome;
+    * counts that differ by no more than the lost responses, or by what a broker may have counted before it ended.
 
     Args:
         events: a whole history.
@@ -252,13 +264,13 @@ def check_meter(events: Sequence[Event]) -> Verdict:
     polled = samples(events)
     missing += [] if polled else ["no poll of a broker"]
     for broker, own in sorted(polled.items()):
-        # a broker that starts answers before it has a meter
+        # A starting broker responds before it has a meter.
         held = [one for one in own if (None, None, METER) in one.values]
         if not held or held[0].to_ns > begun_ns or held[-1].from_ns < ended_ns:
             missing.append(f"broker {broker} was not asked before the first record and after the last one")
         counts = [one.values[None, None, METER] for one in held]
         for one, later in pairwise(counts):
-            # a broker that was started again begins anew
+            # The meter of a restarted broker begins at 0.
             resets += later < one
             counted += round(later - one if later >= one else later)
     said = f"the meters counted {counted} refusals, producers were told {told}"
@@ -273,6 +285,6 @@ def check_meter(events: Sequence[Event]) -> Verdict:
 
 
 def _counts(intend: Event) -> bool:
-    """Whether each refusal of a run is one request of one record, and is told by the name that the meter stands for."""
+    """Return whether each rejection of a run is one request with one record, with the error that the meter counts."""
     data = intend.data
     return bool(data["first_only"]) and data["mode"] == "probe" and data["client"] in KNOWS_RACKS

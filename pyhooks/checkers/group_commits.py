@@ -1,7 +1,7 @@
-"""Is what a group has committed kept, and does each new owner of a partition go on where the last one committed?
+"""Check that committed offsets of groups are kept, and that each new owner continues where the last one committed.
 
-Beside the events of ``pyhooks.workload.group_members`` it reads those of process ``test`` and op ``committed``, which
-tell what a group's coordinator has in the end: ``data`` ``{group, offsets}``.
+Besides the events of ``pyhooks.workload.group_members`` it reads those of process ``test`` and op ``committed``, with
+the offsets that a group's coordinator has in the end: ``data`` ``{group, offsets}``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pyhooks.history.events import COMMITTED
 
 @dataclass(frozen=True)
 class Left:
-    """What a group had committed when somebody asked.
+    """Committed offsets of a group, as its coordinator returned them.
 
     Attributes:
-        at_ns: when it was answered, monotonic.
-        offsets: by partition.
+        at_ns: time of the response, monotonic.
+        offsets: partition to committed offset.
     """
 
     at_ns: int
@@ -32,9 +32,9 @@ class Told:
     """A commit of one partition.
 
     Attributes:
-        run: of the member.
+        run: run id of the member.
         commit: the commit.
-        offset: what it committed.
+        offset: committed offset.
     """
 
     run: str
@@ -44,13 +44,13 @@ class Told:
 
 @dataclass(frozen=True)
 class Ownership:
-    """A stretch of time in which a member has a partition that it did not have before.
+    """An interval in which a member owns a partition that it did not own before.
 
     Attributes:
-        from_ns: when it was told so, monotonic.
-        read_ns: when it told of the first records, or None.
-        low: no record before this offset came first.
-        high: nor one behind this.
+        from_ns: time of the assignment, monotonic.
+        read_ns: time of the first fetch event, or None.
+        low: lower bound of the first record's offset.
+        high: upper bound of the first record's offset.
     """
 
     from_ns: int
@@ -60,7 +60,7 @@ class Ownership:
 
 
 def left(events: Sequence[Event], group: str) -> list[Left]:
-    """What a group had committed, as its coordinator told when it was asked."""
+    """Return a group's committed offsets from all queries of its coordinator."""
     return [
         Left(event.mono_ns, event.data["offsets"])
         for event in events
@@ -75,20 +75,25 @@ def check_commits(
     wrong: list[str],
     missing: list[str],
 ) -> None:
-    """Judges what a group has committed of each partition.
+    """Judge the offsets that a group has committed of each partition.
 
-    Wrong are: an acknowledged commit of less than another one that was acknowledged before it was begun; a new owner
-    whose first record is before what was acknowledged when it was told of the partition, or behind all that may have
-    been committed, so that a record which its producer had acknowledged was skipped; and a coordinator that has less in
-    the end than was acknowledged, or what nobody committed. A commit that failed for sure is none; of one whose outcome
-    is unknown either may hold, and so it is with two that overlap.
+    Wrong:
+
+    * an acknowledged commit below another one that was acknowledged before it began;
+    * a new owner whose first record is before the offset acknowledged at its assignment;
+    * a new owner whose first record is after all that may have been committed, so that an acknowledged record was
+      skipped;
+    * a coordinator that has less in the end than was acknowledged, or an offset that was never committed.
+
+    Commits that definitely failed do not count. After a commit with an unknown outcome, or two that overlap, either
+    offset may apply.
 
     Args:
-        group: whose.
-        acked: when which offset of a partition was acknowledged to its producer.
-        told: what the coordinator has told.
-        wrong: gets what is wrong.
-        missing: gets what is unknown.
+        group: the group.
+        acked: partition to times and offsets of acknowledgements to its producer.
+        told: responses of the coordinator.
+        wrong: receives what is wrong.
+        missing: receives what is unknown.
     """
     for place in sorted(group.topics | {place for one in told for place in one.offsets}):
         name = f"{group.name}: {place}"
@@ -107,7 +112,7 @@ def check_commits(
 
 
 def _acked_by(own: Sequence[Told], moment_ns: int) -> int:
-    """The most that was acknowledged before a moment."""
+    """Return the highest offset whose commit was acknowledged before a moment, or 0."""
     done = [one.offset for one in own if one.commit.outcome == "ok" and one.commit.ended_ns < moment_ns]
     return max(done, default=0)
 
@@ -147,7 +152,7 @@ def _begun(
     wrong: list[str],
     missing: list[str],
 ) -> None:
-    """Judges the first record of an owner."""
+    """Judge the first record of an owner."""
     if one.read_ns is None:
         return
     least = _acked_by(own, one.from_ns)

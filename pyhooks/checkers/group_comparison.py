@@ -1,10 +1,10 @@
-"""Do consumer groups of a cluster that requires two racks live through an outage as those of one that requires one?
+"""Check that consumer groups go through an outage alike whether two racks are required or one.
 
-Reads an event of op ``alike``: ``data`` ``{pairs}``, names of groups two by two, the first of each where more racks are
-required; and all that ``pyhooks.checkers.groups`` reads. Each group of a pair has lived through an outage of its own,
-in which the same was done to both. What racks require can make a difference in two ways only: commits and rebalances
-wait while the coordinator's partition has too few; and they go on when it has enough again. Before an outage, after it,
-and all through it where the partition has as many as it needs, a group can't tell how many racks are required.
+Reads an event of op ``alike``: ``data`` ``{pairs}``, pairs of group names, the first of each where more racks are
+required; and all that ``pyhooks.checkers.groups`` reads. Each group of a pair has been through an outage of its own,
+with the same steps for both. The number of required racks can make a difference in two respects only: commits and
+rebalances wait while the coordinator's partition has too few racks, and they continue when it has enough again. Before
+an outage, after it, and throughout it if the partition has as many as it needs, the number must not affect a group.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from pyhooks.history.event_log import Event
 
 OP = "alike"
 PHASES = (BEFORE, DURING, AFTER)
-# By how much more a change of members, or the longest pause of reading, may take with more racks required: a rebalance
-# takes as long as heartbeats, every 3 s, and a busy machine let it take.
+# Extra time that a change of members, or the longest pause of reading, may take with more racks required. A rebalance
+# depends on heartbeats, every 3 s, and on the load of the machine.
 SLOWER_S = 15.0
-# By how much more the median of a commit may take; what differs is a comparison of two numbers on the broker.
+# Extra median latency that a commit may have; the only difference is a comparison of two numbers on the broker.
 SLOWER_MS = 500.0
 
 
 @dataclass(frozen=True)
 class Arm:
-    """What became of one group of a pair.
+    """Results of one group of a pair.
 
     Attributes:
-        name: of the group.
+        name: name of the group.
         told: its figures, see ``pyhooks.checkers.group_latencies``.
-        enough: whether the coordinator's partition had what it needs, all through the settled part of the outage; None
-            if it was neither all the time, or nobody knows.
+        enough: whether the ISR of the coordinator's partition was sufficient throughout the settled part of the outage;
+            None if neither sufficient nor insufficient throughout, or unknown.
     """
 
     name: str
@@ -48,22 +48,34 @@ class Arm:
 
 
 def check_alike(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
-    """Groups of a pair differ in an outage as their coordinator's partition does, and in nothing else.
+    """Check that groups of a pair differ in an outage as their coordinators' partitions do, and in nothing else.
 
-    Wrong, where both partitions are enough, which before and after the outage they are: commits of one succeed, and
-    none of the other's; a change of members was over in one, and took ``SLOWER_S`` longer in the other; the median of a
-    commit takes more than ``SLOWER_MS`` longer. Wrong, in the outage, where one is not enough: a commit that succeeds
-    there, or none that succeeds in the other. Wrong everywhere: after the heal each member of one commits again, and
-    one of the other's does not within ``BOUND_S`` longer; a pause in the outage that is ``SLOWER_S`` longer, of the
-    reading of members that were there before: who joins has nothing to read until its rebalance is over.
+    The ISR of a coordinator's partition is sufficient if it has enough replicas and racks. Wrong while both are
+    sufficient, as before and after the outage:
 
-    Unknown without a pair; if a group lived through no outage, or through several; if it is not known whether its
-    partition was enough; if nothing was committed or changed in a phase in either group; and if the members of the two
-    did not do the same.
+    * a group without a successful commit;
+    * a change of members that took more than ``SLOWER_S`` longer where more racks are required;
+    * a median commit latency more than ``SLOWER_MS`` longer there.
+
+    Wrong in the outage: a commit or change that succeeds in a group with an insufficient ISR, or a group with a
+    sufficient one and no successful commit. Always wrong, where more racks are required:
+
+    * a member without a commit after the heal, or with the first one more than ``BOUND_S`` later than in the other
+      group;
+    * a pause of reading in the outage that is more than ``SLOWER_S`` longer. Only members that joined before the outage
+      count: later ones have nothing to read until their rebalance completes.
+
+    Unknown:
+
+    * no pair;
+    * a group that went through no outage, or through several;
+    * an outage in which it is unknown whether the ISR was sufficient;
+    * no commit tried, or no change, in a phase in either group;
+    * different changes of members in the two groups.
 
     Args:
         events: a whole history.
-        settle_s: what is granted to a change to take effect, in seconds.
+        settle_s: seconds granted to a change to take effect.
     """
     wrong: list[str] = []
     missing: list[str] = []
@@ -140,14 +152,14 @@ def _changes(name: str, more: Arm, fewer: Arm, wrong: list[str], missing: list[s
     for one, two in zip(more.told["changes"], fewer.told["changes"], strict=True):
         what = f"{name}: {one['what']} {one['when']}"
         if one["when"] == DURING and more.enough is not fewer.enough:
-            # it waits for the heal: what that takes is judged by the first commits after it
+            # It waits for the heal: the time from then is judged by the first commits after it.
             compared.add(DURING)
             if "over_after_the_heal_s" not in one and one["over_after_s"] is not None and not more.enough:
                 wrong.append(f"{what}: over before the heal in {more.name}, whose partition is not enough")
             continue
         took = [change["over_after_s"] for change in (one, two)]
         if None in took:
-            # overtaken by the next one, as that of the other group might have been
+            # Overtaken by the next change, as that of the other group might have been.
             notes.append(f"{what}: over after {took[0]} s and {took[1]} s")
             continue
         compared.add(one["when"])

@@ -1,4 +1,4 @@
-"""How long commits and rebalances of consumer groups took, where their coordinator's partition is enough and not."""
+"""Latencies of consumer groups' commits and rebalances before, during and after an outage."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BEFORE, DURING, AFTER = "before", "during the outage", "after"
 
 
 def figures(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """What became of each group's commits and changes before, during and after the outage that it lived through.
+    """Return the results of each group's commits and changes before, during and after its outage.
 
-    An outage is from the proof of a fault to the begin of its heal; what is under way at either is left out of commits.
-    Of a group that lived through none, or through several, there is nothing.
+    An outage is from the proof of a fault to the start of its heal; commits in flight at either moment are left out. A
+    group that went through no outage, or through several, is left out.
     """
     faults = cluster_view.faults(events)
     found = []
@@ -93,7 +93,7 @@ def _longest(members: Sequence[Member], fault: Fault) -> float:
 
 
 def _pause(member: Member, fault: Fault) -> float:
-    """The longest time in an outage in which a member got no record at all."""
+    """Return the longest time in an outage in which a member got no record, in seconds."""
     begin_ns, end_ns = max(fault.inject_ns, member.join_ns), fault.heal_ns or 0
     marks = [at for at, _, _ in member.fetches if begin_ns <= at <= end_ns]
     edges = [begin_ns, *marks, min(end_ns, member.leave_ns or end_ns)]

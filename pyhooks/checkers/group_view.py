@@ -1,4 +1,4 @@
-"""What a history tells of consumer groups: their members, what these owned, committed and fetched."""
+"""View of the consumer groups in a history: members, ownership, commits and fetches."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pyhooks.history.event_log import Event, Outcome
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit that has ended.
+    """An offset commit that has ended.
 
     Attributes:
         begun_ns: monotonic.
         ended_ns: monotonic.
         outcome: ok, fail or unknown.
-        exception: what it failed with, or None.
-        offsets: of each partition.
+        exception: exception of the commit, or None.
+        offsets: partition to committed offset.
     """
 
     begun_ns: int
@@ -29,24 +29,25 @@ class Commit:
 
     @property
     def latency_s(self) -> float:
-        """How long it took."""
+        """Latency in seconds."""
         return (self.ended_ns - self.begun_ns) / NS
 
 
 @dataclass
 class Member:
-    """What one member of a group did.
+    """History of one group member. Times are monotonic.
 
     Attributes:
-        run: of its process.
-        join_ns: when it asked to become a member, monotonic.
+        run: id of its process.
+        join_ns: when it began to join.
         leave_ns: when it began to leave, or None.
         left_ns: when it had left, or None.
-        has: when it was told, and what it has from then on.
-        commits: all that ended.
-        fetches: when it told, since when it counted, and the offsets that come next.
-        firsts: when it told, and between which offsets the first one of each partition is that came since it told last.
-        failures: what its polls failed with, and when.
+        has: time of an assignment event, and the partitions owned from then on.
+        commits: all commits that ended.
+        fetches: time of a fetch event, start of the interval it covers, and the next offset of each partition.
+        firsts: time of a fetch event, and bounds of the first offset fetched of each partition since the previous
+            event.
+        failures: time and exception of each failed poll.
     """
 
     run: str
@@ -60,23 +61,23 @@ class Member:
     failures: list[tuple[int, str]] = field(default_factory=list)
 
     def lives(self, at_ns: int) -> bool:
-        """Whether it is, or wants to be, a member."""
+        """Return whether it has begun to join and not begun to leave."""
         return self.join_ns <= at_ns and (self.leave_ns is None or at_ns < self.leave_ns)
 
     def owns(self, at_ns: int) -> frozenset[str]:
-        """What it has at a moment."""
+        """Return the partitions that it owns at a moment."""
         found = [now for told_ns, now in self.has if told_ns <= at_ns]
         return found[-1] if found and self.lives(at_ns) else frozenset()
 
 
 @dataclass
 class Group:
-    """A group as its members tell.
+    """A consumer group, from its members' events.
 
     Attributes:
-        name: its name.
-        protocol: of its members.
-        members: in the order in which they came.
+        name: name of the group.
+        protocol: group protocol of its members.
+        members: in the order of joining.
     """
 
     name: str
@@ -85,23 +86,23 @@ class Group:
 
     @property
     def topics(self) -> frozenset[str]:
-        """All partitions that any member ever had."""
+        """All partitions that any member ever owned."""
         return frozenset().union(*(now for one in self.members for _, now in one.has))
 
     @property
     def changes(self) -> list[tuple[int, str]]:
-        """When somebody joined or left, and what, in the order of time."""
+        """Time and description of each join and leave, in order of time."""
         joins = [(one.join_ns, f"join of {one.run}") for one in self.members]
         return sorted([*joins, *((one.leave_ns, f"leave of {one.run}") for one in self.members if one.leave_ns)])
 
     def balanced(self, at_ns: int) -> bool:
-        """Whether each member has something, and each partition one owner."""
+        """Return whether each member owns a partition, and each partition has one owner."""
         owned = [one.owns(at_ns) for one in self.members if one.lives(at_ns)]
         everything = self.topics
         return bool(owned) and all(owned) and sum(map(len, owned)) == len(everything) == len(frozenset().union(*owned))
 
     def balanced_ns(self, since_ns: int) -> int | None:
-        """When it is balanced for the first time, from a change at ``since_ns`` on and before the next one."""
+        """Return when the group is first balanced between a change at ``since_ns`` and the next change, or None."""
         until_ns = min((at_ns for at_ns, _ in self.changes if at_ns > since_ns), default=None)
         moments = sorted(told_ns for one in self.members for told_ns, _ in one.has if told_ns >= since_ns)
         return next(
@@ -111,7 +112,7 @@ class Group:
 
 
 def groups(events: Sequence[Event]) -> list[Group]:
-    """All groups of a history, by name."""
+    """Return all groups of a history, sorted by name."""
     found: dict[str, Group] = {}
     seats: dict[tuple[str, str], Member] = {}
     for event in events:
@@ -128,7 +129,7 @@ def groups(events: Sequence[Event]) -> list[Group]:
 
 
 def _tell(member: Member, event: Event) -> None:
-    """Adds an event to what is known of a member."""
+    """Add an event to the history of a member."""
     if event.op in ("assigned", "revoked", "lost"):
         member.has.append((event.mono_ns, frozenset(map(str, event.data["now"]))))
     elif event.op == "commit":

@@ -1,11 +1,12 @@
-"""Do consumer groups commit, rebalance and fetch exactly as the partition of their coordinator allows?
+"""Check that consumer groups commit, rebalance and fetch exactly as their coordinator's partition allows.
 
-Reads the events of ``pyhooks.workload.group_members``, faults, looks and settings of ``__consumer_offsets``, and what
-groups had committed in the end (``pyhooks.checkers.group_commits``). A coordinator appends to its partition with
-acks=1, so that neither replicas nor racks are asked; but it answers when the record is below the high watermark, which
-stands still while the ISR has too few of either. So a commit or a change of a group's members is not answered then,
-other than by its own timeout (``offsets.commit.timeout.ms``), and no refusal is ever seen. What is expected is computed
-from M, R, placement and ISR of the group's partition; a replication factor below either caps it.
+Reads the events of ``pyhooks.workload.group_members``, faults, observations and settings of ``__consumer_offsets``, and
+the final committed offsets of groups (``pyhooks.checkers.group_commits``). A coordinator appends to its partition with
+acks=1, so the gate does not apply. But it responds only when the record is below the high watermark, which does not
+advance while the ISR has too few replicas or racks. So a commit or a change of a group's members gets no response then,
+other than the coordinator's timeout (``offsets.commit.timeout.ms``), and no rejection is ever seen. The expected
+outcome is computed from M (``min.insync.replicas``), R (``min.insync.racks``), placement and ISR of the group's
+partition; a replication factor below either caps it.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from pyhooks.history.outcomes import ERRORS
 
 TOPIC = "__consumer_offsets"
 CLIENTS = "org.apache.kafka.clients.consumer"
-# Members ask for their coordinator again, and join again if a rebalance came to nothing while nobody answered: a
-# rebalance that waits for all of them takes as long as their heartbeats and requests take to fail.
+# Members find their coordinator again, and join again if a rebalance failed while it did not respond. A rebalance that
+# waits for all members takes as long as their heartbeats and requests take to fail.
 BOUND_S = 45.0
-# A change that the next one overtakes within this time tells nothing; one that had longer was to be seen to be over.
+# A change that the next one overtakes within this time is no evidence; with more time it should have completed.
 OVERTAKEN_S = 20.0
-# Who is kept from reading by an outage reads nothing until its end; the rest is for a machine that is busy: one with a
-# load of 30 on two cores answered nobody for 24 s.
+# A member that an outage keeps from reading reads nothing until its end. Shorter pauses occur on a busy machine: one
+# with a load of 30 on two cores did not respond for 24 s.
 FETCH_S = 30.0
-# Refusals of a member that a rebalance has overtaken; it joins again.
+# Errors of a member that a rebalance has overtaken; it joins again.
 REBALANCING = frozenset(
     {
         f"{CLIENTS}.CommitFailedException",
@@ -50,7 +51,7 @@ REBALANCING = frozenset(
         ),
     }
 )
-# What a client says of a coordinator that does not answer, or not yet; the first is what it makes of the others.
+# Client errors for a coordinator that does not respond, or not yet; the client turns the others into the first.
 WAITING = frozenset(
     {
         f"{CLIENTS}.RetriableCommitFailedException",
@@ -70,7 +71,7 @@ WAITING = frozenset(
 
 
 def java_hash(text: str) -> int:
-    """What Java's String.hashCode gives."""
+    """Return Java's String.hashCode of a text."""
     found = 0
     for unit in memoryview(text.encode("utf-16-le")).cast("H"):
         found = (31 * found + unit) & 0xFFFFFFFF
@@ -78,12 +79,12 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(group: str, count: int) -> int:
-    """The partition of ``__consumer_offsets`` whose leader coordinates a group, as Kafka's Utils.abs has it."""
+    """Return the partition of ``__consumer_offsets`` whose leader coordinates a group, as Kafka's Utils.abs does."""
     return (java_hash(group) & 0x7FFFFFFF) % count
 
 
 def stretches(events: Sequence[Event], settle_s: float = SETTLE_S) -> dict[Place, list[Window]]:
-    """The settled stretches of each partition of ``__consumer_offsets``."""
+    """Return the settled intervals of each partition of ``__consumer_offsets``."""
     settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
     return {
         place: list(windows(place, seen, settings, faults, round(settle_s * NS)))
@@ -93,31 +94,43 @@ def stretches(events: Sequence[Event], settle_s: float = SETTLE_S) -> dict[Place
 
 
 def check_groups(events: Sequence[Event], *, settle_s: float = SETTLE_S, bound_s: float = BOUND_S) -> Verdict:
-    """Commits and rebalances succeed exactly while the coordinator's partition is enough, and fetches go on always.
+    """Check commits, rebalances and fetches of groups: fetches always continue, the rest only with a sufficient ISR.
 
-    Where it is enough, settled and for longer than ``bound_s`` since it was not, or had another leader: a commit that
-    fails is wrong, unless a rebalance overtook it, and so is one that takes longer than the bound. Each change of a
-    group's members must be over within the bound, from the change or from the begin of the stretch on: each member has
-    something, each partition one owner. So must each member that commits have succeeded within the bound after the
-    begin of a stretch. For these two, stretches under one leader are one, though its ISR changes in between, and is not
-    known for a moment.
+    A sufficient ISR of the coordinator's partition has enough replicas and racks. While it is settled and sufficient,
+    these are wrong:
 
-    Where it is not enough: a commit that was begun and succeeded in the stretch is wrong, and so is a rebalance.
-    Everywhere a commit that fails with anything but what a silent coordinator or a rebalance makes a client say is
-    wrong, and a failed poll, too. A member that has a partition must go on reading it: wrong is a pause of more than
-    ``FETCH_S`` though records that it had not read were acknowledged before. No commit is lost and no record skipped,
-    as ``pyhooks.checkers.group_commits`` says.
+    * a commit that fails, unless a rebalance overtook it, in an interval that has been sufficient under the same leader
+      for longer than ``bound_s``;
+    * a commit that takes longer than the bound;
+    * a change of the group's members that does not complete within the bound, counted from the change or from the start
+      of the interval: each member owns a partition, each partition has one owner;
+    * a member that commits, but not successfully within the bound after the start of an interval.
 
-    Unknown without a member, without looks and settings of ``__consumer_offsets``, if no commit of a group could be
-    judged, if a change is over at no moment that is known, or the history ends before the bound does. So it is if the
-    next change overtakes one within the bound, unless that was within ``OVERTAKEN_S``, and all leave then, or who
-    joined had its part when the next one was over, or another join or leave, as it was one, was over in the same
-    stretch.
+    For the last two, consecutive intervals under one leader are one, though its ISR changes in between, and is unknown
+    for a moment. While the ISR is insufficient, a commit that began and succeeded in the interval is wrong, and so is a
+    rebalance.
+
+    Always wrong:
+
+    * a failed poll;
+    * a commit that fails with an error other than those of an unresponsive coordinator or a rebalance;
+    * a pause of more than ``FETCH_S`` in reading an owned partition, though records that the member had not read were
+      acknowledged before;
+    * a lost commit or a skipped record, see ``pyhooks.checkers.group_commits``.
+
+    Unknown:
+
+    * no member, or no observations and settings of ``__consumer_offsets``;
+    * no judged commit of a group;
+    * a change that is not known to have completed, or a history that ends before the bound;
+    * a change that the next one overtakes within the bound. It is excused if that was within ``OVERTAKEN_S`` and one of
+      these is true: all members leave then; the new member was still one when the next change completed; another change
+      of the same kind (join or leave) completed in the same interval.
 
     Args:
         events: a whole history.
-        settle_s: what is granted to a change to take effect, in seconds.
-        bound_s: for commits and rebalances, in seconds.
+        settle_s: seconds granted to a change to take effect.
+        bound_s: bound for commits and rebalances, in seconds.
     """
     wrong: list[str] = []
     missing: list[str] = []
@@ -154,7 +167,7 @@ def check_groups(events: Sequence[Event], *, settle_s: float = SETTLE_S, bound_s
 def _commits(
     name: str, member: Member, known: Sequence[Window], bound_ns: int, wrong: list[str], notes: list[str]
 ) -> int:
-    """Judges a member's commits, and returns of how many it is known what was expected."""
+    """Judge a member's commits; return the number of commits whose expected outcome is known."""
     judged, overtaken = 0, 0
     for one in member.commits:
         if one.exception is not None and one.exception not in REBALANCING | WAITING:
@@ -183,7 +196,7 @@ def _commits(
 def _resumed(
     name: str, member: Member, known: Sequence[Window], bound_ns: int, wrong: list[str], missing: list[str]
 ) -> None:
-    """Judges whether a member commits again when all is enough after it was not."""
+    """Judge whether a member commits again once the ISR of its coordinator's partition is sufficient."""
     for window in known:
         before = _before(known, window)
         if not window.enough or before is None or before.enough or not member.lives(window.from_ns):
@@ -210,7 +223,7 @@ def _rebalanced(
     wrong: list[str],
     missing: list[str],
 ) -> None:
-    """Judges one change of a group's members."""
+    """Judge one change of a group's members."""
     over_ns = group.balanced_ns(at_ns)
     next_ns = min((other for other, _ in group.changes if other > at_ns), default=None)
     if not any(one.lives(at_ns) for one in group.members):
@@ -223,7 +236,8 @@ def _rebalanced(
             return
         inside = None
     if inside is None:
-        # from a change that nobody could answer, or of which nobody knows, to the first stretch in which all is enough
+        # The change could not complete, or the state is unknown: take the first later interval in which it must
+        # complete.
         inside = next((one for one in known if one.enough and one.from_ns > at_ns), None)
     if inside is None:
         if over_ns is None:
@@ -233,7 +247,7 @@ def _rebalanced(
     if over_ns is not None and over_ns - since_ns <= bound_ns:
         return
     if next_ns is not None and next_ns - since_ns <= bound_ns:
-        # of one that was overtaken before it had to be over any other one tells as much
+        # If it was overtaken before the bound began, any other change is equally good evidence.
         kind = what.partition(": ")[2].partition(" ")[0] if next_ns > since_ns else ""
         soon = next_ns - since_ns <= OVERTAKEN_S * NS
         excused = (
@@ -250,19 +264,19 @@ def _rebalanced(
 
 
 def _dissolves(group: Group, at_ns: int) -> bool:
-    """Whether all leave at about that time, one after the other, and nobody joins any more."""
+    """Return whether all members leave within ``OVERTAKEN_S`` and none joins any more."""
     until_ns = at_ns + OVERTAKEN_S * NS
     return all(one.join_ns <= at_ns and one.leave_ns is not None and one.leave_ns <= until_ns for one in group.members)
 
 
 def _over_with(group: Group, at_ns: int, next_ns: int) -> bool:
-    """Whether who joined at a moment had its part when the next change was over: then both were."""
+    """Return whether the member that joined was still one when the next change completed: then both completed."""
     over_ns = group.balanced_ns(next_ns)
     return over_ns is not None and any(one.join_ns == at_ns and one.lives(over_ns) for one in group.members)
 
 
 def _another_over(group: Group, at_ns: int, kind: str, window: Window) -> bool:
-    """Whether another change, of a kind if one is told, was over in a stretch, or on the way from a change to it."""
+    """Return whether another change, of ``kind`` if not empty, completed in a window or since ``at_ns`` before it."""
     over = [
         group.balanced_ns(other_ns) for other_ns, other in group.changes if other_ns != at_ns and other.startswith(kind)
     ]
@@ -271,7 +285,7 @@ def _another_over(group: Group, at_ns: int, kind: str, window: Window) -> bool:
 
 
 def _fetched(name: str, member: Member, acked: Mapping[str, Sequence[tuple[int, int]]], wrong: list[str]) -> None:
-    """Judges whether a member reads what it has."""
+    """Judge whether a member reads the partitions that it owns."""
     ends = [at_ns for at_ns, _ in member.has[1:]] + ([member.leave_ns] if member.leave_ns else [])
     for number, (from_ns, now) in enumerate(member.has):
         to_ns = ends[number] if number < len(ends) else None
@@ -287,7 +301,7 @@ def _fetched(name: str, member: Member, acked: Mapping[str, Sequence[tuple[int, 
 
 
 def _pauses(got: Sequence[tuple[int, int]], from_ns: int, to_ns: int | None) -> Iterator[tuple[int, int, int]]:
-    """Stretches of more than ``FETCH_S`` without a record of what was owned, with the offset that was next."""
+    """Yield pauses of more than ``FETCH_S`` in fetches of an owned partition, with the offset that was next."""
     inside = [(at, after) for at, after in got if at >= from_ns and (to_ns is None or at <= to_ns)]
     before = [after for at, after in got if at < from_ns]
     since_ns, offset = from_ns, before[-1] if before else 0
@@ -298,7 +312,7 @@ def _pauses(got: Sequence[tuple[int, int]], from_ns: int, to_ns: int | None) -> 
 
 
 def acknowledged(events: Sequence[Event]) -> dict[str, list[tuple[int, int]]]:
-    """When which offset of a partition was acknowledged."""
+    """Return time and offset of each acknowledgement, by partition."""
     found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for event in events:
         if event.op == "produce" and event.outcome == "ok" and event.data.get("offset") is not None:
@@ -307,7 +321,7 @@ def acknowledged(events: Sequence[Event]) -> dict[str, list[tuple[int, int]]]:
 
 
 def _joined(known: Sequence[Window]) -> list[Window]:
-    """Stretches with those that follow them under the same leader, if the same is expected of both."""
+    """Merge consecutive intervals that have the same leader and the same expected outcome."""
     found: list[Window] = []
     for one in known:
         last = found[-1] if found else None
@@ -319,18 +333,18 @@ def _joined(known: Sequence[Window]) -> list[Window]:
 
 
 def _around(known: Sequence[Window], from_ns: int, to_ns: int) -> Window | None:
-    """The stretch that has all of a piece of time."""
+    """Return the interval that contains all of a period, or None."""
     return next((one for one in known if one.from_ns <= from_ns and to_ns <= one.to_ns), None)
 
 
 def _before(known: Sequence[Window], window: Window) -> Window | None:
-    """The stretch before one."""
+    """Return the interval before another one, or None."""
     at = known.index(window)
     return known[at - 1] if at else None
 
 
 def _changed_ns(known: Sequence[Window], window: Window) -> int:
-    """Since when a stretch's partition is enough under its leader, as far as that was seen to change."""
+    """Return since when an ISR has been sufficient under its leader, or ``-NEVER_NS`` if no change was observed."""
     at = known.index(window)
     for number in range(at, 0, -1):
         one, before = known[number], known[number - 1]

@@ -1,8 +1,8 @@
-"""Are waiting records of an idle topic shown as soon as fewer racks are required, though nobody writes to it?
+"""Check that waiting records of an idle topic are shown as soon as fewer racks are required, without another write.
 
-Who lowers ``min.insync.racks`` of a topic that has records with acks=1 waiting for racks, and writes nothing to it from
-then on, notes an event of process ``test`` and op ``idle`` with ``data`` ``{topic}`` before. Beside it ``intend`` and
-``produce`` events, settings and the rounds of ``pyhooks.workload.visibility_reader`` are read.
+A test lowers ``min.insync.racks`` of a topic with acks=1 records waiting for racks, and writes nothing to it from then
+on. Before, it records an event of process ``test`` and op ``idle`` with ``data`` ``{topic}``. Also reads ``intend`` and
+``produce`` events, settings and the rounds of ``pyhooks.workload.visibility_reader``.
 """
 
 from __future__ import annotations
@@ -17,22 +17,27 @@ from pyhooks.checkers.visibility import ROUNDS_S, Sight, sights
 from pyhooks.history.event_log import Event
 
 OP = "idle"
-# From the moment at which every broker tells the new value; the proposal promises a second.
+# Counted from the moment at which every broker reports the new value; the proposal promises one second.
 BOUND_S = 1.0
 
 
 def check_idle(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdict:
-    """What waits in an idle topic is below the high watermark ``bound_s`` after all brokers tell the lower value.
+    """Check that waiting records are below the high watermark ``bound_s`` after all brokers report the lower value.
 
-    Wrong: a leader that was asked later than that, and told a high watermark at or below the last of these records,
-    which could not be read either. Measuring adds what is between two rounds of a reader: who is asked later tells of a
-    later moment. Unknown: no change that settled; no record of which a reader was told, after it was acknowledged and
-    before the change, that it could not be read; anything else that was sent to the topic before it could; nobody who
-    was told within ``ROUNDS_S`` after the bound.
+    Wrong: a leader that was queried later than that, and returned a high watermark at or below the last of these
+    records, which could not be read either. The measurement adds up to the time between two rounds of a reader, since a
+    later query shows a later moment.
+
+    Unknown:
+
+    * no change that settled;
+    * no record that a reader found hidden after its acknowledgement and before the change;
+    * another record that was sent to the topic before that one was shown;
+    * no response to a reader within ``ROUNDS_S`` after the bound.
 
     Args:
         events: a whole history.
-        bound_s: from the moment at which the change has settled, in seconds.
+        bound_s: seconds from the moment at which the change has settled.
     """
     records, settings, seen = Records(events), Settings(events), sights(events)
     wrong: list[str] = []
@@ -58,7 +63,7 @@ def check_idle(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdict:
             shown = next((one for one in rounds if one.shown > top), None)
             until_ns = settled_ns + round((bound_s + ROUNDS_S) * NS)
             over_ns = until_ns if shown is None else shown.at_ns
-            # a round tells how far could be read before it, and how high the leader was after the question
+            # A round has the offset read before its query, and the leader's high watermark after it.
             late = [one for one in rounds if one.asked_ns >= settled_ns + bound_s * NS and one.high is not None]
             if any(one.done_ns > event.mono_ns and one.sent_ns < over_ns for one in own):
                 missing.append(f"{name}: something else was sent to it before what waited was shown")
@@ -81,7 +86,7 @@ def _waiting(
     idle_ns: int,
     begun_ns: int,
 ) -> dict[Place, int]:
-    """Of each partition the last offset that was acknowledged with acks=1, if a reader was told that it is hidden."""
+    """Return for each partition the last offset acknowledged with acks=1, if a reader found it hidden."""
     found: dict[Place, int] = {}
     for one in own:
         if one.outcome != "ok" or one.offset is None or one.partition is None or records.shared(one):

@@ -1,4 +1,4 @@
-"""Runs checkers over a history, all that it is about or those that are named."""
+"""Run checkers on a history: all that apply to it, or those selected by name."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from pyhooks.checkers.verdict import Verdict
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 
-# what a checker raises that meets an event without what it should have
+# Raised by a checker when an event lacks a field or has a field of the wrong type.
 BROKEN = (KeyError, TypeError, ValueError, AttributeError)
 
 
 def judge(
     events: Sequence[Event], names: Sequence[str] = (), *, settle_s: float = SETTLE_S
 ) -> tuple[list[Verdict], list[str]]:
-    """Runs checkers over a history.
+    """Run checkers on a history.
 
     Args:
         events: a whole history.
-        names: of the checkers; by default all that the history is about.
-        settle_s: what is granted to a change to take effect, in seconds.
+        names: names of the checkers to run; by default all that apply to the history.
+        settle_s: seconds granted to a change to take effect.
 
     Returns:
-        Their verdicts, and the names of those that were left out; of checkers of what only some tests do none is told.
+        The verdicts, and the names of the general checkers that did not run. Checkers for specific tests are not
+        listed.
 
     Raises:
-        RackgateError: no such checker, or an event that is not as its op demands.
+        RackgateError: an unknown checker, or an event that lacks the data its op requires.
     """
     if unknown := sorted(set(names) - set(CHECKERS)):
         raise RackgateError(f"--checker {unknown[0]}: one of {', '.join(CHECKERS)}")
@@ -39,10 +40,10 @@ def judge(
 
 
 def measured(events: Sequence[Event], names: Iterable[str], *, settle_s: float = SETTLE_S) -> Settling | None:
-    """What changes of a history took, if one of the checkers that ran goes by it.
+    """Return how long changes in a history took, or None if no checker that ran uses this.
 
     Raises:
-        RackgateError: an event that is not as its op demands.
+        RackgateError: an event that lacks the data its op requires.
     """
     if not any(CHECKERS[name].settles for name in names):
         return None
@@ -62,7 +63,7 @@ def _run(name: str, events: Sequence[Event], settle_s: float) -> Verdict:
 
 
 class BrokenEventError(RackgateError):
-    """An event that is not as its op demands."""
+    """An event that lacks the data its op requires."""
 
 
 def _broken(what: str, error: Exception) -> BrokenEventError:

@@ -1,8 +1,8 @@
-"""Does a client that nobody has patched meet only errors that it knows?
+"""Check that unpatched clients get only errors that they know.
 
 Reads ``intend``, ``produce`` and ``txn`` events, and those of op ``known-errors``: ``data`` ``{client, names}``, the
-names of all errors that a client of that kind can tell of. A code that is not in a client's list gets a name of its
-own that is not among them, and a client with a list of its own tries nothing again after such a code.
+names of all errors that a client of that kind can report. A code that is not in a client's list gets another name that
+is not among them. A client with its own list does not retry after such a code.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import KNOWN_ERRORS, PATCHED
 
-# What the workload says where the client said nothing at all.
+# Value that the workload records if the client reported nothing at all.
 SILENT = frozenset({"not-reported"})
 
 
 def check_known_errors(events: Sequence[Event]) -> Verdict:
-    """Every error that a run reports has a name that clients of its kind know; runs of patched clients do not count.
+    """Check that clients know the names of all errors that their runs report; runs of patched clients do not count.
 
-    Unknown if there was no attempt of an unpatched client, if nothing tells which client reported an error, or what
-    such a client knows, and if a client ended without an answer.
+    Unknown if there was no attempt of an unpatched client, or if a client ended without a response. Also unknown if the
+    client that reported an error is not recorded, or the errors that it knows are not.
 
     Args:
         events: a whole history.

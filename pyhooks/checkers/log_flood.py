@@ -1,8 +1,8 @@
-"""Does an outage flood the logs of brokers and controllers?
+"""Check that an outage does not flood the logs of brokers and controllers.
 
-Reads looks, settings, faults, and what the nodes have logged (``pyhooks.history.log_events``). A leader that has too
-few racks refuses for as long as a rack is away, and its clients try again; so whatever is logged for each refusal fills
-the disk in an outage. What a change brings about may be logged once for each change.
+Reads observations, settings, faults, and the logs of the nodes (``pyhooks.history.log_events``). A leader with too few
+racks rejects writes for as long as a rack is unavailable, and its clients retry; so lines that are logged for each
+rejection fill the disk in an outage. Lines that are logged once for each change are acceptable.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pyhooks.checkers.verdict import Verdict
 from pyhooks.history import log_events
 from pyhooks.history.event_log import Event
 
-# What the leader says when it begins to refuse for want of racks, and when it is over.
+# Messages of the leader when it begins to reject due to too few racks, and when that ends.
 BEGINS = "Rejecting writes with acks=all"
 ENDS = ("Accepting writes with acks=all again", "Still rejecting writes with acks=all: the ISR spans enough racks")
 RACKS, REPLICAS = re.compile(r"\.NotEnoughRacks(?:AfterAppend)?Exception$"), re.compile(r"\.NotEnoughReplicas")
-# Who takes writes, and all that is done with them. Others tell in each outage, with and without racks required, that a
-# broker does not answer (clients, fetchers, heartbeats, the quorum), and what the metadata say.
+# Loggers of the write path. In each outage, with and without required racks, other loggers report unresponsive brokers
+# (clients, fetchers, heartbeats, the quorum) and changes of the metadata.
 WRITERS = (
     "kafka.cluster.",
     "kafka.coordinator.",
@@ -41,45 +41,45 @@ WRITERS = (
     "org.apache.kafka.server.log.",
     "org.apache.kafka.storage.",
 )
-# Of lines that do not name a partition which is refused: a shortage has few causes, and refusals are by the dozen.
+# Maximum for lines that name no rejected partition: a shortage has few causes, while rejections come by the dozen.
 REPEATS = 10
-# Of a partition, or of all: what may let a leader begin, or cease, to refuse.
+# Changes, of a partition or of all, after which a leader may begin, or cease, to reject.
 _CHANGED = re.compile(r"ISR updated to |(?:Leader|Follower) \S+ with topic id|Follower \S+ starts |state change for ")
 _SET = re.compile(r"^\[DynamicConfigPublisher |\bis (?:enforced from now on|not enforced anymore)")
-# A log that is loaded is not written to; after a kill that tells each of its steps twice.
+# A log being loaded is not written to; after a kill the loader logs each of its steps twice.
 _LOADS = "[LogLoader "
 _STARTED = re.compile(r"^\[BrokerServer id=\d+\] Transition from SHUTDOWN to STARTING")
 _FOLLOWS = re.compile(r"(?:Follower (\S+) starts |become-follower state change for (\S+) )")
-# An id of Kafka's is 22 letters, digits, - and _ at random: one without a digit, - or _, and without two capitals side
-# by side, is one in thousands, and names of classes (TransactionCoordinator) are such.
+# A Kafka id is 22 random letters, digits, - and _. All but one in thousands have a digit, - or _, or two adjacent
+# capitals; names of classes (TransactionCoordinator) do not.
 _ID = r"(?<![\w-])(?=[A-Za-z]*(?:[\d_-]|[A-Z]{2}))[\w-]{22}(?![\w-])"
 _NUMBER = re.compile(rf"\b[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}\b|{_ID}|\d+")
 
 
 @dataclass(frozen=True)
 class Shortage:
-    """A time in which a partition was seen to have too few racks.
+    """An interval in which a partition was observed to have too few racks.
 
     Attributes:
-        from_ns: its settled begin, monotonic.
-        to_ns: its end, as far as it was seen.
+        from_ns: its settled start, monotonic.
+        to_ns: its end, as far as observed.
     """
 
     from_ns: int
     to_ns: int
 
     def has(self, at_ns: int) -> bool:
-        """Whether a moment is in it."""
+        """Return whether a moment is in it."""
         return self.from_ns <= at_ns <= self.to_ns
 
 
 def shortages(events: Sequence[Event], settle_s: float = SETTLE_S) -> dict[Place, list[Shortage]]:
-    """When partitions had too few racks for sure, whether or not they had too few replicas as well."""
+    """Return when partitions definitely had too few racks, whether or not they had too few replicas, too."""
     settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
     found: defaultdict[Place, list[Shortage]] = defaultdict(list)
     for place, seen in looks.items():
         for window in windows(place, seen, settings, faults, round(settle_s * NS)):
-            # settings that change right at an edge of it are no matter of it
+            # Settings that change exactly at a window's edge do not concern it.
             wanted = settings.possible(place[0], window.from_ns + 1, window.to_ns - 1)
             if window.look.leader < 0 or any(one.ask(window.look).enough_racks for one in wanted):
                 continue
@@ -92,20 +92,25 @@ def shortages(events: Sequence[Event], settle_s: float = SETTLE_S) -> dict[Place
 
 
 def check_flood(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
-    """In a rack shortage nothing is logged for each refusal: one line at its begin, one at its end, no stack trace.
+    """Check that a rack shortage logs nothing per rejection: one line at its start, one at its end, no stack trace.
 
-    Wrong: a leader says twice that it begins to refuse, or that it ceases to, without the other in between and without
-    having begun anew; or it says either though nothing has changed since it spoke last; a stack trace of a refusal for
-    want of racks, or, of a partition that has too few racks, for want of replicas; and in a shortage a line of those
-    who take writes that is repeated, numbers and ids aside: about a partition that is short more often than it has
-    changed, or about no partition more than ``REPEATS`` times. What others have too few replicas for is Kafka's matter.
+    Wrong:
 
-    Unknown if the log of a node is missing or can't be read, if nothing was short, and if a partition was short whose
-    leaders never said so, since then nothing shows that the logs are whole.
+    * a leader that logs twice that it begins to reject, or that it ceases to, without the other in between, a restart,
+      or becoming a follower;
+    * a leader that logs either though nothing has changed since its last such line;
+    * a stack trace of a rejection due to too few racks or, of a partition with too few racks, due to too few replicas;
+    * in a shortage, a repeated line of the write path, compared without numbers and ids. About a partition with too few
+      racks a line may be logged once more than the partition has changed, about no partition ``REPEATS`` times.
+
+    Partitions with only too few replicas are not judged: that is Kafka's own behaviour.
+
+    Unknown if the log of a node is missing or can't be read, or if no partition had too few racks. Also unknown if one
+    had, but its leaders never logged it: then nothing shows that the logs are complete.
 
     Args:
         events: a whole history.
-        settle_s: how long a change may take to have its effect, in seconds.
+        settle_s: how long a change may take to take effect, in seconds.
     """
     lines, short = logged(events), shortages(events, settle_s)
     missing = [*_unread(events)]
@@ -126,7 +131,7 @@ def check_flood(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdi
 
 
 def _unread(events: Iterable[Event]) -> Iterator[str]:
-    """What is missing of the logs."""
+    """Describe logs that are missing."""
     expected: set[int] = set()
     read: set[int] = set()
     for event in events:
@@ -156,7 +161,7 @@ def _traced(lines: Sequence[Line], short: Mapping[Place, Sequence[Shortage]]) ->
 
 
 def _transitions(lines: Sequence[Line]) -> Iterator[str]:
-    """What leaders say of the begin and of the end of a shortage, and did not have to."""
+    """Describe unnecessary messages of leaders about the start and the end of a shortage."""
     last: dict[tuple[int, Place], str] = {}
     changed: dict[tuple[int, Place], bool] = {}
     for line in lines:
@@ -191,7 +196,7 @@ def _lets_change(line: Line, place: Place) -> bool:
 def _repeated(
     lines: Sequence[Line], short: Mapping[Place, Sequence[Shortage]], places: Sequence[Place]
 ) -> Iterator[str]:
-    """Lines that are there again and again in a shortage."""
+    """Describe lines that are repeated too often in a shortage."""
     for shortage in _joined([one for own in short.values() for one in own]):
         inside = lines[_at(lines, shortage.from_ns) : _at(lines, shortage.to_ns + 1)]
         changes: Counter[tuple[int, Place]] = Counter()
@@ -224,7 +229,7 @@ def _within(at_ns: int, own: Iterable[Shortage]) -> bool:
 
 
 def _joined(found: Iterable[Shortage]) -> list[Shortage]:
-    """Times in which any partition was short."""
+    """Return the intervals in which any partition had too few racks."""
     joined: list[Shortage] = []
     for one in sorted(found, key=lambda own: own.from_ns):
         if joined and one.from_ns <= joined[-1].to_ns:
@@ -235,12 +240,12 @@ def _joined(found: Iterable[Shortage]) -> list[Shortage]:
 
 
 def _names(text: str, place: Place) -> bool:
-    """Whether a line is about a partition, and not about one whose name begins or ends like its."""
+    """Return whether a line names a partition, rather than another one whose name contains its name."""
     return re.search(rf"(?<![\w.-]){re.escape(f'{place[0]}-{place[1]}')}(?![\w-]|\.\w)", text) is not None
 
 
 def masked(text: str, places: Iterable[Place]) -> str:
-    """A line without what differs from one refusal to the next: numbers and ids, but not the names of partitions."""
+    """Return a line without what differs between rejections: numbers and ids, but not the names of partitions."""
     names = sorted((f"{topic}-{number}" for topic, number in places), key=len, reverse=True)
     parts = re.split(rf"(?<![\w.-])({'|'.join(map(re.escape, names))})(?![\w-])", text) if names else [text]
     return "".join(part if part in names else _NUMBER.sub("#", part) for part in parts)

@@ -1,14 +1,15 @@
-"""Outages of a rack with many partitions, on stock Kafka and on the patched one: what they stop, take and cost.
+"""Outages of a rack with many partitions, on stock and on patched Kafka: rejections, recovery times and CPU use.
 
 Events of process ``test``:
 
-* op ``arm``: ``data`` ``{arm, probed}``: from here on it is the cluster of this arm, on which these topics are probed;
-* op ``stage``: ``data`` ``{arm, stage, cycle, edge, ticks, hz}``: what the Kafka process of each node had used of a
-  processor when a stage began and ended, ``ticks`` by node as ``[pid, ticks]``, of which there are ``hz`` a second;
+* op ``arm``: ``data`` ``{arm, probed}``: from here on the cluster is that of this arm, on which these topics are
+  probed;
+* op ``stage``: ``data`` ``{arm, stage, cycle, edge, ticks, hz}``: CPU time used by the Kafka process of each node when
+  a stage began and ended: ``ticks`` by node as ``[pid, ticks]``, at ``hz`` ticks a second;
 * op ``reached``: ``data`` ``{arm, cycle, what, since_ns}``: all partitions concerned had lost a member of the ISR
-  (``lost``), or had all back (``back``), so long after the fault, or its heal.
+  (``lost``), or had all back (``back``); ``since_ns`` is the time of the fault, or of its heal.
 
-Beside that ``produce`` events of clients without retries (mode ``probe``) at some of the topics are read.
+Also reads ``produce`` events of clients without retries (mode ``probe``) on some of the topics.
 """
 
 from __future__ import annotations
@@ -28,25 +29,26 @@ from pyhooks.history.outcomes import TOO_FEW_RACKS, TOO_FEW_REPLICAS
 STOCK, OVERLAY = "stock", "overlay"
 ARMS = (STOCK, OVERLAY)
 STAGE, REACHED = "stage", "reached"
-# of attempts at a topic in an outage; fewer say nothing of it
+# Minimum number of attempts on a topic in an outage; fewer are no evidence.
 ATTEMPTS_MIN = 3
-# the share of attempts in an outage that may end in neither way, as they do on a busy machine
+# Maximum share of attempts in an outage with another outcome, as happens on a busy machine.
 UNSURE_MAX = 0.1
 
 
 @dataclass(frozen=True)
 class Outage:
-    """An outage as those met it who probed a topic in it.
+    """An outage as observed by the probes of a topic.
 
     Attributes:
         arm: stock or overlay.
-        topic: which one.
-        refused_s: from the fault to the first refusal for want of racks; None if there was none.
-        refused: refusals for want of racks while all ISRs were without the lost rack.
-        short: refusals for want of replicas meanwhile.
+        topic: the probed topic.
+        refused_s: seconds from the fault to the first rejection due to too few racks; None if there was none.
+        refused: rejections due to too few racks while all ISRs were without the lost rack.
+        short: rejections due to too few replicas meanwhile.
         taken: acknowledgements meanwhile.
-        unsure: other answers meanwhile.
-        again_s: from the heal to the first acknowledgement before what comes next; None if there was none.
+        unsure: other outcomes meanwhile.
+        again_s: seconds from the heal to the first acknowledgement before the next fault or cluster; None if there was
+            none.
         back: whether all replicas were in sync again before that.
     """
 
@@ -62,7 +64,7 @@ class Outage:
 
 
 def outages(events: Sequence[Event]) -> tuple[list[Outage], list[str]]:
-    """All outages that were begun, lasting and healed, of each topic that was to be probed, and what is missing."""
+    """Return all outages that took hold and were healed, for each probed topic, and what is missing."""
     probes: defaultdict[str, list[Event]] = defaultdict(list)
     for event in events:
         if event.op == "produce" and event.data.get("mode") == "probe":
@@ -72,7 +74,7 @@ def outages(events: Sequence[Event]) -> tuple[list[Outage], list[str]]:
     missing: list[str] = []
     faults = cluster_view.faults(events)
     arms = [one for one in events if (one.process, one.op) == ("test", ARM)]
-    # what was acknowledged later may be of the next outage's heal, or of another cluster
+    # Later acknowledgements may be from the next outage, or from another cluster.
     ends = [fault.inject_ns for fault in faults] + [one.mono_ns for one in arms]
     for fault in faults:
         heal_ns = fault.heal_ns
@@ -119,16 +121,16 @@ def outages(events: Sequence[Event]) -> tuple[list[Outage], list[str]]:
 
 
 def _for(what: frozenset[str], event: Event) -> bool:
-    """Whether an attempt was refused for want of racks, or of replicas."""
+    """Return whether an attempt was rejected with one of these errors."""
     return event.data.get("exception") in what
 
 
 def check_stops(events: Sequence[Event]) -> Verdict:
-    """What is probed is refused in each outage by the patched Kafka, never by stock, and taken after each heal.
+    """Check that patched Kafka rejects probes in each outage, stock Kafka never does, and both recover after heals.
 
-    In an outage: from when all ISRs are without the lost rack until the heal begins. Unknown if replicas were too few,
-    too, if too few attempts say anything or more than ``UNSURE_MAX`` of them say nothing, or if what came after a heal
-    is not told.
+    An outage counts from when all ISRs are without the lost rack until the heal begins. Unknown if there were too few
+    replicas, too, or if the recovery after a heal is not recorded. Also unknown if too few attempts are conclusive, or
+    more than ``UNSURE_MAX`` inconclusive.
 
     Args:
         events: a whole history.
@@ -155,10 +157,10 @@ def check_stops(events: Sequence[Event]) -> Verdict:
 
 
 def figures(events: Sequence[Event]) -> dict[str, Any]:
-    """What was measured in each arm: times to refuse and to recover, and the use of processors.
+    """Return the measurements of each arm: times to reject and to recover, and CPU use.
 
-    Of topics that are probed the first refusal, and the first acknowledgement after the heal, count; of each stage
-    each node whose process went through it.
+    For each probed topic, the first rejection and the first acknowledgement after the heal count; for each stage, each
+    node whose process ran throughout it.
     """
     probed, _ = outages(events)
     told: dict[str, Any] = {}
@@ -193,13 +195,13 @@ def _stages(events: Iterable[Event], arm: str) -> Iterable[tuple[str, Event, Eve
 
 
 def _processors(events: Sequence[Event], arm: str) -> dict[str, dict[str, float]]:
-    """Processors that each node's Kafka kept busy in each stage, the mean over cycles."""
+    """Return how many CPUs each node's Kafka kept busy in each stage, as the mean over cycles."""
     used: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for stage, first, last in _stages(events, arm):
         seconds = (last.mono_ns - first.mono_ns) / 1e9
         for node, (pid, ticks) in last.data["ticks"].items():
             before = first.data["ticks"].get(node)
-            # one that was started meanwhile has another process
+            # A node restarted meanwhile has another process.
             if before is not None and before[0] == pid and seconds > 0:
                 used[stage][node].append((int(ticks) - int(before[1])) / int(last.data["hz"]) / seconds)
     return {stage: {node: round(sum(v) / len(v), 3) for node, v in own.items()} for stage, own in used.items()}

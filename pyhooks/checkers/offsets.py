@@ -1,7 +1,7 @@
-"""Does every offset hold one record, whoever looks, and are records in the order in which they were sent?
+"""Check that every offset has the same record in all reads, and that records are in the order of sending.
 
-Reads ``produce``, ``intend`` and all complete ``read`` events, of both isolations and of several passes; and, where the
-disks were read (``pyhooks.lab.disks``), what lies on them, looks and faults.
+Reads ``produce``, ``intend`` and all ``read`` events, of both isolations and of several passes. If the disks were read
+(``pyhooks.lab.disks``), it also reads their logs, observations and faults.
 """
 
 from __future__ import annotations
@@ -22,16 +22,27 @@ from pyhooks.history.record_format import parts_of
 
 
 def check_offsets(events: Sequence[Event]) -> Verdict:
-    """One record at each offset, and the records of an idempotent producer in the order of their numbers.
+    """Check for one record at each offset, and for the order of an idempotent producer's records.
 
-    Wrong are: two records acknowledged at one offset, one record acknowledged or noted twice, an acknowledged offset
-    that holds another record or none, two reads that differ in an offset, and a record of an idempotent or
-    transactional producer that is behind a later one in the log. So are logs of brokers that were in sync at the last
-    look, after the last fault, and that differ at an offset which both have and which lies before the end of the final
-    read: what is behind it may not be committed. Unknown without an acknowledged offset, without a complete final read
-    of the partitions that have one, or where a record is behind a later one that an idempotent client may have written
-    twice by itself (``pyhooks.checkers.duplicate_writes``). What was acknowledged with acks=1 may be truncated, and its
-    offset be given again, when another leads: it is a matter of ``pyhooks.checkers.visibility``.
+    Wrong:
+
+    * two records acknowledged at one offset;
+    * one record acknowledged or recorded twice;
+    * an acknowledged offset that has another record or none;
+    * two reads that differ at an offset;
+    * a record of an idempotent or transactional producer that is behind a later one in the log;
+    * logs that differ at an offset that both have, of brokers in sync at the last observation, after the last fault.
+      This applies up to the end of the final read: later records may be uncommitted.
+
+    Unknown:
+
+    * no acknowledged offset;
+    * no complete final read of a topic that has one;
+    * a record behind a later one that an idempotent client may have written twice by itself
+      (``pyhooks.checkers.duplicate_writes``).
+
+    Records acknowledged with acks=1 are excluded: another leader may truncate them and assign their offsets again, see
+    ``pyhooks.checkers.visibility``.
     """
     records = Records(events)
     doubled = Doubled(events, records)
@@ -116,7 +127,7 @@ def _disagreements(reads: Sequence[Read]) -> list[str]:
 
 
 def _copies(events: Sequence[Event], records: Records) -> Iterator[str]:
-    """Where the logs of a partition differ, of brokers that were all in sync when nothing happened any more."""
+    """Describe where logs of a partition differ between brokers that were all in sync after the last fault."""
     disks = disks_of(events)
     if disks is None:
         return

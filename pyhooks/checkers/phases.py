@@ -1,9 +1,10 @@
-"""Did every produce attempt within a phase end as the phase expects?
+"""Check that every produce attempt within a phase ends as the phase expects.
 
 A phase is a pair of events of process ``test`` with op ``phase``: the first with ``data`` ``{name, topic, edge:
 "begin", expect}``, the second with the same name and topic and ``edge: "end"``. ``expect`` is ``"ok"`` or the class
-name of the exception that a first attempt without retries must get. Edges of a refused phase carry ``log_bytes``, the
-size of the partition's log on the leader's disk: consumers can't see what lies above the high watermark, a disk can.
+name of the exception expected by a first attempt without retries. Events of a phase that expects rejections have
+``log_bytes``, the size of the partition's log on the leader's disk, because consumers can't see records above the high
+watermark.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ class Phase:
     """One phase of a history.
 
     Attributes:
-        name: its name.
-        topic: the topic that it is about.
+        name: name of the phase.
+        topic: topic of its attempts.
         expect: ``"ok"`` or a Java class name.
         begin_ns: monotonic nanoseconds.
         end_ns: monotonic nanoseconds.
-        log_bytes_before: size of the leader's log at the beginning, if it was asked.
-        log_bytes_after: size of the leader's log at the end, if it was asked.
+        log_bytes_before: size of the leader's log at the beginning, if measured.
+        log_bytes_after: size of the leader's log at the end, if measured.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Phase:
 
 
 def phases(events: Iterable[Event]) -> tuple[Phase, ...]:
-    """The finished phases of a history.
+    """Return the finished phases of a history.
 
     Raises:
         ValueError: an end without a beginning, or a beginning without an end.
@@ -75,11 +76,11 @@ def phases(events: Iterable[Event]) -> tuple[Phase, ...]:
 
 
 def check_phases(events: Sequence[Event], *, attempts_min: int) -> Verdict:
-    """Every attempt of the probe within a phase ended as expected, and a refused attempt left nothing in the log.
+    """Check that all probe attempts in a phase end as expected, and that rejected ones leave nothing in the log.
 
     Args:
         events: a whole history.
-        attempts_min: a phase with fewer attempts than this is unknown.
+        attempts_min: minimum number of attempts; a phase with fewer is unknown.
     """
     wrong: list[str] = []
     missing: list[str] = []

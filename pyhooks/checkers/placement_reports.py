@@ -1,4 +1,4 @@
-"""Do controllers report partitions whose replicas are in too few racks when they are moved there, and when that ends?
+"""Check that controllers report partitions that are moved into too few racks, and when that ends.
 
 Reads ``settings`` (see ``pyhooks.checkers.cluster_view``), events of op ``moved``: ``data`` ``{topic, before, after,
 racks}`` with the replicas of a topic's partition before and after a reassignment that has ended, and the racks of
@@ -21,10 +21,11 @@ KINDS = {True: "enough", False: "too few"}
 
 
 def check_warned(events: Sequence[Event]) -> Verdict:
-    """Each controller logs how many partitions are in too few racks, up and down as they are moved.
+    """Check that each controller logs how many partitions are in too few racks, up and down as they are moved.
 
-    A controller may log each partition of a request, or all of them at once, so highs and lows are compared. Unknown
-    without moves, without one of each kind, if no log was read after them, or if it is not known what a topic required.
+    A controller may log each partition of a request, or all of them at once, so local maxima and minima are compared.
+    Unknown without moves, without one of each kind, if no log was read after them, or if it is unknown what a topic
+    required.
 
     Args:
         events: a whole history.
@@ -70,7 +71,7 @@ def _reaches(replicas: Sequence[int], racks: dict[int, str], wanted: Requirement
 
 
 def _extremes(counts: Iterable[int]) -> list[int]:
-    """The highs and lows of a number that begins with 0, and its last value."""
+    """Return the local maxima and minima of a number that begins with 0, and its last value."""
     path = [0]
     for count in counts:
         if count == path[-1]:

@@ -1,7 +1,8 @@
-"""Does a partition acknowledge exactly while the replicas and racks in its ISR are enough?
+"""Check that a partition acknowledges exactly while its ISR has enough replicas and racks.
 
-Reads ``produce`` events, looks, settings, faults and, if there are any, logs; see ``pyhooks.checkers.cluster_view``.
-What is expected is computed from M, R, placement and ISR at every moment, not written down by who made the history.
+Reads ``produce`` events, observations, settings, faults and, if present, logs; see ``pyhooks.checkers.cluster_view``.
+The expected outcome is computed from M (``min.insync.replicas``), R (``min.insync.racks``), placement and ISR at every
+moment. The history does not contain it.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from pyhooks.history.outcomes import TOO_FEW
 from pyhooks.kafka.gate import Requirement
 
 PATIENCE_S = 5.0
-# replica.lag.time.max.ms, whose default all clusters here have, and a second for what was under way
+# replica.lag.time.max.ms, whose default all clusters here have, and a second for requests in flight.
 LAG_MAX_S = 31.0
 
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of time in which a partition's state was known, settled, and called for one outcome.
+    """An interval in which a partition's state was known, settled, and called for one outcome.
 
     Attributes:
         from_ns: start, monotonic.
         to_ns: end.
         enough: whether replicas and racks in the ISR are enough to acknowledge.
-        look: the state.
-        ahead: what may have been known to leaders already.
+        look: an observation of the state.
+        ahead: since when leaders may have followed other states.
     """
 
     from_ns: int
@@ -47,11 +48,11 @@ class Window:
     ahead: Ahead
 
     def excuse(self, attempt: Attempt) -> Excuse:
-        """By what an attempt may have gone that contradicts the state."""
+        """Return which other state an attempt that contradicts this one may have followed."""
         return self.ahead.excuse(attempt) if settling_times.follows(attempt, enough=not self.enough) else ""
 
     def judges(self, attempt: Attempt) -> bool:
-        """Whether it has the whole of an attempt, which did not go by what was seen next."""
+        """Return whether an attempt is entirely within the window and did not follow the state observed next."""
         whole = self.from_ns <= attempt.sent_ns and attempt.done_ns <= self.to_ns
         return whole and self.excuse(attempt) != "next"
 
@@ -59,11 +60,11 @@ class Window:
 def windows(
     place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
 ) -> Iterator[Window]:
-    """The settled stretches of a partition: between the first and the last look at a state, less what settling takes.
+    """Yield the settled intervals of a partition: from first to last observation of a state, less the settling time.
 
-    Time under a fault counts only when nothing under the fault leads or is in sync any more: until then the looks tell
-    what was, not what is. So it does after the heal until that is proved, and where settings change. Of a cut between
-    some racks alone more counts, see ``Fault.clouds``.
+    Time under a fault counts only once no affected broker leads or is in sync: until then observations may be outdated.
+    The same applies after the heal until it is proved and has settled. Time in which settings change does not count.
+    Partitions from some racks only exclude less time, see ``Fault.clouds``.
     """
     found = [*settling_times.stretches(seen, faults)]
     for number, stretch in enumerate(found):
@@ -85,7 +86,7 @@ def windows(
 def _between(
     topic: str, piece: tuple[int, int], settings: Settings, settle_ns: int
 ) -> Iterator[tuple[int, int, Collection[Requirement]]]:
-    """The parts of a stretch in which settings did not change, less what settling takes, and what may have held."""
+    """Yield the parts of an interval with constant settings, less the settling time, and the possible settings."""
     from_ns, to_ns = piece
     since_ns = from_ns - settle_ns
     edges = [at_ns for at_ns in settings.edges(topic) if since_ns < at_ns < to_ns]
@@ -96,7 +97,7 @@ def _between(
 
 
 def _uncut(from_ns: int, to_ns: int, cuts: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """What is left of a stretch without pieces of it."""
+    """Yield what remains of an interval without the cuts."""
     at_ns = from_ns
     for begin_ns, end_ns in sorted(cuts):
         if begin_ns > at_ns:
@@ -107,9 +108,9 @@ def _uncut(from_ns: int, to_ns: int, cuts: Iterable[tuple[int, int]]) -> Iterato
 
 
 def blind(seen: Sequence[Look], attempts: Sequence[Attempt]) -> list[Attempt]:
-    """The attempts that were under way while nobody looked.
+    """Return the attempts that were in flight while the partition was not observed.
 
-    That is between looks that are further apart than ``BLIND_S``, before the first look, or after the last one.
+    That is between observations further apart than ``BLIND_S``, before the first observation, or after the last one.
     """
     if not seen:
         return list(attempts)
@@ -127,38 +128,50 @@ def blind(seen: Sequence[Look], attempts: Sequence[Attempt]) -> list[Attempt]:
 def check_progress(
     events: Sequence[Event], *, settle_s: float = SETTLE_S, patience_s: float = PATIENCE_S, attempts_min: int = 1
 ) -> Verdict:
-    """In every settled stretch, attempts end as M, R, placement and ISR demand.
+    """Check that attempts in every settled interval end as M, R, placement and ISR demand.
 
-    Where they are enough: a refusal for want of replicas or racks is wrong, and so is a stretch in which no attempt is
-    acknowledged though one was finished, or was waited for longer than ``patience_s``, unless a replica that comes back
-    may hold it up (see ``_held_up``). A single attempt without an acknowledgement is unknown, but for one that ran out
-    of its time, within ``patience_s``, with a batch that had been begun before, where others are acknowledged. Where it
-    is too few: an acknowledgement of an attempt that was sent in the stretch is wrong; of one sent before, unknown. So
-    it is where the state changes too often for a stretch to settle, but what is expected stays the same: after
-    ``settle_s`` nothing else may happen.
+    While the ISR is sufficient (enough replicas and racks), these are wrong:
 
-    What was asked for is required: where the history tells that, a broker that tells otherwise is wrong, see
+    * a rejection due to too few replicas or racks;
+    * an interval without any acknowledgement, if an attempt finished or was waited for longer than ``patience_s``,
+      unless a returning replica may hold it up (see ``_held_up``).
+
+    A single attempt without an acknowledgement is unknown. The exception is an attempt that timed out within
+    ``patience_s`` with a batch begun before the interval, if others are acknowledged.
+
+    While the ISR is insufficient, an acknowledgement of an attempt sent in the interval is wrong, and of one sent
+    before it unknown. The same applies where the state changes too often for an interval to settle, but the expected
+    outcome stays the same: after ``settle_s`` any other outcome is wrong.
+
+    The requested settings are required: where the history has them, a broker that reports others is wrong, see
     ``Settings.strays``.
 
-    In between, while a change settles, attempts count for nothing, and are told as a note. So are those that go by a
-    change up to ``LAG_S`` before looks show it; if no look shows what they may have gone by, they are unknown. What the
-    settling took is measured (see ``pyhooks.checkers.settling_times``) and is a note, too. A change that attempts
-    contradict and that none follows is unknown. Unknown, too: no stretch at all, stretches in which fewer than
-    ``attempts_min`` attempts began though a producer ran for ``patience_s`` of them, attempts while nobody looked (see
-    ``blind``), or that contradict the looks under a fault for which nothing is judged (unless a broker that came back
-    was put out of the ISR meanwhile, as the logs tell, see ``pyhooks.checkers.broker_returns``), or that are not judged
-    for the sake of a heal that is not proved or of settings that never settled, a partition of which no attempt could
-    be judged at all, or none while all was enough, or while it was too few, though a producer ran for ``patience_s`` of
-    such a stretch.
+    While a change settles, attempts are not judged, only noted. The same applies to attempts that follow a change up to
+    ``LAG_S`` before observations show it; if no observation shows what they may have followed, they are unknown. The
+    measured settling time (see ``pyhooks.checkers.settling_times``) is a note, too. A change that attempts contradict
+    and that none follows is unknown.
 
-    A stretch of too few that goes on from one in which attempts were judged needs none of its own, since producers that
-    are patient begin none there: a heal of others parts the two, and nothing changed in between (see ``_stays``).
+    Also unknown:
+
+    * no settled interval at all;
+    * an interval in which fewer than ``attempts_min`` attempts began, though a producer ran for ``patience_s`` of it;
+    * attempts while the partition was not observed (see ``blind``);
+    * attempts that contradict observations under a fault, where nothing is judged, unless logs show that a broker that
+      came back was removed from the ISR meanwhile (see ``pyhooks.checkers.broker_returns``);
+    * attempts that are not judged because a heal is not proved, or settings never settled;
+    * a partition without any judged attempt, or without one while its ISR was sufficient, or insufficient, though a
+      producer ran for ``patience_s`` of such an interval.
+
+    An insufficient interval needs no attempts if it continues one in which attempts were judged, since patient
+    producers begin none there: a heal of other brokers separates the two, and nothing changed in between (see
+    ``_stays``).
 
     Args:
         events: a whole history. Its clients must have been able to reach all leaders that are not under a fault.
-        settle_s: how long a change may take from the first look that shows it until all go by it, in seconds.
-        patience_s: how long an attempt may take where all is well, in seconds.
-        attempts_min: how many attempts each stretch of at least ``patience_s`` must have, unless it goes on as above.
+        settle_s: how long a change may take from its first observation until all brokers follow it, in seconds.
+        patience_s: how long an attempt may take under normal conditions, in seconds.
+        attempts_min: minimum number of attempts in each interval of at least ``patience_s``, unless it continues
+            another as above.
     """
     records = Records(events)
     settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
@@ -190,7 +203,7 @@ def check_progress(
         if between:
             of_all = f"{len(between)} of {len(own)} attempts"
             notes.append(f"{name}: {of_all} are not judged: a change, a fault, or nobody looked")
-        # as if there were no faults: looks may tell what was, but nobody knows
+        # Computed without faults: the observations may be outdated, which is not certain.
         doubtful = [
             one
             for span in settling_times.spans(place, looks.get(place, ()), settings, (), settle_ns)
@@ -249,16 +262,17 @@ def check_progress(
 
 
 def _lasted_ns(window: Window, runs: Sequence[tuple[float, float]]) -> float:
-    """The longest time in a window for which one producer ran, in nanoseconds; 0 or less if none did."""
+    """Return the longest time for which one producer ran in a window, in nanoseconds; 0 or less if none did."""
     return max(min(window.to_ns, to_ns) - max(window.from_ns, from_ns) for from_ns, to_ns in runs)
 
 
 def _stays(
     before: Window, window: Window, topic: str, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault]
 ) -> bool:
-    """Whether two windows of too few are one: nothing that bears on what is acknowledged can have changed in between.
+    """Return whether two windows with an insufficient ISR are one: nothing that affects outcomes changed in between.
 
-    That is the state in every look, looks without a gap, what was required, and nobody of the ISR under a fault.
+    This requires the same state in every observation, observations without a gap, constant settings, and no fault that
+    makes the observations doubtful (``Fault.clouds``).
     """
     if before.enough or window.enough:
         return False
@@ -276,16 +290,16 @@ def _stays(
 
 
 def _over(fault: Fault) -> float:
-    """When a fault has no effect any more; never, if nobody told."""
+    """Return when a fault had no effect any more; infinity if its heal is not proved."""
     return math.inf if fault.healed_ns is None else fault.healed_ns
 
 
 def _held_up(look: Look, faults: Sequence[Fault]) -> list[tuple[int, int]]:
-    """When the high watermark may wait for a replica that comes back, though all in the ISR have the record.
+    """Return when the high watermark may wait for a returning replica, though all ISR members have the record.
 
-    Kafka's leader counts a replica outside of the ISR that had caught up within replica.lag.time.max.ms and whose
-    broker is unfenced (Partition.maybeIncrementLeaderHW, 4.3.1). After a short cut the broker is unfenced before TCP
-    has tried again to carry its fetches.
+    Kafka's leader also waits for a replica outside the ISR that was caught up within replica.lag.time.max.ms and whose
+    broker is unfenced (Partition.maybeIncrementLeaderHW, 4.3.1). After a short network partition the broker is unfenced
+    before TCP retransmits its fetches.
     """
     return [
         (fault.heal_ns, fault.inject_ns + round(LAG_MAX_S * NS))
@@ -296,13 +310,13 @@ def _held_up(look: Look, faults: Sequence[Fault]) -> list[tuple[int, int]]:
 
 
 def _unproved(name: str, seen: Sequence[Look], faults: Sequence[Fault], attempts: Sequence[Attempt]) -> Iterator[str]:
-    """Heals that are not proved, for whose sake attempts are not judged: without an end, that would excuse anything.
+    """Describe unproved heals due to which attempts are not judged: without an end, these would excuse anything.
 
     Args:
-        name: of the partition.
-        seen: looks at it.
-        faults: all of them.
-        attempts: those that are not judged.
+        name: name of the partition.
+        seen: observations of the partition.
+        faults: all faults of the history.
+        attempts: attempts that are not judged.
     """
     for fault in faults:
         if fault.heal_ns is None or (fault.healed_ns is not None and not fault.doubted):
@@ -319,13 +333,13 @@ def _unproved(name: str, seen: Sequence[Look], faults: Sequence[Fault], attempts
 def _settled(
     name: str, span: Span, change: Change | None, late: Sequence[tuple[Attempt, Excuse]], settle_s: float
 ) -> tuple[list[str], list[str]]:
-    """What is wrong and what is unknown of a change and of what was expected from then on.
+    """Return what is wrong and what is unknown about a change and the outcomes expected from then on.
 
     Args:
-        name: of the partition.
+        name: name of the partition.
         span: what was expected.
-        change: with which it begins, if with any.
-        late: attempts that are in no window, and contradict it after the bound, with what excuses them.
+        change: the change that begins the span, or None.
+        late: attempts outside all windows that contradict the span after the bound, with their excuses.
         settle_s: the bound.
     """
     now = "enough" if span.enough else "too few"
@@ -357,11 +371,11 @@ def _judged(
     patience_ns: int,
     attempts_min: int,
 ) -> tuple[list[str], list[str], list[str], int]:
-    """What is wrong in a window, what is unknown, what is worth telling, and how many attempts could be judged."""
+    """Return what is wrong in a window, what is unknown, notes, and the number of judged attempts."""
     wrong: list[str] = []
     missing: list[str] = []
     began = [one for one in attempts if window.from_ns <= one.sent_ns < window.to_ns]
-    # nobody is missed where nobody produces
+    # Without a running producer no attempts are expected.
     long = _lasted_ns(window, runs) >= patience_ns
     isr, racks = list(window.look.isr), ", ".join(window.look.isr_racks)
     state = f"{name}: ISR {isr} in rack(s) {racks}, leader {window.look.leader}"
@@ -387,7 +401,7 @@ def _judged(
         one for one in open_ended if any(one.done_ns > from_ns and one.sent_ns < to_ns for from_ns, to_ns in held)
     ]
     open_ended = [one for one in open_ended if one not in waiting]
-    # they joined a batch that was begun before, and had the rest of its time
+    # They joined a batch begun before the window, and had only the rest of its time.
     older = [
         one
         for one in open_ended
@@ -401,7 +415,7 @@ def _judged(
     if not acked and any(one.done_ns <= sure_ns or sure_ns - one.sent_ns > patience_ns for one in open_ended):
         wrong.append(f"{state}: enough, and none of {len(inside) + len(stuck)} attempts was acknowledged")
     elif open_ended := [one for one in open_ended if not acked or one.done_ns <= window.ahead.moved_ns]:
-        # others may have met the change that is seen next
+        # Later attempts may have followed the state observed next.
         why = open_ended[0].exception or "no answer in time"
         missing.append(f"{state}: enough, and {len(open_ended)} attempts were not acknowledged, the first: {why}")
     return wrong, missing, notes, len(inside) + len(stuck) - len(waiting)

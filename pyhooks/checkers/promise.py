@@ -1,6 +1,6 @@
-"""The promise itself: at a stop of everything, what was acknowledged lies in the logs of enough racks.
+"""Check the guarantee itself: when all brokers are stopped, acknowledged records are in the logs of enough racks.
 
-Reads ``produce`` events, the events of ``pyhooks.lab.disks`` (``disk``, ``disk-end``), looks and settings (see
+Reads ``produce`` events, the events of ``pyhooks.lab.disks`` (``disk``, ``disk-end``), observations and settings (see
 ``pyhooks.checkers.cluster_view``), and the steps of faults whose op begins with ``wipe``.
 """
 
@@ -24,14 +24,14 @@ from pyhooks.kafka import gate
 
 @dataclass(frozen=True)
 class Disks:
-    """The logs of all brokers at one stop.
+    """Logs of all brokers at one stop.
 
     Attributes:
-        at_ns: when the first of them was read.
-        logs: broker and partition to what lies there.
-        whole: brokers whose disk was read whole, while everything was stopped.
+        at_ns: time of the first event of the reading.
+        logs: broker and partition to the contents of the log.
+        whole: brokers that were stopped while their disk was read completely.
         racks: broker id to rack.
-        missing: what is not known, in words.
+        missing: descriptions of missing parts.
     """
 
     at_ns: int
@@ -42,7 +42,7 @@ class Disks:
 
 
 def disks_of(events: Sequence[Event]) -> Disks | None:
-    """The last reading of the disks that a history has, or None."""
+    """Return the last reading of the disks in a history, or None."""
     last = next((event for event in reversed(events) if event.op in ("disk", "disk-end")), None)
     if last is None:
         return None
@@ -80,30 +80,38 @@ def disks_of(events: Sequence[Event]) -> Disks | None:
 
 
 def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
-    """Each record that was acknowledged before the stop lies in the logs of replicas in at least min(R, RF) racks.
+    """Check that records acknowledged before the stop are in the logs of replicas in at least min(R, RF) racks.
 
-    Racks are those of the brokers when the record was acknowledged, as looks around that tell: a broker that starts in
-    another rack takes away what it had of the rack that it was in, which is the doing of who moves it. R is what the
-    topic required when the record was acknowledged: what was asked for, where the history tells that, and a broker that
-    tells otherwise is wrong (see ``Settings.strays``). Where that changed meanwhile, the record must satisfy
-    the lowest value, and whether it satisfies the highest decides between true and unknown. RF is the lower of those at
-    the acknowledgement and at the stop; where replicas were moved in between, a record in too few racks is unknown, and
-    one that no replica has is wrong. The same holds of a record that was sent before the first look. The last look
-    tells who the replicas are at the stop; it must be later than the acknowledgement.
+    Racks are those of the brokers when the record was acknowledged, from the observations around that time. A broker
+    that restarts in another rack removes its copies from the old rack, which is no violation.
 
-    A broker whose disk was wiped counts as having had the record if the wipe came after the acknowledgement and a look
-    between the two shows it in the ISR, whose members have all that is acknowledged. That lasts until a look after the
-    proved heal shows it in the ISR again: from then on it must have all that is acknowledged once more; once the heal
-    has begun, and until such a look, nobody knows. A look shows what was up to ``LAG_S`` before it. It does not count
-    if looks show it outside of the ISR all the time, or if it was surely wiped before: between a wipe's begin and its
-    proof nobody knows. If neither is known, or the wipe was not proved, a record that depends on it is unknown. The
-    same holds for a broker whose log could not be read, or begins behind the record. Records with acks=1 are left out:
-    their acknowledgement is of the leader alone. A record whose acknowledgement tells no offset, as that of a batch
-    that was sent again and is known to the broker as a duplicate (DUPLICATE_SEQUENCE_NUMBER), is looked for by its key.
+    R (``min.insync.racks``) is the topic's requirement when the record was acknowledged: the requested value, where the
+    history has it. A broker that reports another value is wrong (see ``Settings.strays``). If R changed meanwhile, too
+    few racks for the lowest value are wrong, and too few for the highest alone are unknown.
+
+    RF is the lower of the replication factors at the acknowledgement and at the stop. If replicas were moved in
+    between, a record in too few racks is unknown, and a record on no replica is wrong. The same applies to a record
+    sent before the first observation. The replicas at the stop are those of the last observation, which must be later
+    than the acknowledgement.
+
+    Members of the ISR have all acknowledged records. So a broker whose disk was wiped after the acknowledgement counts
+    as having had the record if an observation between the two shows it in the ISR. This ends with an observation after
+    the proved heal that shows it in the ISR again: from then on it must have all acknowledged records again. Between
+    the start of the heal and such an observation, the result is unknown. An observation shows a state up to ``LAG_S``
+    old.
+
+    The broker does not count if all observations show it outside the ISR, or if it was definitely wiped before the
+    record was sent. Between the start of a wipe and its proof, this is unknown. If neither is known, or the wipe was
+    not proved, a record that depends on the broker is unknown. The same applies to a broker whose log could not be
+    read, or begins after the record.
+
+    Records with acks=1 are excluded: only the leader acknowledges them. A record acknowledged without an offset is
+    located by its key. An example is a batch that was sent again and that the broker recognizes as a duplicate
+    (DUPLICATE_SEQUENCE_NUMBER).
 
     Args:
         events: a whole history.
-        settle_s: how long a changed setting may take to reach all brokers once one tells it, in seconds.
+        settle_s: how long a changed setting may take to reach all brokers after one reports it, in seconds.
     """
     records = Records(events)
     missing = records.unnoted()
@@ -145,7 +153,7 @@ def _since(look: Look) -> int:
 
 
 def _moves(seen: Sequence[Look]) -> list[Look]:
-    """The first look at each placement, one after the other."""
+    """Return the first observation of each placement, in order of time."""
     told = [look for look in seen if look.replicas]
     return told[:1] + [two for one, two in pairwise(told) if set(one.replicas) != set(two.replicas)]
 
@@ -160,7 +168,7 @@ class _Judge:
     settle_ns: int
 
     def problem(self, attempt: Attempt) -> tuple[str, bool]:
-        """What is to be said against a record, or nothing, and whether that is sure."""
+        """Return the problem with a record, empty if there is none, and whether it is certain."""
         attempt = self._located(attempt)
         if attempt.partition is None or attempt.offset is None or attempt.offset < 0:
             return f"{attempt.topic}: nothing tells at which offset {attempt.key} was acknowledged", False
@@ -175,17 +183,17 @@ class _Judge:
         racks = self._racks(place, attempt)
         sure: set[str] = set()
         perhaps: set[str] = set()
-        # What lies on a broker that is no replica any more protects nothing.
+        # Copies on brokers that are no longer replicas do not count.
         last = placed[-1].replicas
-        # Fewer replicas can be in fewer racks only.
+        # Fewer replicas span fewer racks at most.
         needed = [
             min(one.effective(look).racks, gate.capped(one.racks, len(last)))
             for one in wanted
             for look in placed[: max(1, own)]
         ]
         if len(placed) > 1 or placed[0].at_ns > attempt.sent_ns:
-            # Who moves replicas decides how far what was acknowledged before is spread: any rack may do then. And what
-            # was not looked at before may have been placed otherwise.
+            # A reassignment determines the spread of records acknowledged before it, so one rack may be enough. A
+            # placement before the first observation is unknown.
             needed.append(1)
         for broker in sorted({broker for look in placed for broker in look.replicas}):
             had = self._had(broker, place, attempt) if broker in last else False
@@ -204,7 +212,7 @@ class _Judge:
 
     @cached_property
     def _offsets(self) -> Mapping[tuple[str, str | None], frozenset[tuple[int, int]]]:
-        """Partitions and offsets at which disks have a key, by topic and key; asked for only if one is not known."""
+        """Partitions and offsets of each key on the disks, by topic and key; needed only if an offset is unknown."""
         found: defaultdict[tuple[str, str | None], set[tuple[int, int]]] = defaultdict(set)
         for (_, (topic, partition)), log in self.disks.logs.items():
             for offset, key in log.keys.items():
@@ -212,7 +220,7 @@ class _Judge:
         return {one: frozenset(where) for one, where in found.items()}
 
     def _located(self, attempt: Attempt) -> Attempt:
-        """The attempt with the one offset at which disks have its key, if its acknowledgement tells none."""
+        """Return the attempt; if it has no offset, with the offset of its key on the disks if there is exactly one."""
         if attempt.offset is not None and attempt.offset >= 0:
             return attempt
         found = [
@@ -226,9 +234,9 @@ class _Judge:
         return replace(attempt, partition=partition, offset=offset)
 
     def _racks(self, place: Place, attempt: Attempt) -> Callable[[int], frozenset[str]]:
-        """In which rack a broker was when a record was acknowledged; in one of them, if looks differ.
+        """Return a function from broker to its rack when a record was acknowledged; several if observations differ.
 
-        A broker leaves the ISR before it is in another rack, so what counts is where it was while it was in sync.
+        A broker leaves the ISR before it joins another rack, so observations of the broker in sync take precedence.
         """
         seen = self.looks[place]
         first = max(0, bisect_right(seen, attempt.sent_ns, key=_moment) - 1)
@@ -244,7 +252,7 @@ class _Judge:
         return racks
 
     def _placed(self, place: Place, attempt: Attempt) -> tuple[list[Look], int]:
-        """Looks, one for each placement, from that at which a record was sent; and how many are of its own time."""
+        """Return one observation per placement since the send, and how many placements are from before the outcome."""
         seen = self.looks.get(place, ())
         moves = self.moves.get(place, ())
         first = max(0, bisect_right(moves, attempt.sent_ns, key=_moment) - 1)
@@ -253,7 +261,7 @@ class _Judge:
         return list(moves[first:]), bisect_right(moves, until_ns, key=_moment) - first
 
     def _had(self, broker: int, place: Place, attempt: Attempt) -> bool | None:
-        """Whether the broker had the record at the stop, or before its disk was wiped; None if that is not known."""
+        """Return whether the broker had the record at the stop or before its disk was wiped; None if unknown."""
         assert attempt.offset is not None  # noqa: S101 - asked before
         log = self.disks.logs.get((broker, place))
         if log is not None and attempt.offset in log.keys and log.keys[attempt.offset] == attempt.key:
@@ -269,14 +277,14 @@ class _Judge:
         return False
 
     def _had_before(self, wipe: Fault, broker: int, place: Place, attempt: Attempt) -> bool | None:
-        """Whether a wipe took the record from the broker, and it owes it to nobody since."""
+        """Return whether a wipe removed the record and the broker need not have fetched it again; None if unknown."""
         took = self._took(wipe, broker, place, attempt)
         if took is False:
             return False
         back = [look for look in self.looks.get(place, ()) if broker in look.isr]
         if wipe.healed_ns is not None and any(wipe.healed_ns + LAG_NS < look.since_ns for look in back):
             return False
-        # From the heal on it may be in sync again at any moment, whether somebody sees that or not.
+        # From the start of the heal it may be in sync again at any moment, observed or not.
         return None if wipe.heal_ns is not None or wipe.proved_ns is None else took
 
     def _took(self, wipe: Fault, broker: int, place: Place, attempt: Attempt) -> bool | None:
@@ -284,9 +292,9 @@ class _Judge:
         if over_ns is not None and over_ns <= attempt.sent_ns:
             return False
         if wipe.inject_ns <= attempt.done_ns:
-            # The disk was destroyed at an unknown moment between the begin and its proof.
+            # The disk was destroyed at an unknown moment between the start of the wipe and its proof.
             return None
-        # One that is destroyed does not get in sync again before its heal.
+        # A broker with a wiped disk does not rejoin the ISR before the heal.
         until_ns = wipe.heal_ns if wipe.heal_ns is not None else self.disks.at_ns
         after = [look for look in self.looks.get(place, ()) if attempt.done_ns + LAG_NS < look.since_ns]
         if any(broker in look.isr for look in after if look.at_ns < until_ns):

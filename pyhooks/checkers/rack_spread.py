@@ -1,8 +1,8 @@
-"""Can what was acknowledged in an outage be in enough racks at all?
+"""Check that records acknowledged in an outage can be in enough racks at all.
 
-Reads ``produce`` events, looks, settings and faults; see ``pyhooks.checkers.cluster_view``. Nothing is granted here to
-what takes its time: from the proof that brokers are away until the proof that they still are, no record that is sent
-gets to them, whatever ISRs and gates do meanwhile.
+Reads ``produce`` events, observations, settings and faults; see ``pyhooks.checkers.cluster_view``. This checker grants
+no settling time: from the proof that brokers are unavailable until the proof that they still are, no record that is
+sent reaches them, whatever ISRs and gates do meanwhile.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.kafka import gate
 
-# kinds of faults under which a broker gets nothing from the others
+# Kinds of faults under which a broker receives nothing from the others.
 TAKES = ("kill", "pause", "wipe", "cut")
-# By how much the clock of clients on another host may be wrong, see ducktape_tests.services.clock.
+# Maximum clock error of clients on another host, see ducktape_tests.services.clock.
 CLOCK_NS = 200_000_000
 
 
 def takes(op: str, peers: object) -> bool:
-    """Whether a fault of this op takes brokers away from all others; one that parts them from some does not."""
+    """Return whether a fault of this op separates brokers from all others, rather than from some racks only."""
     return op.partition("-")[0] in TAKES and not peers
 
 
 @dataclass(frozen=True)
 class Outage:
-    """The time of a fault in which those under it surely got nothing from the others.
+    """The time of a fault in which affected brokers definitely received nothing from the others.
 
     Attributes:
-        fault: it.
-        from_ns: it was proved.
-        to_ns: it was proved to have lasted, or its heal began if nothing tells that.
-        sure: it was proved to have lasted.
+        fault: the fault.
+        from_ns: proof of the fault, plus ``CLOCK_NS``.
+        to_ns: proof that it lasted, or the start of its heal without such a proof, less ``CLOCK_NS``.
+        sure: whether it was proved to have lasted.
     """
 
     fault: Fault
@@ -50,12 +50,12 @@ class Outage:
     sure: bool
 
     def has(self, attempt: Attempt) -> bool:
-        """Whether an attempt began and ended in it; of one that does not tell its begin nobody knows."""
+        """Return whether an attempt began and ended in it; False if the attempt's beginning is not recorded."""
         return self.from_ns < attempt.sent_ns < attempt.done_ns < self.to_ns
 
 
 def outages(faults: Sequence[Fault]) -> list[Outage]:
-    """The faults that take brokers away, as far as they are proved."""
+    """Return the outages of faults that separate brokers from all others, as far as proved."""
     found = []
     for fault in faults:
         if fault.proved_ns is None or not takes(fault.op, fault.peers):
@@ -66,7 +66,7 @@ def outages(faults: Sequence[Fault]) -> list[Outage]:
         elif fault.heal_ns is not None:
             end_ns = fault.heal_ns
         elif fault.healed_ns is not None:
-            # it was healed, and nobody tells when that began
+            # It was healed, but the start of the heal is not recorded.
             continue
         else:
             end_ns = math.inf
@@ -75,22 +75,26 @@ def outages(faults: Sequence[Fault]) -> list[Outage]:
 
 
 def check_spread(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
-    """Each record that is sent and acknowledged in an outage can be in the logs of min(R, RF) racks.
+    """Check that each record sent and acknowledged in an outage can be in the logs of min(R, RF) racks.
 
-    An outage is a kill, a pause, a wipe or a cut from all others, from its proof to the proof that it lasted. Who is
-    under it has nothing of what is sent and acknowledged meanwhile. Who is cut off may lead, and have clients, on its
-    own side: so the racks on the side count that has most of them. Fewer than min(R, RF) are wrong: whether the leader
-    asked for them too late, or not at all when an ISR shrank with records waiting. R and RF are the lowest that may
-    have been in force between the sending and the acknowledgement, as all brokers that may have been replicas then
-    count. Records with acks=1 are left out.
+    An outage is a kill, a pause, a wipe or a network partition from all other racks, from its proof to the proof that
+    it lasted. Affected brokers have no record that is sent and acknowledged meanwhile. Partitioned brokers may lead and
+    have clients on their own side, so the side with the most racks counts. Fewer racks than min(R, RF) are wrong,
+    whether the leader checked them too late, or not at all when an ISR shrank with records waiting.
 
-    Unknown: an outage in the history and no attempt that began and ended in one; a topic of which nothing tells what it
-    required; too few racks, but no looks around the attempt that tell the placement, or an outage of which nothing
-    tells that it lasted.
+    R (``min.insync.racks``) and RF (the replication factor) are the lowest values that may have applied between the
+    send and the acknowledgement; all brokers that may have been replicas then count. Records with acks=1 are excluded.
+
+    Unknown:
+
+    * an outage in the history and no attempt that began and ended in one;
+    * a topic whose settings are unknown;
+    * too few racks, but no observations around the attempt that show the placement, or an outage that was not proved to
+      have lasted.
 
     Args:
         events: a whole history.
-        settle_s: how long a changed setting may take to reach all brokers once one tells it, in seconds.
+        settle_s: how long a changed setting may take to reach all brokers after one reports it, in seconds.
     """
     records = Records(events)
     away = outages(cluster_view.faults(events))
@@ -126,11 +130,11 @@ class _Judge:
     settle_ns: int
 
     def problem(self, attempt: Attempt, away: Sequence[Outage]) -> tuple[str, bool, bool]:
-        """What is to be said against an attempt, or nothing; whether that is sure; and whether too few racks were left.
+        """Return the problem with an attempt, if any; whether it is certain; and whether too few racks were left.
 
         Args:
-            attempt: one that began and ended in outages.
-            away: all of these.
+            attempt: an attempt that began and ended in outages.
+            away: all of these outages.
         """
         acked = attempt.outcome == "ok"
         if attempt.partition is None:
@@ -161,7 +165,7 @@ class _Judge:
         return said, True, True
 
     def _near(self, place: Place, attempt: Attempt) -> tuple[Sequence[Look], bool]:
-        """The looks around an attempt, and whether these leave no gap in which something else could have been."""
+        """Return the observations around an attempt, and whether they leave no gap that could hide another state."""
         seen = self.looks.get(place, ())
         first = bisect_right(seen, attempt.sent_ns, key=lambda look: look.at_ns) - 1
         after = bisect_left(seen, attempt.done_ns + LAG_NS, key=lambda look: look.since_ns)
@@ -175,12 +179,12 @@ def _unless(harmless: bool, problem: str) -> tuple[str, bool, bool]:
 
 
 def most_racks(replicas: set[int], near: Sequence[Look], faults: Sequence[Fault]) -> int:
-    """The most racks that can have a record which one of these replicas took, and others may have got from it.
+    """Return the most racks that can have a record, if one of these replicas accepted it and others replicated it.
 
     Args:
-        replicas: all that there may be.
-        near: looks that tell in which racks brokers are.
-        faults: those that are in force.
+        replicas: all possible replicas.
+        near: observations that show the racks of brokers.
+        faults: faults in force.
     """
     cuts = [one for one in faults if one.op.startswith("cut")]
     gone = [one for one in faults if one not in cuts]
@@ -195,12 +199,12 @@ def most_racks(replicas: set[int], near: Sequence[Look], faults: Sequence[Fault]
 
 
 def _hit(fault: Fault, broker: int, racks: frozenset[str]) -> bool:
-    """Whether a broker is under a fault, in whichever of these racks it is; where that is not told, it is not."""
+    """Return whether a fault affects a broker in each of its possible racks; an unknown rack is not affected."""
     return all(fault.hits(broker, {broker: rack}) for rack in racks or {"?"})
 
 
 def _distinct(racks: Sequence[frozenset[str]]) -> int:
-    """In how many racks brokers can be that are each in one of a few; one of which nothing is known, in one more."""
+    """Return the most distinct racks of brokers, given the possible racks of each; one without any is one more."""
     unknown = sum(not own for own in racks)
     named = frozenset[str]().union(*racks)
     return unknown + min(len(named), len(racks) - unknown)

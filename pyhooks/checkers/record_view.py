@@ -1,9 +1,9 @@
-"""What a history tells of records: who sent them, what became of them, and where they were read.
+"""View of the records in a history: sends, outcomes and reads.
 
-The events are those of ``pyhooks.workload.producer`` and ``pyhooks.workload.final_reader``. Producers of tests may
-leave out ``run``: then nothing is known of what they meant to send, and only what they noted counts. Who kills a
-producer on purpose notes an event of op ``killed`` with ``data`` ``{run}``; what that run did not note is no evidence
-then. Who goes on with another cluster, which has other topics, notes an event of process ``test`` and op ``arm``.
+The events are those of ``pyhooks.workload.producer`` and ``pyhooks.workload.final_reader``. Producers of tests may omit
+``run``: then their intended records are unknown, and only recorded events count. A deliberate kill of a producer is
+recorded as an event of op ``killed`` with ``data`` ``{run}``; records that this run did not log are then no evidence. A
+switch to another cluster, which has other topics, is recorded as an event of process ``test`` and op ``arm``.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 from pyhooks.history.event_log import Event, Outcome
 
 UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
-# from here on it is another cluster
+# Op of the event that marks the switch to another cluster.
 ARM = "arm"
 Place = tuple[str, int]
-# what a Java producer says of the records of a batch that ran out of its time (4.3.1, Sender.failExpiredBatches)
+# Java producer's message for the records of an expired batch (4.3.1, Sender.failExpiredBatches).
 _RAN_OUT = re.compile(r"\b(\d+) ms has passed since batch creation")
-# in a line that was cut short: whose it is
+# Run id in a truncated line.
 _RUN = re.compile(r'"run":"([^"]*)"')
 
 
@@ -34,20 +34,20 @@ class Attempt:
     """One record that a producer sent.
 
     Attributes:
-        run: of the producer, or None.
-        topic: where to.
-        partition: where to, or None if the producer left that open and was not told.
-        seq: its number within run and partition, or None.
-        key: unique.
+        run: id of the producer run, or None.
+        topic: target topic.
+        partition: target partition, or None if the producer left it open and did not learn it.
+        seq: number of the record within run and partition, or None.
+        key: unique key.
         outcome: ok, fail or unknown.
-        offset: where it is, if it was acknowledged.
-        sent_ns: monotonic; the same as ``done_ns`` if the producer does not tell.
-        done_ns: monotonic.
-        exception: what the producer got instead of an acknowledgement.
-        batch_ns: when the batch was begun with which it ran out of time, if that was before it was sent: a batch that
-            can't be sent takes in records until then, and they have the rest of its time; else ``sent_ns``.
+        offset: acknowledged offset, or None.
+        sent_ns: monotonic time of the send; equal to ``done_ns`` if the producer did not record it.
+        done_ns: monotonic time of the outcome.
+        exception: exception that the producer got instead of an acknowledgement, or None.
+        batch_ns: creation time of the batch that expired with the record, if earlier than ``sent_ns``; else
+            ``sent_ns``. A batch that can't be sent keeps accepting records, and these have only the rest of its time.
         txn: number of its transaction within the run, or None.
-        value: its value, if the producer tells.
+        value: its value, if recorded.
     """
 
     run: str | None
@@ -67,19 +67,21 @@ class Attempt:
 
 @dataclass
 class Run:
-    """What a run meant to send to a topic, and did.
+    """One producer run on one topic: intended and completed sends.
 
     Attributes:
-        first_only: its client tries each record once, so refusals are sure and nothing is written twice.
-        idempotent: its client may write nothing twice and must keep the order.
-        client: patched, confluent or a release, or None if it does not tell.
-        acks: of whom an acknowledgement tells that he has the record: ``all`` in sync, or the leader alone (``1``).
-        record_bytes: what its values are filled up to, or None if it does not tell.
-        intended: of each partition: numbers below it may have been sent.
-        ended: of each partition: numbers below it were sent and noted, all of them; None if it did not end.
-        killed: somebody tells that it was killed on purpose.
-        begun_ns: when it first told of the topic, monotonic; None if it did not.
-        ended_ns: when it told of its end; None if it did not.
+        first_only: the client sends each record once, so rejections are definite and nothing is written twice.
+        idempotent: the client must not write duplicates and must keep the order.
+        client: patched, confluent or a release, or None if not recorded.
+        acks: ``all`` if an acknowledgement means that all in-sync replicas have the record, ``1`` if only the leader
+            has.
+        record_bytes: size to which values are padded, or None if not recorded.
+        intended: partition to the exclusive upper bound of the numbers that may have been sent.
+        ended: partition to the exclusive upper bound of the numbers that were all sent and recorded; None if the run
+            did not end.
+        killed: whether the history records a deliberate kill of the run.
+        begun_ns: monotonic time of its first event for the topic; None if there is none.
+        ended_ns: monotonic time of its end; None if it did not end.
     """
 
     first_only: bool = True
@@ -96,14 +98,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Transaction:
-    """A transaction that has ended, as its producer knows.
+    """A transaction that has ended, as recorded by its producer.
 
     Attributes:
-        run: of the producer.
+        run: id of the producer run.
         txn: its number within the run.
-        outcome: ok is committed, fail surely aborted.
-        records: how many records were sent in it.
-        ended_ns: when its end was noted, monotonic.
+        outcome: ok if committed, fail if definitely aborted.
+        records: number of records sent in it.
+        ended_ns: monotonic time at which its end was recorded.
     """
 
     run: str
@@ -115,22 +117,22 @@ class Transaction:
 
 @dataclass
 class Read:
-    """What a reader or a disk gave of one partition.
+    """Contents of one partition, from a consumer or a broker's disk.
 
     Attributes:
-        name: of the read.
-        topic: which.
-        partition: which.
-        partitions: how many the topic has.
-        isolation: read_uncommitted or read_committed.
+        name: name of the read.
+        topic: topic of the partition.
+        partition: number of the partition.
+        partitions: number of partitions of the topic.
+        isolation: ``read_uncommitted``, ``read_committed``, or ``disk`` for a broker's disk.
         low: first offset.
-        end: where the log ended.
-        begun_ns: when it began, monotonic; if the reader did not tell, when its first chunk was noted.
-        gaps: what is not known, in words.
+        end: offset at which the log ended.
+        begun_ns: monotonic time at which the read began; if not recorded, the time of its first chunk.
+        gaps: descriptions of missing parts.
         keys: offset to key.
-        values: offset to value, where told.
-        sizes: offset to bytes of the value, where told.
-        damaged: offsets whose value is not what was written.
+        values: offset to value, where recorded.
+        sizes: offset to size of the value in bytes, where recorded.
+        damaged: offsets whose value differs from the value written.
     """
 
     name: str
@@ -149,19 +151,19 @@ class Read:
 
 
 def offsets_of(runs: Iterable[Sequence[int]]) -> Iterator[int]:
-    """The offsets that ``[first, count]`` pairs stand for."""
+    """Yield the offsets that ``[first, count]`` pairs stand for."""
     for first, count in runs:
         yield from range(int(first), int(first) + int(count))
 
 
 def _repeated(pairs: Iterable[Sequence[int]]) -> Iterator[int]:
-    """The values that ``[value, count]`` pairs stand for."""
+    """Yield the values that ``[value, count]`` pairs stand for."""
     for value, count in pairs:
         yield from repeat(int(value), int(count))
 
 
 def fill(read: Read, chunks: Sequence[Event]) -> None:
-    """Puts chunks together; what does not follow upon each other from first to last offset is a gap."""
+    """Fill a read from its chunks; ranges of offsets without a chunk, and errors, are gaps."""
     at: int | None = None
     for event in sorted(chunks, key=lambda event: int(event.data.get("begin", -1))):
         data = event.data
@@ -187,7 +189,7 @@ def fill(read: Read, chunks: Sequence[Event]) -> None:
 
 
 class Records:
-    """The records of a history.
+    """Records of a history.
 
     Args:
         events: a whole history.
@@ -211,7 +213,7 @@ class Records:
 
     @cached_property
     def runs(self) -> Mapping[tuple[str, str], Run]:
-        """Run and topic to what is known of it."""
+        """Producer runs by run id and topic."""
         found: defaultdict[tuple[str, str], Run] = defaultdict(Run)
         killed = {str(event.data["run"]) for event in self._events if event.op == "killed" and "run" in event.data}
         for event in self._events:
@@ -236,9 +238,9 @@ class Records:
         return dict(found)
 
     def ran(self, topic: str) -> Sequence[tuple[float, float]]:
-        """From when to when each producer of a topic ran, in nanoseconds; one that was killed has no end.
+        """Return the start and end of each producer run on a topic, in nanoseconds; a killed run has no end.
 
-        If no producer tells of itself, it is taken that one ran all the time.
+        If no run is recorded, one is assumed to have run all the time.
         """
         found = [
             (run.begun_ns, math.inf if run.ended_ns is None else run.ended_ns)
@@ -248,13 +250,13 @@ class Records:
         return found or ((-math.inf, math.inf),)
 
     def shared(self, attempt: Attempt) -> bool:
-        """Whether an acknowledgement of it tells that all in sync have it; if not, it promises nothing about racks."""
+        """Return whether an acknowledgement means that all in-sync replicas have the record (acks=all)."""
         run = self.runs.get((attempt.run, attempt.topic)) if attempt.run is not None else None
         return run is None or run.acks == "all"
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:
-        """All reads, in the order in which they began."""
+        """All reads, in the order of their first events."""
         chunks: dict[tuple[str, str, int, str], list[Event]] = {}
         for event in self._events:
             if event.op == "read":
@@ -270,10 +272,11 @@ class Records:
         return tuple(found)
 
     def final(self, topic: str, isolation: str) -> tuple[dict[int, Read], list[str]]:
-        """The last pass over the partitions of a topic, and what is missing of it, in words.
+        """Return the last pass over the partitions of a topic, and descriptions of what it lacks.
 
-        One pass, since what an earlier one found may have been lost meanwhile. It must have begun when the last fault
-        of its cluster was over and nobody wrote any more: an earlier one says nothing of what these did.
+        Only one pass counts, since records found by an earlier pass may have been lost since. The pass must have begun
+        after the last fault of its cluster and after the end of all producers: an earlier pass does not show their
+        effects.
         """
         own = [read for read in self.reads if (read.topic, read.isolation) == (topic, isolation)]
         if not own:
@@ -290,9 +293,9 @@ class Records:
         return last, missing
 
     def _after(self, topic: str, moment_ns: int) -> list[str]:
-        """What happened to a topic after a moment and not before it, in words."""
+        """Describe the last fault step and the ends of producers that followed a moment, for one topic."""
         later = [event for event in self._events if event.mono_ns > moment_ns]
-        # a fault of the next cluster takes nothing from this one
+        # Faults of the next cluster do not affect this one.
         gone_ns = min((one.mono_ns for one in later if (one.process, one.op) == ("test", ARM)), default=math.inf)
         steps = [event for event in later if event.process == "fault" and event.mono_ns < gone_ns]
         found = [f"{event.op} {event.rack}: {event.data.get('step')!r}" for event in steps[-1:]]
@@ -304,10 +307,10 @@ class Records:
         return list(dict.fromkeys(found))
 
     def _torn_by_nobody(self) -> int:
-        """How many torn lines are left when each killed run has excused one that names its process.
+        """Return the number of truncated lines that no killed run explains.
 
-        A kill tears one line at most, the last of its producer. A line that is too short to name its writer, or names
-        a run that was not killed, could be anybody's.
+        A kill truncates at most one line, the last of its producer. A line that is too short to identify its writer, or
+        that belongs to a run that was not killed, remains unexplained.
         """
         killed = {name for (name, _), run in self.runs.items() if run.killed}
         processes = {
@@ -327,7 +330,7 @@ class Records:
         return lost
 
     def unnoted(self) -> list[str]:
-        """What producers did not tell though they should have, in words."""
+        """Describe what producers should have recorded but did not."""
         noted: defaultdict[tuple[str, str, int], set[int]] = defaultdict(set)
         for attempt in self.attempts:
             if attempt.run is not None and attempt.partition is not None and attempt.seq is not None:

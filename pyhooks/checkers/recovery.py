@@ -1,6 +1,6 @@
-"""Is everything as before within a bound after a heal?
+"""Check that replication and acknowledgements recover within a bound after a heal.
 
-Reads faults, looks, settings and ``produce`` events; see ``pyhooks.checkers.cluster_view``.
+Reads faults, observations, settings and ``produce`` events; see ``pyhooks.checkers.cluster_view``.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from pyhooks.kafka.gate import Requirement
 
 ISR_S = 60.0
 ACK_S = 60.0
-# A broker that was cut off may tell for seconds what was before, if it is the one that is asked.
+# A broker that was partitioned may report the old state for seconds, if it is the one queried.
 STEADY_S = 2.0
 
 
 def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: float = ACK_S) -> Verdict:
-    """After each heal every partition that was looked at has all replicas in sync, and acknowledges if a producer runs.
+    """Check after each heal that observed partitions have all replicas in sync, and acknowledge if a producer runs.
 
-    Wrong if that took longer than the bound, or had not come when the bound was over and somebody still looked (or
-    produced). Unknown without a heal, without looks (or attempts) after it, or if the history or the next fault cuts
-    the bound short. Of faults that overlap, the last heal counts.
-    A partition that cannot acknowledge even with all of
-    its replicas in sync, since its topic requires more racks than it is placed in, owes no acknowledgement. Replicas
-    that a reassignment brings after the heal are not waited for; where replicas are moved, or nobody looked before a
-    heal who they are, what comes late is unknown.
+    Wrong if that took longer than the bound, or had not happened at its end while observations (or attempts) continued.
+    Unknown without a heal, without observations (or attempts) after it, or if the end of the history or the next fault
+    cuts the bound short. For overlapping faults, the last heal counts.
 
-    Acknowledgements with acks=1 do not count. A look shows what was up to ``LAG_S`` before it. All replicas are in sync
-    from the first look on that shows it, if that is later than the heal, and so do the next one and all within
-    ``STEADY_S``.
+    A partition that can't acknowledge even with all replicas in sync, because its topic requires more racks than its
+    placement has, needs no acknowledgement. Replicas that a reassignment adds after the heal are not waited for. If
+    replicas are moved, or the placement was not observed before the heal, a late recovery is unknown.
+
+    Acknowledgements with acks=1 do not count. An observation shows a state up to ``LAG_S`` old. All replicas are in
+    sync from the first observation after the heal that shows it, if the next one and all within ``STEADY_S`` show it,
+    too.
 
     Args:
         events: a whole history.
-        isr_s: from the begin of the heal to all replicas in sync, in seconds.
-        ack_s: from the begin of the heal to the first acknowledgement of a record sent after it, in seconds.
+        isr_s: time from the start of the heal to all replicas in sync, in seconds.
+        ack_s: time from the start of the heal to the first acknowledgement of a record sent after it, in seconds.
     """
     faults = cluster_view.faults(events)
     looks = cluster_view.looks(events)
@@ -64,13 +64,13 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
             continue
         heal_ns = last_heal(fault.heal_ns, faults)
         if heal_ns is None or heal_ns in judged:
-            continue  # told with the other fault
+            continue  # reported with the other fault
         judged.add(heal_ns)
         next_ns = min((other.inject_ns for other in faults if other.inject_ns > heal_ns), default=None)
         for place, seen in sorted(looks.items()):
             after = [look for look in seen if look.at_ns > heal_ns and (next_ns is None or look.at_ns < next_ns)]
             before = cluster_view.at(seen, heal_ns)
-            # Replicas that a reassignment brings later are no matter of this heal.
+            # Replicas that a reassignment adds later do not concern this heal.
             placed = set(before.replicas) if before else set[int]()
             whole = [
                 bool(look.replicas)
@@ -79,13 +79,13 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
                 for look in after
             ]
             bad = [look.since_ns - LAG_NS for look, good in zip(after, whole, strict=True) if not good]
-            # One that was moved away and back may have come back late for that.
+            # A replica that was moved away and back may be late because of the move.
             stayed = bool(placed) and all(set(look.replicas) == placed for look in after)
             _bounded(f"{name}: {place[0]}-{place[1]} with all replicas in sync", heal_ns, isr_s,
                      bad, _steady(after, whole), wrong if stayed else missing, missing)  # fmt: skip
         for place, own in sorted(attempts.items()):
             if not any(to_ns > heal_ns and (next_ns or math.inf) > from_ns for from_ns, to_ns in records.ran(place[0])):
-                continue  # nobody meant to produce
+                continue  # no producer ran
             sent = [one for one in own if one.sent_ns > heal_ns and (next_ns is None or one.sent_ns < next_ns)]
             acked = [one.done_ns for one in sent if one.outcome == "ok"]
             bad = [one.done_ns for one in sent if one.outcome != "ok" and (next_ns is None or one.done_ns < next_ns)]
@@ -95,14 +95,15 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
             wanted = settings.possible(place[0], heal_ns, next_ns or max(one.done_ns for one in own))
             can = _can([*filter(None, [before]), *within], wanted)
             if can is not False:
-                # Where nothing tells whether it can acknowledge at all, that it did not is no fault of recovery.
+                # If it is unknown whether the partition can acknowledge at all, a missing acknowledgement is unknown,
+                # too.
                 _bounded(f"{name}: an acknowledgement by {place[0]}-{place[1]}", heal_ns, ack_s,
                          bad, acked, wrong if can else missing, missing)  # fmt: skip
     return Verdict.of("recovery", wrong=wrong, missing=missing)
 
 
 def last_heal(heal_ns: int, faults: Sequence[Fault]) -> int | None:
-    """When the last of the faults that overlap was healed, from a heal on; None if one of them never was."""
+    """Return when the last of overlapping faults was healed, starting from a heal; None if one of them never was."""
     while True:
         active = [one for one in faults if one.inject_ns <= heal_ns and (one.heal_ns is None or one.heal_ns > heal_ns)]
         if not active:
@@ -114,7 +115,7 @@ def last_heal(heal_ns: int, faults: Sequence[Fault]) -> int | None:
 
 
 def _can(seen: Sequence[Look], wanted: Collection[Requirement]) -> bool | None:
-    """Whether a partition acknowledges when all of its replicas are in sync; None if that is not known, or changes."""
+    """Return whether a partition acknowledges with all replicas in sync; None if that is unknown, or changes."""
     placements = {look.replicas: look for look in seen}
     if not placements or () in placements:
         return None
@@ -124,7 +125,7 @@ def _can(seen: Sequence[Look], wanted: Collection[Requirement]) -> bool | None:
 
 
 def _steady(seen: Sequence[Look], whole: Sequence[bool]) -> list[int]:
-    """The moments of whole looks that others bear out."""
+    """Return the times of observations with all replicas in sync that later observations confirm."""
     found = []
     for at, look in enumerate(seen):
         near = [number for number in range(at, len(seen)) if seen[number].at_ns - look.at_ns <= STEADY_S * NS]
@@ -143,13 +144,13 @@ def _bounded(
     wrong: list[str],
     missing: list[str],
 ) -> None:
-    """Judges the first good moment after a heal; ``bad_ns`` are those at which it surely had not come."""
+    """Judge the first good moment after a heal; ``bad_ns`` are moments at which recovery was definitely incomplete."""
     took_s = (min(good_ns) - heal_ns) / NS if good_ns else None
     if took_s is not None and took_s <= bound_s:
         return
     watched_s = max(0, max(bad_ns) - heal_ns) / NS if bad_ns else 0.0
     if took_s is not None:
-        # It may have come earlier, when nobody asked.
+        # It may have recovered earlier, between observations.
         last_bad = max((at for at in bad_ns if at < min(good_ns)), default=heal_ns)
         late = (last_bad - heal_ns) / NS > bound_s
         (wrong if late else missing).append(f"{what}: seen {took_s:.1f} s after the heal, {bound_s:g} s are the bound")

@@ -1,8 +1,8 @@
-"""Is each refusal called by its name: too few replicas, or enough of them in too few racks?
+"""Check that each rejection names its cause: too few replicas, or enough replicas in too few racks.
 
-Reads ``intend`` and ``produce`` events, looks, settings and faults, and the clients of a ``ride``
-(``pyhooks.checkers.client_retries``). Older clients know one name for both: they are told that replicas are missing,
-since they try again after that.
+Reads ``intend`` and ``produce`` events, observations, settings and faults, and the clients of a ``ride``
+(``pyhooks.checkers.client_retries``). Older clients know one error for both causes. They get the error for missing
+replicas, because they retry after it.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.outcomes import ERRORS, TOO_FEW
 
-# Of clients that can tell the two apart, as events of ``intend`` call them.
+# Clients that distinguish the two causes, by their names in ``intend`` events.
 KNOWS_RACKS = frozenset({"patched"})
 REPLICAS_NAMES = frozenset({f"{ERRORS}.NotEnoughReplicasException", "NOT_ENOUGH_REPLICAS"})
 RACKS_NAMES = TOO_FEW - REPLICAS_NAMES
 
 
 def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
-    """In every settled stretch with too few replicas or racks, refusals for that name the one that is missing.
+    """Check in every settled interval with too few replicas or racks that rejections name what is missing.
 
-    Where replicas are missing, be racks missing or not, that is told; else that racks are. A client that does not know
-    the second is told the first. Unknown if no refusal could be judged, or none of a client that was to ride an outage
-    out, or if nothing tells which client it was.
+    If replicas are missing, the error is that of replicas, even if racks are missing, too; else it is that of racks. A
+    client that does not know the second error gets the first. Unknown if no rejection could be judged, or none of a
+    client that was to ride out an outage, or if the client is not recorded.
 
     Args:
         events: a whole history.
-        settle_s: how long a change may take to have its effect, in seconds.
+        settle_s: how long a change may take to take effect, in seconds.
     """
     records = Records(events)
     settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)

@@ -1,4 +1,4 @@
-"""All checkers that need nothing but a history, by name."""
+"""Checkers that need only a history, by name."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ Check = Callable[..., Verdict]
 
 @dataclass(frozen=True)
 class Checker:
-    """A checker by its name.
+    """A registered checker.
 
     Attributes:
-        check: the function; it takes events.
-        subject: what it is about, for people.
-        applies: whether a history is about that at all; if not, its verdict could only be unknown.
-        settles: it takes ``settle_s``, see ``pyhooks.checkers.settling_times``.
+        check: function from a history's events to a verdict.
+        subject: what it checks, for output.
+        applies: whether an event makes the checker applicable; without such an event its verdict could only be unknown.
+        settles: whether ``check`` takes ``settle_s``, see ``pyhooks.checkers.settling_times``.
     """
 
     check: Check
@@ -77,7 +77,7 @@ def _outage(event: Event) -> bool:
     return proved and takes(event.op, event.data.get("peers"))
 
 
-# Of any history of a cluster under load.
+# Applicable to any history of a cluster under load.
 GENERAL: Mapping[str, Checker] = {
     "faults": Checker(check_faults, "every fault took hold, lasted and was healed", _fault),
     "phases": Checker(partial(check_phases, attempts_min=1), "phases of a test went as expected", _op("phase")),
@@ -97,7 +97,7 @@ GENERAL: Mapping[str, Checker] = {
     ),
     "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
 }
-# Of what only some tests do: a history without that lacks nothing.
+# Applicable to specific tests: other histories are complete without their events.
 OF_TESTS: Mapping[str, Checker] = {
     "defaults": Checker(
         check_defaults,

@@ -1,7 +1,7 @@
-"""Does a client use the same versions of all requests, whichever Kafka the brokers run?
+"""Check that a client uses the same versions of all requests, whichever Kafka the brokers run.
 
-Reads events of op ``versions``: ``data`` ``{client, brokers, baseline, versions}``: what the client would use, by the
-names of requests, with what brokers; one kind of them is the baseline.
+Reads events of op ``versions``: ``data`` ``{client, brokers, baseline, versions}``: the versions that the client would
+use with these brokers, by request name; one kind of brokers is the baseline.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ OP = "versions"
 
 
 def check_versions(events: Sequence[Event]) -> Verdict:
-    """With all other brokers a client uses the versions that it uses with the baseline's.
+    """Check that a client uses the same versions with all other brokers as with the baseline's.
 
-    Unknown if nobody asked a client of the baseline, or of others, and if it was told of no request.
+    Unknown if a client was not queried with the baseline, or with others, or if it reported no versions.
 
     Args:
         events: a whole history.

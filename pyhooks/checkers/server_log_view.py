@@ -1,4 +1,4 @@
-"""What the nodes of a cluster logged, as a history has it (``pyhooks.history.log_events``)."""
+"""View of the nodes' log lines in a history (``pyhooks.history.log_events``)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _OF_PARTITION = re.compile(r"^\[Partition (\S+)-(\d+) broker=\d+\] ")
 
 @dataclass(frozen=True)
 class Line:
-    """What a node logged at once.
+    """One log entry of a node.
 
     Attributes:
         at_ns: monotonic.
-        node: its id.
-        level: of log4j.
-        logger: its name.
-        text: the first line of the message.
-        traced: classes of the exceptions whose stack traces are below it.
+        node: node id.
+        level: log4j level.
+        logger: name of the logger.
+        text: first line of the message.
+        traced: classes of the exceptions whose stack traces follow the message.
     """
 
     at_ns: int
@@ -35,13 +35,13 @@ class Line:
 
     @property
     def place(self) -> Place | None:
-        """The partition that says it, if one does."""
+        """Partition that logged the entry, or None."""
         found = _OF_PARTITION.match(self.text)
         return (found[1], int(found[2])) if found else None
 
 
 def logged(events: Iterable[Event]) -> list[Line]:
-    """All lines of all nodes, in the order of time; those of a node in the order in which it wrote them."""
+    """Return the entries of all nodes in order of time; entries of one node with equal times keep their order."""
     found = [
         Line(event.mono_ns + int(ms) * 1_000_000, int(event.data["node"]), level, logger, text, tuple(traced))
         for event in events

@@ -1,11 +1,13 @@
-"""How long a change may take until all go by it, and how long it took in a history.
+"""Settling times: how long outcomes may follow the old state after a change, and how long they did in a history.
 
-A change is one of what a partition has to do: its ISR or leader is seen otherwise, or its topic's settings are told
-otherwise, and from then on its replicas and racks are enough where they were too few, or too few where they were
-enough. Outcomes may follow the old state for as long as the *bound* says, and no longer; it is given, not taken from
-the history, so that nothing a history shows can excuse what it shows. What is *measured* in a history is how long they
-did. Until a change is over an outcome speaks neither for nor against anybody. Nor does one that goes by a change which
-is seen soon afterwards: the leader knows it first, and a look asks any broker, whose metadata lag behind.
+A change reverses the outcome expected of a partition: another ISR, leader or setting is observed, and from then on its
+ISR is sufficient (*enough* replicas and racks) where it was insufficient (*too few*), or vice versa. Outcomes may
+follow the old state for no longer than the *bound*. It is given, not taken from the history, so that a history can't
+excuse its own outcomes. The *measured* time of a history is how long they did follow it.
+
+Until a change has settled, an outcome is no evidence for or against correctness. Nor is an outcome that follows a
+change observed soon afterwards: the leader knows it first, and an observation queries any broker, whose metadata may
+lag behind.
 """
 
 from __future__ import annotations
@@ -26,24 +28,24 @@ from pyhooks.kafka.gate import Requirement
 
 NS = 1_000_000_000
 SETTLE_S = 2.0
-# By how much the metadata of the broker that a look asks may lag behind the leader.
+# Maximum lag of the queried broker's metadata behind the leader.
 LAG_S = 1.0
 LAG_NS = round(LAG_S * NS)
 NEVER_NS = 1 << 63
-# For an attempt that contradicts what looks show: what else it may have gone by.
+# What else an attempt that contradicts the observations may have followed.
 Excuse = Literal["", "next", "unclear"]
-# A gap between looks that is longer than this could hide a change and its reversal.
+# A longer gap between observations could hide a change and its reversal.
 BLIND_S = 3.0
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """Since when a leader may go by something else than what looks show, which is what was up to ``LAG_S`` before.
+    """Since when a leader may follow a state other than the observed one, which is up to ``LAG_S`` old.
 
     Attributes:
-        next_ns: by a state that is seen afterwards and calls for the opposite.
-        unclear_ns: by one that nobody saw, as far as anybody can tell, or that a fault has made.
-        moved_ns: by any other one that is seen afterwards, whatever it calls for.
+        next_ns: a state that is observed afterwards and calls for the opposite outcome.
+        unclear_ns: a state that may never have been observed, or that a fault has caused.
+        moved_ns: any other state that is observed afterwards, whatever outcome it calls for.
     """
 
     next_ns: int = NEVER_NS
@@ -52,11 +54,11 @@ class Ahead:
 
     @property
     def from_ns(self) -> int:
-        """Since when by any of them."""
+        """Earlier of ``next_ns`` and ``unclear_ns``."""
         return min(self.next_ns, self.unclear_ns)
 
     def excuse(self, attempt: Attempt) -> Excuse:
-        """By what an attempt may have gone that contradicts the looks."""
+        """Return which other state an attempt that contradicts the observations may have followed."""
         if attempt.done_ns > self.next_ns:
             return "next"
         return "unclear" if attempt.done_ns > self.unclear_ns else ""
@@ -64,12 +66,12 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of time in which the state was known and the same.
+    """An interval in which the state was known and constant.
 
     Attributes:
         from_ns: its start, monotonic.
         to_ns: its end.
-        ahead: what may have been known to leaders already.
+        ahead: since when leaders may have followed other states.
     """
 
     from_ns: int
@@ -79,12 +81,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of time in which one thing was expected of a partition.
+    """An interval in which one outcome was expected of a partition.
 
     Attributes:
         enough: whether replicas and racks in the ISR are enough to acknowledge.
-        pieces: the stretches in it in which the partition's state was the same; between them it was in motion.
-        before_ns: until when the opposite was known, if that was within ``BLIND_S``; so this begins with a change.
+        pieces: intervals in it with a constant state; between them the state was changing.
+        before_ns: until when the opposite was known, if no longer than ``BLIND_S`` before: then the span begins with a
+            change. Else None.
     """
 
     enough: bool
@@ -93,16 +96,16 @@ class Span:
 
     @property
     def from_ns(self) -> int:
-        """When that was first known, monotonic."""
+        """Start of the first piece, monotonic."""
         return self.pieces[0].from_ns
 
     @property
     def to_ns(self) -> int:
-        """Until when it was, as far as anybody looked."""
+        """End of the last piece, limited by the observations."""
         return self.pieces[-1].to_ns
 
     def inside(self, attempts: Sequence[Attempt]) -> list[tuple[Attempt, Excuse]]:
-        """Attempts that began and ended while the state was known, by their ends, with what excuses them."""
+        """Return attempts that began and ended within a piece, ordered by their ends, with their excuses."""
         found = []
         for one in attempts:
             at = bisect_right(self.pieces, one.sent_ns, key=lambda piece: piece.from_ns) - 1
@@ -113,13 +116,13 @@ class Span:
 
 @dataclass(frozen=True)
 class Change:
-    """A change, and what attempts that were sent after it became of.
+    """A change, and the outcomes of attempts that were sent after it.
 
     Attributes:
         span: what was expected from then on.
-        old: attempts that ended as the state before demands.
-        sure: those of them that nothing excuses.
-        follows: whether one ended as the new state demands after the last of the old ones.
+        old: attempts that ended as the previous state demands.
+        sure: attempts in ``old`` without an excuse.
+        follows: whether an attempt ended as the new state demands after the last one in ``old``.
     """
 
     span: Span
@@ -129,21 +132,21 @@ class Change:
 
     @property
     def kept_s(self) -> float:
-        """For how long outcomes followed the old state."""
+        """How long outcomes followed the old state, in seconds."""
         return (self.old[-1].done_ns - self.span.from_ns) / NS if self.old else 0.0
 
 
 @dataclass(frozen=True)
 class Settling:
-    """What was granted to changes, and what they took.
+    """Time granted to changes, and time they took, in seconds.
 
     Attributes:
         bound_s: the bound.
-        measured_s: for how long at most outcomes followed the old state after a change; None if no change could be
-            measured, as no outcome was seen to follow the new one.
-        changes: how many could be measured.
-        told_s: what it took at most from the request for other settings until all brokers concerned told them; None
-            if the history tells of no such request.
+        measured_s: longest time for which outcomes followed the old state after a change; None if no change could be
+            measured, because no outcome was seen to follow the new state.
+        changes: number of changes measured.
+        told_s: longest time from the request for other settings until all relevant brokers reported them; None if the
+            history has no such request.
     """
 
     bound_s: float
@@ -153,7 +156,7 @@ class Settling:
 
     @property
     def text(self) -> str:
-        """In one line."""
+        """Summary in one line."""
         granted = f"{self.bound_s:g} s are granted to a change to take effect"
         if self.measured_s is None:
             measured = "how long it takes was not measured: no outcome was seen to follow a change"
@@ -164,7 +167,7 @@ class Settling:
 
 
 def stretches(seen: Sequence[Look], faults: Sequence[Fault]) -> Iterator[list[Look]]:
-    """Looks in a row at the same state, with nothing in between by which it could have been another."""
+    """Yield runs of observations of the same state, with nothing in between that could hide another state."""
     current: list[Look] = []
     for look in seen:
         if current and (
@@ -180,7 +183,10 @@ def stretches(seen: Sequence[Look], faults: Sequence[Fault]) -> Iterator[list[Lo
 
 
 def _disturbed(one: Look, two: Look, faults: Sequence[Fault]) -> bool:
-    """Whether a fault of a replica began or was healed between two looks: one that was back may be gone again."""
+    """Return whether a fault of a replica began, or its heal began or was proved, between two observations.
+
+    A replica that was back may be unavailable again.
+    """
     ends = any(
         fault.healed_ns is not None and one.since_ns <= fault.healed_ns <= two.at_ns
         for fault in _of_replicas(one, two, faults)
@@ -189,7 +195,7 @@ def _disturbed(one: Look, two: Look, faults: Sequence[Fault]) -> bool:
 
 
 def _struck(one: Look, two: Look, faults: Sequence[Fault]) -> bool:
-    """Whether a fault of a replica, or its heal, began between two looks."""
+    """Return whether a fault of a replica, or its heal, began between two observations."""
     return any(
         at_ns is not None and one.since_ns <= at_ns <= two.at_ns
         for fault in _of_replicas(one, two, faults)
@@ -204,14 +210,14 @@ def _of_replicas(one: Look, two: Look, faults: Sequence[Fault]) -> Iterator[Faul
 
 
 def _joined(one: Look, two: Look, faults: Sequence[Fault], enough: bool, wanted: Collection[Requirement]) -> bool:
-    """Whether what is expected was the same all the way between two looks at different states.
+    """Return whether the expected outcome was the same throughout the time between observations of two states.
 
-    An ISR gets from one to another by way of both together, or of what they have in common.
+    An ISR changes to another by way of the union or the intersection of both.
     """
     if one.replicas != two.replicas or one.leader != two.leader or _disturbed(one, two, faults):
         return False
     ways = set(one.isr) & set(two.isr) if enough else set(one.isr) | set(two.isr)
-    # who is in another rack was away in between: a broker says where it stands when it starts
+    # A broker's rack changes only with a restart, so a member in another rack was unavailable in between.
     if any(one.racks.get(member) != two.racks.get(member) for member in set(one.isr) & set(two.isr)):
         return False
     between = replace(two, isr=tuple(sorted(ways)), racks={**one.racks, **two.racks})
@@ -227,17 +233,17 @@ def ahead_of(
     *,
     enough: bool,
 ) -> Ahead:
-    """What a leader may have known already while looks showed a state.
+    """Return since when a leader may have followed other states while observations showed one.
 
-    A later state may hold since the last look at each one before it, less ``LAG_S``.
+    A later state may apply since the last observation of each state before it, less ``LAG_S``.
 
     Args:
-        topic: of which.
-        found: stretches of looks.
-        number: that of the state.
-        settings: of the topic.
-        faults: all of them.
-        enough: what the state calls for.
+        topic: name of the topic.
+        found: runs of observations.
+        number: index of the state's run.
+        settings: settings of the history.
+        faults: all faults of the history.
+        enough: whether the state calls for acknowledgements.
     """
     last = one = found[number][-1]
     may_ns = last.since_ns - LAG_NS
@@ -260,14 +266,15 @@ def ahead_of(
             unclear_ns = min(unclear_ns, may_ns)
         one = stretch[-1]
         may_ns = max(may_ns, one.since_ns - LAG_NS)
-    # nobody saw what came then
+    # What came next was not observed.
     return Ahead(next_ns, min(unclear_ns, may_ns), moved_ns)
 
 
 def under_faults(look: Look, faults: Sequence[Fault], settle_ns: int, to_ns: int) -> list[tuple[int, int]]:
-    """When looks at a state tell what was, and not what is, for the sake of a fault: see ``Fault.clouds``.
+    """Return the intervals in which observations of a state may be outdated due to a fault: see ``Fault.clouds``.
 
-    So it is from the fault's begin until its heal is proved and has settled, or until ``to_ns`` if it is not.
+    An interval lasts from the injection until the heal is proved and has settled, or until ``to_ns`` if it is not
+    proved.
     """
     return [
         (fault.inject_ns, fault.healed_ns + settle_ns if fault.healed_ns is not None else to_ns)
@@ -278,12 +285,12 @@ def under_faults(look: Look, faults: Sequence[Fault], settle_ns: int, to_ns: int
 
 @dataclass(frozen=True)
 class _Part:
-    """A piece of time in which neither state nor settings change.
+    """An interval in which neither state nor settings change.
 
     Attributes:
-        piece: it.
-        looks: those at its state, of which it is a piece.
-        enough: what is expected, or None where that is not known.
+        piece: the interval.
+        looks: run of observations that it belongs to.
+        enough: whether acknowledgements are expected, or None if unknown.
     """
 
     piece: Piece
@@ -294,7 +301,7 @@ class _Part:
 def spans(
     place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
 ) -> list[Span]:
-    """What was expected of a partition, in the order of time; where nobody knows there is none."""
+    """Return the outcomes expected of a partition, in order of time, without intervals in which they are unknown."""
     found: list[Span] = []
     before: _Part | None = None
     for part in _parts(place, seen, settings, faults, settle_ns):
@@ -316,7 +323,7 @@ def spans(
 
 
 def _goes_on(topic: str, before: _Part, part: _Part, settings: Settings, faults: Sequence[Fault]) -> bool:
-    """Whether the same was expected before a piece, and all the time in between."""
+    """Return whether the same outcome was expected before a part, and all the time in between."""
     if part.enough is None or before.enough is not part.enough:
         return False
     if before.looks is part.looks:
@@ -347,12 +354,12 @@ def _parts(
 
 
 def change_of(span: Span, attempts: Sequence[Attempt]) -> Change | None:
-    """How outcomes took to what a span expects; None if it does not begin with a change that was seen."""
+    """Return how outcomes followed the change that begins a span; None if it begins with no observed change."""
     if span.before_ns is None:
         return None
     inside = span.inside(attempts)
     new = [one for one, _ in inside if follows(one, enough=span.enough)]
-    # When one has followed the change, others may follow the next one.
+    # Once an attempt has followed the change, others may follow the next one.
     old = [
         (one, excuse)
         for one, excuse in inside
@@ -367,14 +374,14 @@ def change_of(span: Span, attempts: Sequence[Attempt]) -> Change | None:
 
 
 def follows(attempt: Attempt, *, enough: bool) -> bool:
-    """Whether an attempt ended as only a partition does whose ISR is enough, or too few; others say nothing."""
+    """Return whether an attempt ended as only a sufficient, or insufficient, ISR allows; others are no evidence."""
     return attempt.outcome == "ok" if enough else attempt.exception in TOO_FEW
 
 
 def late(span: Span, attempts: Sequence[Attempt], settle_ns: int) -> list[tuple[Attempt, Excuse]]:
-    """Attempts that ended as the opposite demands though they were sent after a change had time to settle.
+    """Return attempts that ended as the opposite demands, though sent after a change had time to settle.
 
-    Those are left out that may go by what was seen next.
+    Attempts that may follow the state observed next are left out.
     """
     over_ns = span.from_ns + settle_ns
     return [
@@ -385,7 +392,7 @@ def late(span: Span, attempts: Sequence[Attempt], settle_ns: int) -> list[tuple[
 
 
 def settling(changes: Sequence[Change], settings: Settings, topics: Sequence[str], bound_s: float) -> Settling:
-    """What changes took."""
+    """Return how long changes took."""
     measured = [change.kept_s for change in changes if change.follows]
     told = [
         (request.ended.at_ns - request.begun.at_ns) / NS
@@ -397,11 +404,11 @@ def settling(changes: Sequence[Change], settings: Settings, topics: Sequence[str
 
 
 def measure(events: Sequence[Event], bound_s: float = SETTLE_S) -> Settling:
-    """What changes took in a history.
+    """Measure how long changes took in a history.
 
     Args:
         events: a whole history.
-        bound_s: what is granted to them, in seconds.
+        bound_s: seconds granted to a change.
     """
     settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
     found: list[Change] = []
@@ -413,9 +420,9 @@ def measure(events: Sequence[Event], bound_s: float = SETTLE_S) -> Settling:
 
 
 def attempts_of(records: Records) -> Mapping[Place, Sequence[Attempt]]:
-    """The attempts that the gate is asked for and of which it is known where they went.
+    """Return the attempts that the gate applies to and whose partition is known, by partition.
 
-    Those with acks=1 are none: the leader takes them whoever is in sync.
+    Attempts with acks=1 are left out: the leader accepts them whatever the ISR is.
     """
     found: defaultdict[Place, list[Attempt]] = defaultdict(list)
     for attempt in records.attempts:

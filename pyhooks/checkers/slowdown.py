@@ -1,12 +1,12 @@
-"""Does refusing the records of many partitions slow other topics more than taking them does?
+"""Check that rejecting the records of many partitions slows other topics no more than accepting them does.
 
-Events of process ``test``, op ``block``: ``data`` ``{arm, round, edge, topics, probed, driven}``: a stretch of time in
-an outage, from ``edge`` ``begin`` to ``end``, in which the latency of ``topics`` is measured while records of those in
-``probed`` and ``driven`` are refused (arm ``gate``) or taken (``free``, and ``again``, which differs from it in
-nothing). A round has one of each. Those in ``probed`` are tried once, by clients that know the gate's errors; those in
-``driven`` until they are taken.
+Events of process ``test``, op ``block``: ``data`` ``{arm, round, edge, topics, probed, driven}``: an interval of an
+outage, from ``edge`` ``begin`` to ``end``, in which the latency of ``topics`` is measured. Meanwhile records of the
+topics in ``probed`` and ``driven`` are rejected (arm ``gate``) or accepted (``free``, and the identical arm ``again``).
+A round has one block of each arm. Records of ``probed`` topics are sent once, by clients that know the gate's errors;
+those of ``driven`` topics until they are accepted.
 
-Beside that ``produce`` events and those of ``pyhooks.workload.arrivals`` are read.
+Also reads ``produce`` events and those of ``pyhooks.workload.arrivals``.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from pyhooks.history.outcomes import TOO_FEW_RACKS
 GATE, FREE, AGAIN = "gate", "free", "again"
 ARMS = (GATE, FREE, AGAIN)
 BLOCK = "block"
-# what others may be slowed by
+# Maximum relative slowdown of other topics.
 BAND = 0.05
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
-# fewer records, or attempts at what is probed, say nothing of a block, and fewer rounds nothing of an arm
+# Fewer records, or probes, are no evidence for a block, and fewer rounds are none for an arm.
 RECORDS_MIN = 20
 PROBES_MIN = 10
-# without an answer of what is probed nobody knows whether it is still as it was
+# Without outcomes of probes, it is unknown whether records are still rejected, or accepted.
 SILENT_S = 2.0
-# what is sent before a block in which all is taken is answered soon after it has begun
+# Records sent before a block in which all are accepted are acknowledged within this time of its start.
 HELD_S = 1.0
 ROUNDS_MIN = 6
 KINDS = ("produce", "fetch")
@@ -48,14 +48,14 @@ Name = tuple[str, int]
 
 @dataclass(frozen=True)
 class Block:
-    """A stretch of time in which latencies are measured.
+    """An interval in which latencies are measured.
 
     Attributes:
-        from_ns: its beginning, monotonic.
+        from_ns: its start, monotonic.
         to_ns: its end.
-        topics: of which topics.
-        probed: topics that the gate is about, with attempts that each tell of it.
-        driven: further ones.
+        topics: topics whose latency is measured.
+        probed: topics subject to the gate whose records are sent once, so that each attempt has an outcome.
+        driven: further topics subject to the gate, whose records are sent until accepted.
     """
 
     from_ns: int
@@ -65,12 +65,12 @@ class Block:
     driven: frozenset[str]
 
     def holds(self, event: Event) -> bool:
-        """Whether a record was sent in it."""
+        """Return whether a record was sent in it."""
         return self.from_ns <= int(event.data["sent_ns"]) < self.to_ns
 
 
 def blocks(events: Sequence[Event]) -> tuple[dict[Name, Block], list[str]]:
-    """All blocks that ended, and what is wrong with them, in words."""
+    """Return all blocks that ended, and descriptions of what is wrong with blocks."""
     begun: dict[Name, Event] = {}
     found: dict[Name, Block] = {}
     missing: list[str] = []
@@ -96,10 +96,10 @@ def blocks(events: Sequence[Event]) -> tuple[dict[Name, Block], list[str]]:
 
 
 def latencies(events: Sequence[Event], found: Mapping[Name, Block]) -> tuple[dict[str, dict[Name, float]], list[str]]:
-    """The median latency of each block, by what was done, in milliseconds, and what is missing, in words.
+    """Return the median latency of each block in milliseconds, by kind, and descriptions of what is missing.
 
-    Produce: from the moment at which a client got a record to its acknowledgement; fetch: to its arrival at the
-    consumer. A record belongs to the block in which it was sent.
+    Both kinds start when a client gets a record. Produce latency is up to its acknowledgement, fetch latency up to its
+    arrival at the consumer. A record belongs to the block in which it was sent.
     """
     sent: defaultdict[str, list[Event]] = defaultdict(list)
     for event in events:
@@ -131,13 +131,13 @@ def latencies(events: Sequence[Event], found: Mapping[Name, Block]) -> tuple[dic
 
 
 def _not_as(name: Name, block: Block, sent: Mapping[str, Sequence[Event]]) -> list[str]:
-    """Topics that were not refused, or not taken, throughout a block, as its arm wants it, were silent, or undriven.
+    """Describe topics not rejected, or not accepted, throughout a block as its arm requires, silent or not driven.
 
-    Of attempts at what is probed those count that were sent and answered in it.
+    Probes count if they were sent and finished in the block.
     """
     wrong: list[str] = []
     for topic in sorted(block.probed):
-        # what was answered after it may have met the next one's requirement
+        # A later outcome may be due to the requirement of the next block.
         mine = [one for one in sent[topic] if block.holds(one) and one.mono_ns <= block.to_ns]
         probes = [one for one in mine if one.data.get("mode") == "probe"]
         refused = sum(one.data.get("exception") in TOO_FEW_RACKS for one in probes)
@@ -166,9 +166,9 @@ def _words(name: Name) -> str:
 
 
 def ratios(medians: Mapping[Name, float], seed: int) -> tuple[Interval, Interval] | str:
-    """How much slower others are while records are refused, and the same of two arms that do not differ.
+    """Return how much slower other topics are while records are rejected, and the same ratio of two identical arms.
 
-    Each pair is a block by another one of its round. The second interval should be around 1.
+    Each pair is a block and another one of its round. The second interval should be around 1.
 
     Returns:
         Both intervals, or why there are none.
@@ -183,21 +183,24 @@ def ratios(medians: Mapping[Name, float], seed: int) -> tuple[Interval, Interval
 
 
 def check_slowdown(events: Sequence[Event], *, seed: int = 1) -> Verdict:
-    """Other topics are slower by less than 5 % while many partitions' records are refused than while they are taken.
+    """Check that rejecting many partitions' records slows other topics by less than 5 % compared with accepting them.
 
-    In the median. Wrong if all of the interval is above that. Unknown if the interval reaches across, or if two arms
-    that do not differ may differ by as much; and, whatever the ratio is, if what should be refused or taken was not
-    throughout, or if blocks are missing, too short, not in an outage, or have records of the other topics that were
-    not acknowledged or not fetched, or if nobody was told for two seconds whether records are refused.
+    Medians are compared. Wrong if the whole interval is above that. Unknown if the interval includes it, or if two
+    identical arms may differ by as much. Also unknown, whatever the ratio:
+
+    * records that were not rejected, or accepted, throughout as required;
+    * blocks that are missing, too short, or not in an outage;
+    * records of the other topics that were not acknowledged or not fetched;
+    * two seconds without an outcome of a probe.
 
     Args:
         events: a whole history.
-        seed: of the resamples.
+        seed: random seed of the resamples.
     """
     found, missing = blocks(events)
     medians, more = latencies(events, found)
     if missing or more:
-        # the arms may not have been what they are called
+        # The arms may not have been what their names say.
         return Verdict.of("slowdown", missing=[*missing, *more])
     wrong: list[str] = []
     notes: list[str] = []
@@ -224,7 +227,7 @@ def _shown(interval: Interval) -> str:
 
 
 def figures(events: Sequence[Event]) -> dict[str, Any]:
-    """The median latency of each arm, in milliseconds, and both ratios with their intervals, or why there are none."""
+    """Return the median latency of each arm in milliseconds, and both ratios with intervals, or why there are none."""
     medians, _ = latencies(events, blocks(events)[0])
     told: dict[str, Any] = {}
     for kind in KINDS:

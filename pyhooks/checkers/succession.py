@@ -1,11 +1,11 @@
-"""Who leads after the disks of all brokers of a rack were destroyed, and did all that was to happen before happen?
+"""Check that the right broker leads after all disks of a rack's brokers were destroyed, and that each step took hold.
 
 The history has, of process ``test``:
 
 - ``look`` events with ``data`` ``{moment, leader, isr, elr}``, at the moments ``written`` (all records are
-  acknowledged), ``holder away``, ``destroyed`` and ``holder back``;
-- one ``destroy`` event for each destroyed broker with ``data`` ``{broker, directory_before, directory_after}``, the
-  ids of its directory, which Kafka draws anew when a disk is formatted.
+acknowledged), ``holder away``, ``destroyed`` and ``holder back``;
+- one ``destroy`` event for each destroyed broker with ``data`` ``{broker, directory_before, directory_after}``, the ids
+of its log directory; Kafka draws a new id when a disk is formatted.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ WRITTEN, AWAY, DESTROYED, BACK = "written", "holder away", "destroyed", "holder 
 
 
 def check_succession(events: Sequence[Event], *, holder: int, destroyed: Collection[int]) -> Verdict:
-    """The holder of all acknowledged records must lead in the end.
+    """Check that the holder of all acknowledged records leads in the end.
 
-    Unknown if a step did not take hold: all in sync when the records were written, none but the later destroyed ones in
-    sync while the holder was away, every disk another one afterwards, all in sync in the end.
+    Unknown if a step did not take hold:
+
+    * all brokers in sync when the records were written;
+    * only the later destroyed ones in sync while the holder was unavailable;
+    * every destroyed disk replaced by a new one;
+    * all brokers in sync in the end.
 
     Args:
         events: a whole history.
-        holder: id of the broker that has all acknowledged records and was away when the others were destroyed.
+        holder: id of the broker that has all acknowledged records and was unavailable when the others were destroyed.
         destroyed: ids of the brokers whose disks were destroyed.
     """
     wrong: list[str] = []

@@ -1,7 +1,7 @@
-"""Do transactions, and those who read only what is committed, go on after a heal?
+"""Check that transactions and read_committed consumers make progress after a heal.
 
-Reads faults, ``txn`` events (see ``pyhooks.workload.producer``) and ``follow`` events of readers that take what is
-committed (see ``pyhooks.workload.committed_reader``).
+Reads faults, ``txn`` events (see ``pyhooks.workload.producer``) and ``follow`` events of readers of committed records
+(see ``pyhooks.workload.committed_reader``).
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from pyhooks.checkers.settling_times import NS
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
 
-# What a dead producer left open is aborted by the coordinator after transaction.timeout.ms, 60 s of our producers, at
-# the next of its rounds of 10 s; the rest is for brokers to start and catch up.
+# The coordinator aborts a dead producer's transaction after transaction.timeout.ms (60 s for our producers), in the
+# next of its rounds of 10 s. The rest is for brokers to start and catch up.
 BOUND_S = 90.0
 
 
 @dataclass(frozen=True)
 class Step:
-    """How far a reader had come at a moment.
+    """Progress of a reader at one moment.
 
     Attributes:
-        at_ns: when it told, monotonic.
-        asked_ns: when it asked the leader.
-        position: up to where it had read.
-        stable: the last stable offset, or None if the leader did not tell.
-        end: the high watermark, or None.
+        at_ns: when the reader recorded it, monotonic.
+        asked_ns: when the reader queried the leader.
+        position: offset up to which it had read.
+        stable: last stable offset, or None if the leader did not respond.
+        end: high watermark, or None if the leader did not respond.
     """
 
     at_ns: int
@@ -44,7 +44,7 @@ class Step:
 
 
 def followed(events: Sequence[Event]) -> dict[tuple[str, Place], list[Step]]:
-    """What readers told, by run and partition, in the order of time."""
+    """Return the progress of readers by run and partition, in order of time."""
     found: defaultdict[tuple[str, Place], list[Step]] = defaultdict(list)
     for event in events:
         if event.op != "follow":
@@ -64,7 +64,7 @@ def followed(events: Sequence[Event]) -> dict[tuple[str, Place], list[Step]]:
 
 
 def held_up_s(steps: Sequence[Step], from_ns: int, to_ns: int) -> float:
-    """The longest time that a reader stood still while there was more below the high watermark, in seconds."""
+    """Return the longest time that a reader stalled though more was below the high watermark, in seconds."""
     longest, since_ns = 0, None
     for one, two in pairwise(step for step in steps if from_ns <= step.at_ns <= to_ns):
         if two.position == one.position and one.end is not None and one.end > one.position:
@@ -76,19 +76,20 @@ def held_up_s(steps: Sequence[Step], from_ns: int, to_ns: int) -> float:
 
 
 def check_unstuck(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdict:
-    """After each heal readers of what is committed reach the end that was there, and producers commit transactions.
+    """Check after each heal that readers of committed records reach the end, and producers commit transactions.
 
-    The end of a partition at a heal is the first high watermark that its leader told when it was asked after the begin
-    of the heal. A reader that had not got there when the bound was over is stuck, which is wrong. So is a producer that
-    ended transactions before the heal, went on to end some later than the bound after it, and until then committed none
-    that it had begun after it. Of faults that overlap the last heal counts.
+    The end of a partition at a heal is the first high watermark that its leader returned for a query after the start of
+    the heal. A reader that had not reached it at the end of the bound is stuck, which is wrong. So is a producer that
+    ended transactions before the heal, still ended some after the bound, and by then had committed none that it had
+    begun after the heal. For overlapping faults, the last heal counts.
 
-    Unknown without a heal, a reader or a transaction, if nobody told the end, or if the history or the next fault cuts
-    the bound short. How long readers were held up from each fault until its heal is a note.
+    Unknown without a heal, a reader or a transaction, or if no leader returned the end. Also unknown if the end of the
+    history or the next fault cuts the bound short. The time that readers were held up from each fault until its heal is
+    a note.
 
     Args:
         events: a whole history.
-        bound_s: from the begin of a heal on, in seconds.
+        bound_s: time granted from the start of a heal, in seconds.
     """
     faults = cluster_view.faults(events)
     readers = followed(events)
@@ -114,7 +115,7 @@ def check_unstuck(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdi
             continue
         notes += _held_up(name, fault, readers)
         if heal_ns in judged:
-            continue  # told with the other fault
+            continue  # reported with the other fault
         judged.add(heal_ns)
         next_ns = min((other.inject_ns for other in faults if other.inject_ns > heal_ns), default=None)
         for (run, place), steps in sorted(readers.items()):
@@ -129,7 +130,7 @@ def check_unstuck(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdi
 
 
 def _held_up(name: str, fault: Fault, readers: dict[tuple[str, Place], list[Step]]) -> list[str]:
-    """How long readers stood still under a fault, in words."""
+    """Describe how long readers stalled under a fault."""
     until_ns = fault.heal_ns or fault.inject_ns
     return [
         f"{name}: {run} on {place[0]}-{place[1]} was held up for {held_s:.1f} s"
@@ -147,7 +148,7 @@ def _reader(
     missing: list[str],
     notes: list[str],
 ) -> None:
-    """Judges one reader of one partition by what it told after a heal."""
+    """Judge one reader of one partition by its progress after a heal."""
     end = next((one.end for one in after if one.end is not None and one.asked_ns > heal_ns), None)
     if end is None:
         missing.append(f"{what}: its leader did not tell the log's end after the heal")
@@ -173,7 +174,7 @@ def _producer(
     missing: list[str],
     notes: list[str],
 ) -> None:
-    """Judges one producer by the transactions that it ended, until the next fault."""
+    """Judge one producer by the transactions that it ended, until the next fault."""
     committed = [one.mono_ns for one in ended if one.outcome == "ok" and int(one.data["begun_ns"]) > heal_ns]
     if committed and min(committed) - heal_ns <= bound_ns:
         notes.append(f"{what} committed a transaction of after the heal after {(min(committed) - heal_ns) / NS:.1f} s")

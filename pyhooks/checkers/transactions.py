@@ -1,4 +1,4 @@
-"""Are transactions all or nothing for who reads what is committed?
+"""Check that transactions are all or nothing for read_committed consumers.
 
 Reads ``produce`` events with ``txn``, ``txn``, ``end`` and ``killed`` events, and the read_committed ``read`` of every
 partition.
@@ -15,13 +15,17 @@ from pyhooks.history.event_log import Event, Outcome
 
 
 def check_transactions(events: Sequence[Event]) -> Verdict:
-    """Every record of a committed transaction is read, none of an aborted one, and of an uncertain one all or none.
+    """Check that all records of a committed transaction are read, none of an aborted one, all or none if uncertain.
 
-    Unknown without a transaction, without a complete read_committed read of all partitions that transactions wrote to,
-    if records of a transaction are not accounted for, or if nothing tells how a transaction of a producer that ended
-    did, if the read ends at or before an acknowledged record: then the last stable offset lags behind, if an
-    acknowledged record is below the log's first offset, where retention may have taken it, and if a transaction ended
-    after the read began.
+    Unknown:
+
+    * no transaction;
+    * no complete read_committed read of all partitions that transactions wrote to;
+    * records of a transaction that are not accounted for;
+    * a transaction without a recorded end, unless its producer was killed;
+    * a read that ends at or before an acknowledged record, since the last stable offset then lags behind;
+    * an acknowledged record below the log's first offset, which retention may have removed;
+    * a transaction that ended after the read began.
     """
     records = Records(events)
     missing = records.unnoted()
@@ -42,7 +46,7 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
         whole, _ = records.final(topic, UNCOMMITTED)
         for number, read in reads.items():
             lows[topic, number], begun_ns[topic, number] = read.low, read.begun_ns
-            # If all of the log was read as committed, no open transaction holds anything back.
+            # If the whole log was read as committed, no open transaction holds anything back.
             if number not in whole or whole[number].end > read.end:
                 ends[topic, number] = read.end
         visible |= {key for read in reads.values() for key in read.keys.values()}
@@ -73,7 +77,7 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
                 missing.append(f"transaction {txn} of run {run} ended after the final read began")
                 late |= {one.key for one in attempts}
         if problem := _problem(outcome, {attempt.key: attempt for attempt in attempts}, visible, late | expired):
-            # Without a whole read, what is absent may only not have been read.
+            # Without a complete read, an absent record may only not have been read.
             target = missing if unread and "not read" in problem else wrong
             target.append(f"transaction {txn} of run {run}, {problem}")
     missing += [
@@ -85,13 +89,13 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
 
 
 def _below(attempt: Attempt, lows: Mapping[Place, int]) -> bool:
-    """Whether retention may have taken a record."""
+    """Return whether retention may have removed a record."""
     low = lows.get((attempt.topic, attempt.partition or 0), 0)
     return (0 if attempt.offset is None else attempt.offset) < low
 
 
 def _behind(records: Records, ends: Mapping[Place, int]) -> dict[Place, tuple[str, int]]:
-    """Partitions whose last stable offset was not above all that was acknowledged, with a record that tells so."""
+    """Return partitions whose last stable offset was not above all acknowledged records, each with such a record."""
     found: dict[Place, tuple[str, int]] = {}
     for one in records.attempts:
         if one.partition is None or one.offset is None or one.txn is None:
@@ -103,12 +107,12 @@ def _behind(records: Records, ends: Mapping[Place, int]) -> dict[Place, tuple[st
 
 
 def _problem(outcome: Outcome, attempts: Mapping[str, Attempt], visible: set[str | None], late: Collection[str]) -> str:
-    """What is wrong with a transaction, in words, or nothing; of those in ``late``, what is absent may yet come."""
+    """Describe the problem with a transaction, if any; absent records in ``late`` may still appear."""
     seen = sorted(attempts.keys() & visible)
     if outcome == "fail":
         return f"aborted: {seen[0]} was read" if seen else ""
-    # What never left the client is in no transaction. Of an uncertain one, only what was acknowledged must be there if
-    # anything is.
+    # A record that never left the client is in no transaction. If anything of an uncertain transaction is visible, only
+    # its acknowledged records must be.
     sent = {key: attempt for key, attempt in attempts.items() if attempt.outcome != "fail" and key not in late}
     owed = {key for key, attempt in sent.items() if outcome == "ok" or attempt.outcome == "ok"}
     absent = sorted(owed - visible)

@@ -1,4 +1,4 @@
-"""The verdict of a checker: valid, invalid, or unknown where the evidence is broken; broken evidence never passes."""
+"""Verdict of a checker: valid, invalid, or unknown if evidence is broken. Broken evidence never passes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Valid = Literal["true", "false", "unknown"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a checker found.
+    """Result of a checker.
 
     Attributes:
-        checker: its name.
+        checker: name of the checker.
         valid: the verdict.
-        because: what decided it, one line a reason; empty only when valid.
-        notes: what decided nothing and is worth telling, such as duplicates that are allowed.
+        because: reasons for the verdict, one line each; empty only if valid.
+        notes: observations that do not affect the verdict, such as allowed duplicates.
     """
 
     checker: str
@@ -29,7 +29,7 @@ class Verdict:
     def of(
         checker: str, *, wrong: Iterable[str] = (), missing: Iterable[str] = (), notes: Iterable[str] = ()
     ) -> Verdict:
-        """Invalid if anything is wrong, else unknown if evidence is missing, else valid."""
+        """Return invalid if anything is wrong, else unknown if evidence is missing, else valid."""
         against, gaps, told = tuple(wrong), tuple(missing), tuple(notes)
         if against:
             return Verdict(checker, "false", against + gaps, told)
@@ -37,7 +37,7 @@ class Verdict:
 
 
 def join(verdicts: Iterable[Verdict]) -> Verdict:
-    """One verdict of many: the worst of them, with all reasons; none at all is unknown."""
+    """Return the worst of the verdicts with all reasons and notes; unknown if there is no verdict."""
     found = tuple(verdicts)
     reasons = tuple(f"{verdict.checker}: {reason}" for verdict in found for reason in verdict.because)
     notes = tuple(f"{verdict.checker}: {note}" for verdict in found for note in verdict.notes)

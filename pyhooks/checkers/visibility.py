@@ -1,9 +1,9 @@
-"""Are records with acks=1 taken, and hidden while their ISR is too small or in too few racks, and readable after that?
+"""Check that records with acks=1 are accepted, hidden while the ISR is insufficient, and readable afterwards.
 
-Reads ``intend`` and ``produce`` events, the final read, looks, settings and faults (see
-``pyhooks.checkers.cluster_view``), and the rounds of ``pyhooks.workload.visibility_reader``. An acknowledgement with
-acks=1 is of the leader alone: it promises nothing about racks, and a leader that comes after it need not have the
-record.
+Reads ``intend`` and ``produce`` events, the final read, observations, settings and faults (see
+``pyhooks.checkers.cluster_view``), and the rounds of ``pyhooks.workload.visibility_reader``. An ISR is insufficient if
+it has too few replicas or racks. An acknowledgement with acks=1 is of the leader only: it promises nothing about racks,
+and a later leader need not have the record.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from pyhooks.history.event_log import Event
 from pyhooks.history.outcomes import TOO_FEW
 
 SHOWN_S = 60.0
-# Two rounds of a reader and the question at their ends; a shorter stretch may lie between two answers.
+# Two reader rounds and the query at their ends; a shorter interval may lie between two responses.
 ROUNDS_S = 2.0
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What a round of a reader tells of a partition.
+    """Result of one reader round for a partition.
 
     Attributes:
-        at_ns: its end, monotonic.
-        asked_ns: when the leader was asked.
-        next: the offset behind what was read by then.
-        high: the high watermark that the leader told, or None.
+        at_ns: end of the round, monotonic.
+        asked_ns: when the leader was queried.
+        next: offset after the last record read by then.
+        high: high watermark that the leader returned, or None.
     """
 
     at_ns: int
@@ -50,7 +50,7 @@ class Sight:
 
 
 def sights(events: Sequence[Event]) -> dict[Place, list[Sight]]:
-    """What readers told of each partition, in the order of time."""
+    """Return the results of all reader rounds by partition, in order of time."""
     found: defaultdict[Place, list[Sight]] = defaultdict(list)
     for event in events:
         if event.op != "visible":
@@ -64,22 +64,30 @@ def sights(events: Sequence[Event]) -> dict[Place, list[Sight]]:
 
 
 def check_visibility(events: Sequence[Event], *, settle_s: float = SETTLE_S, shown_s: float = SHOWN_S) -> Verdict:
-    """Records with acks=1 in every settled stretch with too few in sync: taken at once, hidden until enough are.
+    """Check that records with acks=1 are accepted while the ISR is insufficient, and hidden until it is sufficient.
 
-    Wrong are: one that was refused for want of replicas or racks, whatever the ISR was; one that was acknowledged in
-    such a stretch and could be read within it; one that could not be read ``shown_s`` after enough were in sync again,
-    though the same broker led all the time; and one that was acknowledged and is not in the final read, though the
-    same broker led all the time from then on. If another has led, or nobody looked, it may have been truncated; what
-    of it is not read is a note.
+    Wrong:
 
-    Unknown: no such record in any such stretch; a stretch in which no reader was told the high watermark after one of
-    its records was acknowledged, though ``ROUNDS_S`` were left of it; enough were never seen in sync again; nobody
-    read long enough after that; no whole final read.
+    * a record rejected due to too few replicas or racks, whatever the ISR was;
+    * a record acknowledged in a settled interval with an insufficient ISR, and readable within it;
+    * a record not readable ``shown_s`` after the ISR was sufficient again, though the same broker led throughout;
+    * an acknowledged record missing from the final read, though the same broker led from then on.
+
+    If another broker has led, or the partition was not observed, the record may have been truncated; its absence is
+    then a note.
+
+    Unknown:
+
+    * no such record in any such interval;
+    * an interval in which no reader got the high watermark after one of its records was acknowledged, though
+      ``ROUNDS_S`` were left of it;
+    * no observation of a sufficient ISR afterwards, or no reader that ran long enough after it;
+    * no complete final read.
 
     Args:
         events: a whole history.
-        settle_s: how long a change may take to have its effect, in seconds.
-        shown_s: from the first look that shows enough in sync again until all can be read, in seconds.
+        settle_s: how long a change may take to take effect, in seconds.
+        shown_s: time from the first observation of a sufficient ISR until all records can be read, in seconds.
     """
     records = Records(events)
     settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
@@ -114,15 +122,15 @@ def check_visibility(events: Sequence[Event], *, settle_s: float = SETTLE_S, sho
 
 
 class _Reign:
-    """Who led, and whether somebody looked.
+    """Leadership of a partition, as observed.
 
     Args:
-        seen: looks at a partition, in the order of time.
+        seen: observations of the partition, in order of time.
     """
 
     def __init__(self, seen: Sequence[Look]) -> None:
         self._at = [look.at_ns for look in seen]
-        # at each look: since which one before it the same broker has led without a gap
+        # For each observation: index of the one since which the same broker has led without a gap.
         self._since: list[int] = []
         for number, look in enumerate(seen):
             same = number > 0 and look.leader == seen[number - 1].leader >= 0
@@ -130,9 +138,9 @@ class _Reign:
             self._since.append(self._since[-1] if same and near else number)
 
     def one(self, from_ns: int, to_ns: int | None = None) -> bool:
-        """Whether one broker led from a moment to another, or to the last look.
+        """Return whether one broker led from a moment to another, or to the last observation.
 
-        Who led before the first look, and who after the last one, is not known: both must be looked at.
+        The leader before the first observation and after the last one is unknown, so both moments must be observed.
         """
         first = bisect_left(self._at, from_ns + 1) - 1
         last = len(self._at) - 1 if to_ns is None else bisect_left(self._at, to_ns)
@@ -141,16 +149,16 @@ class _Reign:
 
 @dataclass(frozen=True)
 class _Judge:
-    """A stretch with too few in sync.
+    """A settled interval with an insufficient ISR.
 
     Attributes:
-        name: of the partition.
-        window: the stretch.
-        later: the settled stretches after it.
-        seen: what readers told of the partition.
-        stays: who led.
-        settle_ns: what a change is granted.
-        shown_s: the bound for what can be read again.
+        name: name of the partition.
+        window: the interval.
+        later: settled intervals after it.
+        seen: results of reader rounds for the partition.
+        stays: leadership of the partition.
+        settle_ns: time granted to a change.
+        shown_s: bound until records can be read again.
     """
 
     name: str
@@ -162,15 +170,15 @@ class _Judge:
     shown_s: float
 
     def judge(self, own: Sequence[Attempt], wrong: list[str], missing: list[str], notes: list[str]) -> int:
-        """Judges what was acknowledged in the stretch; returns how many records were looked for in vain, as they must.
+        """Judge the records acknowledged in the interval; return how many were verified to be hidden.
 
         Args:
             own: the partition's records with acks=1.
-            wrong: gets what is wrong.
-            missing: gets what is unknown.
-            notes: gets what is worth telling.
+            wrong: receives what is wrong.
+            missing: receives what is unknown.
+            notes: receives notes.
         """
-        # until when no leader can have known of what is seen next
+        # Until then no leader can have known the state observed next.
         from_ns, to_ns = self.window.from_ns, min(self.window.to_ns, self.window.ahead.from_ns)
         state = f"{self.name}: ISR {list(self.window.look.isr)}, too few"
         inside = [one for one in own if one.sent_ns >= from_ns and one.done_ns <= to_ns and _offset(one) is not None]
@@ -192,7 +200,7 @@ class _Judge:
         return len(sure)
 
     def _after(self, inside: Sequence[Attempt], wrong: list[str], missing: list[str], notes: list[str]) -> None:
-        """Whether they can be read in time when enough are in sync again."""
+        """Judge whether the records can be read in time once the ISR is sufficient again."""
         opened = next((one for one in self.later if one.enough), None)
         if opened is None:
             missing.append(f"{self.name}: enough were never seen in sync again after {len(inside)} records with acks=1")
@@ -218,7 +226,7 @@ class _Judge:
 
 
 def _offset(attempt: Attempt) -> int | None:
-    """Where an acknowledged record is."""
+    """Return the offset of an acknowledged record, or None."""
     told = attempt.outcome == "ok" and attempt.offset is not None and attempt.offset >= 0
     return attempt.offset if told else None
 
@@ -232,7 +240,7 @@ def _kept(
     missing: list[str],
     notes: list[str],
 ) -> None:
-    """Whether records are there in the end, where no other leader can have done without them."""
+    """Judge whether the final read has the records; they may be absent only if another broker may have led."""
     name = f"{place[0]}-{place[1]}"
     acked = [one for one in own if one.outcome == "ok"]
     if not acked:
