@@ -1,4 +1,4 @@
-"""The command ``rackgate``: imports the package of a verb when it is used, and maps errors to one line and a status."""
+"""Command ``rackgate``: loads the package of a verb on use; maps errors to a message and an exit status."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pyhooks.core import exit_status
 
 @dataclass(frozen=True)
 class Verb:
-    """Verb of the command line.
+    """Top-level subcommand.
 
     Attributes:
-        summary: one line for ``rackgate --help``, which imports no package.
-        apps: ``module:name`` of the app that has the verb, then of those that add commands to it.
+        summary: line in ``rackgate --help``, shown without importing the package.
+        apps: ``module:name`` of the verb's app, then of the apps that add commands to it.
     """
 
     summary: str
@@ -76,12 +76,12 @@ def _load(verb: str) -> Any:
 
 
 class Verbs(TyperGroup):
-    """Imports the package of a verb when it is used. The list of verbs needs none of them."""
+    """Command group that imports a verb's package only when the verb is used; the help needs none of them."""
 
     _listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the verbs in the order of the help."""
+        """Return the verbs in help order."""
         return [*VERBS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -122,7 +122,7 @@ def version_command() -> None:
 
 
 def main() -> None:
-    """Entry point; ``--debug`` anywhere before ``--`` shows tracebacks."""
+    """Run the command line; ``--debug`` anywhere before ``--`` shows tracebacks."""
     words = sys.argv[1:]
     own = words[: words.index("--")] if "--" in words else words
     if "--debug" in own:

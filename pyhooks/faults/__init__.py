@@ -1,1 +1,1 @@
-"""Faults that prove that they took hold and healed."""
+"""Fault injection, with proof that each fault took effect and was healed."""

@@ -1,4 +1,4 @@
-"""``rackgate rack`` and ``rackgate broker``: take something away from a running lab, with proof, and give it back."""
+"""Commands ``rackgate rack`` and ``rackgate broker``: inject a fault in a running lab, with proof, and heal it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _heal(lab_name: str | None, target_kind: TargetKind, name: str, *, as_json: 
 
 
 def _app(target_kind: TargetKind, example: str) -> typer.Typer:
-    """The commands for racks or for brokers."""
+    """Return the commands for racks or for brokers."""
     what = "a whole rack" if target_kind == "rack" else "one broker"
     what_for = f"Take {what} of a running lab away, with proof, and give it back."
     app = typer.Typer(name=target_kind, no_args_is_help=True, help=what_for)

@@ -1,6 +1,7 @@
-"""Whether a way is slower, varies more or loses more than before: questions that one measurement answers.
+"""Probes for added delay, jitter and loss on a path, all based on shared echo measurements.
 
-A busy machine only adds to round trips and to how they vary: what looks slow is looked at again, and the least counts.
+A busy machine only adds to round-trip times and their variation. So a path that appears slow is measured again, and the
+lowest values count.
 """
 
 from __future__ import annotations
@@ -13,45 +14,45 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.lab.echo import Rtt
 from pyhooks.lab.topology import Quality
 
-# A slowed path is believed from this share of the asked round trip on; the paths are faster than that without it.
+# A path counts as slowed from this share of the added round-trip time on; without the fault paths are faster.
 BELIEVED = 0.8
 PINGS = 5
 SIGMAS = 3.9
-# Quartiles of what varies evenly in one direction are as far apart as the jitter; of a sum of two directions, each with
-# half of it, 2 - sqrt(2) = 0.58 of that. A way keeps the order of its packets: one that comes before the last one has
-# arrived waits for it. So the more packets there are, whoever sends them, the less they vary and the later they come,
-# up to the whole jitter. How far apart the quartiles are and 0.58 of how late the median comes add up to what they
-# would be apart if no two packets met: within a tenth, by simulation of up to 3,000 packets/s and jitters of 4 to 80
-# milliseconds. By 90 echoes the sum is measured with a deviation of 13 % or less: 0.45 of it are 4 deviations less.
+# Delays that vary uniformly in one direction have an interquartile range (IQR) equal to the jitter. With half of it in
+# each direction, the IQR of the sum is 2 - sqrt(2) = 0.58 of that. A path keeps its packets in order: one that would
+# overtake the previous packet waits for it. So the more packets there are, from any sender, the less they vary and the
+# later they arrive, up to the whole jitter. The IQR plus 0.58 of the lateness of the median is the IQR without such
+# waiting: within a tenth, by simulation of up to 3,000 packets/s and jitters of 4 to 80 milliseconds. Measured with 90
+# echoes, this sum has a standard deviation of at most 13 %, so 0.45 of it is 4 deviations lower.
 QUARTILES = 0.58
 SPREAD, JITTER_PINGS = 0.45 * QUARTILES, 90
 LOOKS = 3
-# What is asked has to stand out from what the link does already. Medians of 60 echoes are off by half of the jitter at
-# most (3.9 deviations), and by all of it if there is much traffic. With six times the jitter the limit is
-# 0.26 * 7 = 1.8 times the jitter that was there, which itself adds up to 0.7 at most.
+# The added quality must stand out from that of the link. Medians of 60 echoes are off by at most half of the jitter
+# (3.9 standard deviations), and by all of it under heavy traffic. With six times the jitter added, the threshold is
+# 0.26 * 7 = 1.8 times the existing jitter, which by itself yields at most 0.7 times.
 RTT_ABOVE_JITTER, JITTER_ABOVE_JITTER = 2.5, 6.0
 MOST_ECHOES = 10_000
 
 
 def echo_loss(percent: float) -> float:
-    """Share of echoes lost over a way that loses in each direction."""
+    """Return the share of echoes lost on a path with this loss percentage in each direction."""
     return 1 - (1 - percent / 100) ** 2
 
 
 def enough(before: float, under: float) -> int:
-    """Echoes that tell two shares of loss apart, with an error of one in ten thousand."""
+    """Return the number of echoes that distinguish two loss shares with an error probability of 1 in 10,000."""
     spread = sqrt(before * (1 - before)) + sqrt(under * (1 - under))
     return ceil((SIGMAS * spread / (under - before)) ** 2)
 
 
 def between(before: float, under: float) -> float:
-    """The share that is as far from one as from the other, each measured by how much it varies."""
+    """Return the threshold that is equally many standard deviations from both loss shares."""
     left, right = sqrt(before * (1 - before)), sqrt(under * (1 - under))
     return (before * right + under * left) / (left + right)
 
 
 def _echoes(base: Quality, added: Quality) -> int:
-    """How many are sent in the first look: enough answers for a median, whatever is lost."""
+    """Return the number of echoes in the first measurement: enough replies for a median despite the loss."""
     lost_before, lost = echo_loss(base.loss_percent), echo_loss(base.plus(added).loss_percent)
     count = JITTER_PINGS if added.jitter_ms or base.jitter_ms else PINGS
     if added.loss_percent:
@@ -60,28 +61,28 @@ def _echoes(base: Quality, added: Quality) -> int:
 
 
 def _least(base: Quality, added: Quality) -> tuple[float, float]:
-    """The least round trip and jitter that stand out from the jitter that is there, in milliseconds."""
+    """Return the least added round-trip time and jitter that stand out from existing jitter, in milliseconds."""
     jitter_ms = JITTER_ABOVE_JITTER * base.jitter_ms if added.jitter_ms else 0.0
     return added.jitter_ms + RTT_ABOVE_JITTER * base.jitter_ms, jitter_ms
 
 
 def stands_out(base: Quality, added: Quality) -> bool:
-    """Whether delay and jitter can be told from the jitter that is there."""
+    """Return whether added delay and jitter are distinguishable from the existing jitter."""
     rtt_ms, jitter_ms = _least(base, added)
     return added.rtt_ms >= rtt_ms and added.jitter_ms >= jitter_ms
 
 
 def check(what: str, way: str, base: Quality, added: Quality) -> None:
-    """Refuses what could not be told from what a way does already.
+    """Reject an added quality that would not be distinguishable from the current one.
 
     Args:
-        what: is slowed, for the error.
-        way: between whom, for the error.
-        base: what the way does without the fault.
-        added: what the fault adds.
+        what: target of the fault, for the error.
+        way: ends of the path, for the error.
+        base: quality of the path without the fault.
+        added: quality that the fault adds.
 
     Raises:
-        RackgateError: says what could be told.
+        RackgateError: not distinguishable; the message has the least value that is.
     """
     already = f"{what}: the way from {way} varies by jitter_ms = {base.jitter_ms:g} already"
     rtt_ms, jitter_ms = _least(base, added)
@@ -97,7 +98,7 @@ def check(what: str, way: str, base: Quality, added: Quality) -> None:
 
 
 class _Looks:
-    """Measurements that several questions share; made once, by whoever comes first."""
+    """Measurements shared by several probes, taken once by the first probe that runs."""
 
     def __init__(
         self, measure: Callable[[int], Rtt], count: int, slow_ms: float, full_ms: float, spread_ms: float
@@ -124,28 +125,28 @@ class _Looks:
         return min(one.spread_ms + QUARTILES * max(0.0, one.p50_ms - self._full_ms) for one in self._found)
 
     def slow(self) -> bool:
-        """Whether the way is slow in every look."""
+        """Return whether the path is slow in every measurement."""
         self._made()
         return self._p50_ms() >= self._slow_ms
 
     def varies(self) -> bool:
-        """Whether it varies in every look."""
+        """Return whether the delay varies in every measurement."""
         self._made()
         return self._least_spread_ms() >= self._spread_ms
 
     def lost(self) -> float:
-        """What the first look, which is long enough, has lost."""
+        """Return the loss share of the first measurement, which has enough echoes for it."""
         return self._made()[0].lost
 
 
 def questions(way: str, base: Quality, added: Quality, measure: Callable[[int], Rtt]) -> dict[str, Callable[[], bool]]:
-    """Is a way as slow as asked, does it vary, and does it lose?
+    """Return probes for the delay, jitter and loss of a path.
 
     Args:
-        way: its name.
-        base: what it does without the fault.
-        added: what the fault adds.
-        measure: sends so many echo requests over it.
+        way: name of the path.
+        base: quality of the path without the fault.
+        added: quality that the fault adds.
+        measure: sends a number of echo requests over the path.
     """
     slow_ms = base.rtt_ms + BELIEVED * (added.rtt_ms - added.jitter_ms)
     spread_ms = SPREAD * (base.jitter_ms + added.jitter_ms)

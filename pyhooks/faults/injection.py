@@ -1,11 +1,11 @@
-"""Faults that prove themselves: inject, proof, heal, proof.
+"""Fault injection with proof: inject, prove, heal, prove.
 
-A fault is a context manager. It is *injected* on entry, *proved* by probes that succeeded before and fail now, and
-*healed* on exit, also when the body fails; the heal is proved too. Every step is an event of the history (process
-``fault``, op such as ``kill-rack``, ``data.target`` and ``data.step``). A proof in which a probe answers otherwise
-than it should is an event with outcome ``fail``: the fault did not take hold, last or heal, or things were not as usual
-before it. One of which a probe could not be asked, and no other contradicts, is ``unknown``. Both raise, so that
-nothing measured under it can count. ``data.probes`` has the answers, null for a probe that could not be asked.
+A fault is a context manager. It is *injected* on entry and *proved* by probes that succeeded before and fail now. It is
+*healed* on exit, even if the body fails, and the heal is proved too. Every step is an event of the history (process
+``fault``, op such as ``kill-rack``, ``data.target`` and ``data.step``). If a probe contradicts the expectation, the
+event has outcome ``fail``: the fault did not take effect, last or heal, or the cluster was not healthy before it. If a
+probe could not be run and no other one contradicts, the outcome is ``unknown``. Both raise an error, so that nothing
+measured under the fault counts. ``data.probes`` has the results, null for a probe that could not be run.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ HEAL_TIMEOUT_S = 120.0
 PORT_TIMEOUT_S = 30.0
 
 Question = Callable[[], bool]
-# from a node (None: from the clients) to a node
+# path from a node (None: from the clients) to a node
 Way = tuple[Node | None, Node]
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a fault takes away.
+    """Rack or broker that a fault affects.
 
     Attributes:
-        kind: a whole rack, or one broker.
-        name: of the rack, or of the broker's node.
-        site: the rack, or where the broker stands.
-        nodes: its nodes, controllers included.
+        kind: rack or broker.
+        name: name of the rack, or of the broker's node.
+        site: the rack, or the broker's site.
+        nodes: its nodes, including controllers.
     """
 
     kind: Literal["rack", "broker"]
@@ -49,10 +49,10 @@ class Target:
 
     @staticmethod
     def rack(cluster: RunningCluster, name: str) -> Target:
-        """A rack with all its nodes.
+        """Return a rack with all its nodes.
 
         Raises:
-            RackgateError: there is no such rack.
+            RackgateError: no such rack.
         """
         racks = [site.name for site in cluster.topology.racks]
         if name not in racks:
@@ -61,10 +61,10 @@ class Target:
 
     @staticmethod
     def broker(cluster: RunningCluster, name: str) -> Target:
-        """One broker, by its id or by the name of its node.
+        """Return one broker, by its id or by the name of its node.
 
         Raises:
-            RackgateError: there is no such broker.
+            RackgateError: no such broker.
         """
         brokers = cluster.topology.brokers
         for node in brokers:
@@ -83,56 +83,56 @@ class Target:
 
 
 def site_of(cluster: RunningCluster, place: Node | None) -> str:
-    """The site of one end of a way."""
+    """Return the site of one end of a path."""
     return place.site if place is not None else cluster.topology.client_site.name
 
 
 class Fault(Protocol):
-    """What an ``Injection`` needs to know of a kind of fault."""
+    """Kind of fault, as used by ``Injection``."""
 
     @property
     def kind(self) -> str:
-        """Its name, as in ``rackgate rack kill``."""
+        """Name, as in ``rackgate rack kill``."""
 
     @property
     def cluster(self) -> RunningCluster:
-        """Where."""
+        """Cluster of the fault."""
 
     @property
     def target(self) -> Target:
-        """What it takes away."""
+        """Rack or broker that it affects."""
 
     def probes(self) -> dict[str, Question]:
-        """Questions about how things are right now, by what they ask."""
+        """Return probes of the current state, by name."""
 
     def expects(self, probe: str, *, during: bool) -> bool:
-        """The answer of a probe under the fault, or without it, if all is as it should be."""
+        """Return the expected result of a probe, under the fault or without it."""
 
     def ways(self) -> tuple[Way, ...]:
-        """The ways over which its probes ask."""
+        """Return the network paths that its probes use."""
 
     def told(self) -> Mapping[str, Any]:
-        """What each of its steps tells of it in the history, beside what those of all faults do; plain JSON."""
+        """Return additional data for its events in the history; plain JSON."""
 
     def spoils(self, other: Fault) -> bool:
-        """Whether the probes of another fault could not tell any more what they tell, under this one."""
+        """Return whether this fault would invalidate the probes of another one."""
 
     def prepare(self) -> Mapping[str, Any]:
-        """Looks at what there is while nothing is done yet; returns what ``heal`` will have to know, plain JSON.
+        """Inspect the cluster before the fault is injected; return the facts that ``heal`` will need, as plain JSON.
 
         Raises:
-            RackgateError: as things are, it could not be healed or not be proved.
+            RackgateError: in the current state it could not be healed or proved.
         """
 
     def inject(self) -> None:
-        """Takes the target away."""
+        """Apply the fault to the target."""
 
     def heal(self, facts: Mapping[str, Any]) -> None:
-        """Gives it back; doing so twice is the same as once, also if the first time was interrupted anywhere."""
+        """Undo the fault; idempotent, even after an interrupted heal."""
 
 
 def _all_at_once(questions: dict[str, Question]) -> dict[str, bool | RackgateError]:
-    """The answers, or why a question could not be asked."""
+    """Run all probes concurrently; return the result of each, or the error if it could not be run."""
     with ThreadPoolExecutor(max(1, len(questions))) as pool:
         futures = {name: pool.submit(_answer, ask) for name, ask in questions.items()}
         return {name: future.result() for name, future in futures.items()}
@@ -150,11 +150,11 @@ class Injection:
 
     Args:
         fault: the fault.
-        history: where its steps go.
-        facts: of an injection that another process has begun, to be healed here.
+        history: history of its steps.
+        facts: facts of an injection that another process began, to be healed here.
 
     Attributes:
-        open: whether something may be away: from just before it is taken until it is proved to be back.
+        open: whether the fault may be in effect: from just before it is injected until its heal is proved.
     """
 
     def __init__(self, fault: Fault, history: History, facts: Mapping[str, Any] | None = None) -> None:
@@ -165,7 +165,7 @@ class Injection:
 
     @property
     def op(self) -> str:
-        """Its name in the history."""
+        """Name of the fault in the history."""
         return f"{self.fault.kind}-{self.fault.target.kind}"
 
     def _note(self, step: str, outcome: Literal["info", "ok", "fail", "unknown"] = "info", **more: Any) -> None:
@@ -203,13 +203,13 @@ class Injection:
             raise RackgateError(f"{self.op} {self.fault.target}: {step!r} is not proved, so results are unknown{why}")
 
     def inject(self, record: Callable[[Mapping[str, Any]], None] = lambda _: None) -> None:
-        """Takes the target away, with proof; heals at once what does not take hold.
+        """Inject the fault, with proof; heal at once if it does not take effect.
 
         Args:
-            record: is told what ``heal`` will have to know, after all looks and before anything is done.
+            record: called with the facts that ``heal`` will need, after all checks and before anything is done.
 
         Raises:
-            RackgateError: it is refused, a probe failed before the fault, or the fault did not take hold.
+            RackgateError: it is rejected, a probe failed before the fault, or the fault did not take effect.
         """
         if not any(self.fault.expects(name, during=True) is not self.fault.expects(name, during=False)
                    for name in self.fault.probes()):  # fmt: skip
@@ -227,9 +227,9 @@ class Injection:
             raise
 
     def contrary(self) -> str:
-        """What speaks against it that the fault is in force at this moment; empty if nothing does.
+        """Return the evidence that the fault is not in force now; empty if there is none.
 
-        A probe that could not be asked speaks against it too. Nothing is written into the history, and nothing healed.
+        A probe that could not be run counts as evidence. Nothing is written to the history, and nothing is healed.
         """
         try:
             found = _all_at_once(self.fault.probes())
@@ -244,13 +244,13 @@ class Injection:
         return f"{self.op} {self.fault.target}: {'; '.join(told)}" if told else ""
 
     def heal(self) -> None:
-        """Gives the target back, with proof that it was away until now and is back afterwards.
+        """Heal the fault, with proof that it lasted until now and that the target is back.
 
         Raises:
-            RackgateError: it was not, or is not; it is healed in any case as far as that goes.
+            RackgateError: it did not last, or does not heal; it is healed as far as possible in any case.
         """
         try:
-            # A rack that came back by itself would void the whole outage.
+            # A rack that came back by itself would invalidate the whole outage.
             self._prove("held", during=True)
         except BaseException as error:
             self.abandon(error)
@@ -258,10 +258,10 @@ class Injection:
         self.give_back()
 
     def abandon(self, error: BaseException) -> None:
-        """Heals after ``error``; a person who interrupts does not want to wait for the cluster.
+        """Heal after ``error``; after Ctrl-C without waiting for the cluster and without proof.
 
         Raises:
-            RackgateError: it does not heal; the message has both.
+            RackgateError: it does not heal; the message has both errors.
         """
         if isinstance(error, KeyboardInterrupt):
             self._note("heal")
@@ -274,7 +274,7 @@ class Injection:
             raise RackgateError(f"{error}; and then it does not heal: {second}", detail=second.detail) from error
 
     def give_back(self) -> None:
-        """Heals without proof that it was away until now, waits for the brokers, and proves that all is back.
+        """Heal without proof that the fault lasted, wait for the brokers, and prove that the target is back.
 
         Raises:
             RackgateError: it does not heal; it can be tried again.
@@ -283,7 +283,7 @@ class Injection:
         self._note("heal")
         fault.heal(self.facts)
         fault.cluster.wait_unfenced(fault.target.brokers, HEAL_TIMEOUT_S)
-        # A broker is unfenced a moment before its port serves; what stays wrong is told by the proof that follows.
+        # A broker is unfenced shortly before its port serves. Remaining problems are reported by the following proof.
         with suppress(RackgateError):
             wait_for(
                 lambda: all(
@@ -298,10 +298,10 @@ class Injection:
 
 @contextmanager
 def applied(faults: Fault | Sequence[Fault], history: History) -> Iterator[None]:
-    """Runs the body under a fault, or under several at a time, injected in order and healed in the opposite one.
+    """Run the body under one or several faults, injected in order and healed in reverse order.
 
     Raises:
-        RackgateError: a probe failed before the fault, or the fault did not take hold, last or heal.
+        RackgateError: a probe failed before the fault, or the fault did not take effect, last or heal.
     """
     first, *others = faults if isinstance(faults, Sequence) else (faults,)
     injection = Injection(first, history)

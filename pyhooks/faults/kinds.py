@@ -1,4 +1,4 @@
-"""The kinds of faults, each for a rack or for one broker: killed, cut off, paused, slow, destroyed."""
+"""Kinds of faults of a rack or a broker: killed, partitioned, paused, slowed, wiped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STANDS = " stands"
 
 
 def _at_once(work: Callable[[Node], Any], nodes: Sequence[Node]) -> dict[str, Any]:
-    """Does something to many nodes at the same time; returns the results by the nodes' names."""
+    """Call a function for many nodes concurrently; return the results by node name."""
     if not nodes:
         return {}
     with ThreadPoolExecutor(len(nodes)) as pool:
@@ -29,33 +29,33 @@ def _at_once(work: Callable[[Node], Any], nodes: Sequence[Node]) -> dict[str, An
 
 @dataclass(frozen=True)
 class _OfProcesses:
-    """What the faults of processes have in common: they are asked by clients, and leave the network as it was."""
+    """Base of the process faults: clients probe them, and they leave the network unchanged."""
 
     cluster: RunningCluster
     target: Target
 
     def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
-        """All that is asked is so without the fault, and nothing under it."""
+        """Expect all probes to succeed without the fault and to fail under it."""
         return not during
 
     def ways(self) -> tuple[Way, ...]:
-        """From the clients to each node."""
+        """Return the paths from the clients to each node."""
         return tuple((None, node) for node in self.target.nodes)
 
     def told(self) -> Mapping[str, Any]:
-        """Nothing more."""
+        """Return no additional data."""
         return {}
 
     def spoils(self, other: Fault) -> bool:  # noqa: ARG002 - the network is as it was
-        """No."""
+        """Return False."""
         return False
 
     def prepare(self) -> Mapping[str, Any]:
-        """Nothing to know."""
+        """Return nothing: the heal needs no facts."""
         return {}
 
     def _alive(self) -> dict[str, Question]:
-        """Is there a process on each node, and can a client connect to it?"""
+        """Return probes for whether each node has a process and accepts a client's connection."""
         questions: dict[str, Question] = {}
         for node in self.target.nodes:
             questions[f"process of {node.name}"] = partial(self._has_process, node)
@@ -68,32 +68,32 @@ class _OfProcesses:
 
 @dataclass(frozen=True)
 class Kill(_OfProcesses):
-    """SIGKILL to every Kafka process of the target; healed by starting them again on the same disks."""
+    """SIGKILL to every Kafka process of the target; healed by a restart on the same disks."""
 
     kind: str = "kill"
 
     def probes(self) -> dict[str, Question]:
-        """As ``_alive``."""
+        """Return the probes of ``_alive``."""
         return self._alive()
 
     def inject(self) -> None:
-        """Kills all at the same time."""
+        """Kill all processes at once."""
         _at_once(self.cluster.kill_kafka, self.target.nodes)
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
-        """Starts what does not run."""
+        """Start the processes that do not run."""
         for node in self.target.nodes:
             self.cluster.start_kafka(node)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Silent loss of every packet between the target and all others; its processes run on.
+    """Network partition: silent loss of every packet between the target and others; its processes keep running.
 
     Attributes:
-        cluster: where.
-        target: a rack, whose nodes still see each other, or a broker.
-        peers: the sites from which a rack is cut off; none stands for all.
+        cluster: the cluster.
+        target: a rack, whose nodes still reach each other, or a broker.
+        peers: sites from which a rack is partitioned; empty for all.
     """
 
     cluster: RunningCluster
@@ -102,10 +102,10 @@ class Cut:
     kind: str = "cut"
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be cut.
+        """Reject a partition that is impossible or can't be proved.
 
         Raises:
-            RackgateError: a broker from some sites alone, or a rack from itself or from nowhere.
+            RackgateError: a broker with peers, a peer that is not another site or is empty, or no other site.
         """
         if self.peers and self.target.kind == "broker":
             raise RackgateError(f"{self.target}: a broker can be cut off from all others only")
@@ -123,15 +123,15 @@ class Cut:
             raise RackgateError(f"{self.target}: there is no other site from which it could be cut off")
 
     def probes(self) -> dict[str, Question]:
-        """Do echoes pass from each other site and back, from the clients, and between the target's own nodes?
+        """Return echo probes: from the clients, to and from each other site, and between the target's own nodes.
 
-        One node of a site asks and answers for all of them, unless sites are not cut off as a whole.
+        One node of a site stands for all of them, unless sites are not partitioned as a whole.
         """
         return {name: partial(self.cluster.answers, way[1], way[0]) for name, way in self._asked()}
 
     def _asked(self) -> Iterator[tuple[str, Way]]:
         topology, members, alone = self.cluster.topology, self.target.nodes, self.target.kind == "broker"
-        # of a broker's own rack every other node, which a cut further out would not part from it
+        # For a broker, also the other nodes of its rack: a partition of the rack would not separate them from it.
         mates = [node for node in topology.site(self.target.site).nodes if alone and node not in members]
         count = 1 if self.cluster.ways.by_site else None
         far = [node for site in topology.sites for node in site.nodes[:count] if site.name != self.target.site]
@@ -149,15 +149,15 @@ class Cut:
         return "" if not self.peers or site in self.peers else "not cut: "
 
     def expects(self, probe: str, *, during: bool) -> bool:
-        """Everything answers without the fault; under it only what stays inside the rack, or was not to be cut."""
+        """Expect replies without the fault; under it, only inside the rack and between sites not partitioned."""
         return not during or probe.startswith((INSIDE, "not cut: "))
 
     def ways(self) -> tuple[Way, ...]:
-        """As the probes go."""
+        """Return the paths of the probes."""
         return tuple(way for _, way in self._asked())
 
     def told(self) -> Mapping[str, Any]:
-        """From which sites alone it is cut off, and whether there are brokers alone at both ends of what is cut."""
+        """Return the peers and whether both sides have only brokers, no controllers or clients; empty without peers."""
         if not self.peers:
             return {}
         ends = (self.target.site, *self.peers)
@@ -166,7 +166,7 @@ class Cut:
         return {"peers": list(self.peers), "brokers_alone": alone}
 
     def spoils(self, other: Fault) -> bool:
-        """Whether one of its ways is cut."""
+        """Return whether the partition cuts a path of the other fault's probes."""
         return any(self._cuts(way) for way in other.ways())
 
     def _cuts(self, way: Way) -> bool:
@@ -177,18 +177,18 @@ class Cut:
         return len(ends) == 2 and len(others) == 1 and (not self.peers or others <= set(self.peers))
 
     def prepare(self) -> Mapping[str, Any]:
-        """Nothing to know."""
+        """Return nothing: the heal needs no facts."""
         return {}
 
     def inject(self) -> None:
-        """Cuts."""
+        """Partition the target."""
         if self.target.kind == "rack":
             self.cluster.ways.cut(self.target.name, self.peers)
         else:
             self.cluster.ways.unplug(self.target.nodes[0])
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
-        """Joins."""
+        """Heal the partition."""
         if self.target.kind == "rack":
             self.cluster.ways.join(self.target.name)
         else:
@@ -197,12 +197,12 @@ class Cut:
 
 @dataclass(frozen=True)
 class Pause(_OfProcesses):
-    """SIGSTOP to every Kafka process of the target: connections stay open and nobody answers."""
+    """SIGSTOP to every Kafka process of the target: connections stay open, without responses."""
 
     kind: str = "pause"
 
     def probes(self) -> dict[str, Question]:
-        """Does each process stand, and does it answer a client?"""
+        """Return probes for whether each process is stopped, and whether it responds to a client."""
         questions: dict[str, Question] = {}
         for node in self.target.nodes:
             questions[f"{node.name}{STANDS}"] = partial(self._stands, node)
@@ -210,7 +210,7 @@ class Pause(_OfProcesses):
         return questions
 
     def expects(self, probe: str, *, during: bool) -> bool:
-        """It stands under the fault, which one that has ended does not, and answers without it."""
+        """Expect a stopped process under the fault (a process that ended is not), and responses without it."""
         return during is probe.endswith(STANDS)
 
     def _stands(self, node: Node) -> bool:
@@ -220,40 +220,40 @@ class Pause(_OfProcesses):
         for _ in range(TRIES):
             if serves(node, tries=1):
                 return True
-            # of one that stands silence is all there is
+            # a stopped process never responds, so do not try again
             if self._stands(node):
                 return False
         return False
 
     def inject(self) -> None:
-        """Stops all at the same time."""
+        """Pause all processes at once."""
         _at_once(self.cluster.pause_kafka, self.target.nodes)
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
-        """Lets them go on."""
+        """Resume all processes."""
         for node in self.target.nodes:
             self.cluster.resume_kafka(node)
 
 
 @dataclass(frozen=True)
 class Wipe(_OfProcesses):
-    """The target is destroyed: its processes are killed and its disks deleted; healed, it comes back empty.
+    """Destruction of the target: its processes are killed and its disks deleted; healed, it comes back empty.
 
     Attributes:
-        cluster: where.
+        cluster: the cluster.
         target: a rack or a broker.
-        controllers: whether the disks of controllers go too; they are then put out of the quorum and into it again.
-            Without it controllers of a rack are killed, and keep their disks.
+        controllers: whether to delete the disks of controllers, too; the heal removes these voters from the quorum and
+            adds them again. Otherwise the controllers of a rack are killed but keep their disks.
     """
 
     controllers: bool = False
     kind: str = "wipe"
 
     def __post_init__(self) -> None:
-        """Refuses what could not be healed.
+        """Reject a fault that could not be healed.
 
         Raises:
-            RackgateError: the disk of a controller would go unasked, or the quorum would not outlive it.
+            RackgateError: a combined node without ``controllers``, or no majority of voters or no broker would remain.
         """
         voters = self.cluster.topology.controllers
         if both := [node.name for node in self.target.nodes if node.role == "combined" and not self.controllers]:
@@ -279,16 +279,16 @@ class Wipe(_OfProcesses):
 
     @property
     def _lost(self) -> tuple[Node, ...]:
-        """The voters whose disks go."""
+        """Voters whose disks are deleted."""
         return tuple(node for node in self._wiped if node.is_controller)
 
     @property
     def _others(self) -> tuple[Node, ...]:
-        """The brokers that can be asked about the quorum."""
+        """Brokers outside the target, through which the quorum is queried and changed."""
         return tuple(node for node in self.cluster.topology.brokers if node not in self.target.nodes)
 
     def probes(self) -> dict[str, Question]:
-        """Is each node alive, is there a formatted disk, and does each lost voter vote with its disk?"""
+        """Return probes for live nodes, formatted disks, and lost controllers that vote with their current disks."""
         questions = self._alive()
         questions |= {f"disk of {node.name}": partial(self.cluster.formatted, node) for node in self._wiped}
         return questions | {f"voter {node.name} with its disk": partial(self._votes, node) for node in self._lost}
@@ -299,15 +299,15 @@ class Wipe(_OfProcesses):
         return self.cluster.voters(self._others).get(node.node_id) == self.cluster.directory_id(node)
 
     def prepare(self) -> Mapping[str, Any]:
-        """The ids of the directories that will be deleted.
+        """Return the ids of the directories that will be deleted.
 
         Raises:
-            RackgateError: a disk is not formatted, or too few of the other voters are alive to heal it.
+            RackgateError: a disk is not formatted, or too few other voters are alive to heal it.
         """
         if self._lost:
             current = self.cluster.voters(self._others)
             rest = [node for node in self.cluster.topology.controllers if node not in self._lost]
-            # one that was cut off or paused can't vote, either
+            # a partitioned or paused voter can't vote either
             asked = _at_once(serves, [node for node in rest if node.node_id in current])
             alive = [name for name, answers in asked.items() if answers]
             if 2 * len(alive) <= len(current):
@@ -319,15 +319,15 @@ class Wipe(_OfProcesses):
         return {"directories": _at_once(self.cluster.directory_id, self._wiped)}
 
     def inject(self) -> None:
-        """Kills all at the same time, then deletes."""
+        """Kill all processes at once, then delete the disks."""
         _at_once(self.cluster.kill_kafka, self.target.nodes)
         _at_once(self.cluster.wipe, self._wiped)
 
     def heal(self, facts: Mapping[str, Any]) -> None:
-        """Formats and starts; every directory has another id then.
+        """Format the disks and start Kafka; every directory then has a new id.
 
         Raises:
-            RackgateError: a disk that was to be formatted has the id that it had.
+            RackgateError: a disk that was unformatted has its previous id.
         """
         empty = [node for node in self._wiped if not self.cluster.formatted(node)]
         for node in self.target.nodes:
@@ -341,16 +341,16 @@ class Wipe(_OfProcesses):
 
 
 def build(cluster: RunningCluster, kind: str, target: Target, settings: Mapping[str, Any]) -> Fault:
-    """A fault from its plain description.
+    """Create a fault from its description.
 
     Args:
-        cluster: where.
+        cluster: the cluster.
         kind: as in ``rackgate rack KIND``.
-        target: what it takes away.
+        target: rack or broker.
         settings: ``peers`` of cut, ``rtt_ms``, ``jitter_ms`` and ``loss_percent`` of slow, ``controllers`` of wipe.
 
     Raises:
-        RackgateError: it cannot be done to this target.
+        RackgateError: the fault is impossible for this target.
         ValueError: no such kind.
     """
     if kind == "kill":

@@ -1,7 +1,7 @@
-"""Heals what dead commands left in a lab, in a process of its own.
+"""Healer of faults whose command has died, in a process of its own.
 
-A heal can take minutes and fail in every way; the lab's first process must go on to look after the lab meanwhile, and
-end when it is told to. Run as ``python -m pyhooks.faults.orphan_healer SINCE_NS`` in a lab.
+A heal can take minutes and fail in many ways. Meanwhile the lab's init process must keep monitoring the lab and end
+when it is signalled. Run as ``python -m pyhooks.faults.orphan_healer SINCE_NS`` in a lab.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.faults import registry
 from pyhooks.lab.lab import Lab
 
-# A fault can be busy for an instant when its turn comes.
+# A fault may be locked briefly when its heal starts.
 MOST_TRIES = 3
 WORDS = (sys.executable, "-m", "pyhooks.faults.orphan_healer")
 
 
 class Healer:
-    """Starts that process when there is something to heal, one at a time.
+    """Starter of healing processes, one at a time, when there is something to heal.
 
     Args:
-        lab: whose first process we are.
+        lab: lab of this init process.
 
     Attributes:
-        child: the process, if one was started.
+        child: the healing process started last, or None.
     """
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self.child: subprocess.Popen[bytes] | None = None
-        # by the moment of the fault's begin, which names it
+        # by start time of the fault, which identifies it
         self._tries: Counter[int] = Counter()
 
     def look(self) -> None:
-        """Looks whether a fault has lost its command; returns at once and raises nothing."""
+        """Check for orphaned faults and start a heal; return at once and raise no expected error."""
         try:
             self._look()
         except (OSError, RackgateError) as error:
-            # a record that cannot be read, or no process to be had: the lab is as good as before
+            # an unreadable record, or no new process possible: the lab itself is unaffected
             sys.stderr.write(f"look for faults without a command: {error}\n")
 
     def _look(self) -> None:
@@ -52,7 +52,7 @@ class Healer:
         self.child = None
         left = registry.orphans()
         for one in left:
-            # A heal that fails says so itself. Its status would tell less: others collect it, too.
+            # A failed heal records its own reason. The exit status is unreliable: _collect may reap the child first.
             if self._tries[one.since_ns] >= MOST_TRIES:
                 registry.give_up(one, "the process that heals it ends before it does, see the lab's log", patience_s=0)
         tried = [(self._tries[one.since_ns], one.since_ns) for one in left]
@@ -63,13 +63,13 @@ class Healer:
                 [*process.DIES_WITH_PARENT, *WORDS, str(since_ns)],
                 stdin=subprocess.DEVNULL,
                 env=os.environ | self._lab.variables,
-                # Ctrl-C is for the command that runs in the lab
+                # Ctrl-C is meant for the command that runs in the lab
                 start_new_session=True,
             )
 
 
 def main(argv: Sequence[str]) -> int:
-    """Heals the fault that began at the moment given; what fails is kept and told."""
+    """Heal the fault with the given start time; on failure keep it and print the reason."""
     told = registry.heal_orphan(Lab.attach(), int(argv[0]))
     if told:
         sys.stderr.write(f"{told}\n")

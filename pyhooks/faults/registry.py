@@ -1,9 +1,9 @@
-"""The faults that are in force in a lab, so that another command can heal them, and the lab what a dead command left.
+"""Registry of the faults in force in a lab, so that other commands, and the lab itself, can heal them.
 
-A record for each, on the lab's own file system, with a lock beside it that is never removed. A command holds the lock
-as long as it works on the fault; a record is read again under it, since another command may have healed meanwhile. The
-lab heals what has lost its command and is over, or was left half done. A record goes when its heal went through, so
-that a heal that failed or was interrupted can be repeated.
+Each fault has a record on the lab's own file system and a lock beside it, which is never removed. A command holds the
+lock while it works on the fault. After locking it reads the record again, because another command may have healed the
+fault in the meantime. If the command has died, the lab heals the fault once it expires or if it was left half done. A
+record is removed only after a successful heal, so that a failed or interrupted heal can be repeated.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from pyhooks.history.event_log import History
 from pyhooks.lab.lab import Lab
 
 FOLDER = paths.LAB_HOME / "faults"
-# The lab looks at the locks now and then, for an instant.
+# Waiting time for a lock. The lab briefly takes a lock now and then, to detect a dead command.
 PATIENCE_S = 1.0
-# "planned": nothing is done yet; "injecting" and "healing": somebody is about it, and may have been killed in between
+# "planned": nothing was done yet; "injecting" and "healing": a command is at work, or was killed during it
 Phase = Literal["planned", "injecting", "in force", "healing"]
 
 
 @dataclass(frozen=True)
 class Active:
-    """A fault in force.
+    """Fault in force.
 
     Attributes:
         kind: as in ``rackgate rack KIND``.
         target_kind: rack or broker.
         target: name of the rack or of the broker's node.
-        settings: of the kind.
-        since_ns: monotonic.
-        until_ns: monotonic time from which on the lab heals it if its command is gone, or None if a person says when.
-        facts: what its heal has to know.
+        settings: settings of the kind.
+        since_ns: monotonic time of its start.
+        until_ns: monotonic time after which the lab heals it if its command has died; None if a user heals it.
+        facts: data that the heal needs.
         failed: why it could not be healed, or empty.
-        phase: how far it is.
+        phase: progress.
     """
 
     kind: str
@@ -62,34 +62,34 @@ class Active:
 
     @property
     def path(self) -> Path:
-        """Its file."""
+        """File of its record."""
         return FOLDER / f"{self.target_kind}-{self.target}.json"
 
     @property
     def text(self) -> str:
-        """For people: what, where and since when."""
+        """Kind, target and age, for messages."""
         where = f"rack {self.target}" if self.target_kind == "rack" else self.target
         age_s = (time.monotonic_ns() - self.since_ns) / 1e9
         return f"{self.kind} {where} for {age_s:.0f} s" + (f" (can't be healed: {self.failed})" if self.failed else "")
 
     def resolve(self, lab: Lab) -> Target:
-        """The target in the lab."""
+        """Return the target in the lab."""
         make = Target.rack if self.target_kind == "rack" else Target.broker
         return make(lab, self.target)
 
     def injection(self, lab: Lab, history: History | None = None) -> Injection:
-        """The fault as something that can be injected and healed; told in ``history``, or in the lab's own."""
+        """Return the fault as an ``Injection`` that writes to ``history``, or to the lab's own history."""
         fault = kinds.build(lab, self.kind, self.resolve(lab), self.settings)
         begun = self.phase != "planned"
         return Injection(fault, history or History(lab.history_path), self.facts if begun else None)
 
     def write(self) -> None:
-        """Puts it into its file, all at once."""
+        """Write the record atomically."""
         write_text(self.path, json.dumps(asdict(self)) + "\n")
 
 
 def _read(path: Path) -> Active | None:
-    # another command may remove it meanwhile
+    # another command may remove it concurrently
     if not path.exists():
         return None
     with evaluating(path, "a fault of this version"):
@@ -97,21 +97,21 @@ def _read(path: Path) -> Active | None:
 
 
 def active() -> tuple[Active, ...]:
-    """All faults in force, the oldest first."""
+    """Return all faults in force, the oldest first."""
     found = [one for one in map(_read, FOLDER.glob("*.json")) if one is not None]
     return tuple(sorted(found, key=lambda one: one.since_ns))
 
 
 class _BusyError(RackgateError):
-    """Another command has the lock of a fault."""
+    """Another command holds the lock of a fault."""
 
 
 @contextmanager
 def _locked(path: Path, busy: str, patience_s: float) -> Iterator[None]:
-    """Holds a lock; no child of ours inherits it.
+    """Hold a lock, which child processes do not inherit.
 
     Raises:
-        RackgateError: another command has it.
+        RackgateError: another command holds it.
     """
     FOLDER.mkdir(mode=0o755, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -141,17 +141,17 @@ def _owned(one: Active, patience_s: float = PATIENCE_S) -> AbstractContextManage
 
 @contextmanager
 def _closed_at_the_end(now: list[Active], injection: Injection) -> Iterator[None]:
-    """Removes the record after the body, or keeps it with the reason if something may still be away.
+    """Remove the record after the body, or keep it with the reason if the fault may still be in effect.
 
     Args:
-        now: the record, the latest last.
-        injection: tells whether something is away.
+        now: versions of the record, the latest last.
+        injection: injection of the fault.
     """
     try:
         yield
     except BaseException as error:
         if injection.open:
-            # A person's Ctrl-C is no failure: the lab goes on with the heal.
+            # Ctrl-C is not a failure of the heal: the lab continues it.
             failed = "" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
             replace(now[-1], failed=failed, phase="healing").write()
         else:
@@ -176,16 +176,16 @@ def _refuse_overlap(lab: Lab, wanted: Active) -> None:
 
 @contextmanager
 def injected(lab: Lab, wanted: Active, *, stays: bool, history: History | None = None) -> Iterator[Active]:
-    """Injects a fault; after the body it is healed, or stays for somebody else to heal.
+    """Inject a fault; after the body, heal it or, with ``stays``, leave it in force.
 
     Args:
-        lab: where.
-        wanted: which.
-        stays: whether it is somebody else's to heal it.
-        history: where it is told, if not in the lab's own.
+        lab: the lab.
+        wanted: the fault.
+        stays: whether another command heals it.
+        history: history to write to; default: the lab's own.
 
     Raises:
-        RackgateError: another one is in force there, or it did not take hold, last or heal.
+        RackgateError: another fault is in force there, or this one did not take effect, last or heal.
     """
     injection = wanted.injection(lab, history)
     now = [wanted]
@@ -195,7 +195,7 @@ def injected(lab: Lab, wanted: Active, *, stays: bool, history: History | None =
         now[-1].write()
 
     with _owned(wanted):
-        # Two commands at a time would not see each other's records.
+        # Two concurrent commands would not see each other's records.
         others = f"{wanted.resolve(lab)}: another command begins a fault just now: try again"
         with _locked(FOLDER / "all.lock", others, PATIENCE_S):
             _refuse_overlap(lab, wanted)
@@ -206,7 +206,7 @@ def injected(lab: Lab, wanted: Active, *, stays: bool, history: History | None =
             try:
                 yield now[-1]
             except BaseException as error:
-                # whoever goes on with it must not say that it did not last
+                # a process that continues the heal must not try to prove that the fault lasted until then
                 become("healing", injection.facts)
                 injection.abandon(error)
                 raise
@@ -218,36 +218,36 @@ def injected(lab: Lab, wanted: Active, *, stays: bool, history: History | None =
 def applied(
     lab: Lab, kind: str, target: Target, history: History | None = None, **settings: Any
 ) -> AbstractContextManager[Active]:
-    """A fault for as long as a block runs; should the process die in it, the lab heals it.
+    """Return a context manager for a fault; if the process dies in its body, the lab heals the fault.
 
     Args:
-        lab: in which this process runs.
+        lab: the lab that this process runs in.
         kind: as in ``rackgate rack KIND``.
-        target: of it.
-        history: where it is told, if not in the lab's own; should the process die, it lacks the end of the fault.
-        **settings: of the kind, see ``pyhooks.faults.kinds.build``.
+        target: rack or broker.
+        history: history to write to; default: the lab's own. If the process dies, it lacks the end of the fault.
+        **settings: settings of the kind, see ``pyhooks.faults.kinds.build``.
 
     Raises:
-        RackgateError: another fault is in force there, or it did not take hold, last or heal.
+        RackgateError: another fault is in force there, or this one did not take effect, last or heal.
     """
     now_ns = time.monotonic_ns()
-    # over from the beginning, as far as others are concerned: while it lasts this process has its lock
+    # The fault counts as expired from the start, but this process holds its lock as long as it runs.
     wanted = Active(kind, target.kind, target.name, settings, now_ns, now_ns)
     return injected(lab, wanted, stays=False, history=history)
 
 
 def _heal(lab: Lab, one: Active) -> Active | None:
-    """Heals a fault; None if somebody else has done so meanwhile.
+    """Heal a fault; return None if another command has done so in the meantime, or nothing had been done yet.
 
     Raises:
-        RackgateError: it had not lasted, or does not heal, or another command has it.
+        RackgateError: it did not last or does not heal, or another command holds its lock.
     """
     with _owned(one):
         found = _read(one.path)
         if found is None or found.since_ns != one.since_ns:
             return None
         if found.phase == "planned":
-            # its command is gone, and has done nothing
+            # its command died before it did anything
             found.path.unlink()
             return None
         injection = found.injection(lab)
@@ -256,16 +256,16 @@ def _heal(lab: Lab, one: Active) -> Active | None:
                 replace(found, phase="healing").write()
                 injection.heal()
             else:
-                # Nobody knows since when what is away, so nothing is claimed of it: the history lacks a proof.
+                # It is unknown since when the target is affected, so the history gets no proof that the fault lasted.
                 injection.give_back()
         return found
 
 
 def heal(lab: Lab, nodes: Sequence[str]) -> tuple[Active, ...]:
-    """Heals all faults that concern some of the nodes, the latest first; returns them.
+    """Heal all faults that affect some of the nodes, the latest first; return them.
 
     Raises:
-        RackgateError: one had not lasted, or does not heal; the others are healed nevertheless.
+        RackgateError: a fault did not last or does not heal; the others are healed nevertheless.
     """
     concerned = [one for one in reversed(active()) if {node.name for node in one.resolve(lab).nodes} & set(nodes)]
     healed: list[Active] = []
@@ -284,7 +284,7 @@ def heal(lab: Lab, nodes: Sequence[str]) -> tuple[Active, ...]:
 
 
 def orphans() -> tuple[Active, ...]:
-    """The faults whose command is gone and whose time is over, or that were left half done."""
+    """Return the faults whose command has died and that have expired or were left half done."""
     found = []
     for one in active():
         over = one.until_ns is not None and time.monotonic_ns() >= one.until_ns
@@ -295,7 +295,7 @@ def orphans() -> tuple[Active, ...]:
 
 
 def give_up(one: Active, why: str, patience_s: float = PATIENCE_S) -> None:
-    """Keeps a fault that could not be healed, with the reason; does nothing if it is gone or busy."""
+    """Mark a fault as impossible to heal, with the reason; do nothing if it is healed already or locked."""
     with suppress(_BusyError), _owned(one, patience_s):
         found = _read(one.path)
         if found is not None and found.since_ns == one.since_ns and not found.failed:
@@ -303,7 +303,7 @@ def give_up(one: Active, why: str, patience_s: float = PATIENCE_S) -> None:
 
 
 def heal_orphan(lab: Lab, since_ns: int) -> str:
-    """Heals the orphan that began at a moment; if that fails it is kept, and the reason is told."""
+    """Heal the orphaned fault with this start time; on failure keep it and return the reason."""
     for one in orphans():
         if one.since_ns == since_ns:
             try:

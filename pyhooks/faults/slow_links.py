@@ -1,4 +1,4 @@
-"""A slow rack or broker: delay, jitter and loss on all ways into it, each of them proved by echoes."""
+"""Slowed rack or broker: delay, jitter and loss on all paths to it, each proved by ICMP echo."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from pyhooks.lab.running_cluster import RunningCluster
 from pyhooks.lab.topology import Node, Quality
 
 LEAST_JITTER_MS = 4.0
-# With less than this thousands of packets would be needed, with more hardly any would come back.
+# A smaller loss would need thousands of packets to prove; with a larger one hardly any would come back.
 LEAST_LOSS, MOST_LOSS = 1.0, 90.0
-# Over ways that lose more than this in each direction a few echoes tell nothing.
+# Over paths that lose more than this in each direction, a few echoes prove nothing.
 LOSS_TO_ASK_OVER = 30.0
 MOST_RTT_MS = 1500.0
 
 
 @dataclass(frozen=True)
 class Slow:
-    """Delay, jitter and loss on all ways into the target; a rack's own nodes stay close to each other.
+    """Delay, jitter and loss on all paths to the target; paths between a rack's own nodes are unaffected.
 
     Attributes:
-        cluster: where.
+        cluster: the cluster.
         target: a rack or a broker.
-        added: on top of what the links do already.
+        added: quality added to that of the links.
     """
 
     cluster: RunningCluster
@@ -37,10 +37,10 @@ class Slow:
     kind: str = "slow"
 
     def __post_init__(self) -> None:
-        """Refuses what could not be proved.
+        """Reject a slowdown that could not be proved.
 
         Raises:
-            RackgateError: no delay is asked, or there is no way to slow.
+            RackgateError: delay, jitter or loss is out of range, or there is no path to slow.
         """
         asked = self.added
         if min(asked.rtt_ms, asked.jitter_ms, asked.loss_percent) < 0:
@@ -64,7 +64,7 @@ class Slow:
             raise RackgateError(f"{self.target}: there is no other site to which it could be slow")
 
     def _sources(self) -> tuple[Node | None, ...]:
-        """Who asks: the clients, a node of each other site, and all other nodes of a broker's own rack."""
+        """Return the senders of echoes: clients, a node of each other site, other nodes of a broker's own rack."""
         topology, alone = self.cluster.topology, self.target.kind == "broker"
         clients: list[Node | None] = [None] if topology.client_site.name != self.target.site or alone else []
         mates = [node for node in topology.site(self.target.site).nodes if alone and node not in self.target.nodes]
@@ -72,7 +72,7 @@ class Slow:
         return (*clients, *mates, *far)
 
     def probes(self) -> dict[str, Question]:
-        """Is each way to the target as slow as asked, does it vary, and does it lose?"""
+        """Return probes for the delay, jitter and loss of each path to the target."""
         questions: dict[str, Question] = {}
         for source, node in self.ways():
             way = f"{source.name if source else 'clients'} to {node.name}"
@@ -81,28 +81,28 @@ class Slow:
         return questions
 
     def _without(self, site: str) -> Quality:
-        """What the way from a site does without this fault."""
+        """Return the quality of the path from a site without this fault."""
         if site == self.target.site:
             return Quality()
         link = next(link for link in self.cluster.topology.links_of(site) if link.peer(site) == self.target.site)
         return self.cluster.ways.quality(link, self.target.site if self.target.kind == "rack" else "")
 
     def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
-        """Slow under the fault, not without it."""
+        """Expect slow paths under the fault only."""
         return during
 
     def ways(self) -> tuple[Way, ...]:
-        """As the probes go."""
+        """Return the paths of the probes."""
         return tuple((source, node) for node in self.target.nodes for source in self._sources())
 
     def told(self) -> Mapping[str, Any]:
-        """Nothing more."""
+        """Return no additional data."""
         return {}
 
     def spoils(self, other: Fault) -> bool:
-        """Whether it loses or varies too much on one of its ways, or slows one as the other does not reckon with.
+        """Return whether the other fault's probes would fail because of this loss, jitter or delay.
 
-        What slow racks add to links is known to all; a slow broker's own port is not.
+        Other faults account for what slowed racks add to links, but not for the delay at a slowed broker's port.
         """
         much = self.added.loss_percent > LOSS_TO_ASK_OVER
         if isinstance(other, Slow):
@@ -116,10 +116,10 @@ class Slow:
         return any((way[0] in inside) is not (way[1] in inside) for way in other.ways())
 
     def prepare(self) -> Mapping[str, Any]:
-        """Nothing to know.
+        """Return nothing: the heal needs no facts.
 
         Raises:
-            RackgateError: what is asked could not be told from what a way does as things are.
+            RackgateError: the added quality would not stand out from the current quality of a path.
         """
         for source, node in self.ways():
             base = self._without(site_of(self.cluster, source))
@@ -128,14 +128,14 @@ class Slow:
         return {}
 
     def inject(self) -> None:
-        """Slows."""
+        """Slow the links."""
         if self.target.kind == "rack":
             self.cluster.ways.slow(self.target.name, self.added)
         else:
             self.cluster.ways.slow_node(self.target.nodes[0], self.added)
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
-        """Gives the links back what the topology says."""
+        """Restore the links as they are without this fault."""
         if self.target.kind == "rack":
             self.cluster.ways.restore_links(self.target.name)
         else:

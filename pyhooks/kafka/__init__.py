@@ -1,1 +1,1 @@
-"""Questions to and requests of a Kafka cluster, and the gate as a pure function."""
+"""Kafka requests, topics, tools and cluster state; and the ISR gate as a pure function."""

@@ -1,4 +1,4 @@
-"""Topics of many partitions: made in pieces that a controller takes at once, and asked for all together."""
+"""Topics with many partitions: create them in batches and check all their ISRs at once."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pyhooks.core.wait import wait_for
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-# Partitions of one request: what a controller makes of it goes into its log at once.
+# Partitions per request. The controller appends all records of a request as one batch, whose size is limited.
 BATCH = 500
 CREATE_S = 60.0
-# an answer about 10,000 partitions takes longer than one about a few
+# A response with 10,000 partitions takes longer than one with a few.
 LOOK_S = 10.0
 
 
 @dataclass(frozen=True)
 class Wide:
-    """A topic of many partitions.
+    """Topic with many partitions.
 
     Attributes:
-        name: its name.
-        placements: broker ids of each partition; the first leads.
-        config: its configuration.
+        name: topic name.
+        placements: broker ids of each partition; the first is the preferred leader.
+        config: topic configuration.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Wide:
 
 
 def pieces(wide: Sequence[Wide], most: int = BATCH) -> list[list[Wide]]:
-    """Topics in groups of no more than so many partitions, or of one topic that has more."""
+    """Split topics into groups of at most ``most`` partitions; a larger topic forms a group of its own."""
     found: list[list[Wide]] = []
     size = 0
     for one in wide:
@@ -48,10 +48,10 @@ def pieces(wide: Sequence[Wide], most: int = BATCH) -> list[list[Wide]]:
 
 
 def create(client: AdminClient, wide: Sequence[Wide], timeout_s: float) -> None:
-    """Makes topics, one group after the other, and waits until all replicas of all are in sync.
+    """Create topics group by group and wait until all replicas are in sync.
 
     Raises:
-        RackgateError: the cluster refuses one, or not all are in sync in time.
+        RackgateError: the cluster rejects a topic, or not all replicas are in sync in time.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import NewTopic
@@ -76,16 +76,16 @@ def create(client: AdminClient, wide: Sequence[Wide], timeout_s: float) -> None:
 
 
 def wait_members(client: AdminClient, wide: Sequence[Wide], brokers: Collection[int] | None, timeout_s: float) -> None:
-    """Waits until the ISR of each partition is those of its replicas that are in ``brokers``.
+    """Wait until the ISR of each partition consists of its replicas on ``brokers``.
 
     Args:
         client: an admin client.
         wide: the topics.
-        brokers: broker ids, or None for all.
-        timeout_s: bound in seconds.
+        brokers: broker ids; None for all.
+        timeout_s: timeout in seconds.
 
     Raises:
-        RackgateError: not in time.
+        RackgateError: not reached in time.
     """
     count = sum(len(one.placements) for one in wide)
     who = "all replicas" if brokers is None else f"replicas on brokers {sorted(brokers)}"
@@ -98,7 +98,7 @@ def wait_members(client: AdminClient, wide: Sequence[Wide], brokers: Collection[
 
 
 def others(client: AdminClient, wide: Sequence[Wide], brokers: Collection[int] | None) -> int:
-    """How many partitions have another ISR than that of ``wait_members``; all, if nobody answers."""
+    """Count the partitions whose ISR differs from the one in ``wait_members``; all if no broker responds."""
     from confluent_kafka import KafkaException
 
     count = sum(len(one.placements) for one in wide)
@@ -118,5 +118,5 @@ def others(client: AdminClient, wide: Sequence[Wide], brokers: Collection[int] |
 
 
 def rotating(number: int, placements: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """So many partitions on placements that take turns."""
+    """Return the placements of ``number`` partitions, taken from ``placements`` in rotation."""
     return tuple(tuple(placements[at % len(placements)]) for at in range(number))

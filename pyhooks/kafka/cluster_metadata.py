@@ -1,8 +1,9 @@
-"""What some living broker says of brokers, racks and partitions, within a bound.
+"""Brokers, racks and partitions as reported by the first broker that responds, within a deadline.
 
-librdkafka's ``list_topics`` asks one broker, tells no racks, and waits for that broker though it be dead. Here a broker
-that is silent is left for the next one. The request is Metadata 7 (Kafka 2.1): one image of the cluster, with brokers
-that are not fenced; layouts are those of ``MetadataRequest.json`` and ``MetadataResponse.json`` in Kafka's sources.
+librdkafka's ``list_topics`` queries one broker, reports no racks, and waits for that broker even if it is dead. This
+module moves on to the next broker when one does not respond. The request is Metadata 7 (Kafka 2.1). Its response is a
+snapshot of the cluster with all brokers that are not fenced. The layouts are those of ``MetadataRequest.json`` and
+``MetadataResponse.json`` in Kafka's sources.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from pyhooks.kafka import wire_protocol
 from pyhooks.kafka.wire_protocol import Reader
 
 _NAME = "Metadata"
-# What a broker may take. On a busy machine even a sound one needs some, and so every one gets a little.
+# Time limit of one broker. On a busy machine even a healthy broker needs some time, so each gets at least LEAST_S.
 EACH_S = 0.6
 LEAST_S = 0.1
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition as a broker's metadata have it.
+    """Partition as reported in a broker's metadata.
 
     Attributes:
         leader: broker id, or -1.
-        isr: broker ids, as told.
+        isr: broker ids, in the reported order.
         replicas: broker ids, in the order of the assignment.
     """
 
@@ -39,12 +40,12 @@ class Partition:
 
 @dataclass(frozen=True)
 class Metadata:
-    """The cluster as a broker tells it.
+    """Cluster as reported by one broker.
 
     Attributes:
-        racks: of the brokers that are registered and not fenced; ``""`` for a broker without one.
-        controller: the broker that is named as the controller, any of those in KRaft; or -1.
-        partitions: by topic and number; topics of which the broker tells an error are left out.
+        racks: broker id to rack, for brokers that are registered and not fenced; ``""`` for a broker without a rack.
+        controller: broker id that the response names as controller (in KRaft any unfenced broker), or -1.
+        partitions: by topic and partition number; topics with an error are left out.
     """
 
     racks: Mapping[int, str]
@@ -53,20 +54,20 @@ class Metadata:
 
 
 def request(topics: Sequence[str]) -> bytes:
-    """The question for some topics, which makes none of them; its length in front."""
+    """Return a request for some topics, including its length prefix; it does not auto-create topics."""
     names = b"".join(struct.pack(">h", len(name.encode())) + name.encode() for name in topics)
     return wire_protocol.framed(3, 7, struct.pack(">i", len(topics)) + names + b"\0")
 
 
 def parse(answer: bytes) -> Metadata:
-    """What an answer says, which begins with its header.
+    """Parse a response, starting at its header.
 
     Raises:
-        IndexError: it ends early; so does struct.error.
-        UnicodeDecodeError: a name is not text.
+        IndexError: the response is truncated; or struct.error for the same reason.
+        UnicodeDecodeError: a name is not valid UTF-8.
     """
     at = Reader(answer)
-    at.take(8)  # correlation and throttle time
+    at.take(8)  # correlation id and throttle time
     racks: dict[int, str] = {}
     for _ in range(at.count()):
         broker = at.number(">i")
@@ -80,7 +81,7 @@ def parse(answer: bytes) -> Metadata:
         code, topic = at.number(">h"), at.text() or ""
         at.take(1)
         for _ in range(at.count()):
-            # without a leader a partition has an error of its own, and is told all the same
+            # skip the partition's error: a partition without a leader has one, and is reported nevertheless
             at.take(2)
             number, leader = at.number(">i"), at.number(">i")
             at.take(4)
@@ -92,11 +93,11 @@ def parse(answer: bytes) -> Metadata:
 
 
 class Asker:
-    """Asks for metadata, beginning with the broker that answered last.
+    """Client for metadata requests that starts with the broker that responded last.
 
     Args:
         bootstrap: addresses of brokers, ``host:port,…``.
-        each_s: how long one of them is waited for, in seconds.
+        each_s: timeout per broker in seconds.
     """
 
     def __init__(self, bootstrap: str, *, each_s: float = EACH_S) -> None:
@@ -104,14 +105,15 @@ class Asker:
         self._each_s = each_s
 
     def ask(self, topics: Sequence[str], timeout_s: float) -> Metadata:
-        """The metadata of the first broker that answers.
+        """Return the metadata of the first broker that responds.
 
         Args:
-            topics: names.
-            timeout_s: bound for all brokers together, in seconds, but for ``LEAST_S`` of each that is asked later.
+            topics: topic names.
+            timeout_s: timeout for all brokers together, in seconds. Each broker gets at least ``LEAST_S``, even
+                after it.
 
         Raises:
-            RackgateError: none answers in time, with what became of each.
+            RackgateError: no broker responds in time; the message has the error of each.
         """
         deadline = time.monotonic() + timeout_s
         said: list[str] = []
@@ -122,12 +124,12 @@ class Asker:
                 return wire_protocol.told(address, request(topics), _NAME, left_s, parse)
             except RackgateError as error:
                 said.append(str(error))
-            # last in turn, also of the next question
+            # move it to the end, also for later requests
             self._addresses.append(self._addresses.pop(0))
         raise RackgateError("; ".join(said))
 
     def heard(self, topics: Sequence[str], timeout_s: float) -> Metadata | None:
-        """The same, or None if nobody answers in time."""
+        """Return the same as ``ask``, or None if no broker responds in time."""
         try:
             return self.ask(topics, timeout_s)
         except RackgateError:

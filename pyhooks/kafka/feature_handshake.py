@@ -1,7 +1,7 @@
-"""What a broker says of the cluster's features in its handshake, without a Kafka client: librdkafka tells none of it.
+"""Finalized feature levels from a broker's ApiVersions response, which librdkafka does not expose.
 
-The request is ApiVersions 3, the first version whose answer has features (Kafka 2.4, KIP-584); layouts are those of
-``ApiVersionsRequest.json`` and ``ApiVersionsResponse.json`` in Kafka's sources. A broker that is older answers in the
+The request is ApiVersions 3, the first version whose response has features (Kafka 2.4, KIP-584). The layouts are those
+of ``ApiVersionsRequest.json`` and ``ApiVersionsResponse.json`` in Kafka's sources. An older broker responds in the
 layout of version 0 with UNSUPPORTED_VERSION.
 """
 
@@ -19,32 +19,32 @@ _FINALIZED_TAG = 2
 
 
 def request() -> bytes:
-    """The question, its length in front."""
-    # compact strings: length plus one; each structure ends with its number of tagged fields, the header too
+    """Return the request, including its length prefix."""
+    # A compact string starts with its length plus one. Each structure and the header end with tagged fields.
     return wire_protocol.framed(18, 3, b"\0" + bytes([len(CLIENT) + 1]) + CLIENT + b"\x021" + b"\0")
 
 
 def finalized(host: str, port: int, timeout_s: float) -> Mapping[str, int]:
-    """Finalized levels of features as one broker knows them; those at level 0 may be left out.
+    """Return the finalized feature levels that one broker reports; features at level 0 may be missing.
 
     Args:
-        host: of a listener without encryption and authentication.
+        host: host of a listener without encryption and authentication.
         port: its port.
-        timeout_s: bound for all of it, in seconds.
+        timeout_s: timeout of the whole request in seconds.
 
     Raises:
-        RackgateError: no whole answer in time, or one that is none.
+        RackgateError: no complete response in time, or an unreadable one.
     """
     return wire_protocol.told((host, port), request(), _NAME, timeout_s, levels)
 
 
 def levels(answer: bytes) -> Mapping[str, int]:
-    """Finalized levels by feature in an answer, which begins with its header.
+    """Return the finalized levels by feature from a response, starting at its header.
 
     Raises:
-        IndexError: it ends early; so does struct.error.
-        UnicodeDecodeError: a name is not text.
-        RackgateError: the broker refused.
+        IndexError: the response is truncated; or struct.error for the same reason.
+        UnicodeDecodeError: a name is not valid UTF-8.
+        RackgateError: the broker returned an error.
     """
     at = Reader(answer)
     at.number(">i")

@@ -1,4 +1,4 @@
-"""The features of a cluster on which an R above 1 depends."""
+"""Cluster features that an R (min.insync.racks) above 1 depends on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ UPGRADE = f"kafka-features upgrade --feature {ELR_FEATURE}=1 --feature {RACKS_FE
 
 
 def level_of(levels: Mapping[str, int]) -> int:
-    """The level at which an R above 1 is in force: 0 unless both features are on.
+    """Return the level at which an R above 1 is enforced: 0 unless both features are enabled.
 
     Args:
-        levels: finalized levels by feature; those at level 0 may be left out.
+        levels: finalized levels by feature; features at level 0 may be missing.
     """
     return min(levels.get(RACKS_FEATURE, 0), levels.get(ELR_FEATURE, 0))

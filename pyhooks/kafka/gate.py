@@ -1,8 +1,8 @@
-"""The gate: whether an ISR has enough replicas in enough racks to take a record with acks=all. Pure.
+"""Gate for acks=all: decide whether an ISR has enough replicas in enough racks. Pure functions.
 
-It is that of the patch series (kip/KIP-1290.md): min.insync.replicas (M) and min.insync.racks (R) are both capped by
-the number of replicas. For R, replicas that a reassignment adds are left out until it ends. Only the ISR counts. A
-broker that has no rack, or that the cluster does not know, counts for no rack.
+The rules are those of the patch series (kip/KIP-1290.md). min.insync.replicas (M) and min.insync.racks (R) are both
+capped at the number of replicas. For R, replicas that a reassignment is adding do not count until it completes. Only
+the ISR counts. A broker without a rack, or unknown to the cluster, adds no rack.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-# Rack of a broker without one. It is not a rack: ``racks_of`` leaves it out.
+# Rack of a broker without one. ``racks_of`` does not count it as a rack.
 NO_RACK = ""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the gate says of an ISR.
+    """Decision of the gate for an ISR.
 
     Attributes:
-        replicas: members of the ISR.
-        racks: the distinct racks that they are in.
-        need_replicas: M as it is applied, at least 1.
-        need_racks: R as it is applied, at least 1.
+        replicas: number of ISR members.
+        racks: their distinct racks.
+        need_replicas: effective M, at least 1.
+        need_racks: effective R, at least 1.
     """
 
     replicas: int
@@ -33,12 +33,12 @@ class Answer:
 
     @property
     def enough_replicas(self) -> bool:
-        """Whether M is met; by no member at all it never is."""
+        """Whether M is met; an empty ISR never meets it."""
         return self.replicas >= self.need_replicas
 
     @property
     def enough_racks(self) -> bool:
-        """Whether R is met; where one rack is enough, none is looked at."""
+        """Whether R is met; an effective R of 1 is always met, even by brokers without racks."""
         return self.need_racks <= 1 or len(self.racks) >= self.need_racks
 
     @property
@@ -48,16 +48,16 @@ class Answer:
 
 
 def capped(minimum: int, replicas: int) -> int:
-    """M or R as it is applied to a partition with so many replicas, so that one value can serve all topics."""
+    """Return the effective M or R of a partition with ``replicas`` replicas: capped at that number, at least 1."""
     return max(1, min(minimum, replicas))
 
 
 def racks_of(members: Iterable[int], racks: Mapping[int, str | None]) -> frozenset[str]:
-    """The distinct racks of brokers; one without a rack, or that is unknown, adds none.
+    """Return the distinct racks of brokers; a broker that is unknown or has no rack adds none.
 
     Args:
         members: broker ids.
-        racks: broker id to rack, None or blank for a broker without one; a broker that is not in it is unknown.
+        racks: broker id to rack, None or blank for a broker without one; unknown brokers are missing.
     """
     known = map(racks.get, members)
     return frozenset(rack for rack in known if rack is not None and rack.strip())
@@ -65,24 +65,24 @@ def racks_of(members: Iterable[int], racks: Mapping[int, str | None]) -> frozens
 
 @dataclass(frozen=True)
 class Limits:
-    """What an ISR must have, M and R as they are applied, so both at least 1 and at most the number of replicas.
+    """Effective M and R of a partition: at least 1 and at most its number of replicas.
 
     Attributes:
-        replicas: M.
-        racks: R.
+        replicas: effective M.
+        racks: effective R.
     """
 
     replicas: int
     racks: int
 
     def ask(self, isr: Iterable[int], racks: Mapping[int, str | None]) -> Answer:
-        """What the gate says of an ISR; arguments are those of ``ask``."""
+        """Return the gate's decision for an ISR; arguments are those of the function ``ask``."""
         members = frozenset(isr)
         return Answer(len(members), racks_of(members, racks), self.replicas, self.racks)
 
 
 def limits(min_replicas: int, min_racks: int, replicas: int, adding: int = 0) -> Limits:
-    """M and R as they are applied; arguments are those of ``ask``."""
+    """Return the effective M and R; arguments are those of ``ask``."""
     return Limits(capped(min_replicas, replicas), capped(min_racks, replicas - adding))
 
 
@@ -95,21 +95,21 @@ def ask(
     replicas: int,
     adding: int = 0,
 ) -> Answer:
-    """What the gate says of a committed ISR; whether there is a leader, and whether R is in force, is not its matter.
+    """Return the gate's decision for a committed ISR. Callers check for a leader, and whether R is enforced.
 
     Args:
         isr: broker ids of the committed ISR.
-        racks: broker id to rack, None or blank for a broker without one; a broker that is not in it is unknown.
-        min_replicas: M as configured.
-        min_racks: R as configured; 1 where it is not in force.
-        replicas: how many replicas the partition has, those included that a reassignment is adding.
+        racks: broker id to rack, None or blank for a broker without one; unknown brokers are missing.
+        min_replicas: configured M.
+        min_racks: configured R; 1 where R is not enforced.
+        replicas: number of replicas of the partition, including those that a reassignment is adding.
         adding: how many of them a reassignment is adding.
     """
     return limits(min_replicas, min_racks, replicas, adding).ask(isr, racks)
 
 
 class PartitionState(Protocol):
-    """State of a partition as far as the gate depends on it."""
+    """State of a partition that the gate depends on."""
 
     @property
     def leader(self) -> int:
@@ -121,11 +121,11 @@ class PartitionState(Protocol):
 
     @property
     def replicas(self) -> Collection[int]:
-        """Broker ids of the assignment, including adding replicas."""
+        """Broker ids of the assignment, including replicas being added."""
 
     @property
     def adding(self) -> Collection[int]:
-        """Broker ids of the replicas that a reassignment adds."""
+        """Broker ids of the replicas that a reassignment is adding."""
 
     @property
     def racks(self) -> Mapping[int, str | None]:
@@ -134,7 +134,7 @@ class PartitionState(Protocol):
 
 @dataclass(frozen=True)
 class Requirement:
-    """Configured minima of a topic.
+    """Configured minimums of a topic.
 
     Attributes:
         replicas: min.insync.replicas.
@@ -145,13 +145,13 @@ class Requirement:
     racks: int
 
     def effective(self, state: PartitionState) -> Limits:
-        """Return the minima as they apply to a partition in this state."""
+        """Return the minimums as they apply to a partition in this state."""
         return limits(self.replicas, self.racks, len(state.replicas), len(state.adding))
 
     def ask(self, state: PartitionState) -> Answer:
-        """Return what the gate decides for the ISR of a partition in this state."""
+        """Return the gate's decision for the ISR of a partition in this state."""
         return self.effective(state).ask(state.isr, state.racks)
 
     def met_by(self, state: PartitionState) -> bool:
-        """Return whether a partition in this state acknowledges."""
+        """Return whether a partition in this state acknowledges acks=all writes."""
         return state.leader >= 0 and self.ask(state).passes

@@ -1,7 +1,7 @@
-"""Waiting until the leaders of partitions themselves know what other brokers tell of them.
+"""Wait until partition leaders and the other brokers report the same leaders and ISRs.
 
-Brokers learn of a change one after the other, and the one that is asked may learn of it before the leader: until that
-does, too, it goes by what was before.
+Brokers apply metadata changes at different times. The broker that was queried may apply a change before the leader
+does, and until then the leader acts on the previous state.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ State = dict[str, tuple[int, tuple[int, ...]]]
 def wait_agreed(
     brokers: Mapping[int, str], topics: Sequence[str], *, steady_s: float, timeout_s: float = AGREED_S
 ) -> dict[str, int]:
-    """Waits until each leader has told for a while the same leader and ISR of its topic as all others that answer.
+    """Wait until each topic's leader and the other brokers have reported the same leader and ISR for ``steady_s``.
 
-    Who is not registered, or fenced, as a leader tells, is not asked: it learns nothing.
+    All brokers are queried. For each topic, only those count that respond and that its leader lists as unfenced: a
+    fenced or unregistered broker receives no updates.
 
     Args:
-        brokers: addresses by id, of all who may be asked.
-        topics: names; partition 0 of each counts.
-        steady_s: for how long they must tell the same, in seconds; a broker tells of a change before it goes by it.
-        timeout_s: bound in seconds.
+        brokers: addresses of the brokers to query, by id.
+        topics: topic names; partition 0 of each counts.
+        steady_s: how long the reports must agree, in seconds; a broker reports a change before it acts on it.
+        timeout_s: timeout in seconds.
 
     Returns:
-        The leaders by topic.
+        Leader by topic.
 
     Raises:
-        RackgateError: not in time; the detail has what each told last.
+        RackgateError: no agreement in time; the detail has the last report of each broker.
     """
     askers = {broker: Asker(address, each_s=ASK_S) for broker, address in brokers.items()}
     told: dict[int, Metadata | None] = {}
@@ -65,7 +66,7 @@ def _state(told: Metadata, topics: Sequence[str]) -> State:
 
 
 def _agreed(told: Mapping[int, Metadata | None], topics: Sequence[str]) -> State:
-    """What all tell who count, if the leader of each topic is among them; else nothing."""
+    """Return the state on which all counted brokers agree; empty unless the leader of each topic responded."""
     found: State = {}
     for topic in topics:
         states = {broker: _state(one, topics).get(topic) for broker, one in told.items() if one is not None}

@@ -1,7 +1,7 @@
-"""What some living broker says of the metadata quorum: who leads it, who votes, and how far each has got.
+"""Leader, voters, observers and log ends of the metadata quorum, as reported by the first broker that responds.
 
-Kafka's tool says the same, after a start of Java each time. The request is DescribeQuorum 2 (Kafka 3.9, KIP-853), which
-a broker passes on to the active controller; layouts are those of ``DescribeQuorumRequest.json`` and
+Kafka's tool reports the same but starts a JVM each time. The request is DescribeQuorum 2 (Kafka 3.9, KIP-853), which a
+broker forwards to the active controller. The layouts are those of ``DescribeQuorumRequest.json`` and
 ``DescribeQuorumResponse.json`` in Kafka's sources.
 """
 
@@ -20,19 +20,19 @@ from pyhooks.kafka.wire_protocol import Reader
 
 _NAME = "DescribeQuorum"
 _TOPIC = b"__cluster_metadata"
-# While there is no active controller a broker waits for one, and says nothing.
+# Without an active controller, a broker waits for one and does not respond.
 EACH_S, AGAIN_S, TIMEOUT_S = 3.0, 0.3, 30.0
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Member:
-    """A controller or a broker that has the metadata.
+    """Controller or broker that replicates the metadata log.
 
     Attributes:
-        node_id: its id.
-        directory_id: of its disk, in Kafka's form.
-        log_end: end of its log as the leader knows it, an offset.
+        node_id: node id.
+        directory_id: id of its metadata log directory, in Kafka's base64 form.
+        log_end: log end offset known to the quorum leader.
     """
 
     node_id: int
@@ -42,12 +42,12 @@ class Member:
 
 @dataclass(frozen=True)
 class Quorum:
-    """The metadata quorum as its leader tells it.
+    """Metadata quorum as reported by its leader.
 
     Attributes:
         leader: node id of the active controller.
-        voters: the controllers that vote, itself among them.
-        observers: who else follows it.
+        voters: voting controllers, including the leader.
+        observers: other nodes that replicate the log.
     """
 
     leader: int
@@ -55,11 +55,11 @@ class Quorum:
     observers: tuple[Member, ...]
 
     def lag(self, node_id: int, directory_id: str | None = None) -> int | None:
-        """How many records one lacks that the leader has; None if the leader has not heard of it.
+        """Return how many records a node lags behind the leader; None if the leader does not list it.
 
         Args:
-            node_id: whose.
-            directory_id: of its disk; None for whatever it has.
+            node_id: node id.
+            directory_id: id of its log directory; None for any.
         """
         (end,) = (one.log_end for one in self.voters if one.node_id == self.leader)
         for one in (*self.voters, *self.observers):
@@ -69,22 +69,22 @@ class Quorum:
 
 
 def request() -> bytes:
-    """The question, its length in front."""
-    # The header ends with its number of tagged fields, as does each structure; arrays and strings have length plus one.
+    """Return the request, including its length prefix."""
+    # Each structure and the header end with tagged fields. Arrays and strings start with their length plus one.
     topic = bytes([len(_TOPIC) + 1]) + _TOPIC + b"\x02" + struct.pack(">i", 0) + b"\0" + b"\0"
     return wire_protocol.framed(55, 2, b"\0" + b"\x02" + topic + b"\0")
 
 
 def ask(bootstrap: str, *, each_s: float = EACH_S, timeout_s: float = TIMEOUT_S) -> Quorum:
-    """What the first broker that answers says; all are asked in turn, again and again.
+    """Return the quorum as reported by the first broker that responds; all are queried in turn, repeatedly.
 
     Args:
         bootstrap: addresses of brokers, ``host:port,…``.
-        each_s: how long one of them is waited for, in seconds.
-        timeout_s: bound for all of it, in seconds, but for the last question.
+        each_s: timeout per broker in seconds.
+        timeout_s: total timeout in seconds; a round of requests that has started may exceed it.
 
     Raises:
-        RackgateError: none answers in time, or nobody leads the quorum; with what became of the last questions.
+        RackgateError: no broker responds in time, or the quorum has no leader; the message has the last errors.
     """
     addresses = [wire_protocol.address(text) for text in bootstrap.split(",")]
     said: dict[tuple[str, int], RackgateError] = {}
@@ -104,12 +104,12 @@ def ask(bootstrap: str, *, each_s: float = EACH_S, timeout_s: float = TIMEOUT_S)
 
 
 def parse(answer: bytes) -> Quorum:
-    """The quorum in an answer, which begins with its header.
+    """Parse a response, starting at its header.
 
     Raises:
-        IndexError: it ends early; so does struct.error.
-        UnicodeDecodeError: a text is none.
-        RackgateError: the broker refused, or nobody leads the quorum.
+        IndexError: the response is truncated; or struct.error for the same reason.
+        UnicodeDecodeError: a string is not valid UTF-8.
+        RackgateError: the broker returned an error, or the quorum has no leader.
     """
     at = Reader(answer)
     at.number(">i")
@@ -132,7 +132,7 @@ def _partition(at: Reader) -> Quorum:
     at.number(">i")
     _refused(at)
     leader = at.number(">i")
-    # its epoch and the high watermark
+    # leader epoch and high watermark
     at.take(4 + 8)
     voters, observers = tuple(_array(at, _member)), tuple(_array(at, _member))
     at.skip_tags()
@@ -145,7 +145,7 @@ def _member(at: Reader) -> Member:
     node_id = at.number(">i")
     directory_id = base64.urlsafe_b64encode(at.take(16)).decode().rstrip("=")
     log_end = at.number(">q")
-    # when it fetched last, and when it had all
+    # last fetch and last caught-up timestamps
     at.take(8 + 8)
     at.skip_tags()
     return Member(node_id, directory_id, log_end)

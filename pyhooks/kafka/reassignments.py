@@ -1,4 +1,4 @@
-"""Replicas that are moved to other brokers: what Kafka's tool is told, and when a move is over."""
+"""Partition reassignments: input for Kafka's tool, and waiting until replicas and leaders are in place."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LOOK_S = 2.0
 
 
 def document(moves: Mapping[str, Sequence[int]]) -> str:
-    """What ``--reassignment-json-file`` holds for partition 0 of topics.
+    """Return the content of ``--reassignment-json-file`` for partition 0 of topics.
 
     Args:
-        moves: topic to its brokers, of which the first is preferred to lead.
+        moves: topic to broker ids; the first is the preferred leader.
     """
     partitions = [{"topic": topic, "partition": 0, "replicas": list(brokers)} for topic, brokers in moves.items()]
     return json.dumps({"version": 1, "partitions": partitions})
@@ -27,18 +27,18 @@ def document(moves: Mapping[str, Sequence[int]]) -> str:
 def wait_placed(
     bootstrap: str, moves: Mapping[str, Sequence[int]], *, in_sync: bool = True, timeout_s: float = MOVED_S
 ) -> None:
-    """Waits until partition 0 of each topic has these replicas and no others, as some broker tells.
+    """Wait until some broker reports exactly these replicas for partition 0 of each topic.
 
-    While a move is under way its partition has the replicas that come and those that go.
+    During a reassignment a partition has both the adding and the removing replicas.
 
     Args:
-        bootstrap: brokers.
-        moves: topic to its brokers, in the order of the assignment.
-        in_sync: whether all of them must be in the ISR, too.
-        timeout_s: bound in seconds.
+        bootstrap: addresses of brokers.
+        moves: topic to broker ids, in assignment order.
+        in_sync: whether all replicas must also be in the ISR.
+        timeout_s: timeout in seconds.
 
     Raises:
-        RackgateError: not in time.
+        RackgateError: not reached in time.
     """
     what = ", ".join(f"{topic} on {list(brokers)}" for topic, brokers in moves.items())
     _wait_told(
@@ -51,10 +51,10 @@ def wait_placed(
 
 
 def wait_led(bootstrap: str, topics: Sequence[str], leader: int, *, timeout_s: float = MOVED_S) -> None:
-    """Waits until a broker leads partition 0 of each topic, as some broker tells.
+    """Wait until some broker reports ``leader`` as the leader of partition 0 of each topic.
 
     Raises:
-        RackgateError: not in time.
+        RackgateError: not reached in time.
     """
 
     def led(told: Metadata) -> bool:
@@ -72,14 +72,14 @@ def _wait_told(
         try:
             return check(asker.ask(topics, LOOK_S))
         except RackgateError:
-            # nobody answers now
+            # no broker responds yet
             return False
 
     wait_for(shown, what=what, timeout_s=timeout_s, interval_s=0.2)
 
 
 def is_placed(told: Metadata, topic: str, brokers: Sequence[int], *, in_sync: bool) -> bool:
-    """Whether partition 0 of a topic has these replicas, in this order, and no others."""
+    """Return whether partition 0 of a topic has exactly these replicas, in this order."""
     found = told.partitions.get((topic, 0))
     if found is None or found.replicas != tuple(brokers):
         return False

@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools by the names of their scripts, run with the class path of a lab."""
+"""Kafka's command-line tools by script name, run with the class path of a lab."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pyhooks.core import paths, process
 from pyhooks.core.errors import RackgateError
 
-# A tool that needs more than this is asked for by hand.
+# Enough for the lab's clusters; a tool that needs more must be run by hand.
 HEAP_MB = 256
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One of Kafka's tools.
+    """One of Kafka's command-line tools.
 
     Attributes:
-        java_class: its main class.
-        bootstrap: its option for the brokers' addresses, or empty.
-        last: it takes that option after all others, since there is a sub-command that has it.
+        java_class: main class.
+        bootstrap: option for the bootstrap addresses, or empty.
+        last: whether that option must follow all others, because it belongs to a subcommand.
     """
 
     java_class: str
@@ -27,10 +27,10 @@ class Tool:
     last: bool = False
 
 
-# warnings only, on standard error
+# log warnings only, to standard error
 _QUIET = paths.REPO / "pyhooks" / "jvm" / "log4j2.properties"
 _TOOLS = "org.apache.kafka.tools"
-# the name is that of Kafka's script without "kafka-" and ".sh", the class the one that the script starts
+# Keys are the names of Kafka's scripts without "kafka-" and ".sh"; classes are those that the scripts start.
 TOOLS = {
     "acls": Tool(f"{_TOOLS}.AclCommand"),
     "broker-api-versions": Tool(f"{_TOOLS}.BrokerApiVersionsCommand"),
@@ -64,16 +64,16 @@ TOOLS = {
 
 
 def command(classpath: str, name: str, arguments: Sequence[str], bootstrap: str) -> list[str]:
-    """The words that run a tool; the brokers are added unless the arguments name some, or ask for help.
+    """Return the command line of a tool; adds the brokers unless ``arguments`` name some or request help.
 
     Args:
-        classpath: of the Kafka whose tool it is.
-        name: of the script, with or without ``kafka-`` and ``.sh``.
-        arguments: of the tool.
-        bootstrap: brokers.
+        classpath: class path of the Kafka distribution.
+        name: script name, with or without ``kafka-`` and ``.sh``.
+        arguments: arguments of the tool.
+        bootstrap: addresses of brokers.
 
     Raises:
-        RackgateError: no such tool; the message has all names.
+        RackgateError: unknown tool; the message lists all names.
     """
     short = name.removeprefix("kafka-").removesuffix(".sh")
     tool = TOOLS.get(short)
@@ -89,10 +89,10 @@ def command(classpath: str, name: str, arguments: Sequence[str], bootstrap: str)
 
 
 def run(classpath: str, name: str, arguments: Sequence[str], bootstrap: str, *, timeout_s: float = 60.0) -> str:
-    """Runs a tool to its end and returns what it wrote.
+    """Run a tool to completion and return its output.
 
     Raises:
-        RackgateError: it failed; the detail is what it wrote.
+        RackgateError: the tool failed; the detail is its output.
     """
     return process.run(
         command(classpath, name, arguments, bootstrap), what=f"kafka-{name} {' '.join(arguments)}", timeout_s=timeout_s

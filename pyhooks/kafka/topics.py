@@ -1,4 +1,4 @@
-"""Topics as a run makes, watches and changes them: one partition, replicas placed by hand."""
+"""Topics of a run, with one partition and manual replica placement: create, observe, configure and elect leaders."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 MIN_INSYNC_RACKS = "min.insync.racks"
-# What is only observed, and never enforced.
+# Reported in metrics only, never enforced.
 MIN_INSYNC_RACKS_OBSERVE = "min.insync.racks.observe"
 MINIMUM_MAX = 2**31 - 1
 _MINIMUM = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 REQUEST_S = 10.0
 SILENCE_MS = 2000
 READY_S = 60.0
-# A look may ask a broker that a fault took away: better ask again soon than wait long.
+# The queried broker may be unavailable because of a fault: a short timeout and a retry are better than a long wait.
 LOOK_S = 3.0
 
 
 class RefusedError(RackgateError):
-    """The cluster has refused a change, and nothing of it holds."""
+    """The cluster rejected a change and applied none of it."""
 
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """A topic to be made.
+    """Topic to be created.
 
     Attributes:
-        name: its name.
-        replicas: broker ids; the first leads.
-        config: its configuration.
+        name: topic name.
+        replicas: broker ids; the first is the preferred leader.
+        config: topic configuration.
     """
 
     name: str
@@ -50,7 +50,7 @@ class TopicSpec:
 
 @dataclass(frozen=True)
 class State:
-    """A topic's only partition as the cluster tells it.
+    """State of a topic's only partition, as reported by the cluster.
 
     Attributes:
         leader: broker id, or -1.
@@ -62,21 +62,21 @@ class State:
 
 
 def minimum(value: object) -> int | None:
-    """The value of ``min.insync.replicas`` or ``min.insync.racks``; None for what Kafka would not take."""
+    """Parse a value of ``min.insync.replicas`` or ``min.insync.racks``; return None if Kafka would reject it."""
     if not isinstance(value, str) or not _MINIMUM.fullmatch(value) or int(value) > MINIMUM_MAX:
         return None
     return int(value)
 
 
 def admin(bootstrap: str, config: Mapping[str, str] | None = None) -> AdminClient:
-    """An admin client that is quiet about brokers that a fault took away, and soon gives up on them.
+    """Create an admin client that logs little and gives up soon on unavailable brokers.
 
-    A connection that a cut has silenced looks sound; without a short ``socket.timeout.ms`` the client would ask the
-    same dead broker again and again.
+    A connection across a network partition still appears healthy. Without a short ``socket.timeout.ms`` the client
+    would query the same unreachable broker repeatedly.
 
     Args:
-        bootstrap: brokers.
-        config: further properties of librdkafka, such as those of security.
+        bootstrap: addresses of brokers.
+        config: further librdkafka properties, such as security settings.
     """
     from confluent_kafka.admin import AdminClient
 
@@ -94,13 +94,14 @@ def admin(bootstrap: str, config: Mapping[str, str] | None = None) -> AdminClien
 
 
 def unfenced(client: AdminClient, timeout_s: float = LOOK_S) -> frozenset[int]:
-    """Ids of the brokers that more than half of those that answer list, i.e. registered and not fenced.
+    """Return the ids of unfenced brokers: those that more than half of the responding brokers list.
 
-    One alone may tell what was: who was away lists itself until it hears that it had been fenced meanwhile.
+    A single response may be outdated: a broker that was partitioned lists itself until it learns that it was fenced.
 
     Args:
-        client: asked for the addresses of brokers.
-        timeout_s: bound for that answer, and again for all of theirs, in seconds; nobody is unfenced without an answer.
+        client: admin client, used to look up broker addresses.
+        timeout_s: timeout in seconds of that lookup, and again of the queries to all brokers. If none responds, the
+            result is empty.
     """
     from confluent_kafka import KafkaException
 
@@ -117,10 +118,10 @@ def unfenced(client: AdminClient, timeout_s: float = LOOK_S) -> frozenset[int]:
 
 
 def create(client: AdminClient, specs: Sequence[TopicSpec]) -> None:
-    """Makes topics and waits until each is led by its first replica with all replicas in sync.
+    """Create topics and wait until each is led by its first replica with all replicas in sync.
 
     Raises:
-        RackgateError: a topic exists already, the cluster refuses it, or it does not become ready.
+        RackgateError: a topic already exists, the cluster rejects it, or it is not ready in time.
     """
     from confluent_kafka.admin import NewTopic
 
@@ -135,13 +136,13 @@ def create(client: AdminClient, specs: Sequence[TopicSpec]) -> None:
 
 
 def wait_settled(client: AdminClient, specs: Sequence[TopicSpec], timeout_s: float = READY_S) -> None:
-    """Waits until each topic is led by its first replica with all replicas in sync.
+    """Wait until each topic is led by its first replica with all replicas in sync.
 
-    Where all are in sync and another one leads, as after a moment in which the first one was fenced, the first one is
-    elected: Kafka itself does so every five minutes. Of other topics nothing changes.
+    If all replicas are in sync but another one leads, for example because the first was fenced briefly, request a
+    preferred leader election. Kafka itself does so only every five minutes. Other topics are not affected.
 
     Raises:
-        RackgateError: not in time, or an election was refused.
+        RackgateError: not reached in time, or an election was rejected.
     """
 
     def settled() -> bool:
@@ -150,7 +151,7 @@ def wait_settled(client: AdminClient, specs: Sequence[TopicSpec], timeout_s: flo
             return False
         others = [spec.name for spec in specs if now[spec.name].leader != spec.replicas[0]]
         if others:
-            # what became of it is told by the next look
+            # the next sample shows the result
             _elect(client, "elect preferred leaders", others)
         return not others
 
@@ -161,19 +162,19 @@ def wait_settled(client: AdminClient, specs: Sequence[TopicSpec], timeout_s: flo
 
 
 def wait_isr(client: AdminClient, topic: str, isr: frozenset[int], timeout_s: float = READY_S) -> None:
-    """Waits until the ISR of ``topic`` is exactly ``isr``.
+    """Wait until the ISR of ``topic`` is exactly ``isr``.
 
     Raises:
-        RackgateError: not in time.
+        RackgateError: not reached in time.
     """
     wait_isrs(client, {topic: isr}, timeout_s)
 
 
 def wait_isrs(client: AdminClient, wanted: Mapping[str, frozenset[int]], timeout_s: float = READY_S) -> None:
-    """Waits until the ISRs of topics are exactly these, and each has a leader that is in it.
+    """Wait until topics have exactly these ISRs and each has a leader within its ISR.
 
     Raises:
-        RackgateError: not in time; it tells what was seen last.
+        RackgateError: not reached in time; the detail has the last observed states.
     """
     seen: dict[str, State] = {}
 
@@ -194,10 +195,10 @@ def wait_isrs(client: AdminClient, wanted: Mapping[str, frozenset[int]], timeout
 
 
 def leaders(client: AdminClient, topics: Sequence[str], timeout_s: float = READY_S) -> dict[str, int]:
-    """Who leads, once each topic is led by somebody.
+    """Return the leader of each topic as soon as all topics have one.
 
     Raises:
-        RackgateError: not in time.
+        RackgateError: not reached in time.
     """
 
     def all_led() -> dict[str, int]:
@@ -208,10 +209,10 @@ def leaders(client: AdminClient, topics: Sequence[str], timeout_s: float = READY
 
 
 def states(client: AdminClient, topics: Sequence[str], *, timeout_s: float) -> dict[str, State]:
-    """Leader and ISR of topics; a topic that the answer lacks is left out.
+    """Return leader and ISR of topics; a topic missing from the response or with an error is left out.
 
     Raises:
-        confluent_kafka.KafkaException: no broker answered in time.
+        confluent_kafka.KafkaException: no broker responded in time.
     """
     found = client.list_topics(timeout=timeout_s).topics
     answer: dict[str, State] = {}
@@ -224,7 +225,7 @@ def states(client: AdminClient, topics: Sequence[str], *, timeout_s: float) -> d
 
 
 def look(client: AdminClient, topics: Sequence[str]) -> dict[str, State]:
-    """``states`` for those who ask again: nothing if nobody answered."""
+    """Return ``states`` for use in retry loops: empty if no broker responded."""
     from confluent_kafka import KafkaException
 
     try:
@@ -234,11 +235,11 @@ def look(client: AdminClient, topics: Sequence[str]) -> dict[str, State]:
 
 
 def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
-    """Sets configuration values of a topic and leaves the others as they are.
+    """Set configuration values of a topic and leave the others unchanged.
 
     Raises:
-        RefusedError: the cluster refuses, and so nothing has changed.
-        RackgateError: it can't be told what became of the request, or the cluster takes none in time.
+        RefusedError: the cluster rejected the change, so nothing has changed.
+        RackgateError: the result is unknown, or the cluster accepts no request in time.
     """
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -246,7 +247,7 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     what = f"set {dict(config)} on topic {topic}"
-    # Answers to a request that was looked at and not carried out.
+    # Errors of a request that was processed but not applied.
     refusals = {
         KafkaError.INVALID_CONFIG,
         KafkaError.INVALID_REQUEST,
@@ -259,8 +260,8 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
 
     def taken() -> bool:
         nonlocal silent
-        # Brokers name one of them as the place for such requests, and the one that the client remembers may be
-        # dead by now; a look at the topics learns of another.
+        # Brokers name one of themselves as the controller for such requests, and the one that the client remembers
+        # may be dead by now. A metadata request makes the client learn of another.
         look(client, [topic])
         (future,) = client.incremental_alter_configs([resource], request_timeout=LOOK_S).values()
         try:
@@ -269,7 +270,7 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
             if error.args[0].code() == KafkaError._TIMED_OUT:
                 silent = True
                 return False
-            # of what timed out before nobody knows
+            # an earlier attempt that timed out may have been applied
             kind = RefusedError if error.args[0].code() in refusals and not silent else RackgateError
             raise kind(f"{what}: the cluster refused: {error.args[0].str()}") from error
         return True
@@ -278,10 +279,10 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
 
 
 def elect_preferred(client: AdminClient, timeout_s: float = READY_S) -> None:
-    """Has the first replica of each partition lead; Kafka does so every five minutes by itself.
+    """Elect the first replica of each partition as leader; Kafka does so by itself every five minutes.
 
     Raises:
-        RackgateError: a first replica is not in sync, or the cluster takes no such request in time.
+        RackgateError: a first replica is not in sync, or the cluster accepts no such request in time.
     """
     what = "elect preferred leaders"
     late: frozenset[str] = frozenset()
@@ -301,12 +302,12 @@ def elect_preferred(client: AdminClient, timeout_s: float = READY_S) -> None:
 
 
 def settle_leader(client: AdminClient, spec: TopicSpec, timeout_s: float = READY_S) -> bool:
-    """Wait until the brokers of all replicas are unfenced, and return whether one of these leads the topic.
+    """Wait until the brokers of all replicas are unfenced, and return whether one of them leads the topic.
 
-    If none does, none is eligible, because a replica is elected in the batch of records that unfences its broker.
+    If none leads, none is eligible: the batch of records that unfences a broker also elects its replica.
 
     Raises:
-        RackgateError: a broker is not unfenced, or the topic not described, in time.
+        RackgateError: not all brokers are unfenced, or the topic is not described, in time.
     """
 
     def state() -> State | None:
@@ -323,7 +324,7 @@ def elect_unclean(client: AdminClient, topics: Sequence[str], timeout_s: float =
         The leader of each topic.
 
     Raises:
-        RackgateError: the cluster refuses, or a topic has no leader in time.
+        RackgateError: the cluster rejects the request, or a topic has no leader in time.
     """
     what = f"unclean election for {', '.join(topics)}"
 
@@ -339,18 +340,18 @@ def elect_unclean(client: AdminClient, topics: Sequence[str], timeout_s: float =
 def _elect(
     client: AdminClient, what: str, topics: Sequence[str] | None = None, *, unclean: bool = False
 ) -> frozenset[str] | None:
-    """Request one election for topics, of all by default: of the first replicas, or an unclean one.
+    """Request one election for topics (default: all), preferred or unclean.
 
     Returns:
-        The partitions without a replica that can be elected, each with the error; None without a response.
+        Partitions without an electable replica, each with its error; None without a response.
 
     Raises:
-        RackgateError: the cluster refused.
+        RackgateError: the cluster rejected the request.
     """
     from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
 
     partitions = None if topics is None else [TopicPartition(topic, 0) for topic in topics]
-    # confluent-kafka 2.16.1 fails at either bound that could be given here: the client's own holds
+    # confluent-kafka 2.16.1 fails with either timeout argument of this call, so the client's own timeout applies.
     future = client.elect_leaders(ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED, partitions)
     try:
         found: dict[Any, Any] = future.result(timeout=REQUEST_S)
@@ -363,11 +364,11 @@ def _elect(
     late: set[str] = set()
     refused: set[str] = set()
     for where, told in found.items():
-        # 2.16.1 documents an exception, and gives the error itself
+        # 2.16.1 documents an exception but returns the error itself
         why = told.args[0] if isinstance(told, KafkaException) else told
         if why is None or why.code() == KafkaError.ELECTION_NOT_NEEDED:
             continue
-        # it may have been in sync by what another broker told
+        # other brokers may have reported this replica as in sync already
         waits = why.code() in {KafkaError.PREFERRED_LEADER_NOT_AVAILABLE, KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE}
         (late if waits else refused).add(f"{where.topic}-{where.partition}: {why.str()}")
     if refused:
@@ -376,10 +377,10 @@ def _elect(
 
 
 def racks_of(client: AdminClient) -> dict[int, str]:
-    """Racks of all live brokers by broker id; ``""`` for a broker without one.
+    """Return the racks of all live brokers by broker id; ``""`` for a broker without a rack.
 
     Raises:
-        RackgateError: the cluster does not answer.
+        RackgateError: the cluster does not respond, or returns an error.
     """
     cluster = _result(client.describe_cluster(request_timeout=REQUEST_S), "ask the cluster for its racks")
     return {int(node.id): str(node.rack or "") for node in cluster.nodes}

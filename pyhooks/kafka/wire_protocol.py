@@ -1,6 +1,6 @@
-"""Questions to a single broker in Kafka's protocol, for what Kafka's clients do not tell or do not ask in time.
+"""Minimal Kafka protocol client: requests to a single broker that Kafka's client libraries lack or bound poorly.
 
-Layouts are those of the message descriptions in Kafka's sources. The listener has neither encryption nor
+The layouts are those of the message definitions in Kafka's sources. The listener must have neither encryption nor
 authentication.
 """
 
@@ -23,36 +23,36 @@ _LEAST_S = 0.001
 
 
 def framed(key: int, version: int, body: bytes) -> bytes:
-    """A request: its length, its header with the client's name, and ``body``.
+    """Frame a request: length prefix, header with the client id, and ``body``.
 
-    The header is that of version 1; in one of version 2, ``body`` begins with the header's tagged fields.
+    The header has version 1. For header version 2, ``body`` begins with the header's tagged fields.
 
     Args:
-        key: of the API.
-        version: of the request.
-        body: what follows the header.
+        key: API key.
+        version: request version.
+        body: content after the header.
     """
     header = struct.pack(">hhih", key, version, _CORRELATION, len(CLIENT)) + CLIENT
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
 def address(text: str) -> tuple[str, int]:
-    """Host and port of ``host:port``."""
+    """Parse ``host:port``."""
     host, _, port = text.strip().rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def ask(address: tuple[str, int], request: bytes, name: str, timeout_s: float) -> bytes:
-    """A broker's answer over a connection of its own, from the header on.
+    """Send a request over a new connection and return the response, starting at its header.
 
     Args:
         address: host and port.
-        request: with its length in front.
-        name: of the API, for errors.
-        timeout_s: bound for all of it, in seconds.
+        request: request with length prefix.
+        name: API name, for errors.
+        timeout_s: timeout of the whole request in seconds.
 
     Raises:
-        RackgateError: no whole answer in time, or one that is none.
+        RackgateError: no complete response in time, or one with an implausible size.
     """
     host, port = address
     deadline = time.monotonic() + timeout_s
@@ -68,10 +68,10 @@ def ask(address: tuple[str, int], request: bytes, name: str, timeout_s: float) -
 
 
 def told(address: tuple[str, int], request: bytes, name: str, timeout_s: float, read: Callable[[bytes], T]) -> T:
-    """What ``read`` makes of a broker's answer; see ``ask``.
+    """Send a request and return the response as parsed by ``read``; other arguments are those of ``ask``.
 
     Raises:
-        RackgateError: as of ``ask``; the answer ends early, or has text that is none; or ``read`` raises it.
+        RackgateError: as in ``ask``; the response is truncated or has invalid UTF-8; or raised by ``read``.
     """
     answer = ask(address, request, name, timeout_s)
     try:
@@ -81,10 +81,10 @@ def told(address: tuple[str, int], request: bytes, name: str, timeout_s: float, 
 
 
 class Reader:
-    """Kafka's types, one after another.
+    """Sequential reader for Kafka's protocol types.
 
     Args:
-        data: an answer, from its header on.
+        data: response, starting at its header.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -92,10 +92,10 @@ class Reader:
         self._at = 0
 
     def take(self, size: int) -> bytes:
-        """So many bytes.
+        """Return the next ``size`` bytes.
 
         Raises:
-            IndexError: there are fewer.
+            IndexError: fewer bytes are left.
         """
         if size < 0 or self._at + size > len(self._data):
             raise IndexError(f"{size} bytes at {self._at} of {len(self._data)}")
@@ -103,11 +103,11 @@ class Reader:
         return self._data[self._at - size : self._at]
 
     def number(self, form: str) -> int:
-        """A number in a form of ``struct``."""
+        """Read a number in a ``struct`` format."""
         return int(struct.unpack(form, self.take(struct.calcsize(form)))[0])
 
     def varint(self) -> int:
-        """An unsigned number of one to five bytes."""
+        """Read an unsigned varint of one to five bytes."""
         value = shift = 0
         while True:
             (byte,) = self.take(1)
@@ -117,31 +117,31 @@ class Reader:
             shift += 7
 
     def skip_tags(self) -> None:
-        """Tagged fields that nobody asked for."""
+        """Skip the tagged fields of a structure."""
         for _ in range(self.varint()):
             self.varint()
             self.take(self.varint())
 
     def text(self) -> str | None:
-        """A string of the layouts without compact ones; None for null."""
+        """Read a nullable string with a 16-bit length; None for null."""
         size = self.number(">h")
         return None if size < 0 else self.take(size).decode()
 
     def compact_text(self) -> str | None:
-        """A string of the layouts with compact ones; None for null."""
+        """Read a nullable compact string; None for null."""
         size = self.varint() - 1
         return None if size < 0 else self.take(size).decode()
 
     def compact_count(self) -> int:
-        """How many elements an array of the layouts with compact ones has; 0 for null."""
+        """Read the length of a compact array; 0 for null."""
         return max(0, self.varint() - 1)
 
     def count(self) -> int:
-        """How many elements an array of the layouts without compact ones has; 0 for null."""
+        """Read the length of an array with a 32-bit length; 0 for null."""
         return max(0, self.number(">i"))
 
     def numbers(self) -> tuple[int, ...]:
-        """An array of 32-bit numbers."""
+        """Read an array of 32-bit numbers."""
         return tuple(self.number(">i") for _ in range(self.count()))
 
 
@@ -149,7 +149,7 @@ def _exactly(talk: socket.socket, size: int, deadline: float) -> bytes:
     data = b""
     while len(data) < size:
         left_s = deadline - time.monotonic()
-        # what is there already counts, though a busy machine has let us look at it late
+        # Data that has arrived still counts, even if a busy machine scheduled this process after the deadline.
         if left_s <= 0 and not select.select([talk], [], [], 0)[0]:
             raise TimeoutError("timed out")
         talk.settimeout(max(left_s, _LEAST_S))

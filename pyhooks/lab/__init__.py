@@ -1,1 +1,1 @@
-"""Lab: racks, brokers and links as namespaces of this machine, with Kafka in them."""
+"""Lab: a Kafka cluster with racks, brokers and links as Linux namespaces of this machine."""

@@ -1,4 +1,4 @@
-"""Makes a lab out of nothing: nodes, network, and Kafka on it; run by the lab's first process."""
+"""Creation of a lab by its init process: nodes, network and Kafka processes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ HOSTS = Path("/etc/hosts")
 
 
 def _own_world() -> None:
-    """A private /run, so that namespaces' names, sockets and disks vanish with the lab."""
-    # a tmpfs is writable for all unless told otherwise, and programs in a lab may be other users'
+    """Mount a private /run, so that namespace names, sockets and disks vanish with the lab."""
+    # A tmpfs is world-writable by default, and programs in a lab may run as other users.
     for words in (
         ["mount", "-t", "tmpfs", "-o", "mode=0755", "rackgate", "/run"],
         ["ip", "link", "set", "lo", "up"],
@@ -28,9 +28,9 @@ def _own_world() -> None:
 
 
 def _names(wanted: Topology) -> None:
-    """Names of all nodes, and of this machine, without a name server: there is none in a lab.
+    """Add the names of all nodes and of this machine to /etc/hosts: a lab has no name server.
 
-    Java asks for its host's name when it starts logging, and waited 5 s for an answer that could not come.
+    Java looks up its host name when it initializes logging; without an entry this took 5 s.
     """
     known = HOSTS.read_text(encoding="utf-8") if HOSTS.exists() else ""
     lines = [f"{node.ip} {node.name}" for node in wanted.nodes]
@@ -43,17 +43,17 @@ def _names(wanted: Topology) -> None:
 def make(
     name: str, source: Path, run_dir: Path, *, classpath: str, agent: str, archive: str
 ) -> tuple[Lab, list[subprocess.Popen[bytes]]]:
-    """Makes nodes and network of the topology in ``source``; Kafka is not started.
+    """Create the nodes and the network of the topology in ``source``; Kafka is not started.
 
     Returns:
-        The lab and the processes that hold its nodes, for the caller to keep.
+        The lab, and the processes that hold its nodes' namespaces, which the caller must keep.
 
     Raises:
-        RackgateError: the kernel refused something, or a program is missing.
+        RackgateError: the kernel refused an operation, or a program is missing.
     """
     wanted = topology.load(source)
     _own_world()
-    # before the nodes, which take over the mounts that they find
+    # before the nodes are created, because they inherit the mounts
     _names(wanted)
     holders: list[subprocess.Popen[bytes]] = []
     pids: dict[str, int] = {}
@@ -82,7 +82,7 @@ def make(
 
 
 def start(lab: Lab) -> None:
-    """Formats all disks, starts all Kafka processes and waits until every broker is registered and unfenced.
+    """Format all disks, start all Kafka processes and wait until every broker is registered and unfenced.
 
     Raises:
         RackgateError: a process ended or took too long.
@@ -90,9 +90,9 @@ def start(lab: Lab) -> None:
     lab.format(lab.nodes)
     for item in lab.topology.controllers:
         lab.start_kafka(item)
-    # Brokers only now: in 4.3.1 a broker that copies the first leader's log before it is committed, and has to truncate
-    # it when another leader follows, forgets the voters for good (KRaftControlRecordStateMachine.truncateNewEntries
-    # leaves nextOffset where it was) and never registers.
+    # Start brokers only after a controller is active. In 4.3.1, a broker may copy the first leader's log before it is
+    # committed and truncate it when another leader takes over. It then forgets the voters for good and never registers,
+    # because KRaftControlRecordStateMachine.truncateNewEntries does not reset nextOffset.
     lab.wait_quorum()
     for item in lab.topology.brokers:
         lab.start_kafka(item)
@@ -100,18 +100,18 @@ def start(lab: Lab) -> None:
 
 
 def broken(holders: list[subprocess.Popen[bytes]], ended: frozenset[int]) -> str:
-    """What of the lab itself has ended, in a few words, or empty if all of it is there.
+    """Return a short description of the part of the lab that has ended; empty if the lab is intact.
 
     Args:
-        holders: the processes that hold the nodes.
-        ended: process ids whose end somebody else has collected.
+        holders: processes that hold the nodes' namespaces.
+        ended: PIDs that have already been reaped.
     """
     for holder in holders:
         if holder.pid in ended or holder.poll() is not None:
             return "the process that holds a node ended"
     for file in network.WIRES.glob("*.pid"):
         wire = VdeWire(file.with_suffix(".mgmt"))
-        # a wire that is being stopped loses its file first
+        # stopping a wire deletes its file first
         if not wire.alive and file.exists():
             return f"the process of wire {wire.name} ended"
     return ""

@@ -1,4 +1,4 @@
-"""``rackgate lab``: labs that run one command, and labs that stay until they are told to end."""
+"""Commands of ``rackgate lab``: labs that run one command, and labs that stay until they are taken down."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def check_programs() -> None:
-    """Raises one line that names all missing programs and their packages."""
+    """Raise an error that names all missing programs and their packages."""
     missing = {program: package for program, package in PROGRAMS.items() if shutil.which(program) is None}
     if missing:
         packages = " ".join(sorted(set(missing.values())))
@@ -68,7 +68,7 @@ def check_programs() -> None:
 
 
 def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, stock: bool) -> Plan:
-    """What is to be made, checked before anything is made."""
+    """Check the prerequisites of a lab, claim its run folder and return the plan."""
     check_programs()
     source = topology.find(topology_name)
     wanted = topology.load(source)
@@ -83,7 +83,7 @@ def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, st
     if not bare:
         advice = "take a topology with fewer nodes or a lower heap_mb"
         memory.require(memory.of_lab(wanted), f"a lab of {source.stem}", advice)
-    # a bare lab starts no Kafka, so it needs none
+    # a bare lab starts no Kafka and needs no build
     built = None if bare else Distribution.load()
     classpath = built.classpath(overlay=not stock) if built else ""
     run_folder.claim(folder, run_folder.LAB)
@@ -99,7 +99,7 @@ def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, st
 
 
 def _archive(built: Distribution, classpath: str, *, stock: bool) -> str:
-    """The archive of the build's classes, made if need be, which is told since it takes a while."""
+    """Return the class archive of the build; create it if missing, with a status line because that takes a while."""
     file = built.classes(overlay=not stock)
     if file.exists():
         return str(file)
@@ -110,27 +110,27 @@ def _archive(built: Distribution, classpath: str, *, stock: bool) -> str:
 def become(
     topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True
 ) -> NoReturn:
-    """As ``within``, and ends with the command's exit status; does not return.
+    """Run ``within`` and exit with the command's exit status.
 
     Raises:
-        RackgateError: something needed is missing.
+        RackgateError: a prerequisite is missing.
     """
     sys.exit(within(topology_name, run_dir, command, bare=bare, stock=stock, user=user))
 
 
 def within(topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True) -> int:
-    """Makes a lab that runs ``command``, takes all of it away, and returns the command's exit status.
+    """Create a lab, run ``command`` in it, take the lab down and return the command's exit status.
 
     Args:
         topology_name: file, or name of a shipped topology.
-        run_dir: where logs and results go.
+        run_dir: folder for logs and results.
         command: program and arguments.
         bare: nodes and network only, no Kafka.
-        stock: without the overlay.
-        user: in a user namespace, if the kernel has them.
+        stock: run Kafka without the overlay.
+        user: use a user namespace if the kernel allows it.
 
     Raises:
-        RackgateError: something needed is missing.
+        RackgateError: a prerequisite is missing.
     """
     plan = _plan("run", topology_name, run_dir, bare=bare, stock=stock)
     sys.stdout.flush()
@@ -371,7 +371,7 @@ def metrics_command(
 
 
 def _polled(history: History, begin_ns: int) -> list[dict[str, Any]]:
-    """What the history has of each node's polls since a moment, with the gate's metrics of the whole node."""
+    """Summarize each node's polls in the history since ``begin_ns``, with the node-level metrics of the gate."""
     found: dict[str, dict[str, Any]] = {}
     for event in history.events():
         if not metrics.is_metric(event) or event.mono_ns < begin_ns:
@@ -430,7 +430,7 @@ def _list(found: tuple[running_labs.Known, ...], problems: tuple[str, ...], *, a
     if not rows:
         typer.echo("no lab runs: start one with 'rackgate lab up'")
     for lab in found:
-        # by the kernel's count since boot: the wall clock may have been set since
+        # measured since boot, because the wall clock may have been changed
         age_min = (time.clock_gettime(time.CLOCK_BOOTTIME) - lab.ticks / os.sysconf("SC_CLK_TCK")) / 60
         what = (
             f"runs for {age_min:.0f} min"

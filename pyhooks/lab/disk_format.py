@@ -1,4 +1,4 @@
-"""Formats the disks of many nodes with Kafka's storage tool in a single JVM: one start instead of one a node.
+"""Format the disks of many nodes with Kafka's storage tool in a single JVM, to avoid a JVM start for each node.
 
 Run as ``python -m pyhooks.lab.disk_format CLASSPATH`` with a JSON list of argument lists on standard input.
 """
@@ -15,10 +15,10 @@ from pyhooks.lab.kafka_process import LOG4J
 
 
 def format_disks(classpath: str, calls: Sequence[Sequence[str]]) -> None:
-    """Formats; each element of ``calls`` holds the arguments of one call of the storage tool.
+    """Format disks; each element of ``calls`` has the arguments of one call of the storage tool.
 
     Raises:
-        RackgateError: the tool refused a disk.
+        RackgateError: the tool failed for a disk.
     """
     process.run(
         [sys.executable, "-m", "pyhooks.lab.disk_format", classpath],
@@ -29,7 +29,7 @@ def format_disks(classpath: str, calls: Sequence[Sequence[str]]) -> None:
 
 
 def main() -> int:
-    """Reads the calls, runs them, and returns the first status that is not 0."""
+    """Run the calls from standard input; stop at the first nonzero status and return it."""
     import jpype
 
     jpype.startJVM(

@@ -1,17 +1,18 @@
-"""What lies on the disks of stopped brokers, read by Kafka's own record classes in a single JVM.
+"""Logs on the disks of stopped brokers, read with Kafka's own record classes in a single JVM.
 
-A log is read as a broker would find it at its next start: up to the first batch that is cut short or whose checksum is
-wrong; there Kafka's recovery truncates it, later segments included (``LogSegment.recover``, ``LogLoader.recoverLog``).
-Recovery looks only at what was not flushed when the broker ended; here every batch is checked, so damage in what was
-flushed ends a log here, too. A checksum does not cover its batch's offset: offsets that go back end a log here, in
-Kafka only where it writes an index. The kernel goes on when a process is killed: what a broker wrote is on its disk,
-flushed or not.
+A log is read as a broker would find it at its next start: up to the first batch that is incomplete or has a wrong
+checksum. Kafka's recovery truncates it there, including later segments (``LogSegment.recover``,
+``LogLoader.recoverLog``). Recovery checks only what was not flushed when the broker ended. This module checks every
+batch, so damage to flushed data ends a log, too. A checksum does not cover its batch's offset: decreasing offsets end a
+log here, but in Kafka only where it writes an index. The kernel survives a killed process, so everything that a broker
+wrote is on its disk, flushed or not.
 
-Events of process ``disks``, with the broker's rack: for each chunk of a partition op ``disk``, ``data`` ``{pass,
-broker, topic, partition, low, end, begin, next, runs, keys}`` as in ``pyhooks.workload.final_reader``, and ``torn``
-where a log is cut short; where reading failed in the middle of a log ``end`` is how far it came, and the last chunk's
-outcome is ``unknown`` with a ``why``. For each broker op ``disk-end``, ``data`` ``{pass, broker, replicas, stopped}``
-with all of its partitions, and outcome ``unknown`` and an ``error`` if its disk could not be read.
+The events have process ``disks`` and the broker's rack. Each chunk of a partition is one event: op ``disk``, ``data``
+``{pass, broker, topic, partition, low, end, begin, next, runs, keys}`` as in ``pyhooks.workload.final_reader``, and
+``torn`` where a log is truncated. If reading failed in the middle of a log, ``end`` is how far it got, and the last
+chunk has outcome ``unknown`` and a ``why``. Each broker has one event with op ``disk-end``, ``data`` ``{pass, broker,
+replicas, stopped}``, which lists all of its partitions. Its outcome is ``unknown``, with an ``error``, if its disk
+could not be read.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ if TYPE_CHECKING:
     from pyhooks.lab.lab import Lab
 
 TIMEOUT_S = 300.0
-# as Lab.configure lays out a node's disk
+# as laid out by Lab.configure
 DATA = "data"
 
 
 @dataclass(frozen=True)
 class Disk:
-    """The disk of one broker.
+    """Disk of a broker.
 
     Attributes:
-        broker: its id.
+        broker: broker id.
         rack: its rack, or empty.
-        data: its log folder (``log.dirs``); a folder that is not there is an empty disk, as after a wipe.
-        stopped: whether the broker does not run; a log that grows while it is read proves nothing.
+        data: its log directory (``log.dirs``); a missing directory is an empty disk, as after a wipe.
+        stopped: whether the broker is stopped; a log that grows while it is read proves nothing.
     """
 
     broker: int
@@ -57,15 +58,15 @@ class Disk:
 
 @dataclass(frozen=True)
 class DiskRead:
-    """What was found on the disk of one broker.
+    """Result of reading the disk of a broker.
 
     Attributes:
-        broker: its id.
+        broker: broker id.
         rack: its rack, or empty.
-        partitions: how many were noted.
-        records: how many in all of them.
-        torn: partitions whose log is cut short: topic, number, where.
-        stopped: whether the broker did not run, before as after it was read.
+        partitions: number of recorded partitions.
+        records: number of records in them.
+        torn: partitions with a truncated log: topic, number, position.
+        stopped: whether the broker was stopped, before and after the disk was read.
     """
 
     broker: int
@@ -77,7 +78,7 @@ class DiskRead:
 
 
 def disks_of(lab: Lab) -> list[Disk]:
-    """The disks of all brokers of a lab, and whether each of them is stopped right now."""
+    """Return the disks of all brokers of a lab, and whether each broker is stopped now."""
     return [
         Disk(node.node_id, node.site, Path(lab.disks[node.name]) / DATA, stopped=lab.kafka_pid(node) is None)
         for node in lab.brokers()
@@ -85,25 +86,25 @@ def disks_of(lab: Lab) -> list[Disk]:
 
 
 def stop_and_read(lab: Lab, history: History, *, topics: Sequence[str] = ()) -> tuple[DiskRead, ...]:
-    """Ends all Kafka of a lab at once, controllers too, and reads what lies on its brokers' disks.
+    """Kill all Kafka processes of a lab at once, including controllers, and read the disks of its brokers.
 
-    Nothing starts it again. Workloads should have ended before: whatever they try meanwhile fails.
+    Kafka is not started again. Workloads should have ended before, since all their requests will fail.
 
     Args:
-        lab: whose.
-        history: where the events go.
+        lab: the lab.
+        history: history to append to.
         topics: as in ``read_disks``.
 
     Raises:
-        RackgateError: a process would not end; or as ``read_disks``.
+        RackgateError: a process did not end in time; or as in ``read_disks``.
     """
-    # all are told before any is waited for: who is left for a moment must not take over from who is gone
+    # Signal all processes before waiting for any, so that no remaining broker becomes leader in the meantime.
     for node in lab.nodes:
         lab.signal_kafka(node, signal.SIGKILL)
     for node in lab.nodes:
         lab.kill_kafka(node)
     brokers = {node.node_id: node for node in lab.brokers()}
-    # the heal of a fault may start one while we read
+    # the heal of a fault may start a broker during the read
     return read_disks(disks_of(lab), history, topics=topics, runs=lambda one: lab.kafka_pid(brokers[one]) is not None)
 
 
@@ -114,19 +115,19 @@ def read_disks(
     topics: Sequence[str] = (),
     runs: Callable[[int], bool] | None = None,
 ) -> tuple[DiskRead, ...]:
-    """Reads all logs of brokers into a history.
+    """Read all logs of brokers into a history.
 
     Args:
-        disks: of the brokers, all of the cluster if the promise is to be checked.
-        history: where the events go.
-        topics: which to note; by default all but those whose names begin with ``__``.
-        runs: asked after the reading whether a broker runs by now, so that it does not count as stopped.
+        disks: disks to read; those of all brokers of the cluster to check the promise.
+        history: history to append to.
+        topics: topics to record; by default all whose names do not begin with ``__``.
+        runs: called with each broker id after the read; a broker that runs by then does not count as stopped.
 
     Returns:
-        What was found, in the order of ``disks``.
+        The results, in the order of ``disks``.
 
     Raises:
-        RackgateError: no distribution, or a disk that could not be read; its event tells so, and the others were read.
+        RackgateError: no distribution, or a disk could not be read. Its event has the error; the others were read.
     """
     name = uuid.uuid4().hex[:8]
     lines = _dump([disk.data for disk in disks if disk.data.is_dir()])
@@ -166,8 +167,8 @@ def _wanted(topic: str, topics: Sequence[str]) -> bool:
 
 
 def _chunks(disk: Disk, name: str, chunks: Sequence[Mapping[str, Any]], error: str) -> Iterator[Event]:
-    """The events of a disk's chunks."""
-    # The end is known with the last chunk of a partition; one that has none is where reading failed.
+    """Yield the events of a disk's chunks."""
+    # Only a partition's last chunk has its end; if it has none, reading failed there.
     last = {(line["topic"], line["partition"]): line for line in chunks}
     for line in chunks:
         final = last[line["topic"], line["partition"]]
@@ -180,7 +181,7 @@ def _chunks(disk: Disk, name: str, chunks: Sequence[Mapping[str, Any]], error: s
 
 
 def _dump(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
-    """What ``rackgate.hooks.LogDump`` says of each folder."""
+    """Run ``rackgate.hooks.LogDump`` on folders and return its output lines for each."""
     found: dict[str, list[dict[str, Any]]] = {str(folder): [] for folder in folders}
     if not folders:
         return found

@@ -1,4 +1,4 @@
-"""Round-trip times between places of a cluster, by ICMP echo."""
+"""Round-trip times between nodes of a cluster, measured by ICMP echo."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from pyhooks.core.namespace_machine import NamespaceMachine
 
 INTERVAL_S = 0.02
-# Many requests go faster: the kernel's timer allows it, and a proof of loss needs hundreds.
+# More than MANY requests are sent at the interval FAST_S: a proof of packet loss needs hundreds.
 MANY, FAST_S = 100, 0.004
-# Over a way that loses a third of the packets in each direction none of twenty answers once in 100,000 times.
+# Over a link that loses a third of the packets in each direction, all ASKED requests fail once in 100,000 times.
 ASKED = 20
 ANSWER_S = 3
-# ping waits this long only if nothing has answered at all
+# ping waits this long only if there was no reply at all
 SLOWEST_S = 10
 
 
 @dataclass(frozen=True)
 class Rtt:
-    """Round-trip times between two places in milliseconds.
+    """Round-trip times between two nodes in milliseconds.
 
     Attributes:
-        source: where the echo requests start.
-        target: who answers.
+        source: sender of the echo requests.
+        target: receiver of the echo requests.
         sent: requests sent.
-        received: answers.
+        received: replies received.
         p50_ms: median.
         p99_ms: 99th percentile, nearest rank.
-        max_ms: largest.
-        spread_ms: from the first to the third quartile.
+        max_ms: maximum.
+        spread_ms: interquartile range.
     """
 
     source: str
@@ -49,15 +49,15 @@ class Rtt:
 
     @property
     def lost(self) -> float:
-        """Share of the requests without an answer."""
+        """Share of requests without a reply."""
         return 1 - self.received / self.sent
 
 
 def parse(source: str, target: str, sent: int, text: str) -> Rtt:
-    """Reads the output of ``ping``.
+    """Parse the output of ``ping``.
 
     Raises:
-        RackgateError: no answer in it.
+        RackgateError: there was no reply.
     """
     times = sorted(float(found) for found in re.findall(r"time=([0-9.]+) ms", text))
     if not times:
@@ -68,7 +68,7 @@ def parse(source: str, target: str, sent: int, text: str) -> Rtt:
 
 
 def ping(ip: str, count: int = ASKED, wait_s: int = ANSWER_S) -> list[str]:
-    """The words that send echo requests; by default as many as tell whether there is an answer."""
+    """Return the ping command line; the default count suffices to decide whether the target replies."""
     interval_s = INTERVAL_S if count <= MANY else FAST_S
     return ["ping", "-n", "-c", str(count), "-i", str(interval_s), "-W", str(wait_s), ip]
 
@@ -78,25 +78,25 @@ def _echo(ip: str, count: int, machine: NamespaceMachine | None, wait_s: int) ->
     done = subprocess.run(
         machine.enter(words) if machine else words, capture_output=True, text=True, check=False, timeout=120
     )
-    # 1: no answer; anything else is ping's own trouble
+    # 1: no reply; other statuses are errors of ping itself
     if done.returncode not in (0, 1):
         raise RackgateError(f"ping {ip}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
 
 
 def answers(ip: str, machine: NamespaceMachine | None) -> bool:
-    """Whether ``ip`` answers one of some echo requests from ``machine`` (None: from where we are).
+    """Return whether ``ip`` replies to an echo request from ``machine`` (None: from this process's network).
 
     Raises:
-        RackgateError: ping itself failed, so nothing is known.
+        RackgateError: ping itself failed.
     """
     return "bytes from" in _echo(ip, ASKED, machine, ANSWER_S)
 
 
 def measure(source: str, target: str, ip: str, machine: NamespaceMachine | None, count: int) -> Rtt:
-    """Measures the round-trip time to ``ip``, which is called ``target``.
+    """Measure the round-trip time to ``ip``, whose name is ``target``.
 
     Raises:
-        RackgateError: no answer.
+        RackgateError: there was no reply.
     """
     return parse(source, target, count, _echo(ip, count, machine, SLOWEST_S))

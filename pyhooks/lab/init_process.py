@@ -1,7 +1,7 @@
-"""The first process of a lab: makes it, then runs one command, or serves until it is told to end.
+"""Init process of a lab: creates the lab, then runs one command or serves until it is terminated.
 
-Run as the first process of new user, network, mount and PID namespaces. When it ends, however it ends, the kernel
-takes away every process, interface and mount of the lab.
+It runs as the first process of new user, network, mount and PID namespaces. When it ends, however it ends, the kernel
+removes every process, interface and mount of the lab.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ from pyhooks.core.terminal import step_line
 from pyhooks.lab import bootstrap
 from pyhooks.lab.lab import Lab
 
-# Heals faults whose command is dead. Faults are a layer above the lab, so their module is imported by name.
+# Heals faults whose command has died. Faults are a layer above the lab, so their module is imported by name.
 HEALER = "pyhooks.faults.orphan_healer"
-# How long a command may take to end after Ctrl-C before the lab ends under it.
+# Time a command has to end after Ctrl-C before it is killed.
 GRACE_S = 20.0
 ROUND_S = 0.5
 
 
 class Audience(Protocol):
-    """Who hears how the lab comes to be."""
+    """Receiver of a lab's progress."""
 
     def step(self, text: str, seconds: float) -> None:
-        """A step is done."""
+        """Report a completed step."""
 
     def failed(self, error: Exception) -> int:
-        """It will not come to be, or has ended; returns the exit status."""
+        """Report that the lab failed, and return the exit status."""
 
 
 class Terminal:
-    """The person who runs a command in a lab."""
+    """Terminal of the user who runs a command in a lab."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
 
     def step(self, text: str, seconds: float) -> None:
-        """Says it in a line."""
+        """Print the step in one line."""
         self._console.print(step_line(text, seconds))
 
     def failed(self, error: Exception) -> int:
-        """Says it in a line, with what there is to it."""
+        """Print the error with its detail, and return the exit status."""
         return exit_status.tell(error, self._console)
 
 
 class Pipe:
-    """The ``rackgate lab up`` that started us; the lab ends if it goes before it has heard that all is up.
+    """Pipe to the ``rackgate lab up`` that started this process; the lab ends if that ends before the lab is ready.
 
     Args:
-        descriptor: the end to write to.
+        descriptor: write end of the pipe.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -78,7 +78,7 @@ class Pipe:
     def _watch(self) -> None:
         asked = select.poll()
         asked.register(self._descriptor, 0)
-        # an error is all that the writing end of a pipe can report: nobody reads any more
+        # The write end of a pipe can only report an error: the reader has closed its end.
         asked.poll()
         if not self._released.is_set():
             os._exit(1)
@@ -87,11 +87,11 @@ class Pipe:
         os.write(self._descriptor, json.dumps(what).encode() + b"\n")
 
     def step(self, text: str, seconds: float) -> None:
-        """Passes it on."""
+        """Send the step to the reader."""
         self._say(step=text, seconds=seconds)
 
     def failed(self, error: Exception) -> int:
-        """Passes it on while somebody listens; the log has it in any case."""
+        """Log the error, send it to the reader unless the lab was ready before, and return the exit status."""
         status = exit_status.tell(error, self._log)
         if not self._released.is_set():
             said = error if isinstance(error, RackgateError) else RackgateError(exit_status.unforeseen(error))
@@ -99,7 +99,7 @@ class Pipe:
         return status
 
     def ready(self) -> None:
-        """From now on the lab lives by itself."""
+        """Report that the lab is up; from now on it no longer depends on the reader."""
         self._released.set()
         self._say(ready=True)
         os.close(self._descriptor)
@@ -113,7 +113,7 @@ def _step(audience: Audience, text: str) -> Iterator[None]:
 
 
 def _run_command(command: Sequence[str], lab: Lab) -> int:
-    """Runs the command in the lab's own network and returns its exit status."""
+    """Run the command in the lab's own network and return its exit status."""
     if shutil.which(command[0]) is None:
         raise RackgateError(f"can't run {command[0]!r} in the lab: no such program")
     healer = import_module(HEALER).Healer(lab)
@@ -121,7 +121,7 @@ def _run_command(command: Sequence[str], lab: Lab) -> int:
     interrupted: list[float] = []
 
     def interrupt(*_: object) -> None:
-        # The terminal has told the command as well; it decides, but not for ever.
+        # The terminal has sent SIGINT to the command as well. It may take GRACE_S to end; a second Ctrl-C kills it.
         interrupted.append(time.monotonic())
         if len(interrupted) > 1:
             child.kill()
@@ -129,7 +129,7 @@ def _run_command(command: Sequence[str], lab: Lab) -> int:
     signal.signal(signal.SIGINT, interrupt)
 
     def end(*_: object) -> None:
-        # whoever says so has told nobody but us
+        # SIGTERM was sent to this process only
         interrupted.append(time.monotonic())
         child.terminate()
 
@@ -146,7 +146,7 @@ def _run_command(command: Sequence[str], lab: Lab) -> int:
 
 
 def _collect() -> frozenset[int]:
-    """Collects the processes that have ended; those that lost their parent in the lab are ours as well."""
+    """Reap ended child processes, including adopted orphans of the lab, and return their PIDs."""
     ended = set()
     try:
         while pid := os.waitpid(-1, os.WNOHANG)[0]:
@@ -157,11 +157,11 @@ def _collect() -> frozenset[int]:
 
 
 def _serve(lab: Lab, holders: list[subprocess.Popen[bytes]], lock: int) -> None:
-    """Keeps the lab until a SIGTERM, and heals the faults whose time is over and whose command is gone.
+    """Run the lab until SIGTERM, and heal faults whose command has died.
 
     Args:
         lab: the lab.
-        holders: the processes that hold its nodes.
+        holders: processes that hold its nodes' namespaces.
         lock: descriptor of the lab's lock.
 
     Raises:
@@ -198,7 +198,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of the lab's first process; the arguments come from ``pyhooks.lab.running_labs``."""
+    """Run the lab's init process; ``pyhooks.lab.running_labs`` passes the arguments."""
     args = _arguments(argv)
     pipe = Pipe(args.serve) if args.serve is not None else None
     audience: Audience = pipe or Terminal()

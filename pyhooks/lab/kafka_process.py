@@ -1,4 +1,4 @@
-"""How a Kafka process of a cluster is configured, formatted and started; pure of where it runs."""
+"""Configuration, storage formatting and start command of a Kafka process, independent of where it runs."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ ROLES: Mapping[Role, tuple[str, ...]] = {
 }
 LOG4J = Path(__file__).parent / "log4j2.properties"
 
-# What differs from Kafka's defaults, and why; timeouts that decide about the ISR are left as they are.
+# Deviations from Kafka's defaults, with reasons. Timeouts that affect the ISR keep their defaults.
 _COMMON = {
-    # two cores carry the whole cluster
+    # the whole cluster runs on two cores
     "num.network.threads": "2",
     "num.io.threads": "4",
     "background.threads": "2",
     "num.recovery.threads.per.data.dir": "1",
 }
 _CONTROLLER = {
-    # a machine busy with eight JVMs can pause one for longer than the default of 2 s
+    # On a machine busy with eight JVMs, one can pause for longer than the default of 2 s.
     "controller.quorum.fetch.timeout.ms": "6000",
 }
 _BROKER = {
-    # How long a broker that hears nothing from the quorum may sleep, and nothing else: once it is over, the raft thread
-    # of 4.3.1 polls without a pause (KafkaRaftClient.maybeSendFetchToBestNode waits for what is left of it), and a rack
-    # that was cut off takes a core a broker from all others of the machine.
+    # On a broker this only limits how long it sleeps without contact to the quorum. After that, the raft thread of
+    # 4.3.1 polls in a busy loop (KafkaRaftClient.maybeSendFetchToBestNode waits for the remaining timeout), and each
+    # broker of a partitioned rack would take a core from the other processes.
     "controller.quorum.fetch.timeout.ms": "600000",
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "3",
@@ -44,10 +44,10 @@ _BROKER = {
 
 
 def new_id() -> str:
-    """A random id in Kafka's form (URL-safe base64 of 16 bytes), for a cluster or a directory."""
+    """Return a random cluster or directory id in Kafka's form (URL-safe base64 of 16 bytes)."""
     while True:
         text = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
-        # Kafka's own tools would take a leading dash for an option
+        # Kafka's tools would take a leading dash for an option
         if not text.startswith("-"):
             return text
 
@@ -55,14 +55,14 @@ def new_id() -> str:
 def server_properties(
     node: Node, *, quorum: Sequence[str], data: Path | str, brokers: int, extra: Mapping[str, str]
 ) -> dict[str, str]:
-    """The configuration of one Kafka process; ``extra`` wins.
+    """Return the configuration of a Kafka process; ``extra`` takes precedence.
 
     Args:
-        node: whose.
+        node: node of the process.
         quorum: addresses (``host:port``) of the controllers.
-        data: folder of its log.
-        brokers: how many there are: internal topics have at most three replicas.
-        extra: further properties, from the topology.
+        data: log directory.
+        brokers: number of brokers; limits the replication factor of internal topics, which is at most three.
+        extra: additional properties, from the topology.
     """
     listeners = []
     if node.is_broker:
@@ -89,43 +89,43 @@ def server_properties(
             "transaction.state.log.min.isr": str(min(2, brokers)),
             **_BROKER,
         }
-    # of a combined node the controller's hold
+    # on a combined node the controller's settings take precedence
     if node.is_controller:
         properties |= _CONTROLLER
     return properties | dict(extra)
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """Properties as the text of a file, for keys and values without control characters."""
-    # a backslash begins an escape, at the end of a line it takes the next line to the value
+    """Return the content of a properties file, for keys and values without control characters."""
+    # A backslash starts an escape; at the end of a line it would continue the value on the next line.
     return "".join("{}={}\n".format(key, value.replace("\\", "\\\\")) for key, value in properties.items())
 
 
 def java_command(
     *, classpath: str, heap_mb: int, properties: Path | str, log4j: Path | str = LOG4J, options: Sequence[str] = ()
 ) -> list[str]:
-    """The words that start Kafka with a configuration file.
+    """Return the command line that starts Kafka with a configuration file.
 
     Args:
-        classpath: overlay first, or stock alone.
-        heap_mb: maximal heap in MiB.
-        properties: the configuration.
-        log4j: the logging configuration.
-        options: further ones of Java.
+        classpath: class path, with the overlay first or without it.
+        heap_mb: Java heap in MiB.
+        properties: configuration file.
+        log4j: logging configuration file.
+        options: additional Java options.
     """
     return [
         "java",
         *options,
         f"-Xmx{heap_mb}m",
         f"-Xms{heap_mb}m",
-        # as Kafka's own start scripts
+        # as in Kafka's own start scripts
         "-server",
         "-XX:+UseG1GC",
         "-XX:MaxGCPauseMillis=20",
         "-XX:InitiatingHeapOccupancyPercent=35",
         "-XX:+ExplicitGCInvokesConcurrent",
         "-Djava.awt.headless=true",
-        # nodes share /tmp
+        # all nodes share /tmp
         "-XX:-UsePerfData",
         f"-Dlog4j2.configurationFile={log4j}",
         "-cp",
@@ -144,15 +144,15 @@ def format_arguments(
     controllers: Sequence[Node],
     joins: bool = False,
 ) -> list[str]:
-    """Arguments of Kafka's storage tool that formats the disk of ``node``.
+    """Return the arguments of Kafka's storage tool to format the disk of ``node``.
 
     Args:
-        node: whose.
-        properties: its configuration.
-        cluster_id: the cluster's id.
+        node: node of the disk.
+        properties: its configuration file.
+        cluster_id: cluster id.
         directory_ids: directory id of each controller, by node id.
-        controllers: the first voters.
-        joins: the node comes to a quorum that exists; as a controller it is no voter until it is made one.
+        controllers: initial voters.
+        joins: whether the node joins an existing quorum; a controller then starts as an observer.
     """
     words = ["format", "--config", str(properties), "--cluster-id", cluster_id]
     if node.is_controller and joins:

@@ -1,4 +1,4 @@
-"""A running lab as the programs in it see it: its nodes, its Kafka processes, its measured links."""
+"""Running lab, as seen by the programs in it: nodes, Kafka processes and measured links."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ ACTIVE_CONTROLLER = "Becoming the active controller"
 
 
 def in_lab() -> bool:
-    """Whether this process runs in a lab."""
+    """Return whether this process runs in a lab."""
     return bool(os.environ.get(LAB_VARIABLE))
 
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab from inside.
+    """Lab as seen from inside.
 
     Attributes:
-        name: its name; labs of different names do not see each other.
-        topology: what it was made from.
+        name: lab name; labs with different names are isolated from each other.
+        topology: topology that it was made from.
         source: the topology as parsed TOML, for manifests.
-        pids: node name to PID of the node's first process.
+        pids: node name to PID of the node's init process.
         disks: node name to the folder that the node sees as /mnt.
-        run_dir: folder of the run: logs, history, results; it outlives the lab.
-        classpath: of the Kafka that runs in it.
-        agent: jar of the agent by which nodes tell their metrics, or empty.
-        archive: of Kafka's classes, or empty.
-        cluster_id: Kafka's.
+        run_dir: folder for logs, history and results; it is kept when the lab ends.
+        classpath: class path of the lab's Kafka; empty in a bare lab.
+        agent: jar of the agent that serves each node's metrics, or empty.
+        archive: class data sharing archive of Kafka's classes, or empty.
+        cluster_id: Kafka cluster id.
         directory_ids: controller id to directory id.
-        emulations: "left-right" to how the link is made.
+        emulations: link name ("left-right") to the kind of its link emulation.
     """
 
     name: str
@@ -77,10 +77,10 @@ class Lab:
 
     @staticmethod
     def attach() -> Lab:
-        """The lab in which this process runs.
+        """Return the lab in which this process runs.
 
         Raises:
-            RackgateError: not inside a lab, or its description is missing, damaged or could be another user's.
+            RackgateError: not inside a lab, or its description is missing, damaged or might belong to another user.
         """
         path = os.environ.get(LAB_VARIABLE)
         if not path:
@@ -90,7 +90,7 @@ class Lab:
             )
         file, advice = Path(path), f"unset {LAB_VARIABLE}, which only a lab sets"
         try:
-            # programs in a lab may be other users'; its files are root's
+            # programs in a lab may run as other users; its files belong to root
             text = private_files.read_file(file, advice, root_may_own=True)
         except FileNotFoundError as error:
             raise RackgateError(f"{file}: there is no such file; {advice}") from error
@@ -100,13 +100,13 @@ class Lab:
             return Lab(topology=parse(raw["source"], source=path), **raw)
 
     def save(self) -> None:
-        """Writes what ``attach`` reads."""
+        """Write the description that ``attach`` reads."""
         raw = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "topology"}
         write_json(DESCRIPTION, raw | {"run_dir": str(self.run_dir)})
 
     @property
     def variables(self) -> dict[str, str]:
-        """What programs in the lab find in their environment."""
+        """Environment variables for programs in the lab."""
         return {
             LAB_VARIABLE: str(DESCRIPTION),
             BOOTSTRAP_VARIABLE: self.bootstrap,
@@ -115,12 +115,12 @@ class Lab:
 
     @property
     def bare(self) -> bool:
-        """Whether it is nodes and network only, without Kafka."""
+        """Whether the lab has nodes and network only, without Kafka."""
         return not self.classpath
 
     @property
     def bootstrap(self) -> str:
-        """Addresses of all brokers."""
+        """Bootstrap addresses of all brokers."""
         return self.topology.bootstrap
 
     @property
@@ -130,14 +130,14 @@ class Lab:
 
     @property
     def history_path(self) -> Path:
-        """The one history of the run."""
+        """History file of the run."""
         return self.run_dir / "history.jsonl"
 
     def node(self, name: str) -> Node:
-        """The node called ``name``.
+        """Return the node called ``name``.
 
         Raises:
-            RackgateError: there is none.
+            RackgateError: no such node.
         """
         for node in self.nodes:
             if node.name == name:
@@ -146,33 +146,33 @@ class Lab:
         raise RackgateError(f"lab {self.name}: no node {name!r}; it has {known}")
 
     def brokers(self, rack: str | None = None) -> tuple[Node, ...]:
-        """The brokers of a rack, or all."""
+        """Return the brokers of a rack, or all brokers."""
         if rack is None:
             return self.topology.brokers
         return tuple(node for node in self.topology.site(rack).nodes if node.is_broker)
 
     def members(self, site: str) -> tuple[Node, ...]:
-        """All nodes of a site, controllers included."""
+        """Return all nodes of a site, including controllers."""
         return self.topology.site(site).nodes
 
     def machine(self, node: Node) -> NamespaceMachine:
-        """What runs commands on ``node``."""
+        """Return the machine that runs commands on ``node``."""
         return NamespaceMachine(node.name, self.pids[node.name])
 
     @property
     def ways(self) -> LabWays:
-        """What lies between its nodes."""
+        """Network between the nodes, for fault injection."""
         return LabWays(self.topology, self.machine)
 
     @cached_property
     def admin(self) -> AdminClient:
-        """A client for metadata, made at first use."""
+        """Admin client for metadata, created on first use."""
         return topics.admin(self.bootstrap)
 
     # -- Kafka processes ------------------------------------------------------------------------------------------
 
     def configure(self, node: Node) -> Path:
-        """Writes the configuration of ``node`` for its storage to be formatted; returns the file as the lab sees it."""
+        """Write the server and storage-format configuration of ``node``; return the path of the latter in the lab."""
         disk = Path(self.disks[node.name])
         topology = self.topology
         quorum = [controller.quorum_address for controller in topology.controllers]
@@ -186,10 +186,10 @@ class Lab:
         return disk / "format.properties"
 
     def format(self, nodes: Sequence[Node], *, joins: bool = False) -> None:
-        """Formats the disks of ``nodes``, for a new cluster or, with ``joins``, for the one that is there.
+        """Format the disks of ``nodes`` for a new cluster or, with ``joins``, for the existing one.
 
         Raises:
-            RackgateError: the storage tool refused.
+            RackgateError: the storage tool failed.
         """
         directory_ids = {int(key): value for key, value in self.directory_ids.items()}
         calls = [
@@ -206,16 +206,16 @@ class Lab:
         format_disks(self.classpath, calls)
 
     def log(self, node: Node) -> Path:
-        """The log of the node's Kafka process."""
+        """Return the path of the node's Kafka log."""
         return self.run_dir / "logs" / f"{node.name}.log"
 
     def start_kafka(self, node: Node) -> None:
-        """Starts Kafka on ``node`` and does not wait until it serves; does nothing if it runs.
+        """Start Kafka on ``node`` without waiting until it serves; do nothing if it runs.
 
-        The process id is kept on the node's disk, as the node sees it.
+        The process id, as seen inside the node, is stored on the node's disk.
 
         Raises:
-            RackgateError: not even a process came to be.
+            RackgateError: no process could be started.
         """
         if self.kafka_pid(node) is not None:
             return
@@ -228,8 +228,8 @@ class Lab:
             options=self._java_options(node),
         )
         self.log(node).parent.mkdir(parents=True, exist_ok=True)
-        # The shell ends at once and leaves Java to the node's first process. A parent outside of the node would stop
-        # with a Java that is paused and not go on with it, and so never collect a killed one.
+        # The shell exits at once, so that the node's init process adopts Java. A parent outside the node would stop
+        # together with a paused Java, not continue with it, and so never reap it after a kill.
         script = 'pid="$0"; setsid "$@" & echo $! > "$pid"'
         pid_file = Path(self.disks[node.name]) / "kafka.pid"
         pid_file.unlink(missing_ok=True)
@@ -241,14 +241,14 @@ class Lab:
     def _java_options(self, node: Node) -> list[str]:
         options = [f"-XX:SharedArchiveFile={self.archive}"] if self.archive else []
         if self.agent:
-            # a socket on the node's disk: what is asked over it does not go over the network under fault
+            # a socket on the node's disk, because metrics must not depend on the network under fault
             options.append(f"-javaagent:{self.agent}={NODE_DISK / METRICS_SOCKET}")
-        # The second compiler makes code faster that runs for long, which a controller's does not; its work at the start
-        # is what all nodes wait for.
+        # C2 speeds up long-running code, which a controller's is not. All nodes wait for the controllers to start, and
+        # C2's compilation would slow that down.
         return options + (["-XX:TieredStopAtLevel=1"] if node.role == "controller" else [])
 
     def kafka_pid(self, node: Node) -> int | None:
-        """PID of the node's Kafka process inside the node, or None if it does not run."""
+        """Return the PID of the node's Kafka process inside the node, or None if it does not run."""
         path = Path(self.disks[node.name]) / "kafka.pid"
         if not path.exists() or not (text := path.read_text(encoding="ascii").strip()):
             return None
@@ -258,14 +258,14 @@ class Lab:
         return process.stat_fields(Path(f"/proc/{self.pids[node.name]}/root/proc/{pid}"))
 
     def process_state(self, node: Node) -> ProcessState:
-        """What the node's Kafka process does, by its entry in /proc."""
+        """Return the state of the node's Kafka process according to /proc."""
         pid = self.kafka_pid(node)
         if pid is None:
             return "down"
         return state_of(self._stat(node, str(pid)))
 
     def signal_kafka(self, node: Node, number: signal.Signals) -> bool:
-        """Sends a signal to the node's Kafka process; tells whether there is one."""
+        """Send a signal to the node's Kafka process; return whether there is one."""
         pid = self.kafka_pid(node)
         if pid is None:
             return False
@@ -273,19 +273,19 @@ class Lab:
         return True
 
     def kill_kafka(self, node: Node) -> None:
-        """Ends the node's Kafka process at once (SIGKILL) and waits until it is gone; does nothing if it does not run.
+        """Kill the node's Kafka process (SIGKILL) and wait until it has ended; do nothing if it does not run.
 
         Raises:
-            RackgateError: it would not go.
+            RackgateError: it did not end in time.
         """
         if self.signal_kafka(node, signal.SIGKILL):
             wait_for(lambda: self.kafka_pid(node) is None, what=f"{node.name} to end", timeout_s=20, interval_s=0.02)
 
     def pause_kafka(self, node: Node) -> None:
-        """Stops the node's Kafka process where it is (SIGSTOP) and waits until it stands; it keeps its connections.
+        """Pause the node's Kafka process (SIGSTOP) and wait until it has stopped; it keeps its connections.
 
         Raises:
-            RackgateError: it does not run, or does not stand.
+            RackgateError: it does not run, or did not stop in time.
         """
         if not self.signal_kafka(node, signal.SIGSTOP):
             raise RackgateError(f"{node.name}: its Kafka does not run, so it can't be paused")
@@ -294,14 +294,14 @@ class Lab:
         )
 
     def resume_kafka(self, node: Node) -> None:
-        """Lets a paused Kafka process go on; does nothing to one that runs, or to none."""
+        """Resume a paused Kafka process; do nothing if it is not paused or does not run."""
         self.signal_kafka(node, signal.SIGCONT)
 
     def wipe(self, node: Node) -> str:
-        """Deletes the disk of a node whose Kafka does not run; returns the id that the disk's directory had.
+        """Delete the disk of a node whose Kafka does not run; return the directory id that the disk had.
 
         Raises:
-            RackgateError: its Kafka runs, or it had no formatted disk.
+            RackgateError: Kafka runs, or the disk was not formatted.
         """
         if self.kafka_pid(node) is not None:
             raise RackgateError(f"{node.name}: its Kafka runs, so its disk can't be deleted")
@@ -310,59 +310,59 @@ class Lab:
         return identity
 
     def replace_disks(self, nodes: Sequence[Node]) -> None:
-        """Formats the disks of ``nodes`` that are not, starts Kafka on all, and makes their controllers voters again.
+        """Format the unformatted disks of ``nodes``, start Kafka on all nodes and make their controllers voters again.
 
         Raises:
-            RackgateError: the quorum refuses, or a process does not start.
+            RackgateError: the quorum rejects a change, or a process does not start.
         """
         quorum_changes.replace_disks(self, nodes)
 
     def voters(self, brokers: Sequence[Node]) -> Mapping[int, str]:
-        """Directory ids of the quorum's voters by node id, as some of ``brokers`` tell.
+        """Return the directory ids of the quorum's voters by node id, as reported by one of ``brokers``.
 
         Raises:
-            RackgateError: none of them answers.
+            RackgateError: no broker responds.
         """
         return quorum_changes.voters(self, brokers)
 
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
-        """The metadata quorum, as the first of ``brokers`` that answers tells it.
+        """Return the metadata quorum as reported by the first of ``brokers`` that responds.
 
         Raises:
-            RackgateError: none of them answers, or nobody leads the quorum.
+            RackgateError: no broker responds, or the quorum has no leader.
         """
         return quorum_state.ask(quorum_changes.addresses(brokers))
 
     def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
-        """What Kafka's tool for the quorum writes when it is to change it through some of ``brokers``.
+        """Run Kafka's metadata-quorum tool with ``words`` through some of ``brokers`` and return its output.
 
         Raises:
-            RackgateError: it failed, or there is nobody to ask.
+            RackgateError: the tool failed, or ``brokers`` is empty.
         """
         return quorum_changes.ask(self, words, brokers)
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
-        """Makes a controller that follows the quorum a voter with the directory that it has now.
+        """Make a controller that is an observer a voter, with its current directory.
 
         Raises:
-            RackgateError: the quorum refuses.
+            RackgateError: the quorum rejects the change.
         """
         quorum_changes.join(self, node, brokers)
 
     def clear_disk(self, node: Node) -> None:
-        """Deletes what is left of a disk that is not formatted."""
+        """Delete the remains of an unformatted disk."""
         quorum_changes.clear_disk(self, node)
 
     def formatted(self, node: Node) -> bool:
-        """Whether the disk of a node is formatted."""
+        """Return whether the disk of a node is formatted."""
         return (self.data(node) / "meta.properties").exists()
 
     def data(self, node: Node) -> Path:
-        """The folder of the node's log, as the lab sees it."""
+        """Return the node's log directory, as seen from the lab."""
         return Path(self.disks[node.name]) / "data"
 
     def directory_id(self, node: Node) -> str:
-        """The id of the node's directory, which Kafka draws anew when the disk is formatted.
+        """Return the node's directory id, which Kafka draws anew whenever the disk is formatted.
 
         Raises:
             RackgateError: the disk is not formatted.
@@ -372,26 +372,26 @@ class Lab:
         lines = (self.data(node) / "meta.properties").read_text(encoding="utf-8").splitlines()
         return next(line.removeprefix("directory.id=") for line in lines if line.startswith("directory.id="))
 
-    # -- seen from outside ----------------------------------------------------------------------------------------
+    # -- cluster state and links ----------------------------------------------------------------------------------
 
     def unfenced(self) -> frozenset[int]:
-        """Ids of the brokers that the cluster's metadata lists, i.e. registered and not fenced."""
+        """Return the ids of the registered and unfenced brokers; see ``topics.unfenced``."""
         return topics.unfenced(self.admin)
 
     def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
-        """The round-trip time to ``target`` from ``source`` (None: from the clients).
+        """Measure the round-trip time to ``target`` from ``source`` (None: from the clients).
 
         Raises:
-            RackgateError: no answer.
+            RackgateError: no echo reply.
         """
         name = source.name if source else "clients"
         return echo.measure(name, target.name, target.ip, self.machine_or_client(source), count)
 
     def wait_quorum(self, timeout_s: float = BOOT_TIMEOUT_S) -> None:
-        """Waits until a controller is active, by the controllers' logs (there is no broker to ask yet).
+        """Wait until a controller is active, according to the controllers' logs: no broker can be queried yet.
 
         Raises:
-            RackgateError: none is in time, or a process ended; the message names it and its log.
+            RackgateError: no controller is active in time, or a process ended; the message names it and its log.
         """
 
         def active() -> bool:
@@ -401,10 +401,10 @@ class Lab:
         wait_for(active, what="an active controller", timeout_s=timeout_s, interval_s=0.1)
 
     def all_run(self, nodes: Sequence[Node]) -> None:
-        """Does nothing while all of them run.
+        """Check that Kafka runs on all of ``nodes``.
 
         Raises:
-            RackgateError: one does not; the detail is the end of its log.
+            RackgateError: a process does not run; the detail is the end of its log.
         """
         for node in nodes:
             if self.kafka_pid(node) is None:
@@ -412,10 +412,10 @@ class Lab:
                 raise RackgateError(f"{node.name} ended while starting, see {self.log(node)}", detail=tail)
 
     def wait_unfenced(self, nodes: Sequence[Node], timeout_s: float = BOOT_TIMEOUT_S) -> None:
-        """Waits until all of ``nodes`` are registered and unfenced; a bare lab has no brokers to wait for.
+        """Wait until all of ``nodes`` are registered and unfenced; return at once in a bare lab.
 
         Raises:
-            RackgateError: they are not in time, or a process ended; the message names it and its log.
+            RackgateError: not reached in time, or a process ended; the message names it and its log.
         """
         if self.bare:
             return
@@ -433,20 +433,20 @@ class Lab:
         )
 
     def read_log(self, node: Node) -> str:
-        """All that the node's Kafka processes have logged so far."""
+        """Return the log of all Kafka processes that the node has had so far."""
         path = self.log(node)
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def machine_or_client(self, node: Node | None) -> NamespaceMachine | None:
-        """The machine of ``node``; None stands for the clients' own place."""
+        """Return the machine of ``node``; None stands for the clients' namespace."""
         return self.machine(node) if node is not None else None
 
     def answers(self, target: Node, source: Node | None = None) -> bool:
-        """Whether ``target`` answers at least one of three echo requests from ``source`` (or the clients)."""
+        """Return whether ``target`` answers at least one echo request from ``source`` (None: from the clients)."""
         return echo.answers(target.ip, self.machine_or_client(source))
 
     def rtt_matrix(self, count: int = 50) -> tuple[Rtt, ...]:
-        """Measured round-trip times: clients to each site, and each site to each other, all at the same time.
+        """Measure round-trip times from the clients to each site and between all sites, concurrently.
 
         Args:
             count: echo requests for each pair.

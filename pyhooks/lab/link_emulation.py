@@ -1,9 +1,9 @@
-"""How a link gets its delay, jitter and loss: netem where the kernel has it, else a VDE wire between two TAP devices.
+"""Link emulation: delay, jitter and loss by netem if the kernel has it, else by a VDE wire between two TAP devices.
 
-A link that does nothing to its packets is a veth pair, and so is one under netem. Without netem ``wirefilter`` of
-VDE carries the frames between two TAP devices, one process a link. It is plugged into them by files with their
-names, since its own option takes no colon within a name, and both devices are made in one namespace, from which the
-second is moved: the process keeps its end. What a wire does can be changed while it carries.
+A link without added delay or loss is a veth pair, and so is a netem link. Without netem, VDE's ``wirefilter`` carries
+the frames between two TAP devices, with one process per link. It reads their names from files, because its option
+separates them by colons and so can't contain ``tap://NAME``. Both devices are created in one namespace; moving the
+second one to another namespace does not detach it from the process. A wire can be changed while it runs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pyhooks.core.wait import wait_for
 from pyhooks.lab.topology import Quality, Topology
 
 Emulation = Literal["veth", "netem", "vde"]
-# wirefilter counts whole milliseconds in each direction, and adds 0.2 to 0.4 ms of its own to a delayed round trip
-# (medians, idle and under 20 MB/s): below 2 ms that is more than a fifth of what was asked.
+# wirefilter counts whole milliseconds per direction, and adds 0.2 to 0.4 ms to a delayed round trip (medians, idle and
+# under 20 MB/s). Below 2 ms that is more than a fifth of the requested delay.
 VDE_STEP_MS = 1.0
 VDE_LEAST_MS = 2.0
 QUEUE_PACKETS = 100_000
@@ -39,10 +39,10 @@ _GOOD = "1000 Success"
 
 @cache
 def has_netem(private: tuple[str, ...] = NETWORK) -> bool:
-    """Whether this kernel can delay packets by itself; asked once, on the loopback of a throw-away namespace.
+    """Return whether this kernel has netem; tested once, on the loopback of a temporary namespace.
 
     Args:
-        private: the words that put a program into namespaces; within a lab a network of its own is enough.
+        private: command prefix that runs a program in new namespaces; in a lab a network namespace is enough.
     """
     done = subprocess.run(
         [*private, "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"],
@@ -54,10 +54,10 @@ def has_netem(private: tuple[str, ...] = NETWORK) -> bool:
 
 
 def check_tun() -> None:
-    """Refuses where no TAP device can be made, which VDE needs.
+    """Check that TAP devices, which VDE needs, can be created.
 
     Raises:
-        RackgateError: says what to do.
+        RackgateError: they can't; the message has a remedy.
     """
     try:
         os.close(os.open(TUN, os.O_RDWR | os.O_CLOEXEC))
@@ -75,27 +75,27 @@ def check_tun() -> None:
 
 
 def check(wanted: Topology, source: Path, private: tuple[str, ...]) -> None:
-    """Refuses a topology with a link that this machine cannot make, while nothing of it is made yet.
+    """Check that this machine can emulate all links of a topology, before anything is created.
 
     Args:
         wanted: the topology.
         source: its file, for the error.
-        private: the words that put a program into namespaces such as a lab's.
+        private: command prefix that runs a program in namespaces like a lab's.
 
     Raises:
-        RackgateError: names the file, the link and the key, or says what the machine lacks.
+        RackgateError: it can't; names file, link and key, or what the machine lacks.
     """
     for link in wanted.links:
         emulation(f"{source}: link {link.left}-{link.right}", link.quality, private)
 
 
 def emulation(what: str, quality: Quality, private: tuple[str, ...] = NETWORK) -> Emulation:
-    """How this machine makes a link; ``what`` is it, for the error.
+    """Return how this machine emulates a link; ``what`` names the link in errors.
 
-    What is made takes the time that was asked, within a fifth or 0.1 ms.
+    The emulated round-trip time is within a fifth or 0.1 ms of the requested one.
 
     Raises:
-        RackgateError: what is asked cannot be given here.
+        RackgateError: this machine can't emulate the quality.
     """
     if quality.jitter_ms > quality.rtt_ms:
         raise RackgateError(
@@ -122,7 +122,7 @@ def emulation(what: str, quality: Quality, private: tuple[str, ...] = NETWORK) -
 
 
 def netem_words(quality: Quality) -> list[str]:
-    """The words for one direction after ``tc qdisc … netem``."""
+    """Return the arguments of ``tc qdisc … netem`` for one direction."""
     words = ["limit", str(QUEUE_PACKETS)]
     if quality.rtt_ms:
         words += ["delay", f"{quality.rtt_ms / 2:g}ms"]
@@ -131,11 +131,12 @@ def netem_words(quality: Quality) -> list[str]:
 
 
 def wire_commands(quality: Quality) -> list[str]:
-    """The commands that make a VDE wire do what ``quality`` says, and nothing else.
+    """Return the commands that set a VDE wire to ``quality``.
 
-    The two directions share the delay where it can be halved. An odd one, and the shortest, goes to one direction:
-    directions of different lengths hold each other up under load (3 ms as 2 and 1 took 4 ms at 20 MB/s, as 3 and 0 it
-    took 3.2), and each delayed one adds to the round trip. The jitter goes where the delay is.
+    The two directions share the delay if it can be halved. An odd delay, and the shortest one, is added in one
+    direction only, for two reasons. Directions with different delays slow each other down under load: at 20 MB/s, 3 ms
+    took 4 ms as 2 and 1, and 3.2 ms as 3 and 0. And each delayed direction adds to the round trip. The jitter is added
+    where the delay is.
     """
     delay_ms, jitter_ms = round(quality.rtt_ms), round(quality.jitter_ms)
     back_ms = delay_ms // 2 if delay_ms % 2 == 0 and delay_ms > VDE_LEAST_MS else 0
@@ -148,32 +149,32 @@ def wire_commands(quality: Quality) -> list[str]:
 
 
 def _around(delay_ms: int, jitter_ms: int) -> str:
-    """A delay of a wire that varies evenly, by whole milliseconds up to the jitter.
+    """Return a wire's delay that varies uniformly, in whole milliseconds, by at most the jitter.
 
-    What is drawn for a packet is cut off to whole milliseconds: 3+1 takes 2 or 3, on average half of one too little,
-    and never 4. From 3.5+1.5 come 2, 3 and 4.
+    wirefilter truncates each random delay to whole milliseconds: 3+1 yields 2 or 3, on average half a millisecond too
+    little, and never 4. 3.5+1.5 yields 2, 3 and 4.
     """
     return f"{delay_ms + 0.5:g}+{jitter_ms + 0.5:g}" if jitter_ms else f"{delay_ms}+0"
 
 
 @dataclass(frozen=True)
 class VdeWire:
-    """A running ``wirefilter``.
+    """Running ``wirefilter`` process.
 
     Attributes:
-        management: its socket for commands.
+        management: path of its command socket.
     """
 
     management: Path
 
     @property
     def name(self) -> str:
-        """Of the wire."""
+        """Name of the wire."""
         return self.management.stem
 
     @property
     def pid_file(self) -> Path:
-        """Holds the process id, as the lab sees it."""
+        """File with its PID, as seen in the lab."""
         return self.management.with_suffix(".pid")
 
     @property
@@ -185,10 +186,10 @@ class VdeWire:
             return False
 
     def stop(self) -> None:
-        """Ends the wire and takes its devices away; stopping what is stopped does nothing."""
+        """Stop the wire and remove its devices; idempotent."""
         if not self.alive:
             return
-        # without its file nobody takes the end for a failure
+        # without its PID file, the end of the wire is not reported as a failure of the lab
         pid = int(self.pid_file.read_text(encoding="ascii"))
         self.pid_file.unlink()
         os.kill(pid, signal.SIGKILL)
@@ -196,10 +197,10 @@ class VdeWire:
         self.management.unlink(missing_ok=True)
 
     def set(self, quality: Quality) -> None:
-        """Changes what the wire does from now on.
+        """Change delay, jitter and loss of the wire.
 
         Raises:
-            RackgateError: it does not answer, or refuses.
+            RackgateError: it does not respond, or rejects a command.
         """
         try:
             with socket.socket(socket.AF_UNIX) as talk:
@@ -226,13 +227,13 @@ def _answer(talk: socket.socket) -> str:
 
 
 def start(ns: str, ends: Sequence[str], folder: Path, name: str) -> VdeWire:
-    """Starts a wire between two TAP devices that it makes in a namespace; it lives until it is stopped or the lab ends.
+    """Start a wire between two TAP devices that it creates in a namespace; it runs until stopped or the lab ends.
 
     Args:
         ns: name of the network namespace.
         ends: names of the left and the right device.
-        folder: for its socket and its files; short, since a socket's path has at most 107 bytes.
-        name: of the wire.
+        folder: folder for its socket and files; must be short, since a socket's path has at most 107 bytes.
+        name: name of the wire.
 
     Raises:
         RackgateError: it does not start.
@@ -244,7 +245,7 @@ def start(ns: str, ends: Sequence[str], folder: Path, name: str) -> VdeWire:
         plug.write_text(f"tap://{end}\n", encoding="ascii")
         plugs.append(str(plug))
     made = VdeWire(folder / f"{name}.mgmt")
-    # of an earlier wire of that name: a socket that nobody listens on would keep the new one from its own
+    # left over from an earlier wire with this name: a stale socket would keep the new wire from creating its own
     made.management.unlink(missing_ok=True)
     words = ["ip", "netns", "exec", ns, "wirefilter", "--daemon", "--pidfile", str(made.pid_file)]
     process.run([*words, "-v", ":".join(plugs), "-M", str(made.management)], what=f"wire {name}", timeout_s=20)

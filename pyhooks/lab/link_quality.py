@@ -1,6 +1,7 @@
-"""What slow sites add to the links of a lab; several may be slow at a time, and they share links.
+"""Current delay, jitter and loss of a lab's links: those of the topology plus what slowed sites add.
 
-Kept on the lab's own file system, since each command that slows or heals is a process of its own.
+Several sites may be slowed at a time, and they share links. The state is kept on the lab's own file system, because
+each command that slows or heals is a separate process.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ def _write(slow: dict[str, Quality]) -> None:
 
 
 def quality(link: Link, *, without: str = "") -> Quality:
-    """What a link does to its packets now: as in the topology, and what slow sites add.
+    """Return the current quality of a link: that of the topology plus what slowed sites add.
 
     Args:
         link: the link.
-        without: a site whose own slowness is left out.
+        without: a site whose own slowdown is left out.
     """
     found = link.quality
     for site, added in _read().items():
@@ -55,19 +56,19 @@ def quality(link: Link, *, without: str = "") -> Quality:
 
 
 def slow(topology: Topology, site: str, added: Quality) -> None:
-    """Adds delay, jitter and loss to all links of a site, in place of what was added for it before.
+    """Add delay, jitter and loss to all links of a site; replaces what was added for it before.
 
     Raises:
-        RackgateError: this machine cannot do it to these links.
+        RackgateError: this machine can't emulate the quality on these links.
     """
     with _alone():
-        # first, so that a heal knows of it whatever becomes of us
+        # written first, so that a heal can undo it even if this process is killed
         _write(_read() | {site: added})
         _shape(topology, site)
 
 
 def restore(topology: Topology, site: str) -> None:
-    """Takes ``slow`` back, and leaves what other slow sites add; doing so twice is the same as once."""
+    """Undo ``slow``; keep what other slowed sites add. Idempotent."""
     with _alone():
         left = _read()
         left.pop(site, None)

@@ -1,8 +1,8 @@
-"""MBeans of a cluster's JVMs: which are read, and where they come from.
+"""MBeans of Kafka processes: the beans to read, and the sources that read them.
 
-In a lab each Kafka process carries an agent (``rackgate.hooks.MetricsAgent``) that answers on a Unix domain socket on
-the node's disk, so that a cut rack keeps its metrics readable. Kafka documents the beans under "Monitoring"; those of
-racks are added by the patch series.
+In a lab each Kafka process has an agent (``rackgate.hooks.MetricsAgent``) that serves metrics on a Unix domain socket
+on the node's disk, so that the metrics of a partitioned rack stay readable. Kafka documents the beans under
+"Monitoring"; the patch series adds those about racks.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ BROKER_GAUGES = (
     "LeaderCount",
     "PartitionCount",
 )
-# Registered brokers without a rack while any min.insync.racks is above 1.
+# Registered brokers without a rack while some min.insync.racks is above 1.
 BROKERS_WITHOUT_RACK = "BrokersWithoutRackCount"
-# Partitions whose replicas, when a reassignment has ended, are in too few racks.
+# Partitions whose target replicas (after any reassignment) span too few racks.
 PARTITIONS_IN_TOO_FEW_RACKS = "PartitionsInTooFewRacksCount"
 # Reassignments that wait for in-sync replicas in more racks.
 REASSIGNMENTS_AWAITING_RACKS = "ReassignmentsAwaitingRacksCount"
@@ -58,13 +58,13 @@ CONTROLLER_GAUGES = (
     PARTITIONS_IN_TOO_FEW_RACKS,
     REASSIGNMENTS_AWAITING_RACKS,
 )
-# 1 on a broker whose properties have a min.insync.racks above the cluster's value in the metadata.
+# 1 on a broker whose properties set min.insync.racks higher than the cluster-wide value in the metadata.
 PROPERTY_ABOVE_CLUSTER_VALUE = "MinInSyncRacksExceedsMetadata"
-# Refusals because of missing racks, of a topic and of all.
+# Rejected appends because of missing racks, per topic and in total.
 REFUSALS = "RackCheckFailuresPerSec"
-# Appends with acks=all that min.insync.racks.observe would have refused.
+# Appends with acks=all that min.insync.racks.observe would have rejected.
 OBSERVED_REFUSALS = "ObservedRackCheckFailuresPerSec"
-# (pattern of object names, attributes)
+# (object name pattern, attributes)
 BEANS: tuple[tuple[str, str], ...] = (
     *((f"kafka.cluster:type=Partition,name={name},*", "Value") for name in PARTITION_GAUGES),
     ("kafka.log:type=Log,name=LogEndOffset,*", "Value"),
@@ -88,12 +88,12 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r"}
 
 @dataclass(frozen=True)
 class Reading:
-    """What one JVM answered.
+    """Metrics of one JVM, read once.
 
     Attributes:
         rows: object name, attribute, value as text.
-        errors: what it could not read, and why.
-        size: of the answer in bytes.
+        errors: values that could not be read, with the reasons.
+        size: size of the response in bytes.
     """
 
     rows: tuple[tuple[str, str, str], ...]
@@ -102,37 +102,37 @@ class Reading:
 
 
 class Source(Protocol):
-    """Where the metrics of one Kafka process come from."""
+    """Source of the metrics of one Kafka process."""
 
     @property
     def broker(self) -> int:
-        """Its node id."""
+        """Node id."""
 
     @property
     def name(self) -> str:
-        """Its name for people."""
+        """Node name."""
 
     @property
     def rack(self) -> str | None:
-        """The site in which it stands."""
+        """Site of the node."""
 
     def read(self, timeout_s: float) -> Reading:
-        """Asks for all of ``BEANS``.
+        """Read all of ``BEANS``.
 
         Raises:
-            RackgateError: no whole answer in time.
+            RackgateError: no complete response in time.
         """
 
 
 @dataclass(frozen=True)
 class SocketSource:
-    """A JVM with ``MetricsAgent`` in it.
+    """JVM that runs ``MetricsAgent``.
 
     Attributes:
         broker: node id.
-        name: for people.
-        rack: where it stands.
-        path: the agent's socket.
+        name: node name.
+        rack: site of the node.
+        path: socket of the agent.
     """
 
     broker: int
@@ -145,14 +145,14 @@ class SocketSource:
         return self.ask(BEANS, timeout_s)
 
     def ask(self, beans: Iterable[tuple[str, str]], timeout_s: float) -> Reading:
-        """Asks for any beans.
+        """Read the given beans.
 
         Args:
             beans: object name or pattern, and attributes separated by commas (``*``: all).
-            timeout_s: bound in seconds.
+            timeout_s: timeout in seconds.
 
         Raises:
-            RackgateError: no whole answer in time; the message says which of both.
+            RackgateError: no complete response in time; the message gives the cause.
         """
         question = "\t".join(_escape(word) for pair in beans for word in pair) + "\n"
         deadline = time.monotonic() + timeout_s
@@ -179,13 +179,13 @@ class SocketSource:
 
 @dataclass(frozen=True)
 class QuerySource:
-    """A JVM that is asked by a function, such as the query of a JMX connection.
+    """JVM that is read by a query function, such as that of a JMX connection.
 
     Attributes:
         broker: node id.
-        name: for people.
-        rack: where it stands.
-        query: pattern of object names to rows of object name, attribute and value; bounded in time by itself.
+        name: node name.
+        rack: site of the node.
+        query: maps an object name pattern to rows of object name, attribute and value; must limit its own time.
     """
 
     broker: int
@@ -209,9 +209,9 @@ class QuerySource:
 
 
 def jmx_source(broker: int, name: str, rack: str | None, jmx: Jmx) -> QuerySource:
-    """A JVM with a JMX port, such as a broker outside of a lab; the connection stays the caller's.
+    """Return a source for a JVM with a JMX port, such as a broker outside a lab; the caller closes the connection.
 
-    It goes over the network, so a broker that is cut off has no metrics.
+    It uses the network, so metrics of a partitioned broker are unavailable.
     """
     return QuerySource(
         broker, name, rack, lambda pattern: [(row.object_name, row.attribute, row.value) for row in jmx.query(pattern)]
@@ -219,7 +219,7 @@ def jmx_source(broker: int, name: str, rack: str | None, jmx: Jmx) -> QuerySourc
 
 
 def lab_sources(lab: Lab) -> tuple[SocketSource, ...]:
-    """All Kafka processes of a lab, controllers too."""
+    """Return the sources of all Kafka processes of a lab, including controllers."""
     return tuple(
         SocketSource(node.node_id, node.name, node.site, Path(lab.disks[node.name]) / SOCKET) for node in lab.nodes
     )
@@ -250,14 +250,14 @@ def _unescape(text: str) -> str:
 
 
 def parse(answer: bytes, name: str) -> Reading:
-    """Reads an answer of the agent; its class comment describes the lines.
+    """Parse a response of the agent, whose Java class comment describes the lines.
 
     Args:
-        answer: all that came.
-        name: whose answer, for errors.
+        answer: complete response.
+        name: node name, for errors.
 
     Raises:
-        RackgateError: it is not whole.
+        RackgateError: the response is truncated, unreadable or has only errors.
     """
     rows: list[tuple[str, str, str]] = []
     errors: list[str] = []

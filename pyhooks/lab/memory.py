@@ -1,4 +1,4 @@
-"""Memory: what labs and Spark need, and what this machine and its control group leave."""
+"""Memory that labs and Spark need, and memory that this machine and its control groups have available."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from pyhooks.core.spark import DRIVER_HEAP_MB
 from pyhooks.lab.topology import Topology
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-# Measured with 5 brokers under load: resident memory of a broker or controller beyond its heap is below this.
+# Upper bound of a broker's or controller's resident memory beyond its heap, measured with 5 brokers under load.
 BEYOND_HEAP_MB = 64
-# The JVM of Spark's driver beyond its heap, and the Python processes of driver and tasks.
+# Spark's driver JVM beyond its heap, and the Python processes of driver and tasks.
 BEYOND_SPARK_HEAP_MB = 512 + 640
 SPARK_MB = DRIVER_HEAP_MB + BEYOND_SPARK_HEAP_MB
-# limit, use and statistics by version of control groups, and what of the use the kernel gives back
+# Files with limit and usage, and the reclaimable part in memory.stat, for both versions of control groups.
 _V2 = ("memory.max", "memory.current", "inactive_file")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 _MB = 2**20
 
 
 def of_lab(topology: Topology) -> int:
-    """Return the memory in MiB that the nodes of a lab need: their heaps, and what a JVM takes beside it."""
+    """Return the memory in MiB that the nodes of a lab need: heaps, and what a JVM uses beyond its heap."""
     return sum(topology.heap_mb_of(node) + BEYOND_HEAP_MB for node in topology.nodes)
 
 
 def of_labs(topologies: Sequence[Topology], at_once: int) -> int:
-    """Return the most memory in MiB that labs need of which ``at_once`` run side by side."""
+    """Return the maximum memory in MiB of labs of which at most ``at_once`` run at a time."""
     return sum(sorted(map(of_lab, topologies), reverse=True)[:at_once])
 
 
 def require(needed_mb: int, what: str, advice: str) -> None:
-    """Check that memory suffices, before anything is started.
+    """Check that enough memory is available, before anything is started.
 
     Args:
-        needed_mb: in MiB.
-        what: what needs it.
-        advice: how to need less.
+        needed_mb: required memory in MiB.
+        what: what needs it, for the error.
+        advice: how to need less, for the error.
 
     Raises:
-        RackgateError: names what is needed, what is there and which limit it is. Nothing is raised where the kernel
-            reports neither.
+        RackgateError: too little memory; names the required and the available memory, and the limit. Not raised if
+            the kernel reports neither the machine's memory nor a limit.
     """
     for source, available_mb in available():
         if available_mb < needed_mb:
@@ -52,11 +52,11 @@ def require(needed_mb: int, what: str, advice: str) -> None:
 
 
 def available(proc: Path | None = None, cgroups: Path | None = None) -> Iterator[tuple[str, int]]:
-    """Yield what the machine and each control group of this process leave: source, and MiB.
+    """Yield the memory that the machine and each control group of this process have available: source, and MiB.
 
     Args:
-        proc: in place of ``/proc``.
-        cgroups: in place of ``/sys/fs/cgroup``.
+        proc: replacement for ``/proc``.
+        cgroups: replacement for ``/sys/fs/cgroup``.
     """
     proc, cgroups = proc or PROC, cgroups or CGROUPS
     fields = dict(line.split(":", 1) for line in _lines(proc / "meminfo") if ":" in line)
@@ -71,7 +71,7 @@ def available(proc: Path | None = None, cgroups: Path | None = None) -> Iterator
 
 
 def _groups(root: Path, path: str, limit: str, use: str, reclaimable: str) -> Iterator[tuple[str, int]]:
-    # the limit of each group above applies, too; in a container the path may not be visible, and the root is its own
+    # Limits of parent groups apply, too. In a container the path may be invisible; the root is then its own group.
     own = root / path.lstrip("/")
     for folder in (own, *own.parents):
         if not folder.is_relative_to(root):
@@ -86,7 +86,7 @@ def _groups(root: Path, path: str, limit: str, use: str, reclaimable: str) -> It
 
 
 def _number(file: Path) -> int | None:
-    """Return the number in a file; None if there is none, or ``max``."""
+    """Return the number in a file; None if the file is missing or contains ``max``."""
     text = "".join(_lines(file)).strip()
     return int(text) if text.isdigit() else None
 

@@ -1,13 +1,13 @@
-"""The metadata log of a cluster, read from a stopped controller's disk by Kafka's own tool, as events of a history.
+"""Events from a cluster's metadata log, read from a stopped controller's disk with Kafka's own tool.
 
-Events of process ``metadata-log``, each at the moment at which the controller appended, by the clock of who asks: op
-``metadata``, ``data`` ``{offset, records}`` with ``[type, data]`` of the records that tell of brokers, partitions and
-what topics require, for all that was appended at that moment; at the end op ``metadata-end``, ``data`` ``{controller,
-low, next, error_ns}``, at the moment of the last batch, where all moments may be wrong by ``error_ns``. It is
-``unknown``, with ``error``, if the log is not there from its first record on, or not to be read.
+The events have process ``metadata-log`` and the time at which the controller appended the records, converted to the
+monotonic clock of this process. Op ``metadata``, ``data`` ``{offset, records}``: all records appended at that time
+about brokers, partitions and topics' requirements, each as ``[type, data]``. Op ``metadata-end``, ``data``
+``{controller, low, next, error_ns}``, has the time of the last batch; all times may be off by ``error_ns``. Its outcome
+is ``unknown``, with ``error``, if the log is empty or records are missing.
 
-An idle controller appends a record twice a second (``metadata.max.idle.interval.ms``), so that the end of the log tells
-until when it is known.
+An idle controller appends a record twice a second (``metadata.max.idle.interval.ms``), so the end of the log shows
+until when the metadata is known.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _RECORD = re.compile(r"^\| offset: (\d+) .*?CreateTime: (\d+) .*?(?:payload: (\{
 
 @dataclass(frozen=True)
 class Record:
-    """One record of the metadata log.
+    """Record of the metadata log.
 
     Attributes:
-        offset: where it is.
-        at_ms: when it was appended, by the controller's clock, milliseconds since the epoch.
+        offset: offset in the log.
+        at_ms: append time by the controller's clock, in milliseconds since the epoch.
         kind: Kafka's name of its type; empty for a control record.
-        data: its fields, without those that have their defaults.
+        data: its fields, without those that have default values.
     """
 
     offset: int
@@ -59,19 +59,19 @@ class Record:
 
 
 def words(segments: Iterable[str]) -> list[str]:
-    """The arguments of Kafka's ``dump-log`` that ``parse`` understands the answer of.
+    """Return the arguments of Kafka's ``dump-log`` whose output ``parse`` reads.
 
     Args:
-        segments: files of the log, in order.
+        segments: log segment files, in order.
     """
     return ["--cluster-metadata-decoder", "--files", ",".join(segments)]
 
 
 def parse(text: str) -> Iterator[Record]:
-    """The records in what Kafka's ``dump-log`` wrote.
+    """Parse the records in the output of Kafka's ``dump-log``.
 
     Raises:
-        RackgateError: a line of a record that can't be read.
+        RackgateError: a record line can't be parsed.
     """
     for line in text.splitlines():
         if not line.startswith("| offset: "):
@@ -87,14 +87,14 @@ def parse(text: str) -> Iterator[Record]:
 
 
 def note(records: Iterable[Record], history: History, *, controller: int, ahead_ns: int, error_ns: int) -> None:
-    """Writes a log into a history.
+    """Write the events of a metadata log to a history.
 
     Args:
         records: in order, from the first one on.
-        history: where the events go.
-        controller: on whose disk they were.
-        ahead_ns: how much the controller's wall clock is ahead of our monotonic clock.
-        error_ns: by how much that may be wrong.
+        history: history to append to.
+        controller: id of the controller whose disk has the log.
+        ahead_ns: difference between the controller's wall clock and this process's monotonic clock.
+        error_ns: maximum error of that difference.
     """
     found = list(records)
     events: list[Event] = []

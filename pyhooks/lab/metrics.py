@@ -1,8 +1,8 @@
-"""Metrics of a whole cluster as rows, polled at a steady rate during a run into the history.
+"""Metrics of a whole cluster, polled at a fixed rate into the history of a run.
 
-Names of rows are Kafka's own: the key property ``name`` of the bean, then what else tells it apart (as in
-``ErrorsPerSec.Produce.NOT_ENOUGH_RACKS``), then the attribute unless it is the ``Value`` of a gauge. Which beans are
-read, and how, is in ``pyhooks.lab.mbeans``.
+The name of a metric consists of Kafka's own terms: the key property ``name`` of the bean, then its other properties (as
+in ``ErrorsPerSec.Produce.NOT_ENOUGH_RACKS``), then the attribute unless it is the ``Value`` of a gauge.
+``pyhooks.lab.mbeans`` defines which beans are read, and how.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from pyhooks.lab.mbeans import Reading, Source
 
 PROCESS = "metrics"
 OP = "metric"
-# Of what a JVM could not tell, that many reasons are kept.
+# Maximum number of a JVM's read errors that a poll keeps.
 ERRORS_KEPT = 3
 _PROPERTY = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)')
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One value of one broker (or controller) at one moment.
+    """Value of a metric of one broker or controller at one time.
 
     Attributes:
         broker: node id.
-        topic: what it is about, or None for the whole node.
-        partition: what it is about, or None for the whole topic or node.
-        name: as described above.
-        value: a number, or None if what the JVM gave is none.
-        mono_ns: when it was asked, monotonic; see ``Poll.took_ms`` for how much later it may have been read.
-        wall_ms: the same moment, milliseconds since the epoch.
+        topic: topic, or None for a metric of the whole node.
+        partition: partition, or None for a metric of a whole topic or node.
+        name: as described in the module.
+        value: a finite number, or None if the JVM's value is not one.
+        mono_ns: monotonic time of the request; the value may be up to ``Poll.took_ms`` newer.
+        wall_ms: the same time in milliseconds since the epoch.
     """
 
     broker: int
@@ -51,18 +51,18 @@ class Metric:
 
 @lru_cache(maxsize=65536)
 def _subject(bean: str) -> tuple[str | None, int | None, str]:
-    """Topic, partition and name of a bean."""
+    """Return topic, partition and metric name of a bean."""
     keys = dict(_PROPERTY.findall(bean.partition(":")[2]))
     keys.pop("type", None)
     topic, partition = keys.pop("topic", None), keys.pop("partition", None)
-    # agent and JMX port give a bean's properties in different orders
+    # agent and JMX port list a bean's properties in different orders
     rest = sorted(keys.items(), key=lambda pair: (pair[0] not in ("name", "request"), pair[0]))
     name = ".".join(value for _, value in rest)
     return topic, int(partition) if partition is not None and partition.isdigit() else None, name
 
 
 def _number(text: str) -> float | None:
-    """A finite number: an int where it is one."""
+    """Parse a finite number, as int if possible; None for anything else."""
     try:
         return int(text)
     except ValueError:
@@ -75,7 +75,7 @@ def _number(text: str) -> float | None:
 
 
 def metrics_of(reading: Reading, broker: int, mono_ns: int, wall_ms: int) -> tuple[Metric, ...]:
-    """The rows of a reading that was asked at a moment."""
+    """Return the metrics of a reading, with the time of its request."""
     found = []
     for bean, attribute, value in reading.rows:
         topic, partition, name = _subject(bean)
@@ -86,21 +86,21 @@ def metrics_of(reading: Reading, broker: int, mono_ns: int, wall_ms: int) -> tup
 
 @dataclass(frozen=True)
 class Poll:
-    """One question to one node, answered or not.
+    """One request for metrics to one node, whether it succeeded or not.
 
     Attributes:
         broker: node id.
-        node: its name.
-        rack: where it stands.
-        due_ns: when it should have been asked, monotonic.
-        mono_ns: when it was asked, monotonic.
-        wall_ms: the same moment, milliseconds since the epoch.
-        took_ms: until the answer was there.
-        size: of the answer in bytes.
-        metrics: the rows.
-        errors: what the JVM could not read, the first few.
-        problem: why nothing is known, or empty.
-        asked: it was asked at all.
+        node: node name.
+        rack: site of the node.
+        due_ns: scheduled monotonic time of the request.
+        mono_ns: actual monotonic time of the request.
+        wall_ms: the same time in milliseconds since the epoch.
+        took_ms: time until the response was complete.
+        size: size of the response in bytes.
+        metrics: metrics in the response.
+        errors: the first few read errors of the JVM.
+        problem: why there are no metrics, or empty.
+        asked: whether a request was sent.
     """
 
     broker: int
@@ -117,7 +117,7 @@ class Poll:
     asked: bool = True
 
     def event(self) -> Event:
-        """As one compact event; ``rows`` is the way back."""
+        """Return the poll as one compact event; ``rows`` is the inverse."""
         values: dict[str, float | None] = {}
         topics: dict[str, dict[str, float | None]] = {}
         partitions: dict[str, dict[str, float | None]] = {}
@@ -146,9 +146,9 @@ class Poll:
 
 
 def rows(event: Event) -> Iterator[Metric]:
-    """The metrics that an event of a poll holds; none of an unknown one.
+    """Yield the metrics in the event of a poll; none if its outcome is unknown.
 
-    Values that were absent (a gauge that one partition has and another has not) are left out.
+    Missing values (of a gauge that some partitions have and this one has not) are left out.
     """
     data = event.data
 
@@ -168,17 +168,17 @@ def rows(event: Event) -> Iterator[Metric]:
 
 
 def is_metric(event: Event) -> bool:
-    """Whether an event is a poll's."""
+    """Return whether an event is a poll."""
     return (event.process, event.op) == (PROCESS, OP)
 
 
 def poll(source: Source, timeout_s: float, due_ns: int | None = None) -> Poll:
-    """Asks once; a failure is a poll with a problem.
+    """Poll a source once; a failure becomes a poll with a problem.
 
     Args:
-        source: whom.
-        timeout_s: bound in seconds.
-        due_ns: when it should have been asked; now, if not given.
+        source: source to poll.
+        timeout_s: timeout in seconds.
+        due_ns: scheduled monotonic time; default: now.
     """
     begun_ns, wall_ms = time.monotonic_ns(), time.time_ns() // 1_000_000
     head = (source.broker, source.name, source.rack, begun_ns if due_ns is None else due_ns, begun_ns, wall_ms)
@@ -193,16 +193,16 @@ def poll(source: Source, timeout_s: float, due_ns: int | None = None) -> Poll:
 
 @dataclass
 class Poller:
-    """Asks all sources at a steady rate while its context lasts, each in a thread of its own.
+    """Context manager that polls all sources at a fixed rate, each in its own thread.
 
-    The moments are fixed from the start: a slow broker delays neither itself nor others for good. Every moment of
-    every source becomes one poll; one that went by while the poll before it was still waiting is an unknown one.
+    The schedule is fixed at the start, so a slow broker delays no other source and causes no drift. Each scheduled time
+    of each source yields one poll. It is recorded as unknown if the previous poll was still running then.
 
     Attributes:
-        sources: whom.
-        sink: gets each poll, from several threads.
-        interval_s: between two polls of a source.
-        timeout_s: bound of one poll.
+        sources: sources to poll.
+        sink: called with each poll, from several threads.
+        interval_s: seconds between two polls of a source.
+        timeout_s: timeout of one poll in seconds.
     """
 
     sources: Sequence[Source]
@@ -214,10 +214,10 @@ class Poller:
     _errors: list[Exception] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be kept up.
+        """Reject invalid values.
 
         Raises:
-            RackgateError: naming the value.
+            RackgateError: interval or timeout is not above 0.
         """
         if self.interval_s <= 0 or self.timeout_s <= 0:
             raise RackgateError(
@@ -233,10 +233,10 @@ class Poller:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends all polls.
+        """Stop polling and wait for the threads.
 
         Raises:
-            RackgateError: the sink failed, so that polls are missing.
+            RackgateError: the sink failed, so polls are missing.
         """
         self.stop()
         deadline = time.monotonic() + self.timeout_s + 5
@@ -246,7 +246,7 @@ class Poller:
             raise RackgateError(f"metrics: polls are lost: {self._errors[0]!r}") from self._errors[0]
 
     def stop(self) -> None:
-        """Begins no more polls."""
+        """Start no further polls."""
         self._stop.set()
 
     def _keep_asking(self, source: Source, begin_ns: int) -> None:
@@ -269,5 +269,5 @@ class Poller:
 
 
 def recorded(sources: Sequence[Source], history: History, interval_s: float = 1.0) -> Poller:
-    """A poller whose polls become events of a history, one a poll and node."""
+    """Return a poller that appends each poll to a history as one event."""
     return Poller(sources, lambda one: history.append(one.event()), interval_s, timeout_s=max(1.0, interval_s))

@@ -1,6 +1,6 @@
-"""First process of a node: keeps its namespaces alive and collects orphans; started with ``python -I -S``.
+"""Init process of a node: keeps its namespaces alive and reaps orphans; started with ``python -I -S``.
 
-Only the standard library, and nothing at all beyond ``os`` and ``signal``: one runs for every node.
+To stay small, it imports only ``os`` and ``signal``: one such process runs for every node.
 """
 
 import os
@@ -8,8 +8,8 @@ import signal
 
 
 def main() -> None:
-    """Waits for the end, collecting the processes that lose their parent inside the node."""
-    # A namespace's first process receives only the signals that it has handlers for.
+    """Run until SIGTERM or SIGINT, and reap orphaned processes of the node."""
+    # The init process of a namespace receives only signals that it has handlers for.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])

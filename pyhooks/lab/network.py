@@ -1,8 +1,8 @@
-"""Racks as networks: a bridge and a router for each site, links between the routers, and a switch on each link.
+"""Networks of racks: a bridge and a router per site, and a link between each pair of routers.
 
-Sites are routed, not bridged together: each pair of sites has a link of its own, so a delay or a cut belongs to
-one pair and there are no loops. How a link gets its delay: ``pyhooks.lab.link_emulation``.
-A cut drops packets without a word, as a dead switch does: connections hang, they are not refused.
+Sites are routed, not bridged together: each pair of sites has its own link, so a delay or a partition applies to one
+pair and there are no loops. ``pyhooks.lab.link_emulation`` adds the delay of a link. A partition drops packets
+silently, like a dead switch: connections hang instead of being refused.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pyhooks.lab.topology import Link, Node, Quality, Site, Topology
 
 CUT_PRIORITY = "10"
 WIRES = paths.LAB_HOME / "wires"
-# states of a port of a bridge, as the kernel numbers them
+# kernel's numbers of bridge port states
 _DISABLED, _FORWARDING = "0", "3"
 
 
 def device(peer: str) -> str:
-    """Name of the interface of a site's router that leads to ``peer``."""
+    """Return the name of the interface of a site's router that leads to ``peer``."""
     return f"to-{peer}"
 
 
 def netns(site: str) -> str:
-    """Name of the network namespace that is the router of ``site``."""
+    """Return the name of the network namespace that is the router of ``site``."""
     return f"site-{site}"
 
 
@@ -42,27 +42,27 @@ def _batch(lines: Sequence[str], ns: str | None = None) -> None:
 
 
 def port(node: Node) -> str:
-    """Name of the bridge's port to which a node is plugged in."""
+    """Return the name of the bridge port of a node."""
     return f"n{node.node_id}"
 
 
 def link_name(link: Link) -> str:
-    """What a link is called in manifests and errors."""
+    """Return the name of a link in manifests and errors."""
     return f"{link.left}-{link.right}"
 
 
 def build(topology: Topology, machine_pids: dict[str, int]) -> dict[str, Emulation]:
-    """Makes all routers, bridges, links and routes, and gives every node its address.
+    """Create all routers, bridges, links and routes, and assign every node its address.
 
     Args:
-        topology: what to make.
-        machine_pids: node name to PID of its first process.
+        topology: topology to build.
+        machine_pids: node name to PID of its init process.
 
     Returns:
-        How each link is made, by its name.
+        Link name to the kind of its link emulation.
 
     Raises:
-        RackgateError: a program is missing or the kernel refused.
+        RackgateError: a program is missing or the kernel refused an operation.
     """
     for site in topology.sites:
         _router(site)
@@ -89,7 +89,7 @@ def _router(site: Site) -> None:
 
 
 def _attach(site: Site, ip: str, pid: int | None, port: str) -> None:
-    """Plugs a node (or, without a PID, the lab's own namespace) into the bridge of its site."""
+    """Connect a node (or, without a PID, the lab's own namespace) to the bridge of its site."""
     ns = netns(site.name)
     target = f"netns {pid}" if pid is not None else "netns 1"
     _batch([f"link add {port} type veth peer name eth0 {target}", f"link set {port} master rack up"], ns)
@@ -134,10 +134,10 @@ def _link(topology: Topology, link: Link) -> Emulation:
 
 
 def _netem(enter: Sequence[str], dev: str, quality: Quality) -> None:
-    """Lets an interface delay and lose what it sends; ``enter`` are the words that run a program where it is."""
+    """Make an interface delay and lose outgoing packets; ``enter`` is the command prefix for its namespace."""
     steps = [
         ["root", "handle", "1:", "netem", *link_emulation.netem_words(quality)],
-        # netem's own queue lets packets overtake each other under jitter
+        # netem's own queue reorders packets under jitter
         ["parent", "1:1", "handle", "10:", "pfifo", "limit", str(link_emulation.QUEUE_PACKETS)],
     ]
     for step in steps:
@@ -153,10 +153,10 @@ def _wire_of(link: Link) -> VdeWire:
 
 
 def check_shape(link: Link, quality: Quality) -> None:
-    """Whether ``shape`` could do it.
+    """Check that ``shape`` can apply ``quality`` to a link.
 
     Raises:
-        RackgateError: this machine cannot do it to this link.
+        RackgateError: this machine can't emulate it on this link.
     """
     how = link_emulation.emulation(f"link {link_name(link)}", quality)
     if how == "vde" and not _wire_of(link).alive:
@@ -167,10 +167,10 @@ def check_shape(link: Link, quality: Quality) -> None:
 
 
 def shape(link: Link, quality: Quality) -> None:
-    """Changes what a link does to its packets; connections over it live on.
+    """Change the latency and loss of a link; connections over it stay open.
 
     Raises:
-        RackgateError: this machine cannot do it to this link.
+        RackgateError: this machine can't emulate it on this link.
     """
     check_shape(link, quality)
     running = _wire_of(link)
@@ -182,10 +182,10 @@ def shape(link: Link, quality: Quality) -> None:
 
 
 def slow_port(node: Node, machine: NamespaceMachine, quality: Quality) -> None:
-    """Puts delay, jitter and loss between a node and the rest of its rack, and so of the cluster.
+    """Add delay, jitter and loss between a node and the rest of its rack, and so of the cluster.
 
     Raises:
-        RackgateError: this machine cannot give what is asked.
+        RackgateError: this machine can't emulate the quality.
     """
     ns, name = netns(node.site), port(node)
     how = link_emulation.emulation(node.name, quality)
@@ -209,7 +209,7 @@ def slow_port(node: Node, machine: NamespaceMachine, quality: Quality) -> None:
 
 
 def free_port(node: Node, machine: NamespaceMachine) -> None:
-    """Takes away what ``slow_port`` did, or has begun; doing so twice is the same as once."""
+    """Undo ``slow_port``, even if it was interrupted; idempotent."""
     ns, name = netns(node.site), port(node)
     _ip("link", "set", name, "master", "rack", ns=ns)
     if f"{name}-br" in _ip("-br", "link", "show", "type", "bridge", ns=ns):
@@ -226,19 +226,19 @@ def _cut_rules(topology: Topology, site: str, peers: Collection[str]) -> list[st
         peer = topology.site(link.peer(site))
         if peers and peer.name not in peers:
             continue
-        # in: whatever comes over the link; out: whatever is routed to the peer, its link end included
+        # inbound: all packets from the link; outbound: all packets routed to the peer's subnet
         rules.append(f"iif {device(peer.name)}")
         rules.append(f"to {peer.subnet}")
     return rules
 
 
 def cut(topology: Topology, site: str, peers: Collection[str] = ()) -> None:
-    """Drops everything between ``site`` and other sites, both ways; cutting twice is the same as once.
+    """Drop all packets between ``site`` and other sites, in both directions; idempotent.
 
     Args:
-        topology: of the lab.
-        site: which is cut off.
-        peers: from which sites; none stands for all.
+        topology: topology of the lab.
+        site: site to partition.
+        peers: the other sites; empty for all.
     """
     join(site)
     _batch(
@@ -248,22 +248,22 @@ def cut(topology: Topology, site: str, peers: Collection[str] = ()) -> None:
 
 
 def join(site: str) -> None:
-    """Takes a cut away; joining what is not cut does nothing."""
+    """Heal a partition of ``site``; do nothing if there is none."""
     listed = _ip("rule", "list", "priority", CUT_PRIORITY, ns=netns(site))
     _batch([f"rule del priority {CUT_PRIORITY}"] * len(listed.splitlines()) or ["rule list"], netns(site))
 
 
 def unplug(node: Node) -> None:
-    """Drops everything between a node and all others, its own rack included; doing so twice is the same as once."""
+    """Drop all packets between a node and all others, including its own rack; idempotent."""
     _port_state(node, _DISABLED)
 
 
 def plug(node: Node) -> None:
-    """Takes ``unplug`` back."""
+    """Undo ``unplug``."""
     _port_state(node, _FORWARDING)
 
 
 def _port_state(node: Node, state: str) -> None:
-    # not "ip link", whose bridge_slave takes a state and does nothing
+    # not "ip link": its bridge_slave accepts a state but does not apply it
     words = ["bridge", "-n", netns(node.site), "link", "set", "dev", port(node), "state", state]
     process.run(words, what=f"port of {node.name}", timeout_s=20)

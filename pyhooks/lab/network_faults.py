@@ -1,4 +1,4 @@
-"""What parts racks and nodes from each other, and puts them far away: in a lab its routers, bridges and wires."""
+"""Network faults: partitions and added latency between racks and nodes, in a lab by routers, bridges and links."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ from pyhooks.lab.topology import Link, Node, Quality, Topology
 
 
 class Ways(Protocol):
-    """Whatever lies between the nodes of a cluster; what is done twice is as if it were done once."""
+    """Network between the nodes of a cluster. All operations are idempotent."""
 
     @property
     def slows(self) -> bool:
-        """Whether it can be made slow."""
+        """Whether links can be slowed."""
 
     @property
     def by_site(self) -> bool:
-        """Whether a site is cut off as a whole, so that one of its nodes tells of all; else each has its own rules."""
+        """Whether a site is partitioned as a whole, so one node proves it for all; else each node has its own rules."""
 
     def cut(self, site: str, peers: Sequence[str] = ()) -> None:
-        """Drops everything between ``site`` and others (all, or ``peers``), both ways."""
+        """Drop all packets between ``site`` and other sites (all, or ``peers``), in both directions."""
 
     def join(self, site: str) -> None:
-        """Takes a cut away; joining what is not cut does nothing."""
+        """Heal a partition of ``site``; do nothing if there is none."""
 
     def unplug(self, node: Node) -> None:
-        """Drops everything between a node and all others."""
+        """Drop all packets between a node and all others."""
 
     def plug(self, node: Node) -> None:
-        """Takes ``unplug`` back."""
+        """Undo ``unplug``."""
 
     def slow(self, site: str, added: Quality) -> None:
-        """Adds delay, jitter and loss to all links of a site."""
+        """Add delay, jitter and loss to all links of a site."""
 
     def restore_links(self, site: str) -> None:
-        """Takes ``slow`` back, and leaves what other slow sites add."""
+        """Undo ``slow``; keep what other slowed sites add."""
 
     def quality(self, link: Link, without: str) -> Quality:
-        """What a link does now, but for the slowness of the site ``without``."""
+        """Return the current quality of a link, without what slowing the site ``without`` adds."""
 
     def slow_node(self, node: Node, added: Quality) -> None:
-        """Puts delay, jitter and loss between a node and all others."""
+        """Add delay, jitter and loss between a node and all others."""
 
     def restore_node(self, node: Node) -> None:
-        """Takes ``slow_node`` back."""
+        """Undo ``slow_node``."""
 
 
 class LabWays:
-    """Those of a lab, from inside; see ``Ways``.
+    """Network of a lab, from inside; see ``Ways``.
 
     Attributes:
-        topology: of the lab.
-        machine: what runs commands on a node.
-        slows: whether links can be made slow; each call says so if this machine can't do what is asked.
-        by_site: a site is cut off at its router.
+        topology: topology of the lab.
+        machine: returns the machine that runs commands on a node.
+        slows: whether links can be slowed; a call raises an error if this machine can't emulate the quality.
+        by_site: True, because a site is partitioned at its router.
     """
 
     slows = True
@@ -67,47 +67,47 @@ class LabWays:
         self.machine = machine
 
     def cut(self, site: str, peers: Sequence[str] = ()) -> None:
-        """Drops everything between ``site`` and others (all, or ``peers``), both ways."""
+        """Drop all packets between ``site`` and other sites (all, or ``peers``), in both directions."""
         network.cut(self.topology, site, peers)
 
     def join(self, site: str) -> None:
-        """Takes a cut away; joining what is not cut does nothing."""
+        """Heal a partition of ``site``; do nothing if there is none."""
         network.join(site)
 
     def unplug(self, node: Node) -> None:
-        """Drops everything between a node and all others."""
+        """Drop all packets between a node and all others."""
         network.unplug(node)
 
     def plug(self, node: Node) -> None:
-        """Takes ``unplug`` back."""
+        """Undo ``unplug``."""
         network.plug(node)
 
     def slow(self, site: str, added: Quality) -> None:
-        """Adds delay, jitter and loss to all links of a site.
+        """Add delay, jitter and loss to all links of a site.
 
         Raises:
-            RackgateError: this machine cannot do it to these links.
+            RackgateError: this machine can't emulate the quality on these links.
         """
         link_quality.slow(self.topology, site, added)
 
     def restore_links(self, site: str) -> None:
-        """Takes ``slow`` back, and leaves what other slow sites add."""
+        """Undo ``slow``; keep what other slowed sites add."""
         link_quality.restore(self.topology, site)
 
     def quality(self, link: Link, without: str) -> Quality:
-        """What a link does now, but for the slowness of the site ``without``."""
+        """Return the current quality of a link, without what slowing the site ``without`` adds."""
         return link_quality.quality(link, without=without)
 
     def slow_node(self, node: Node, added: Quality) -> None:
-        """Puts delay, jitter and loss between a node and all others.
+        """Add delay, jitter and loss between a node and all others.
 
         Raises:
-            RackgateError: this machine cannot give what is asked.
+            RackgateError: this machine can't emulate the quality.
         """
         network.slow_port(node, self.machine(node), added)
 
     def restore_node(self, node: Node) -> None:
-        """Takes ``slow_node`` back."""
+        """Undo ``slow_node``."""
         network.free_port(node, self.machine(node))
 
 

@@ -1,4 +1,4 @@
-"""A machine of the cluster as something that runs commands: here a set of namespaces, elsewhere a host."""
+"""Machine of a cluster that runs commands: here a set of namespaces, elsewhere a host."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.namespace_machine import NamespaceMachine
 from pyhooks.lab import namespace_holder
 
-# What a node sees as /mnt is its own disk; from the lab the same folder is <lab>/<node>.
+# A node sees its disk as /mnt; in the lab the same folder is <lab>/<node>.
 NODE_DISK = Path("/mnt")
 
 
 class Machine(Protocol):
-    """Where a command can be run; control does not go over the network under fault."""
+    """Machine that runs commands; its control connection does not use the network under fault."""
 
     @property
     def name(self) -> str:
         """Name of the machine."""
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> str:
-        """Runs a program to its end and returns its output.
+        """Run a program to completion and return its output.
 
         Raises:
-            RackgateError: it did not end in time or ended with a status other than 0.
+            RackgateError: it timed out or ended with a nonzero status.
         """
 
     def popen(
         self, argv: Sequence[str], *, log: Path | None = None, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Starts a program that outlives the call; output goes to ``log`` or nowhere."""
+        """Start a program that outlives the call; its output is written to ``log`` or discarded."""
 
 
 def create(name: str, disk: Path) -> tuple[NamespaceMachine, subprocess.Popen[bytes]]:
-    """Makes a machine with ``disk`` as its /mnt; it lives until its first process or the caller ends.
+    """Create a machine with ``disk`` as its /mnt; it lasts until its init process or the caller ends.
 
-    The caller's namespaces (the lab's) are the parents. ``disk`` is made if need be.
+    Its namespaces are children of the caller's (the lab's). ``disk`` is created if needed.
 
     Returns:
-        The machine, and the process that holds it, for the caller to keep.
+        The machine, and the process that holds its namespaces, which the caller must keep.
 
     Raises:
-        RackgateError: the kernel refused.
+        RackgateError: the kernel refused to create the namespaces.
     """
     disk.mkdir(parents=True, exist_ok=True)
     words = ["unshare", "--net", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]

@@ -1,6 +1,6 @@
-"""The voters of a cluster's metadata quorum, and how one whose disk was lost comes back among them.
+"""Voters of a cluster's metadata quorum: replace lost disks and make the controllers on them voters again.
 
-Every step looks first at what is there, so all of it can be interrupted anywhere and done once more.
+Every step checks the current state first, so an interrupted operation can be repeated.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pyhooks.lab.topology import Node
 
 TOOL = "metadata-quorum"
 FOLLOW_S = 60.0
-# What of a deleted disk is not yet gone; a disk is there whole, or not at all.
+# Name of a disk while it is being deleted, so that the disk itself is either complete or missing.
 GONE = "data.gone"
 
 
 class Folders(Protocol):
-    """Folders of a lab's nodes, and the class path of its tools."""
+    """Folders of a lab's nodes and the class path of its tools."""
 
     @property
     def classpath(self) -> str:
@@ -31,51 +31,51 @@ class Folders(Protocol):
 
     @property
     def disks(self) -> Mapping[str, str]:
-        """Node name to the folder of its disk."""
+        """Node name to folder of its disk."""
 
     def data(self, node: Node) -> Path:
-        """Folder of Kafka's data of a node."""
+        """Return the log directory of a node."""
 
 
 class Disks(Protocol):
-    """What it takes to replace the disks of a cluster, be it a lab or the hosts of a ducktape cluster file."""
+    """Operations to replace the disks of a cluster: a lab or the hosts of a ducktape cluster file."""
 
     def brokers(self, rack: str | None = None) -> tuple[Node, ...]:
-        """The brokers of a rack, or all."""
+        """Return the brokers of a rack, or all brokers."""
 
     def formatted(self, node: Node) -> bool:
-        """Whether the disk of a node is formatted."""
+        """Return whether the disk of a node is formatted."""
 
     def directory_id(self, node: Node) -> str:
-        """The id of the node's directory."""
+        """Return the directory id of a node."""
 
     def clear_disk(self, node: Node) -> None:
-        """Deletes what is left of a disk that is not formatted."""
+        """Delete the remains of an unformatted disk."""
 
     def format(self, nodes: Sequence[Node], *, joins: bool = False) -> None:
-        """Formats the disks of ``nodes``, for a new cluster or, with ``joins``, for the one that is there."""
+        """Format the disks of ``nodes`` for a new cluster or, with ``joins``, for the existing one."""
 
     def start_kafka(self, node: Node) -> None:
-        """Starts Kafka on ``node`` and does not wait until it serves; does nothing if it runs."""
+        """Start Kafka on ``node`` without waiting until it serves; do nothing if it runs."""
 
     def all_run(self, nodes: Sequence[Node]) -> None:
-        """Raises if the Kafka process of one of them does not run."""
+        """Raise an error unless Kafka runs on all of ``nodes``."""
 
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
-        """The quorum, as the first of ``brokers`` that answers tells it."""
+        """Return the quorum as reported by the first of ``brokers`` that responds."""
 
     def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
-        """What Kafka's tool for the quorum writes when it is to change it through some of ``brokers``."""
+        """Run Kafka's metadata-quorum tool with ``words`` through some of ``brokers`` and return its output."""
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
-        """Makes a controller that follows the quorum a voter with the directory that it has now."""
+        """Make a controller that is an observer a voter, with its current directory."""
 
 
 def voters(cluster: Disks, brokers: Sequence[Node]) -> dict[int, str]:
-    """Directory ids of the voters by node id, as some of ``brokers`` tell.
+    """Return the directory ids of the voters by node id, as reported by one of ``brokers``.
 
     Raises:
-        RackgateError: none of them answers.
+        RackgateError: no broker responds.
     """
     return {one.node_id: one.directory_id for one in cluster.quorum(brokers).voters}
 
@@ -99,10 +99,10 @@ def clear_disk(lab: Folders, node: Node) -> None:
 
 
 def addresses(brokers: Sequence[Node]) -> str:
-    """Of the brokers that can be asked, as ``bootstrap.servers``.
+    """Return the addresses of ``brokers`` in the form of ``bootstrap.servers``.
 
     Raises:
-        RackgateError: there are none.
+        RackgateError: ``brokers`` is empty.
     """
     if not brokers:
         raise RackgateError("the quorum can't be asked: no broker is left that could be")
@@ -110,7 +110,7 @@ def addresses(brokers: Sequence[Node]) -> str:
 
 
 def delete_disk(lab: Folders, node: Node) -> None:
-    """Deletes a node's log folder; a kill in between leaves none that is half there."""
+    """Delete a node's log directory; renames it first, so that a kill never leaves it half deleted."""
     data = lab.data(node)
     gone = data.with_name(GONE)
     shutil.rmtree(gone, ignore_errors=True)
@@ -119,10 +119,10 @@ def delete_disk(lab: Folders, node: Node) -> None:
 
 
 def replace_disks(cluster: Disks, nodes: Sequence[Node]) -> None:
-    """Formats the disks of ``nodes`` that are not, starts Kafka on all, and makes their controllers voters again.
+    """Format the unformatted disks of ``nodes``, start Kafka on all nodes and make their controllers voters again.
 
     Raises:
-        RackgateError: the quorum refuses, or a process does not start.
+        RackgateError: the quorum rejects a change, or a process does not start.
     """
     if not nodes:
         return
@@ -133,7 +133,7 @@ def replace_disks(cluster: Disks, nodes: Sequence[Node]) -> None:
         now = voters(cluster, others)
         for node in controllers:
             directory = now.get(node.node_id)
-            # A voter is known by its directory: the new one would wait for ever for the old one's vote.
+            # A voter is identified by its directory: with a new one, the quorum would wait forever for the old one.
             if directory is not None and (node in empty or directory != cluster.directory_id(node)):
                 _remove_voter(cluster, node, directory, others)
     for node in empty:
@@ -150,7 +150,7 @@ def replace_disks(cluster: Disks, nodes: Sequence[Node]) -> None:
 
 
 def wait_follows(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
-    """Waits until a controller has all that the active one has, as some of ``others`` tell.
+    """Wait until a controller has caught up with the active controller, as reported by one of ``others``.
 
     Raises:
         RackgateError: not in time, or its process ended.
@@ -165,10 +165,10 @@ def wait_follows(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
 
 
 def _make_voter(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
-    """Adds a voter once it follows the quorum.
+    """Add a voter once it has caught up.
 
     Raises:
-        RackgateError: not in time; says what the quorum answered last.
+        RackgateError: not in time; the message has the quorum's last error.
     """
     wait_follows(cluster, node, others)
     directory = cluster.directory_id(node)
@@ -180,10 +180,10 @@ def _make_voter(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
 
 
 def _remove_voter(cluster: Disks, node: Node, directory: str, others: Sequence[Node]) -> None:
-    """Removes the voter that had a directory.
+    """Remove the voter with a directory id.
 
     Raises:
-        RackgateError: not in time; says what the quorum answered last.
+        RackgateError: not in time; the message has the quorum's last error.
     """
     words = ["remove-controller", "--controller-id", str(node.node_id), "--controller-directory-id", directory]
     _until_taken(
@@ -194,17 +194,17 @@ def _remove_voter(cluster: Disks, node: Node, directory: str, others: Sequence[N
 
 
 def _until_taken(change: Callable[[], object], taken: Callable[[], bool], what: str) -> None:
-    """Changes the voters, again if the quorum refuses.
+    """Change the voters; retry if the quorum rejects the change.
 
-    It refuses while it is busy with something else, and a broker that has not yet heard of an election sends the change
-    to a controller that is not the active one any more: its refusal (NOT_LEADER_OR_FOLLOWER) comes back to the tool,
-    which does not try again (Kafka 4.3.1).
+    It rejects changes while another one is in progress. A broker that has not yet learned of an election sends the
+    change to a controller that is no longer active. The tool receives NOT_LEADER_OR_FOLLOWER and does not retry (Kafka
+    4.3.1).
     """
     refused: list[RackgateError] = []
 
     def done() -> bool:
         try:
-            # an answer that got lost tells nothing
+            # an earlier attempt may have succeeded although its response was lost
             if refused and taken():
                 return True
             change()

@@ -1,14 +1,14 @@
-"""Labs from outside: starting one that stays, finding those that run, entering them, taking them down.
+"""Labs from outside: start a background lab, find running labs, enter them and take them down.
 
-What is known of a lab outside of it lies in a folder of this user's run-time state, a file and a lock each. The
-lab's first process holds the lock, so the kernel tells whether a lab runs, however it ended. Nothing in that folder
-outlives a restart of the machine, and nothing of a lab but its folder of results outlives the lab.
+Each lab has a state file and a lock file in a folder of this user's runtime state. The lab's init process holds the
+lock, so a free lock proves that the lab has ended, however it ended. The folder does not survive a restart of the
+machine. Of a lab, only its run folder is kept after it ends.
 
 The folder is ``$RACKGATE_STATE`` if that is set, else ``rackgate`` in ``$XDG_RUNTIME_DIR`` or ``/run/user/UID``, else
-``/tmp/rackgate-UID``. The runtime folder may come with a login and go with the last logout. So labs are looked for in
-each of these folders, and a lab ends when its lock file is deleted: else it would run on and no command could find it.
-A state file is data, not proof: before a process is signalled or its namespaces are entered, it must belong to this
-user, have started when the file says, and hold the lock.
+``/tmp/rackgate-UID``. The runtime folder may appear with a login and disappear with the last logout. So all of these
+folders are searched for labs, and a lab ends when its lock file is deleted: otherwise it would keep running where no
+command could find it. A state file alone proves nothing. Before a process is signalled or its namespaces are entered,
+it must belong to this user, have the start time of the state file, and hold the lock.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ RUNTIME_VARIABLE = "XDG_RUNTIME_DIR"
 RUN_USER = Path("/run/user")
 FALLBACK = Path("/tmp")  # noqa: S108 - a folder in it is checked before use
 ADVICE = f"set {STATE_VARIABLE} to a folder of yours that nobody else can write"
-# The sticky bit keeps what cleans up old files away from them, see tmpfiles.d(5) and XDG_RUNTIME_DIR's specification.
+# The sticky bit excludes the files from periodic cleanup, see tmpfiles.d(5) and XDG_RUNTIME_DIR's specification.
 STATE_MODE = 0o1600
-# option of nsenter -> file below /proc/PID/ns
+# nsenter option -> file below /proc/PID/ns
 NAMESPACES = {"--user": "user", "--net": "net", "--mount": "mnt", "--pid": "pid"}
 UP_TIMEOUT_S = 180.0
 DOWN_TIMEOUT_S = 30.0
@@ -50,12 +50,12 @@ DOWN_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class Way:
-    """How this machine gives a private set of namespaces.
+    """Method by which this machine provides a private set of namespaces.
 
     Attributes:
-        words: the words that put a program into them; all of it ends with the program.
-        user: whether there is a user namespace among them.
-        text: for people.
+        words: command prefix that runs a program in new namespaces, which end with the program.
+        user: whether they include a user namespace.
+        text: description for messages.
     """
 
     words: tuple[str, ...]
@@ -64,16 +64,16 @@ class Way:
 
 
 def way(*, user: bool = True) -> Way:
-    """The way of this machine.
+    """Return the method that works on this machine.
 
-    A user namespace is asked for even when root, so that nothing in a lab has power over the machine; where the
-    kernel refuses that (in a chroot, or by a setting) root goes without.
+    Even root gets a user namespace, so that nothing in a lab has privileges on the machine. Where the kernel refuses
+    one (in a chroot, or because of a setting), root does without.
 
     Args:
-        user: whether to ask for a user namespace; only root can do without. Programs in it can't change users.
+        user: whether to use a user namespace; only root can do without. Programs in it can't change users.
 
     Raises:
-        RackgateError: the kernel allows no such namespaces, or this is not root and wants to do without.
+        RackgateError: the kernel allows no such namespaces, or an ordinary user requests none.
     """
     private = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
     root = os.geteuid() == 0
@@ -111,7 +111,7 @@ _SETTINGS = {
 
 
 def _against_us() -> list[tuple[str, str]]:
-    """The settings of this kernel that forbid namespaces, and what would allow them."""
+    """Return the kernel settings that forbid namespaces, with the values that would allow them."""
     found = []
     for name, (allowing, forbidding) in _SETTINGS.items():
         path = SYSCTL / name.replace(".", "/")
@@ -122,19 +122,19 @@ def _against_us() -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Known:
-    """A lab as it is known outside of it.
+    """Lab as described by its state file.
 
     Attributes:
-        name: its name.
-        pid: its first process, as this process sees it.
-        user: whether it has a user namespace of its own.
-        way: how its namespaces were had, for people.
-        topology: file of its topology.
-        stock: whether its Kafka is without the overlay.
+        name: lab name.
+        pid: PID of its init process, in this process's PID namespace.
+        user: whether it has its own user namespace.
+        way: description of how its namespaces were created, for messages.
+        topology: topology file.
+        stock: whether its Kafka runs without the overlay.
         run_dir: folder of its results.
         started_at: seconds since the epoch.
-        ticks: when its first process started, as the kernel counts; a process id alone may be another's by now.
-        state: folder of its state file and its lock; not part of the state file.
+        ticks: start time of its init process in kernel ticks since boot, because the PID may have been reused.
+        state: folder of its state file and lock; not part of the state file.
     """
 
     name: str
@@ -150,13 +150,13 @@ class Known:
 
     @property
     def runs(self) -> bool:
-        """Whether it is there."""
+        """Whether the lab runs."""
         with _first_process(self) as process_folder:
             return process_folder is not None
 
     @property
     def log(self) -> Path:
-        """What its first process has said."""
+        """Log of its init process."""
         return Path(self.run_dir) / "lab.log"
 
     @property
@@ -166,7 +166,7 @@ class Known:
 
     @property
     def lock(self) -> Path:
-        """Lock file, locked by the first process."""
+        """Lock file, locked by the init process."""
         return _lock_file(self.state, self.name)
 
     def save(self) -> None:
@@ -197,7 +197,7 @@ def _parse(file: Path, raw: object) -> Known:
         topology=table.text("topology"),
         stock=table.flag("stock"),
         run_dir=table.text("run_dir"),
-        # far from what a float or a date can't hold
+        # well within the range of floats and dates
         started_at=table.number("started_at", 0, 1e11),
         ticks=table.whole("ticks", 0),
         state=file.parent,
@@ -210,23 +210,23 @@ def _parse(file: Path, raw: object) -> Known:
 
 
 def _ticks(entry: Path) -> int:
-    """When a process started, in the kernel's ticks since the machine did; 0 if there is none.
+    """Return the start time of a process in kernel ticks since boot; 0 if there is no such process.
 
     Args:
-        entry: its folder below /proc.
+        entry: its folder in /proc.
     """
     fields = process.stat_fields(entry)
-    # the 22nd of all
+    # field 22 of proc(5), starttime
     return int(fields[19]) if fields else 0
 
 
 @contextmanager
 def _first_process(lab: Known) -> Iterator[int | None]:
-    """Open the first process of a lab, if the lab runs.
+    """Open the init process of a lab, if the lab runs.
 
     Yields:
-        A descriptor of the process's folder in /proc, or None. It stands for the process itself: what is opened or
-        signalled through it is never another process that got the same number.
+        A descriptor of the process's folder in /proc, or None. It stands for this process only: opening or signalling
+        through it never affects another process that reuses the PID.
     """
     with ExitStack() as stack:
         folder = None
@@ -237,35 +237,35 @@ def _first_process(lab: Known) -> Iterator[int | None]:
 
 
 def _is_first_process(entry: Path, lab: Known) -> bool:
-    """Whether a process is this user's, started when the state file says, and holds the lab's lock."""
+    """Return whether a process belongs to this user, has the recorded start time, and holds the lab's lock."""
     try:
         if entry.stat().st_uid != os.geteuid() or _ticks(entry) != lab.ticks:
             return False
         lock = lab.lock.lstat()
         descriptors = [link.name for link in (entry / "fd").iterdir()]
     except OSError:
-        return False  # it has ended, or may not be examined: no proof
+        return False  # it has ended or can't be examined, so nothing is proved
     return any(_holds(entry, number, lock) for number in descriptors)
 
 
 def _holds(entry: Path, number: str, lock: os.stat_result) -> bool:
-    """Whether a descriptor of a process is what locks a file."""
+    """Return whether a descriptor of a process holds the lock on a file."""
     try:
         if not os.path.samestat((entry / "fd" / number).stat(), lock):
             return False
         text = (entry / "fdinfo" / number).read_text(encoding="ascii")
     except OSError:
-        return False  # closed meanwhile
-    # such as "lock:\t1: FLOCK  ADVISORY  WRITE 17083 fe:00:9978415 0 EOF"; only locks held through this descriptor
+        return False  # closed in the meantime
+    # Example: "lock:\t1: FLOCK  ADVISORY  WRITE 17083 fe:00:9978415 0 EOF". Lists only locks held by this descriptor.
     locks = [line.split() for line in text.splitlines() if line.startswith("lock:")]
     return any("FLOCK" in words and "WRITE" in words for words in locks)
 
 
 def _folders() -> list[Path]:
-    """Return the folders that may have state of this user's labs; new labs get the first.
+    """Return the folders that may have state of this user's labs; new labs use the first.
 
     Raises:
-        RackgateError: the runtime folder is another user's, or other users can get at it.
+        RackgateError: the runtime folder belongs to another user or is accessible to others.
     """
     if chosen := os.environ.get(STATE_VARIABLE):
         return [Path(chosen).absolute()]
@@ -281,10 +281,10 @@ def _folders() -> list[Path]:
 
 
 def _state() -> Path:
-    """Return the folder for the state of new labs; it is made if need be.
+    """Return the folder for the state of new labs; create it if needed.
 
     Raises:
-        RackgateError: it can't be made, or another user could write it, see ``private_files``.
+        RackgateError: it can't be created, or another user could write to it; see ``private_files``.
     """
     return private_files.make_folder(_folders()[0], ADVICE)
 
@@ -308,10 +308,10 @@ def _locked(state: Path, name: str) -> bool:
 
 
 def survey() -> tuple[tuple[Known, ...], tuple[str, ...]]:
-    """Return the labs that run or have ended without being taken down, by name; and a line for each unusable file.
+    """Return all labs that run or ended without being taken down, by name, and a line for each unusable file.
 
     Raises:
-        RackgateError: the folder that new labs get is unsafe.
+        RackgateError: the folder for new labs is unsafe.
     """
     found: list[Known] = []
     problems: list[str] = []
@@ -325,11 +325,11 @@ def survey() -> tuple[tuple[Known, ...], tuple[str, ...]]:
             continue
         for file in sorted(real.glob("*.json")) if real is not None else ():
             if not _is_name(file.stem):
-                continue  # of no lab
+                continue  # not a lab's file
             try:
                 found.append(_read(file))
             except FileNotFoundError:
-                continue  # the lab was taken down just now
+                continue  # the lab was taken down in the meantime
             except RackgateError as error:
                 problems.append(f"{error}; ignored: delete it and {file.stem}.lock, which also ends a lab that has it")
     return tuple(sorted(found, key=lambda lab: lab.name)), tuple(problems)
@@ -345,15 +345,15 @@ def _read(file: Path) -> Known:
 
 
 def known() -> tuple[Known, ...]:
-    """All labs that run, or that have ended without being taken down; by name."""
+    """Return all labs that run or ended without being taken down, by name."""
     return survey()[0]
 
 
 def find(name: str | None) -> Known:
-    """The lab of a name, or the only one that runs.
+    """Return the running lab with a name or, without a name, the only running lab.
 
     Raises:
-        RackgateError: there is none, or there are several and no name; the message says which run.
+        RackgateError: no such lab, or several and no name; the message lists the running ones.
     """
     labs, problems = survey()
     running = [lab for lab in labs if lab.runs]
@@ -376,10 +376,10 @@ def _is_name(name: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Refuses a name that cannot be one.
+    """Reject an invalid lab name.
 
     Raises:
-        RackgateError: says what is allowed.
+        RackgateError: the name is invalid; the message states what is allowed.
     """
     if not _is_name(name):
         raise RackgateError(f"lab {name!r}: a name has 1 to {MAX_NAME} small letters, digits and dashes")
@@ -387,15 +387,15 @@ def check_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """A lab to be made.
+    """Lab to be created.
 
     Attributes:
-        name: its name.
-        topology: its file.
+        name: lab name.
+        topology: topology file.
         run_dir: folder for logs and history.
-        classpath: of its Kafka; empty if it has none.
-        agent: jar of the agent by which nodes tell their metrics; empty if there are none.
-        archive: of Kafka's classes; empty if there is none.
+        classpath: class path of its Kafka; empty for a bare lab.
+        agent: jar of the agent that serves each node's metrics; empty for none.
+        archive: class data sharing archive of Kafka's classes; empty for none.
         stock: whether the class path is without the overlay.
     """
 
@@ -409,7 +409,7 @@ class Plan:
 
     @property
     def words(self) -> list[str]:
-        """The words of the lab's first process, to follow those of ``way``."""
+        """Command line of the lab's init process, to be appended to that of ``Way``."""
         words = [sys.executable, "-m", "pyhooks.lab.init_process", "--name", self.name]
         words += ["--topology", str(self.topology.resolve()), "--run-dir", str(self.run_dir.resolve())]
         words += ["--classpath", self.classpath, "--agent", self.agent, "--archive", self.archive]
@@ -418,7 +418,7 @@ class Plan:
 
 @contextmanager
 def _taken(state: Path, name: str) -> Iterator[int]:
-    """The lock of a name, as a descriptor that a child may inherit; it is free again when all who have it are gone."""
+    """Lock a lab name; yield a descriptor that a child may inherit. It is free again when all holders have ended."""
     path = _lock_file(state, name)
     while True:
         descriptor = private_files.open_file(path, os.O_RDWR | os.O_CREAT, ADVICE)
@@ -427,7 +427,7 @@ def _taken(state: Path, name: str) -> Iterator[int]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise _runs_already(name) from error
-            # A lab that was taken down meanwhile took the file with it: a lock on that one would keep nobody out.
+            # Taking down a lab deletes its lock file; a lock on the deleted file would exclude no other process.
             if os.fstat(descriptor).st_nlink:
                 os.fchmod(descriptor, STATE_MODE)
                 yield descriptor
@@ -443,14 +443,14 @@ def _runs_already(name: str) -> RackgateError:
 
 
 def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
-    """Starts a lab that stays until it is taken down; if we end before it is up, it ends as well.
+    """Start a background lab that runs until it is taken down; it also ends if this process ends before it is up.
 
     Args:
-        plan: what to make.
-        tell: hears of each step that is done, with its seconds.
+        plan: lab to create.
+        tell: called after each completed step with its text and its duration in seconds.
 
     Raises:
-        RackgateError: a lab of that name runs, or this one did not come up.
+        RackgateError: a lab with this name runs already, or this one did not come up.
     """
     check_name(plan.name)
     state = _state()
@@ -465,7 +465,7 @@ def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
         (run_dir / "lab.log").open("ab") as log,
         os.fdopen(reading, "rb", buffering=0) as said,
     ):
-        # of a lab of that name that has ended
+        # left over from a lab with this name that has ended
         file = state / f"{plan.name}.json"
         file.unlink(missing_ok=True)
         words = [*chosen.words, *plan.words, "--serve", str(writing), "--lock", str(lock)]
@@ -498,30 +498,30 @@ def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
             starter.wait()
             file.unlink(missing_ok=True)
             raise
-        # It lives on without us; nobody shall warn of that.
+        # The lab outlives this process: set a return code to avoid a ResourceWarning about a running child.
         starter.returncode = 0
         return lab
 
 
 def run(plan: Plan, command: Sequence[str], *, user: bool = True) -> int:
-    """Makes a lab, runs a command in it, takes all of it away, and returns the command's exit status.
+    """Create a lab, run a command in it, take the lab down and return the command's exit status.
 
-    A SIGTERM goes to the command; a Ctrl-C has reached it by itself. The lab ends with this process, however that ends.
+    SIGTERM is forwarded to the command; Ctrl-C reaches it directly. The lab ends with this process, however that ends.
 
     Args:
-        plan: of the lab.
+        plan: lab to create.
         command: program and arguments.
-        user: whether to ask for a user namespace; see ``way``.
+        user: whether to use a user namespace; see ``way``.
 
     Raises:
-        RackgateError: no namespaces, or the lab's first process does not start.
+        RackgateError: no namespaces are available, or the lab's init process does not start.
     """
     plan.run_dir.mkdir(parents=True, exist_ok=True)
     starter = subprocess.Popen([*process.DIES_WITH_PARENT, *way(user=user).words, *plan.words, "--", *command])
     first: list[int] = []
 
     def end(*_: object) -> None:
-        # "unshare" lets no SIGTERM through
+        # "unshare" does not forward SIGTERM
         if first:
             os.kill(first[0], signal.SIGTERM)
         else:
@@ -550,7 +550,7 @@ def _first_child(starter: subprocess.Popen[bytes]) -> int:
 
 
 def _listen(descriptor: int, lab: Known, tell: Callable[[str, float], None]) -> None:
-    """Reads what the first process says until it is ready."""
+    """Read the init process's reports until it is ready, and pass each step to ``tell``."""
     deadline = time.monotonic() + UP_TIMEOUT_S
     text = b""
     while True:
@@ -572,14 +572,14 @@ def _listen(descriptor: int, lab: Known, tell: Callable[[str, float], None]) -> 
 
 
 def down(lab: Known) -> None:
-    """Takes a lab down and waits until nothing of it is left; a lab that has ended is forgotten.
+    """Take a lab down and wait until all its processes have ended; also deletes the state of an ended lab.
 
     Raises:
-        RackgateError: it does not go.
+        RackgateError: it does not end in time.
     """
     with _first_process(lab) as process_folder, suppress(ProcessLookupError):
         if process_folder is not None:
-            # The kernel ends all other processes before the first one is gone, and with it who holds the lock.
+            # The kernel kills all other processes in the PID namespace first, so all holders of the lock end.
             signal.pidfd_send_signal(process_folder, signal.SIGKILL)
     gone = f"lab {lab.name} to be gone"
     wait_for(lambda: not _locked(lab.state, lab.name), what=gone, timeout_s=DOWN_TIMEOUT_S, interval_s=0.05)
@@ -589,10 +589,10 @@ def down(lab: Known) -> None:
 
 
 def enter(lab: Known, command: Sequence[str]) -> int:
-    """Runs a command in a lab, on our terminal, to its end; returns its exit status.
+    """Run a command in a lab on this terminal and return its exit status.
 
     Raises:
-        RackgateError: the lab cannot be entered.
+        RackgateError: the lab can't be entered, or ended while the command ran.
     """
     env = os.environ | {LAB_VARIABLE: str(DESCRIPTION)}
     with _namespaces(lab) as descriptors:
@@ -610,10 +610,10 @@ def enter(lab: Known, command: Sequence[str]) -> int:
 
 @contextmanager
 def _namespaces(lab: Known) -> Iterator[dict[str, int]]:
-    """Open the namespaces of a lab's first process; yield a descriptor for each option of nsenter.
+    """Open the namespaces of a lab's init process; yield a descriptor for each nsenter option.
 
     Raises:
-        RackgateError: the lab does not run, or they can't be opened.
+        RackgateError: the lab does not run, or its namespaces can't be opened.
     """
     with ExitStack() as stack:
         process_folder = stack.enter_context(_first_process(lab))
@@ -631,10 +631,10 @@ def _namespaces(lab: Known) -> Iterator[dict[str, int]]:
 
 
 def _entering(command: Sequence[str], descriptors: Mapping[str, int]) -> list[str]:
-    """Return the arguments that run a command in the namespaces of ``_namespaces``.
+    """Return the command line that runs a command in the namespaces of ``_namespaces``.
 
-    The command is killed with the process that runs them. Ctrl-C reaches the command alone, which decides what to do:
-    the one that waits for it in between must not go first.
+    The command is killed together with nsenter. Only the command handles Ctrl-C: nsenter, which waits for it, must not
+    end first.
     """
     options = [f"{option}=/proc/self/fd/{descriptor}" for option, descriptor in descriptors.items()]
     return [
@@ -649,10 +649,10 @@ def _entering(command: Sequence[str], descriptors: Mapping[str, int]) -> list[st
 
 
 def inside(name: str | None) -> bool:
-    """Whether this runs in a lab already, which must be the one that is meant.
+    """Return whether this process runs in the lab called ``name``, or in any lab without a name.
 
     Raises:
-        RackgateError: another one is meant.
+        RackgateError: it runs in another lab.
     """
     if not in_lab():
         return False
@@ -663,14 +663,14 @@ def inside(name: str | None) -> bool:
 
 
 def enter_again(name: str | None, *, otherwise: str = "") -> int:
-    """Runs this very command line once more, in a lab; for commands that are the same inside and outside.
+    """Run this command line again inside a lab, for commands that are the same inside and outside.
 
     Args:
-        name: of the lab, if several run.
-        otherwise: what else a person could do if no lab can be meant, for the error.
+        name: lab name, needed if several run.
+        otherwise: alternative to suggest in the error if no lab can be chosen.
 
     Raises:
-        RackgateError: no lab, or several without a name.
+        RackgateError: no lab runs, or several run and no name is given.
     """
     try:
         lab = find(name)
@@ -680,5 +680,5 @@ def enter_again(name: str | None, *, otherwise: str = "") -> int:
 
 
 def default_run_dir(name: str) -> Path:
-    """Where the results of a lab go if nobody says so."""
+    """Return the default folder for the results of a lab."""
     return paths.OUT / "lab" / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"

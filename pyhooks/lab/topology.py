@@ -1,7 +1,7 @@
-"""What a cluster looks like: sites, brokers, controllers and the links between sites, read from a TOML file.
+"""Cluster topology: sites, brokers, controllers and the links between sites, read from a TOML file.
 
-A *site* with brokers is a rack: its name becomes ``broker.rack``. Controllers may stand in a rack or in a site of
-their own, so that the quorum can outlive the rack under fault. Exactly one site holds the clients.
+A *site* with brokers is a rack: its name becomes ``broker.rack``. Controllers are in a rack or in a site of their own,
+so that the quorum can survive the failure of a rack. Exactly one site has the clients.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyhooks.core.toml_config import Table
 SHIPPED = Path(__file__).parent / "topologies"
 CLIENT_PORT = 9092
 CONTROLLER_PORT = 9093
-# Addresses exist only inside the namespaces of a lab; the first two octets never leave it.
+# These addresses exist only in the namespaces of a lab; packets to them never leave it.
 SITE_NET = "10.77"
 LINK_NET = "10.78"
 FIRST_NODE_HOST = 10
@@ -29,7 +29,7 @@ CLIENT_HOST = 2
 MAX_SITES = 12
 MAX_NODES_PER_SITE = 60
 MAX_RTT_MS = 10_000.0
-# what makes a process that node of that lab
+# Properties that tie a process to its node and lab; a topology file can't set them.
 OWNED = frozenset(
     {
         "process.roles",
@@ -48,7 +48,7 @@ OWNED = frozenset(
     }
 )
 MAX_LOSS_PERCENT = 90.0
-# They become lines of Java's properties, where other characters end a key, continue a line or are trimmed.
+# Keys and values are lines of a Java properties file, where other characters end a key, continue a line or are trimmed.
 PROPERTY_KEY = re.compile(r"[A-Za-z0-9._-]+")
 PROPERTY_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
@@ -57,14 +57,14 @@ Role = Literal["broker", "controller", "combined"]
 
 @dataclass(frozen=True)
 class Node:
-    """One machine of the cluster, with one Kafka process.
+    """Machine of the cluster, with one Kafka process.
 
     Attributes:
         name: ``broker-1``, ``controller-101`` or ``combined-1``.
         node_id: Kafka's ``node.id``.
         role: broker, controller, or both in one process (combined).
-        site: name of the site in which it stands.
-        ip: its address inside the lab.
+        site: name of its site.
+        ip: address inside the lab.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Node:
 
     @property
     def is_broker(self) -> bool:
-        """Whether it keeps records and serves clients."""
+        """Whether it stores records and serves clients."""
         return self.role != "controller"
 
     @property
@@ -85,7 +85,7 @@ class Node:
 
     @property
     def port(self) -> int:
-        """The port on which it serves: clients, or the quorum if it is nothing but a controller."""
+        """Client port of a broker; quorum port of a controller-only node."""
         return CLIENT_PORT if self.is_broker else CONTROLLER_PORT
 
     @property
@@ -95,19 +95,19 @@ class Node:
 
     @property
     def quorum_address(self) -> str:
-        """``ip:port`` of a controller, for other nodes."""
+        """``ip:port`` of a controller for other nodes."""
         return f"{self.ip}:{CONTROLLER_PORT}"
 
 
 @dataclass(frozen=True)
 class Site:
-    """A place that can fail as a whole: a rack, or a place for controllers and clients.
+    """Failure domain: a rack, or a site for controllers and clients only.
 
     Attributes:
-        name: as in the file.
+        name: name in the file.
         index: position in the file from 1; part of its addresses.
-        nodes: brokers and controllers in it.
-        client: whether the clients are here.
+        nodes: its brokers and controllers.
+        client: whether the clients are at this site.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Site:
 
     @property
     def subnet(self) -> str:
-        """All addresses of the site."""
+        """Subnet with all addresses of the site."""
         return f"{SITE_NET}.{self.index}.0/24"
 
     @property
@@ -127,7 +127,7 @@ class Site:
 
     @property
     def client_ip(self) -> str:
-        """Address of the clients, if they are here."""
+        """Address of the clients, if they are at this site."""
         return f"{SITE_NET}.{self.index}.{CLIENT_HOST}"
 
     @property
@@ -138,12 +138,12 @@ class Site:
 
 @dataclass(frozen=True)
 class Quality:
-    """What a link does to the packets on it.
+    """Latency and packet loss that a link adds.
 
     Attributes:
-        rtt_ms: added round-trip time in milliseconds, one half in each direction.
-        jitter_ms: the round-trip time varies by at most this much, up and down; packets keep their order.
-        loss_percent: share of packets lost, in each direction.
+        rtt_ms: added round-trip time in milliseconds, half in each direction.
+        jitter_ms: maximum deviation of the round-trip time, up or down; packets stay in order.
+        loss_percent: percentage of packets lost, per direction.
     """
 
     rtt_ms: float = 0.0
@@ -152,24 +152,24 @@ class Quality:
 
     @property
     def plain(self) -> bool:
-        """Whether it does nothing."""
+        """Whether it adds no delay and no loss."""
         return self == Quality()
 
     def plus(self, added: Quality) -> Quality:
-        """Both one after the other."""
+        """Return the quality of both in series."""
         kept = (1 - self.loss_percent / 100) * (1 - added.loss_percent / 100)
         return Quality(self.rtt_ms + added.rtt_ms, self.jitter_ms + added.jitter_ms, round(100 * (1 - kept), 6))
 
 
 @dataclass(frozen=True)
 class Link:
-    """The way between two sites.
+    """Link between two sites.
 
     Attributes:
         index: position from 0; part of its addresses.
         left: name of the first site.
         right: name of the second site.
-        quality: what the link adds to each packet.
+        quality: latency and loss that the link adds.
     """
 
     index: int
@@ -187,22 +187,22 @@ class Link:
         return f"{LINK_NET}.{self.index}.{1 if site == self.left else 2}"
 
     def peer(self, site: str) -> str:
-        """The site at the other end."""
+        """Return the name of the site at the other end."""
         return self.right if site == self.left else self.left
 
 
 @dataclass(frozen=True)
 class Topology:
-    """A whole cluster.
+    """Topology of a cluster.
 
     Attributes:
-        name: for people.
-        sites: in the order of the file.
+        name: display name.
+        sites: in file order.
         links: one for each pair of sites.
         broker_heap_mb: Java heap of a broker in MiB.
         controller_heap_mb: Java heap of a controller in MiB.
-        broker_properties: further lines for every broker's configuration.
-        controller_properties: further lines for every controller's configuration.
+        broker_properties: additional configuration of every broker.
+        controller_properties: additional configuration of every controller.
     """
 
     name: str
@@ -215,7 +215,7 @@ class Topology:
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """All nodes, site by site."""
+        """All nodes, ordered by site."""
         return tuple(node for site in self.sites for node in site.nodes)
 
     @property
@@ -229,34 +229,34 @@ class Topology:
         return tuple(node for node in self.nodes if node.is_controller)
 
     def properties_of(self, node: Node) -> Mapping[str, str]:
-        """Further lines for the configuration of a node; of one with both roles the brokers' win."""
+        """Return the additional configuration of a node; broker properties take precedence on a combined node."""
         ours = self.broker_properties if node.is_broker else {}
         return {**(self.controller_properties if node.is_controller else {}), **ours}
 
     def heap_mb_of(self, node: Node) -> int:
-        """Java heap of a node in MiB."""
+        """Return the Java heap of a node in MiB."""
         return self.broker_heap_mb if node.is_broker else self.controller_heap_mb
 
     @property
     def racks(self) -> tuple[Site, ...]:
-        """The sites with brokers."""
+        """Sites with brokers."""
         return tuple(site for site in self.sites if site.is_rack)
 
     @property
     def client_site(self) -> Site:
-        """The site of the clients."""
+        """Site of the clients."""
         return next(site for site in self.sites if site.client)
 
     @property
     def bootstrap(self) -> str:
-        """Addresses of all brokers, as ``bootstrap.servers``."""
+        """Addresses of all brokers, in the form of ``bootstrap.servers``."""
         return ",".join(node.address for node in self.brokers)
 
     def site(self, name: str) -> Site:
-        """The site called ``name``.
+        """Return the site called ``name``.
 
         Raises:
-            RackgateError: there is none.
+            RackgateError: no such site.
         """
         for site in self.sites:
             if site.name == name:
@@ -264,10 +264,10 @@ class Topology:
         raise RackgateError(f"topology {self.name}: no site {name!r}; it has {_names(self.sites)}")
 
     def rack_of(self, broker_id: int) -> str:
-        """The rack of a broker.
+        """Return the rack of a broker.
 
         Raises:
-            RackgateError: there is no such broker.
+            RackgateError: no such broker.
         """
         for node in self.brokers:
             if node.node_id == broker_id:
@@ -275,7 +275,7 @@ class Topology:
         raise RackgateError(f"topology {self.name}: no broker {broker_id}")
 
     def links_of(self, site: str) -> tuple[Link, ...]:
-        """The links that end in ``site``."""
+        """Return the links that end in ``site``."""
         return tuple(link for link in self.links if site in (link.left, link.right))
 
 
@@ -284,10 +284,10 @@ def _names(sites: tuple[Site, ...]) -> str:
 
 
 def find(name_or_path: str) -> Path:
-    """The file of a topology: a path, or the name of a shipped one such as ``az3-outside``.
+    """Return the path of a topology file, given a path or the name of a shipped one such as ``az3-outside``.
 
     Raises:
-        RackgateError: neither exists; the message lists the shipped ones.
+        RackgateError: no such file; the message lists the shipped topologies.
     """
     path = Path(name_or_path)
     if path.is_file():
@@ -300,19 +300,19 @@ def find(name_or_path: str) -> Path:
 
 
 def load(path: Path) -> Topology:
-    """Reads a topology file.
+    """Read a topology file.
 
     Raises:
-        RackgateError: not TOML, a wrong key or value; the message names file, key and what is allowed.
+        RackgateError: invalid TOML, key or value; the message names file, key and allowed values.
     """
     return parse(toml_config.read(path, "it describes a topology"), source=str(path))
 
 
 def parse(raw: Mapping[str, Any], *, source: str) -> Topology:
-    """The topology that a parsed TOML document describes; ``source`` names it in errors.
+    """Return the topology of a parsed TOML document; ``source`` names the document in errors.
 
     Raises:
-        RackgateError: as for ``load``.
+        RackgateError: as in ``load``.
     """
     top = Table(raw, source)
     name = top.text("name")
@@ -358,7 +358,7 @@ def _site(table: Table, index: int) -> Site:
 def _check_sites(top: Table, sites: tuple[Site, ...]) -> None:
     names = [site.name for site in sites]
     for name in names:
-        # Interface names have 15 characters, and a site's name is part of them.
+        # Interface names have at most 15 characters and contain a site's name.
         if not (name.isalnum() and name.isascii() and name.islower() and len(name) <= 8):
             raise top.wrong("site.name", f"expected 1 to 8 lower-case letters and digits, found {name!r}")
     if len(set(names)) < len(names):
@@ -388,7 +388,7 @@ def _links(top: Table, names: Sequence[str]) -> tuple[Link, ...]:
 
 
 def _quality(table: Table, default: Quality) -> Quality:
-    """Reads the keys of a link; what is left out is as in ``default``."""
+    """Read the keys of a link; missing ones are taken from ``default``."""
     found = Quality(
         rtt_ms=table.number("rtt_ms", 0, MAX_RTT_MS, default.rtt_ms),
         jitter_ms=table.number("jitter_ms", 0, MAX_RTT_MS, default.jitter_ms),
@@ -413,5 +413,5 @@ def _jvm(table: Table, heap_mb: int) -> tuple[int, Mapping[str, str]]:
             raise given.wrong(
                 key, f"must be printable ASCII, not empty, without white space at its ends, is {value!r:.100}"
             )
-    # Kafka needs 128 MiB or more
+    # Kafka needs at least 128 MiB.
     return table.whole("heap_mb", 128, default=heap_mb), properties
