@@ -1,1 +1,1 @@
-"""Build of the overlay: pinned artifacts, a git tree with the patch series, Maven, and a small jar for each module."""
+"""Overlay build: pinned artifacts, a git tree with the patch series, Maven, and a small jar for each touched module."""

@@ -1,4 +1,4 @@
-"""``rackgate build --archive``: the overlay as one file to carry to brokers, the same bytes from the same inputs."""
+"""``rackgate build --archive``: the overlay as one reproducible file for installation on brokers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pyhooks.patchset.overlay import LICENSE, NOTICE
 from pyhooks.patchset.sbom import SBOM, make_sbom
 
 SUMS = "SHA256SUMS"
-# 1980-01-01, as the entries of the jars: some tools refuse earlier times, and a build's own time must not count.
+# 1980-01-01, as in the jars: some tools reject earlier times, and the time of the build must not affect the bytes.
 _MTIME_S = 315_532_800
-# What of the distribution's manifest concerns the overlay; the rest is about jars that are not in the archive.
+# Keys of the distribution's manifest about the overlay; the others are about jars that are not in the archive.
 _TOLD = (
     "kafka_version", "scala_version", "javac_version", "tree_commit", "patch_hash", "opt_ins", "patches", "overlay",
 )  # fmt: skip
@@ -36,10 +36,10 @@ class Archive:
     """A written archive.
 
     Attributes:
-        path: the ``.tar.gz``; a file of the same name with ``.sha256`` is beside it.
-        sha256: of the archive.
-        size: in bytes.
-        names: the files in it, below its one folder.
+        path: the ``.tar.gz``; its checksum file, with the suffix ``.sha256``, is in the same folder.
+        sha256: SHA-256 of the archive.
+        size: size in bytes.
+        names: the files in it, relative to its top-level folder.
     """
 
     path: Path
@@ -49,14 +49,14 @@ class Archive:
 
 
 def make_archive(distribution: Distribution, folder: Path | None = None) -> Archive:
-    """Packs the overlay with a note on how to install it, licence, notice, manifest, SBOM and checksums.
+    """Pack the overlay with installation instructions, licence, notice, manifest, SBOM and checksums.
 
     Args:
-        distribution: what to pack.
-        folder: where to write, by default ``build/kafka-<version>``.
+        distribution: the distribution to pack.
+        folder: target folder, by default ``build/kafka-<version>``.
 
     Raises:
-        RackgateError: the distribution is damaged, or has no overlay.
+        RackgateError: the distribution is damaged, or its overlay is empty.
     """
     manifest = distribution.manifest
     if fault := distribution.damage():
@@ -70,21 +70,21 @@ def make_archive(distribution: Distribution, folder: Path | None = None) -> Arch
     path = folder / f"{top}.tar.gz"
     content = pack(top, files)
     digest = hashlib.sha256(content).hexdigest()
-    # Complete or not there: a person may copy it away at any moment.
+    # Written atomically: a user may copy the file at any time.
     write({path: content, path.with_name(f"{path.name}.sha256"): f"{digest}  {path.name}\n"})
     return Archive(path, digest, len(content), tuple(sorted(files)))
 
 
 def _opt_in_words(distribution: Distribution) -> list[str]:
-    """What tells the overlay with opt-in fixes from the default one, in file names."""
+    """Return the part of the file name that identifies an overlay with opt-in fixes; empty for the default."""
     return ["with", *sorted(distribution.opt_ins)] if distribution.opt_ins else []
 
 
 def pack(top: str, files: Mapping[str, bytes]) -> bytes:
-    """A ``.tar.gz`` whose bytes depend on names and contents alone (and on the zlib that compresses).
+    """Return a ``.tar.gz`` whose bytes depend only on names, contents and the zlib version.
 
     Args:
-        top: the one folder that all files are in.
+        top: the top-level folder.
         files: content by name below ``top``.
     """
     folders = {str(parent) for name in files for parent in Path(f"{top}/{name}").parents} - {"."}
@@ -104,7 +104,7 @@ def pack(top: str, files: Mapping[str, bytes]) -> bytes:
                 entry.mode = 0o644
                 entry.size = len(content)
                 tar.addfile(entry, io.BytesIO(content))
-    # The file name and the time are what gzip would add by itself.
+    # By default gzip would add the file name and the current time.
     packed = io.BytesIO()
     with gzip.GzipFile(filename="", fileobj=packed, mode="wb", compresslevel=9, mtime=0) as zipped:
         zipped.write(stream.getvalue())
@@ -120,7 +120,7 @@ def _contents(distribution: Distribution, top: str) -> dict[str, bytes]:
     }
     files[MANIFEST] = (json.dumps(told, indent=1, sort_keys=True) + "\n").encode()
     files["INSTALL.md"] = _note(manifest, top).encode()
-    # all overlay jars carry the same licence and notice
+    # All overlay jars contain the same licence and notice.
     first = read_jar(distribution.root / "overlay" / manifest["overlay"][0]["jar"])
     files["LICENSE"], files["NOTICE"] = first[LICENSE], first[NOTICE]
     files[SBOM] = make_sbom(manifest)
@@ -128,7 +128,7 @@ def _contents(distribution: Distribution, top: str) -> dict[str, bytes]:
 
 
 def _note(manifest: Mapping[str, Any], top: str) -> str:
-    # Markdown and not HTML, so nothing is escaped
+    # The template is Markdown, not HTML, so nothing is escaped.
     engine = Environment(  # noqa: S701
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,

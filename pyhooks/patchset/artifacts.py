@@ -1,4 +1,4 @@
-"""Pinned files: the store of artifacts, Maven's local repository, and the SHA-256 that both are verified against."""
+"""Pinned files: the artifact store and Maven's local repository, both verified by SHA-256."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.patchset import maven
 from pyhooks.patchset.recipe import Artifact, Recipe
 
-# Files that Maven writes for itself. They decide nothing: a file that no record names counts as installed locally.
+# Maven's own records. They are not pinned: Maven treats a file without a record as installed locally.
 _RECORDS = frozenset({"_remote.repositories", "resolver-status.properties"})
 _RECORD_SUFFIXES = frozenset({".lastUpdated", ".sha1", ".md5"})
 _LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<path>[^\s/]+(?:/[^\s/]+){3,})")
-# The coordinates of the dependency in bootstrap.xml that keeps Maven from loading the plugin.
+# Coordinates of a missing dependency in bootstrap.xml, which keeps Maven from loading the plugin.
 _ABSENT = "rackgate:absent"
-# What to do about a file that is not as pinned: one in the repository, and one that was just downloaded.
+# Advice for a file whose hash differs from its pin: one in the repository, and one that was just downloaded.
 _KEPT = "delete it and run `rackgate build`, which fetches it again"
 _SERVED = "the registry that Maven is set up with serves another file; find out why before anything else"
 RENEW = "rackgate patch pin --role maven"
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file in hexadecimal digits."""
+    """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -43,7 +43,7 @@ class Download:
         version: the Maven version.
         classifier: the Maven classifier, or empty.
         type: the file's suffix, such as ``jar`` or ``pom``.
-        path: where Maven puts it.
+        path: target of the download.
     """
 
     group: str
@@ -55,11 +55,11 @@ class Download:
 
     @staticmethod
     def parse(path: str, root: Path) -> Download:
-        """The download of a file by its path in a Maven repository.
+        """Return the download of a file, given its path in a Maven repository.
 
         Args:
             path: ``group/as/folders/name/version/name-version[-classifier].type``.
-            root: the folder to put it in, under the same path.
+            root: target folder; the path below it stays the same.
 
         Raises:
             RackgateError: the path is not of that form.
@@ -72,13 +72,13 @@ class Download:
 
 
 def read_pins(path: Path) -> dict[str, str]:
-    """Read a manifest of SHA-256: one line for each file, in the form of ``sha256sum``.
+    """Read a manifest of SHA-256 hashes: one line for each file, in the format of ``sha256sum``.
 
     Returns:
         SHA-256 by path in the Maven repository.
 
     Raises:
-        RackgateError: the manifest is missing, or a line is malformed.
+        RackgateError: the manifest is missing, or a line is malformed, repeats a path or leaves the repository.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -106,8 +106,8 @@ class MavenRepository:
 
     Attributes:
         root: the folder.
-        manifest: the file with the SHA-256 of every file, or None while ``rackgate patch pin`` records them: Maven is
-            then online, and nothing is verified.
+        manifest: the file with the SHA-256 of every file. None while ``rackgate patch pin`` records the hashes: Maven
+            is then online, and nothing is verified.
     """
 
     root: Path
@@ -121,17 +121,20 @@ class MavenRepository:
     def maven(
         self, pom: Path, goals: Sequence[str], *, what: str, log: Path, timeout_s: float = maven.TIMEOUT_S
     ) -> None:
-        """Verify every file of the repository, then run Maven on ``pom``, offline.
+        """Verify every file of the repository, then run Maven offline on ``pom``.
+
+        Without a manifest, skip the verification and run Maven online.
 
         Args:
             pom: the pom file.
             goals: goals, phases and further options.
-            what: the work in words, for errors.
-            log: file that gets all of Maven's output.
-            timeout_s: bound in seconds.
+            what: description of the work, for error messages.
+            log: file for all of Maven's output.
+            timeout_s: timeout in seconds.
 
         Raises:
-            RackgateError: a file is not as pinned, or Maven failed; names the artifact, or the source file and line.
+            RackgateError: a file differs from its pin, or Maven failed; the message names the artifact, or the source
+                file and line.
         """
         online = self.manifest is None
         if not online:
@@ -139,10 +142,10 @@ class MavenRepository:
         maven.maven(pom, goals, repository=self.root, online=online, what=what, log=log, timeout_s=timeout_s)
 
     def verify(self) -> None:
-        """Check that the repository has every pinned file, unchanged, and no other.
+        """Check that the repository has every pinned file, unmodified, and no other file.
 
         Raises:
-            RackgateError: names the file, its expected and its actual SHA-256, and what to do.
+            RackgateError: a file is missing, modified or not pinned. The message names the file and the remedy.
         """
         present = self._present()
         self._check(present)
@@ -150,20 +153,20 @@ class MavenRepository:
             raise RackgateError(f"{self.root / missing[0]} is missing: run `rackgate build --force`, which fetches it")
 
     def fill(self, recipe: Recipe, work: Path) -> int:
-        """Download the pinned files that are missing, and verify all.
+        """Download the missing pinned files, and verify all files.
 
-        No downloaded code runs before its hash is verified: Maven first downloads the plugin that copies artifacts
-        without loading it, and with the verified plugin it downloads everything else.
+        No downloaded code runs before its hash is verified: Maven first downloads the plugin that copies artifacts,
+        without loading it. The verified plugin then downloads everything else.
 
         Args:
-            recipe: for the version of the plugin.
+            recipe: defines the plugin's version.
             work: a folder for temporary files.
 
         Returns:
-            How many files were downloaded.
+            Number of downloaded files.
 
         Raises:
-            RackgateError: a file can't be downloaded, or is not as pinned; names it.
+            RackgateError: a file can't be downloaded or differs from its pin; the message names the file.
         """
         if self.manifest is None:
             return 0
@@ -192,9 +195,9 @@ class MavenRepository:
         """Download files with the verified plugin; the caller verifies them.
 
         Args:
-            recipe: for the version of the plugin.
+            recipe: defines the plugin's version.
             downloads: the files.
-            work: a folder for temporary files; Maven's own copies stay there.
+            work: a folder for temporary files, including Maven's own copies.
 
         Raises:
             RackgateError: a file can't be downloaded.
@@ -208,17 +211,16 @@ class MavenRepository:
         _download(recipe, downloads, staging.root, work)
 
     def bootstrap(self, recipe: Recipe, work: Path) -> None:
-        """Have Maven download the plugin that copies artifacts, and everything it needs, without loading any of it.
+        """Download the plugin that copies artifacts, and its dependencies, without loading any of them.
 
-        The plugin has a further dependency that does not exist. Maven downloads all others and fails before it loads
-        one.
+        The pom adds a dependency that does not exist. Maven downloads all others and fails before it loads one.
 
         Args:
-            recipe: for the version of the plugin.
+            recipe: defines the plugin's version.
             work: a folder for temporary files.
 
         Raises:
-            RackgateError: a file can't be downloaded.
+            RackgateError: a file can't be downloaded, or Maven loaded the plugin.
         """
         absent = _ABSENT.split(":")
         pom = maven.render("bootstrap.xml.j2", work / "bootstrap" / "pom.xml", recipe=recipe, absent=absent)
@@ -232,14 +234,14 @@ class MavenRepository:
         raise RackgateError(f"{what}: Maven loaded a plugin whose dependency {_ABSENT} does not exist")
 
     def files(self) -> dict[str, str]:
-        """The SHA-256 of every file that is present, by path."""
+        """Return the SHA-256 of every file in the repository, by path."""
         return {name: sha256(path) for name, path in self._present().items()}
 
     def _present(self) -> dict[str, Path]:
         return {
             path.relative_to(self.root).as_posix(): path
             for path in self.root.rglob("*")
-            # a link to a folder would hide what is in it
+            # rglob does not descend into a link to a folder, so the link itself is listed and fails verification.
             if path.is_symlink() or not (path.is_dir() or path.name in _RECORDS or path.suffix in _RECORD_SUFFIXES)
         }
 
@@ -280,22 +282,22 @@ class Store:
         self.repository = repository
 
     def path(self, artifact: Artifact) -> Path:
-        """Where the jar is, once fetched."""
+        """Return the path of the jar, whether fetched or not."""
         return self.root / artifact.file_name
 
     def fetch(self, recipe: Recipe, artifacts: Iterable[Artifact], work: Path) -> int:
-        """Makes sure that every artifact, and everything that Maven needs, is here with the pinned SHA-256.
+        """Download missing artifacts and Maven files, and verify the SHA-256 of all of them.
 
         Args:
-            recipe: for the plugin versions.
-            artifacts: what is wanted.
+            recipe: defines the plugin versions.
+            artifacts: the requested artifacts.
             work: a folder for temporary files.
 
         Returns:
-            How many jars Maven had to bring.
+            Number of downloaded jars.
 
         Raises:
-            RackgateError: an artifact cannot be had, or its SHA-256 is not the pinned one; names it.
+            RackgateError: an artifact can't be downloaded or differs from its pin; the message names the artifact.
         """
         self.repository.fill(recipe, work)
         self.root.mkdir(parents=True, exist_ok=True)
@@ -328,7 +330,7 @@ class Store:
 
 
 def link(source: Path, target: Path) -> None:
-    """Makes ``target`` the same file as ``source``, or a copy of it where the file system cannot link."""
+    """Make ``target`` a hard link to ``source``, or a copy if the file system does not allow a link."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)

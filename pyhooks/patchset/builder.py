@@ -1,4 +1,4 @@
-"""``rackgate build``: from pinned artifacts and the series to a distribution, all or nothing."""
+"""``rackgate build``: build a distribution from pinned artifacts and the series, atomically."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ STAGES = ("fetch and verify", "lay out the sources", "apply the series", "compil
 
 @dataclass(frozen=True)
 class Built:
-    """What a build made, or found made.
+    """Result of a build.
 
     Attributes:
-        distribution: where it is, by the name that stays.
-        fresh: whether anything had to be made.
-        seconds: how long it took.
+        distribution: the distribution, addressed by its stable link.
+        fresh: whether it was built now; False if it was up to date.
+        seconds: duration.
     """
 
     distribution: Distribution
@@ -46,17 +46,17 @@ def build(
     force: bool = False,
     quiet: bool = False,
 ) -> Built:
-    """Builds the distribution, or finds that the one there is right.
+    """Build the distribution unless an up-to-date one exists.
 
     Args:
-        kafka_toml: the recipe, with the series beside it; by default the one in ``patch/``.
+        kafka_toml: the recipe, with the series in the same folder; by default the one in ``patch/``.
         base: the folder to build in, by default ``build/``.
-        selection: which patches are applied; any but the default has a distribution of its own.
+        selection: the patches to apply; each selection has its own distribution.
         force: build even if nothing changed.
         quiet: show no progress.
 
     Raises:
-        RackgateError: one line that names the artifact, patch, or file and line at fault.
+        RackgateError: the build failed; the message names the artifact, the patch, or the file and line.
     """
     started = time.monotonic()
     plan = recipe.load(kafka_toml)
@@ -68,7 +68,7 @@ def build(
     if not force and _is_built(target, key):
         return Built(Distribution(target), False, time.monotonic() - started)
     with space.lock(stages.say):
-        # Once more, since another build may have made it while this one waited.
+        # Check again: another build may have finished while this one waited for the lock.
         if not force and _is_built(target, key):
             return Built(Distribution(target), False, time.monotonic() - started)
         _build(plan, patches, space, stages, key, target)
@@ -79,7 +79,7 @@ def build(
 
 
 def _is_built(target: Path, key: str) -> bool:
-    """Whether the distribution there is of this key and whole; links are swapped at once, so no lock is needed."""
+    """Return whether ``target`` has this key and is undamaged; needs no lock, since links are replaced atomically."""
     if not (target / MANIFEST).exists():
         return False
     present = Distribution.load(target)
@@ -103,7 +103,7 @@ def _build(
     with stages.stage(STAGES[3]) as progress:
         compiler = Compiler(plan, space.store, space.cache)
         with ThreadPoolExecutor(max_workers=2) as pool:
-            # Side by side: each alone leaves a core idle for much of the time.
+            # In parallel: each compilation on its own leaves a core idle for much of the time.
             jobs = [
                 pool.submit(
                     compiler.compile, state, affected, work / state.name, lambda words: stages.tell(progress, words)
@@ -177,19 +177,19 @@ def _manifest(
 def import_tree(
     *, kafka_toml: Path | None = None, base: Path | None = None, force: bool = False, quiet: bool = False
 ) -> Path:
-    """Lays out the person's tree: the published sources with all of the series as commits, and a branch for each part.
+    """Create the working tree: the published sources, the whole series as commits, and a branch for each part.
 
     Args:
-        kafka_toml: the recipe, with the series beside it.
-        base: the folder to build in.
-        force: throw away commits and changes in the tree that were not exported.
+        kafka_toml: the recipe, with the series in the same folder; by default the one in ``patch/``.
+        base: the folder to build in, by default ``build/``.
+        force: discard commits and changes in the tree that were not exported.
         quiet: show no progress.
 
     Returns:
         The tree.
 
     Raises:
-        RackgateError: the tree holds work that is not in the series, or a patch does not apply.
+        RackgateError: the tree has changes that were not exported, or a patch does not apply.
     """
     plan = recipe.load(kafka_toml)
     patches = series.load_all(plan.path.parent)

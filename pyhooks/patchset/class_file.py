@@ -1,20 +1,20 @@
-"""Reads from a class file what other classes may have been compiled against."""
+"""Parser of Java class files: the parts that other classes are compiled against, and the superclass."""
 
 from __future__ import annotations
 
 import struct
 
 _PRIVATE, _SYNTHETIC = 0x0002, 0x1000
-# Tags of the constant pool and how many bytes follow; UTF-8 (1) has a length of its own.
+# Number of bytes after each constant pool tag; UTF-8 entries (tag 1) have variable length.
 _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
 _TWO_SLOTS = frozenset({5, 6})
 
 
 def surface(content: bytes) -> frozenset[str]:
-    """What of a class is visible from outside, one string each.
+    """Return the parts of a class that are visible to other classes, one string each.
 
-    These are its supertypes and its fields and methods that are neither private nor synthetic, with descriptors, flags
-    and the values of constants, which compilers copy into the classes that use them. Format: JVMS chapter 4.
+    These are its flags, its supertypes, and its fields and methods that are neither private nor synthetic, with
+    descriptors, flags and the values of constants, which compilers copy into other classes. Format: JVMS chapter 4.
 
     Args:
         content: a class file.
@@ -52,7 +52,7 @@ def surface(content: bytes) -> frozenset[str]:
 
 
 def parent(content: bytes) -> str:
-    """The full name of a class's superclass, with dots; empty for java.lang.Object, which has none.
+    """Return the full name of a class's superclass, with dots; empty for java.lang.Object, which has none.
 
     Args:
         content: a class file.
@@ -66,7 +66,7 @@ def parent(content: bytes) -> str:
 
 
 def _pool(content: bytes) -> tuple[dict[int, bytes | int], int]:
-    """The constant pool (index to bytes, or for a reference to the index it points at) and where it ends."""
+    """Return the constant pool and its end offset; the pool maps an index to bytes or to the referenced index."""
     if content[:4] != b"\xca\xfe\xba\xbe":
         raise ValueError("not a class file")
     (count,) = struct.unpack_from(">H", content, 8)

@@ -1,4 +1,4 @@
-"""Class paths of Kafka clients: the patched one, the stock one of this release, and those of other releases."""
+"""Class paths of Kafka clients: patched, stock of this release, and other releases."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _ROLE = "client-"
 
 
 def releases() -> tuple[str, ...]:
-    """What ``client_classpath`` knows: ``patched``, this release, and the others that kafka.toml pins, e.g. ``3.9``."""
+    """Return the arguments for ``client_classpath``: ``patched``, this release, and pinned others such as ``3.9``."""
     plan = recipe.load()
     others = sorted(role.removeprefix(_ROLE) for role in recipe.CLIENT_ROLES)
     return (PATCHED, plan.version, *others)
 
 
 def client_classpath(release: str) -> str:
-    """The class path of a Kafka client and of the project's own Java helpers, fetched if need be and verified.
+    """Return the class path of a Kafka client and the project's own Java helpers; fetch and verify other releases.
 
     Args:
         release: one of ``releases()``.
 
     Raises:
-        RackgateError: no such release, no distribution, or an artifact that cannot be had or is not the pinned one.
+        RackgateError: no such release, no distribution, or an artifact can't be downloaded or differs from its pin.
     """
     built = Distribution.load()
     plan = recipe.load()

@@ -1,7 +1,7 @@
-"""Compiles Kafka's modules with Maven, once for the published sources and once with the series, and keeps results.
+"""Compilation of Kafka's modules with Maven, of the published and of the patched sources, with a cache of results.
 
-A result is kept under a hash of everything that went into it, like the modules it was compiled against, so that
-a module is compiled again only if something about it changed, and a half-made one can never be found.
+The cache key of a result is a hash of all its inputs, including the modules it was compiled against. So a module is
+compiled again only if one of its inputs changed. Results are written atomically.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pyhooks.patchset import git, maven
 from pyhooks.patchset.artifacts import MavenRepository, Store
 from pyhooks.patchset.recipe import Artifact, Module, Recipe
 
-# Raise it when this module or a template changes what is compiled in a way that the keys below do not see.
+# Increase it when this module or a template changes results in a way that the keys below do not cover.
 FORMAT = 1
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-# Roles whose jars have a part in a compilation; one more client to test with changes nothing about it.
+# Roles whose jars are inputs of a compilation. Others, such as clients to test with, do not affect it.
 COMPILED_WITH = frozenset({"runtime", "compile", "generator", "sources"})
 
 
@@ -34,7 +34,7 @@ class Sources:
 
     Attributes:
         name: ``published`` or ``patched``.
-        tree: a repository with that state checked out.
+        tree: a repository with this state checked out.
         commit: the commit that is checked out.
     """
 
@@ -45,12 +45,12 @@ class Sources:
 
 @dataclass(frozen=True)
 class Compiler:
-    """Compiles modules and keeps the class files of each in a jar of its own.
+    """Compiler of modules, which caches the class files of each module in a jar.
 
     Attributes:
-        recipe: what is built.
+        recipe: definition of the build.
         store: the pinned jars.
-        cache: folder of the kept results.
+        cache: folder of the cached results.
     """
 
     recipe: Recipe
@@ -58,11 +58,11 @@ class Compiler:
     cache: Path
 
     def keys(self, sources: Sources, affected: Sequence[Module]) -> dict[str, str]:
-        """The key of each affected module's result: a hash of all that goes into it.
+        """Return the cache key of each affected module: a hash of all inputs of its compilation.
 
         Args:
             sources: the state of the sources.
-            affected: the modules to compile, in order; others are taken as published.
+            affected: the modules to compile, in order; for other modules the published jars are used.
         """
         base = self._base_key()
         keys: dict[str, str] = {}
@@ -74,32 +74,32 @@ class Compiler:
         return keys
 
     def jar(self, module: Module, key: str) -> Path:
-        """Where the result with that key is kept, if it is."""
+        """Return the cache path of the result with this key, whether it exists or not."""
         return self.cache / "classes" / f"{module.name}-{key[:32]}.jar"
 
     def compile(
         self, sources: Sources, affected: Sequence[Module], work: Path, tell: Callable[[str], None]
     ) -> dict[str, Path]:
-        """Compiles what is not kept yet.
+        """Compile the modules that are not in the cache.
 
         Args:
             sources: the state of the sources.
             affected: the modules to compile, in order.
             work: an empty folder for this state's output and logs.
-            tell: told in a few words what is done now.
+            tell: called with a short description of the current activity.
 
         Returns:
-            Module name to the jar with its classes.
+            The jar with the classes, by module name.
 
         Raises:
-            RackgateError: a compile error, named with file and line as in Kafka's repository.
+            RackgateError: a compile error; the message names file and line as in Kafka's repository.
         """
         keys = self.keys(sources, affected)
         jars = {module.name: self.jar(module, keys[module.name]) for module in affected}
         missing = [module for module in affected if not jars[module.name].exists()]
         for jar in jars.values():
             if jar.exists():
-                jar.touch()  # what is in use is pruned last
+                jar.touch()  # pruning deletes the least recently used results
         if not missing:
             return jars
         outputs = {module.name: work / "classes" / module.name for module in missing}
@@ -133,9 +133,10 @@ class Compiler:
         return jars
 
     def classpath(self, module: Module, places: Mapping[str, Path]) -> list[Path]:
-        """What ``module`` is compiled against: earlier modules, each compiled here or as published, and libraries.
+        """Return the class path for compiling ``module``: its upstream modules, compiled or published, and libraries.
 
-        Its own published jar and those of later modules are left out, so that nothing deleted is found there.
+        The published jars of the module itself and of modules that it does not depend on are left out, so that deleted
+        classes are not found there.
         """
         own = {other.artifact for other in self.recipe.modules}
         upstream = [
@@ -162,14 +163,14 @@ class Compiler:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def _generate(self, sources: Sources, modules: Sequence[Module], work: Path) -> dict[str, Path]:
-        """Makes the message classes of modules that have any, each JVM beside the others."""
+        """Generate the message classes of all modules that have any, with one JVM for each in parallel."""
         speaking = [module for module in modules if module.messages]
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
             folders = pool.map(lambda module: self.generate_messages(sources, module, work), speaking)
             return {module.name: folder for module, folder in zip(speaking, folders, strict=True)}
 
     def generate_messages(self, sources: Sources, module: Module, work: Path) -> Path:
-        """Makes the message classes of a module that has any, below ``work``; returns the folder of sources."""
+        """Generate the message classes of a module that has any below ``work``; return the folder of sources."""
         messages = module.messages
         if messages is None:
             raise ValueError(f"{module.name} has no messages")
@@ -193,13 +194,13 @@ class Compiler:
 
 
 def pack(folder: Path, jar: Path) -> None:
-    """Packs all files below ``folder`` into ``jar``; the same files give the same bytes."""
+    """Pack all files below ``folder`` into ``jar``; the same files give the same bytes."""
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     write_jar(jar, files)
 
 
 def write_jar(jar: Path, files: Mapping[str, bytes]) -> None:
-    """Writes a jar whose bytes depend on names and contents alone, and only then gives it its name."""
+    """Write a jar atomically; its bytes depend only on names and contents of the files."""
     jar.parent.mkdir(parents=True, exist_ok=True)
     temporary = jar.with_suffix(f".{os.getpid()}.tmp")
     first = "META-INF/MANIFEST.MF"
@@ -207,19 +208,19 @@ def write_jar(jar: Path, files: Mapping[str, bytes]) -> None:
         for name in sorted(files, key=lambda name: (name != first, name)):
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.external_attr = 0o644 << 16
-            # Stored, not deflated: zlib's versions differ in what they write.
+            # Stored, not deflated: the output of zlib differs between its versions.
             archive.writestr(entry, files[name], zipfile.ZIP_STORED)
     temporary.replace(jar)
 
 
 def read_jar(jar: Path) -> dict[str, bytes]:
-    """All files of a jar by name."""
+    """Return the content of all files of a jar by name."""
     with zipfile.ZipFile(jar) as archive:
         return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
 
 
 def scala_compiler(plan: Recipe, repository: MavenRepository, work: Path) -> tuple[Path, ...]:
-    """The jars of scalac in the recipe's version, from the verified repository, as the Scala plugin gets them."""
+    """Return the jars of scalac in the recipe's version, from the verified repository that the Scala plugin uses."""
     compiler = Artifact(f"org.scala-lang:scala-compiler:{plan.scala}", "", ("compile",))
     pom = maven.render(
         "resolve.xml.j2", work / "scalac" / "pom.xml", recipe=plan, dependencies=[compiler], exclusions=[]

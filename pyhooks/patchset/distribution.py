@@ -1,4 +1,4 @@
-"""What a build leaves behind: stock jars untouched, overlay jars that go before them, and a manifest of both."""
+"""Distribution, the result of a build: unmodified stock jars, overlay jars that precede them, and a manifest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANIFEST = "manifest.json"
 FOLDERS = ("overlay", "libs", "spark", "hooks")
 HOOKS = "hooks/rackgate-hooks.jar"
 
-# of what is read from the manifest
+# Expected types of values that the code reads from the manifest.
 _TYPES: Mapping[str, type] = {
     "files": dict,
     "kafka_version": str,
@@ -31,20 +31,19 @@ class Distribution:
     """A built Kafka.
 
     Attributes:
-        root: its folder, with ``libs/``, ``overlay/``, ``spark/``, ``hooks/`` and ``manifest.json``.
+        root: its folder, which contains ``libs/``, ``overlay/``, ``spark/``, ``hooks/`` and ``manifest.json``.
     """
 
     root: Path
 
     @staticmethod
     def load(root: Path | None = None) -> Distribution:
-        """The distribution in ``root``, by default the one that ``rackgate build`` made last.
+        """Return the distribution in ``root``, by default the latest default one of ``rackgate build``.
 
-        The folder is resolved, so that a later build, which puts another one in its place, does not pull the
-        jars away from under running processes.
+        The link is resolved, so that running processes keep their jars when a later build replaces the link.
 
         Raises:
-            RackgateError: there is none.
+            RackgateError: there is no distribution.
         """
         root = root or paths.BUILD / "kafka-4.3.1" / "dist"
         if not (root / MANIFEST).is_file():
@@ -52,25 +51,25 @@ class Distribution:
         return Distribution(root.resolve())
 
     def classpath(self, overlay: bool = True) -> str:
-        """The class path of a broker or tool, the overlay first, or without it."""
+        """Return the class path of a broker or tool, with the overlay first or without it."""
         stock = f"{self.root}/libs/*"
         return f"{self.root}/overlay/*:{stock}" if overlay else stock
 
     def classes(self, overlay: bool = True) -> Path:
-        """Archive of the loaded classes of that class path, see ``pyhooks.lab.class_data_sharing``."""
+        """Return the class data sharing archive of this class path; see ``pyhooks.lab.class_data_sharing``."""
         return self.root / "classes" / ("overlay.jsa" if overlay else "stock.jsa")
 
     @property
     def overlay_classpath(self) -> str:
-        """What a person puts into CLASSPATH for Kafka's own start scripts."""
+        """The value of CLASSPATH for Kafka's own start scripts."""
         return f"{self.root}/overlay/*"
 
     @property
     def hooks(self) -> Path:
-        """The jar of the project's own Java helpers; it is on no class path unless somebody puts it there.
+        """The jar of the project's own Java helpers; callers add it to a class path explicitly.
 
         Raises:
-            RackgateError: this build has none.
+            RackgateError: the jar is missing.
         """
         path = self.root / HOOKS
         if not path.is_file():
@@ -82,7 +81,7 @@ class Distribution:
         """The parsed ``manifest.json``.
 
         Raises:
-            RackgateError: it cannot be read.
+            RackgateError: it can't be read, or a value is missing or of the wrong type.
         """
         path, again = self.root / MANIFEST, "run `rackgate build --force`"
         parsed = read_object(path, again)
@@ -93,16 +92,16 @@ class Distribution:
 
     @property
     def opt_ins(self) -> frozenset[str]:
-        """The names of the opt-in fixes that are built in."""
+        """The names of the opt-in fixes in this build."""
         return frozenset(self.manifest.get("opt_ins", ()))
 
     @property
     def spark_jars(self) -> tuple[Path, ...]:
-        """The jars that Spark needs for its Kafka source beside those of pyspark."""
+        """The jars that Spark's Kafka source needs in addition to those of pyspark."""
         return tuple(sorted((self.root / "spark").glob("*.jar")))
 
     def damage(self) -> str:
-        """What is not as the manifest says, in a few words, or empty if all is right."""
+        """Describe the first file that differs from the manifest; empty if there is none."""
         from pyhooks.patchset.artifacts import sha256
 
         expected: Mapping[str, str] = self.manifest.get("files", {})

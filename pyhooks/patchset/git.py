@@ -1,4 +1,4 @@
-"""git without anybody's settings: the same commands give the same commit hashes on every machine."""
+"""git without system or user settings: the same commands give the same commit hashes on every machine."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pyhooks.core.process import run
 
 IDENTITY = "kafka-rackgate"
 EMAIL = "rackgate@localhost"
-# The day of the 4.3.1 jars; any fixed moment would do.
+# The date of the 4.3.1 jars; any fixed time would do.
 BASELINE_DATE = "2026-06-17T00:00:00+00:00"
 
 
 def git(folder: Path, *words: str, what: str, stdin: str | None = None) -> str:
-    """Runs git in ``folder`` with a fixed identity and without system or user configuration.
+    """Run git in ``folder`` with a fixed identity and without system or user configuration.
 
     Args:
-        folder: a repository or where one is to be made.
-        words: the git command.
-        what: the work in words, for errors.
+        folder: a repository, or the folder of a new one.
+        words: arguments of git.
+        what: description of the work, for error messages.
         stdin: text for standard input.
 
     Returns:
-        Standard output without the last newline.
+        Standard output without trailing newlines.
 
     Raises:
-        RackgateError: git ended with another status than 0.
+        RackgateError: git failed.
     """
     kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environment = {
@@ -57,9 +57,9 @@ def git(folder: Path, *words: str, what: str, stdin: str | None = None) -> str:
 
 
 def commit_all(folder: Path, message: str) -> str:
-    """Commits the whole work tree without a parent at the fixed date and returns the commit's hash.
+    """Commit the whole work tree without a parent, dated ``BASELINE_DATE``, and return the commit's hash.
 
-    The commit is written by hand because ``git commit`` takes its date from the clock or the environment.
+    The commit object is written directly because ``git commit`` takes its date from the clock or the environment.
     """
     what = "lay out the tree"
     git(folder, "add", "--all", "--force", what=what)
@@ -73,19 +73,19 @@ def commit_all(folder: Path, message: str) -> str:
 
 
 def tree_id(folder: Path, commit: str, path: str) -> str:
-    """The id of the tree or blob at ``path`` in ``commit``, or empty if there is none."""
+    """Return the id of the tree or blob at ``path`` in ``commit``, or empty if there is none."""
     listed = git(folder, "ls-tree", commit, "--", path.rstrip("/"), what=f"look up {path}")
     return listed.split()[2] if listed else ""
 
 
 def changed_files(folder: Path, old: str, new: str) -> tuple[str, ...]:
-    """Paths of all files that differ between two commits, old and new names of a renamed one both."""
+    """Return the paths of all files that differ between two commits; a renamed file counts with both names."""
     listed = git(folder, "diff", "--name-only", "--no-renames", "-z", old, new, what="compare with the baseline")
     return tuple(sorted(filter(None, listed.split("\0"))))
 
 
 def commit_of(folder: Path, ref: str) -> str:
-    """The commit that ``ref`` leads to, or empty if there is no such ref."""
+    """Return the commit of ``ref``, or empty if there is no such ref."""
     return (
         git(folder, "for-each-ref", "--format=%(objectname)", ref, what=f"look up {ref}")
         if ref != "HEAD"

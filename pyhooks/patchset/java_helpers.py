@@ -1,7 +1,7 @@
-"""Compiles the project's own Java helpers against overlay and stock jars, by the same Maven build, into one jar.
+"""Jar of the project's own Java helpers, compiled with Maven against overlay and stock jars.
 
-The jar serves two ends: it is on the class path of the JVMs that Python works with, and a broker of the lab takes it as
-an agent. It is no part of the overlay: nothing of it goes into somebody else's Kafka.
+The jar has two uses: it is on the class path of the JVMs that Python controls, and brokers of the lab load it as an
+agent. It is not part of the overlay, so it is not installed on production brokers.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pyhooks.patchset.artifacts import MavenRepository, sha256
 from pyhooks.patchset.compilation import write_jar
 from pyhooks.patchset.recipe import Hooks, Module, Recipe
 
-# Raise it when this module changes what is compiled in a way that the key below does not see.
+# Increase it when this module changes results in a way that the key below does not cover.
 _FORMAT = 1
 _MANIFEST = "META-INF/MANIFEST.MF"
 
 
 def sources(hooks: Hooks) -> dict[str, bytes]:
-    """The helpers' source files, by path below their folder.
+    """Return the helpers' source files, by path below their folder.
 
     Raises:
         RackgateError: there are none.
     """
-    # Only the package: beside it lie programs that are compiled where they are used.
+    # Only the package: the same folder contains programs that are compiled elsewhere.
     found = sorted((hooks.sources / hooks.package.replace(".", "/")).rglob("*.java"))
     if not found:
         raise RackgateError(
@@ -39,7 +39,7 @@ def sources(hooks: Hooks) -> dict[str, bytes]:
 
 
 def source_hash(hooks: Hooks | None) -> str:
-    """A hash of the helpers' sources and of how they are compiled, or of nothing if the recipe has no helpers."""
+    """Return a hash of the helpers' sources and of this module; the empty hash if the recipe has no helpers."""
     digest = hashlib.sha256()
     if hooks is None:
         return digest.hexdigest()
@@ -52,28 +52,28 @@ def make_jar(
     recipe: Recipe, hooks: Hooks, *, repository: MavenRepository,
     overlay: Sequence[Path], libs: Sequence[Path], cache: Path, work: Path, target: Path,
 ) -> None:  # fmt: skip
-    """Writes the helpers' jar; the same sources and jars give the same bytes.
+    """Write the helpers' jar; the same sources and jars give the same bytes.
 
     Args:
-        recipe: for plugin versions and options of the compiler.
-        hooks: where the sources are, and what the jar's manifest says.
-        repository: has the compiler's plugins.
-        overlay: jars that go first on the class path.
+        recipe: defines plugin versions and compiler options.
+        hooks: the helpers.
+        repository: contains the compiler plugins.
+        overlay: jars at the front of the class path.
         libs: the stock jars.
-        cache: where results are kept.
+        cache: folder of cached results.
         work: an empty folder for temporary files.
         target: the jar to write.
 
     Raises:
-        RackgateError: a compile error, named with file and line.
+        RackgateError: a compile error; the message names file and line.
     """
     texts = sources(hooks)
     kept = cache / f"{_key(recipe, hooks, repository, texts, [*overlay, *libs])}.jar"
     if kept.exists():
-        kept.touch()  # what is in use is pruned last
+        kept.touch()  # pruning deletes the least recently used results
     else:
         _compile(recipe, hooks, repository, texts, [*overlay, *libs], kept, work)
-    # A copy and no link: whatever happens to the distribution must not happen to what is kept.
+    # A copy, not a link: changes to the distribution must not affect the cache.
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(kept, target)
 

@@ -1,4 +1,4 @@
-"""Maven as resolver, compiler driver and test runner: renders poms, runs it, and finds what went wrong in its log."""
+"""Maven as resolver, compiler driver and test runner: render poms, run Maven, and extract errors from its log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyhooks.core.process import run
 TEMPLATES = paths.REPO / "patch" / "build"
 JMH = paths.REPO / "patch" / "jmh"
 TIMEOUT_S = 900.0
-# The artifact that Maven lacks while it is offline.
+# An artifact that is missing while Maven is offline.
 _UNPINNED = re.compile(r"in offline mode and the artifact (?P<artifact>\S+) has not been downloaded")
 _COMPILE_ERROR = re.compile(
     r"^\[ERROR\] (?P<file>/[^:\[]+\.(?:java|scala)):(?:\[(?P<jline>\d+),\d+\]|(?P<sline>\d+):) ?(?P<text>.*)$"
@@ -27,17 +27,17 @@ _COMPILE_ERROR = re.compile(
 _MISSING_FILE = re.compile(r"Could not (?:find|transfer) artifact (?P<artifact>[^\s]+) ")
 _CORRUPT = re.compile(r"Could not transfer artifact (?P<artifact>\S+) .*Checksum validation failed")
 _FAILED_PROJECT = re.compile(r"Failed to execute goal .* on project (?P<project>[^:]+):")
-# The first errors are the ones that matter; a missing class brings thousands.
+# The first errors are sufficient: one missing class can cause thousands.
 _DETAIL_CHARACTERS = 3000
-# The compilers recurse deeply on Kafka's sources; upstream's build gives them the same stack. The second JIT compiler
-# costs such short runs more than it gives: without it clients and core take half the CPU time.
-# scalac fails in a JVM whose language is Turkish: it makes names of methods by changing the case of words.
+# scalac fails in a JVM with Turkish locale: it derives method names by changing case.
 LANGUAGE = ("-Duser.language=en", "-Duser.country=US")
+# The compilers recurse deeply on Kafka's sources; upstream's build sets the same stack size. C2 costs such short runs
+# more than it saves: with C1 alone, clients and core take half the CPU time.
 _MAVEN_OPTS = "-Xss4m -Xmx2g -XX:+UseParallelGC -XX:TieredStopAtLevel=1"
 
 
 def render(template: str, path: Path, /, **values: Any) -> Path:
-    """Writes a pom from a template of ``patch/build`` or ``patch/jmh``; values are escaped for XML.
+    """Write a pom from a template of ``patch/build`` or ``patch/jmh``; values are escaped for XML.
 
     Returns:
         ``path``.
@@ -56,7 +56,7 @@ def render(template: str, path: Path, /, **values: Any) -> Path:
 
 @functools.cache
 def java_home() -> Path:
-    """The JDK that compiles: JAVA_HOME, or the one that ``javac`` on the PATH belongs to.
+    """Return the JDK to compile with: JAVA_HOME, or the JDK of ``javac`` on the PATH.
 
     Raises:
         RackgateError: there is no JDK.
@@ -72,7 +72,7 @@ def java_home() -> Path:
 
 @functools.cache
 def javac_version() -> str:
-    """The version of the compiler, such as ``17.0.15``.
+    """Return the version of the compiler, such as ``17.0.15``.
 
     Raises:
         RackgateError: there is no JDK, or it is older than 17.
@@ -89,26 +89,26 @@ def maven(
     pom: Path, goals: Sequence[str], *,
     repository: Path, online: bool, what: str, log: Path, timeout_s: float = TIMEOUT_S,
 ) -> None:  # fmt: skip
-    """Run Maven on ``pom``; ``fetch.MavenRepository.maven`` verifies the repository first.
+    """Run Maven on ``pom`` without verifying the repository; ``artifacts.MavenRepository.maven`` verifies it first.
 
-    It works in the folder of ``pom``, by which whoever ends the processes in there finds it, too.
+    The working directory is the folder of ``pom``, so that ``end_processes_in`` finds the processes.
 
     Args:
         pom: the pom file.
         goals: goals, phases and further options.
         repository: the local repository.
         online: whether Maven may download; a download with a wrong checksum is then an error.
-        what: the work in words, for errors.
-        log: file that gets all of Maven's output.
-        timeout_s: bound in seconds.
+        what: description of the work, for error messages.
+        log: file for all of Maven's output.
+        timeout_s: timeout in seconds.
 
     Raises:
-        RackgateError: names the source file and line, or the artifact, that it failed at.
+        RackgateError: Maven failed; the message names the source file and line, or the artifact.
     """
     if not shutil.which("mvn"):
         raise RackgateError(f"{what}: mvn is not installed; install the package maven")
     words: list[str | Path] = ["mvn", "-B", "-ntp", "-Dstyle.color=never", f"-Dmaven.repo.local={repository}"]
-    # -U: an earlier failure to find something must not count for ever.
+    # -U: Maven must retry artifacts that it failed to find earlier.
     words += ["--strict-checksums", "-U"] if online else ["--offline"]
     environment: Mapping[str, str] = {
         **os.environ,
@@ -124,13 +124,13 @@ def maven(
 
 
 class MavenError(RackgateError):
-    """A failure inside Maven; ``project`` is the reactor module it stopped at, or empty."""
+    """A failure of Maven; ``project`` is the reactor module that failed, or empty."""
 
     project: str = ""
 
 
 def explain(what: str, text: str, log: Path) -> MavenError:
-    """Make one line of a failed run's log: the first compile error, else the artifact that is missing or corrupt."""
+    """Summarize the log of a failed run in one line: the first compile error, or the missing or corrupt artifact."""
     lines = text.splitlines()
     errors = [match for match in map(_COMPILE_ERROR.match, lines) if match]
     detail = "\n".join(line for line in lines if line.startswith("[ERROR]"))

@@ -1,9 +1,9 @@
-"""Decides what goes into an overlay jar: what the series changed, and nothing else.
+"""Overlay jars: the classes and resources that the series changed, and nothing else.
 
-A JDK other than upstream's gives other bytes for the same source (numbering of the constant pool, switch tables of
-enums), so patched classes are compared with a compilation of the published sources by the same compiler, not with
-the published jar. The unit is a *nest*: a top-level class with everything nested in it. Compilers number the
-synthetic members of a nest as they like, so its classes are only right together.
+A JDK other than upstream's produces other bytes for the same source (numbering of the constant pool, switch tables of
+enums). Patched classes are therefore compared with a compilation of the published sources by the same compiler, not
+with the published jar. The unit is a *nest*: a top-level class with all classes nested in it. Compilers number the
+synthetic members of a nest arbitrarily, so its classes must come from the same compilation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CLASS = ".class"
 _MANIFEST = "META-INF/MANIFEST.MF"
 LICENSE = "META-INF/LICENSE"
 NOTICE = "META-INF/NOTICE"
-# The longest line of a jar's manifest, without its end; a longer value continues after a space.
+# Longest line of a jar's manifest without the line end; a continuation line starts with a space.
 _LINE_BYTES = 70
 
 
@@ -31,14 +31,14 @@ class OverlayJar:
     """One jar of the overlay.
 
     Attributes:
-        module: whose classes these are.
-        jar: its file name.
-        sha256: of the jar.
+        module: name of the module.
+        jar: file name.
+        sha256: SHA-256 of the jar.
         classes: all classes in it, as paths without ``.class``.
-        resources: all other files in it but manifest, licence and notice.
-        left_behind: nested classes of the published jar that the patched nest no longer has; nothing in the nest
-            refers to them, so they are only dead weight.
-        published: coordinates of the published jar whose classes these change.
+        resources: all other files in it except manifest, licence and notice.
+        left_behind: nested classes of the published jar that the patched nest no longer has. They stay on the class
+            path unused: nothing in the nest refers to them.
+        published: coordinates of the published jar whose classes it replaces.
     """
 
     module: str
@@ -51,14 +51,14 @@ class OverlayJar:
 
 
 def nest(name: str) -> str:
-    """The top-level class of a class file, as a path; a Scala object is in the nest of its class."""
+    """Return the top-level class of a class file, as a path; a Scala object belongs to the nest of its class."""
     folder, _, simple = name.removesuffix(_CLASS).rpartition("/")
     head = simple.split("$")[0] or simple
     return f"{folder}/{head}" if folder else head
 
 
 def classes_of(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
-    """Class files by nest."""
+    """Group class files by nest."""
     nests: dict[str, dict[str, bytes]] = {}
     for name, content in files.items():
         if name.endswith(_CLASS):
@@ -69,16 +69,16 @@ def classes_of(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
 def changed_nests(
     module: Module, before: Mapping[str, bytes], after: Mapping[str, bytes]
 ) -> dict[str, dict[str, bytes]]:
-    """The nests that the series made or changed.
+    """Return the nests that the series added or changed.
 
     Args:
-        module: says which packages are relocated and which classes may vanish.
+        module: defines which packages are relocated and which classes may vanish.
         before: class files of the published sources, by path.
         after: class files of the patched sources, by path, from the same compiler.
 
     Raises:
-        RackgateError: a class vanished that the recipe does not let go, or one changed that refers to a
-            relocated package and so cannot be shipped.
+        RackgateError: a class vanished that is not in ``may_vanish``, or a changed class refers to a relocated
+            package, so the overlay cannot contain it.
     """
     old, new = classes_of(before), classes_of(after)
     gone = sorted(set(old) - set(new) - set(module.may_vanish))
@@ -100,7 +100,7 @@ def changed_nests(
 
 
 def changed_resources(before: Path, after: Path) -> dict[str, bytes]:
-    """Files below the second folder that the first lacks or has with other content."""
+    """Return the files below ``after`` that are missing below ``before`` or differ there."""
 
     def read(folder: Path) -> dict[str, bytes]:
         return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
@@ -113,19 +113,19 @@ def make_jar(
     module: Module, nests: Mapping[str, Mapping[str, bytes]], resources: Mapping[str, bytes], *,
     published: Path, coordinates: str, folder: Path, manifest: Sequence[tuple[str, str]],
 ) -> OverlayJar | None:  # fmt: skip
-    """Writes ``<module>-rackgate.jar``.
+    """Write ``<module>-rackgate.jar``.
 
     Args:
-        module: whose it is.
-        nests: as ``changed_nests`` gives them.
-        resources: as ``changed_resources`` gives them.
-        published: the module's published jar; licence and notice are taken from it.
-        coordinates: of the published jar.
-        folder: where to write.
+        module: the module.
+        nests: result of ``changed_nests``.
+        resources: result of ``changed_resources``.
+        published: the module's published jar, the source of licence and notice.
+        coordinates: coordinates of the published jar.
+        folder: target folder.
         manifest: further lines for the jar's manifest.
 
     Returns:
-        What was written, or None if there is nothing to write.
+        The jar, or None if it would be empty.
 
     Raises:
         RackgateError: the published jar has no licence or notice.
@@ -153,7 +153,7 @@ def make_jar(
 
 
 def manifest_text(lines: Sequence[tuple[str, str]]) -> bytes:
-    """The main section of a jar's manifest; long lines are continued as its specification says."""
+    """Return the main section of a jar's manifest, with long lines wrapped as in the JAR specification."""
     text = b""
     for key, value in lines:
         rest = f"{key}: {value}".encode()
@@ -165,7 +165,7 @@ def manifest_text(lines: Sequence[tuple[str, str]]) -> bytes:
 
 
 def _legal(original: Mapping[str, bytes], published: Path) -> dict[str, bytes]:
-    """Licence and notice of an overlay jar: the project's notice, which states the changes, above Kafka's."""
+    """Return licence and notice of an overlay jar: the project's notice, which states the changes, then Kafka's."""
     found = {}
     for name, target in (("LICENSE", LICENSE), ("NOTICE", NOTICE)):
         content = original.get(target, original.get(name))

@@ -1,7 +1,7 @@
-"""``rackgate patch pin``: resolves every role through Maven and writes artifacts with their SHA-256.
+"""``rackgate patch pin``: resolve every role with Maven and record the artifacts with their SHA-256.
 
-The artifacts go into ``kafka.toml``. Everything that Maven itself needs to compile and test, its plugins and what they
-load, goes into ``maven.sha256``: an example with one class of each kind is compiled and tested in an empty repository.
+The artifacts are written to ``kafka.toml``. Maven's own plugins and their dependencies are written to
+``maven.sha256``. To find them, an example in Java and Scala is compiled and tested with an empty repository.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyhooks.patchset import compilation, maven
 from pyhooks.patchset.artifacts import MavenRepository, Store, sha256
 from pyhooks.patchset.recipe import Artifact, Module, Recipe, Roots, load, render_artifacts
 
-# The role, on the command line, of what Maven itself needs.
+# Role, on the command line, of Maven's own plugins and their dependencies.
 MAVEN = "maven"
 MARKER = re.compile(r"^# -+ written by `rackgate patch pin`\n", re.MULTILINE)
 _LISTED = re.compile(
@@ -34,19 +34,19 @@ _SCALA_TEST = "package example\n\nclass ScalaTest {\n  @org.junit.jupiter.api.Te
 
 
 def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...]:
-    """Resolves the roles of the recipe at ``path`` and rewrites its list of artifacts.
+    """Resolve the roles of the recipe at ``path`` and rewrite its list of artifacts.
 
     Args:
         path: a ``kafka.toml``.
         work: a folder for temporary files.
-        only: these roles; the others keep what is pinned. All if empty.
+        only: the roles to resolve, or empty for all; the pins of other roles are unchanged.
 
     Returns:
-        The artifacts as now pinned.
+        All pinned artifacts.
 
     Raises:
-        RackgateError: something cannot be resolved, there is no such role, or the file lacks the line that the list
-            goes below.
+        RackgateError: an artifact can't be resolved, a role is unknown, or the file lacks the marker line above the
+            list.
     """
     recipe = load(path)
     wanted = dict(_wanted(recipe))
@@ -82,10 +82,10 @@ def _wanted(recipe: Recipe) -> Iterator[tuple[str, Roots]]:
 
 
 def record(recipe: Recipe, artifacts: Path, work: Path) -> dict[str, str]:
-    """Download everything that Maven needs to compile and test into an empty repository.
+    """Download everything that Maven needs for compiling and testing into an empty repository.
 
     Args:
-        recipe: versions of the plugins, and the pinned artifacts.
+        recipe: defines the plugin versions and the pinned artifacts.
         artifacts: folder of the store.
         work: a folder for temporary files.
 
@@ -93,15 +93,15 @@ def record(recipe: Recipe, artifacts: Path, work: Path) -> dict[str, str]:
         SHA-256 of each file by its path in the repository.
 
     Raises:
-        RackgateError: something can't be downloaded, the example fails, or a file is not the one that ``kafka.toml``
-            pins under the same coordinates.
+        RackgateError: a file can't be downloaded, the example fails, or a file differs from the pin in ``kafka.toml``
+            for the same coordinates.
     """
     store = Store(artifacts, MavenRepository(work / "resolved", None))
     libraries = [recipe.find("scala-library", "runtime")]
     running = recipe.with_role("testrun")
     store.fetch(recipe, [*libraries, *running], work)
     repository = MavenRepository(work / "recorded", None)
-    # as each fetch begins, so that all it downloads is pinned
+    # Each fetch starts with this step, so its downloads must be pinned as well.
     repository.bootstrap(recipe, work)
     _exercise(recipe, store, repository, work / "example")
     pins = repository.files()
@@ -116,7 +116,7 @@ def record(recipe: Recipe, artifacts: Path, work: Path) -> dict[str, str]:
 
 
 def _exercise(recipe: Recipe, store: Store, repository: MavenRepository, work: Path) -> None:
-    """Run every goal that the project uses on an example of two classes and two tests."""
+    """Run every Maven goal that the project uses on an example of two classes and two tests."""
     for name, text in (
         ("main/java/example/Java.java", _JAVA), ("main/scala/example/Scala.scala", _SCALA),
         ("test/java/example/JavaTest.java", _JAVA_TEST), ("test/scala/example/ScalaTest.scala", _SCALA_TEST),

@@ -1,4 +1,4 @@
-"""Reads ``kafka.toml``, the one home of what is built: versions, modules, and every artifact with its SHA-256."""
+"""Parser of ``kafka.toml``, the definition of the build: versions, modules, and every artifact with its SHA-256."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.toml_config import Table
 
 CLIENT_ROLES = frozenset({"client-2.8", "client-3.9", "client-4.4"})
-# What only runs of all of Kafka's tests need; it is much, and brought in by them alone.
+# Artifacts that only a run of all of Kafka's tests needs. They are large, so only such a run fetches them.
 TEST_ALL = "testall"
 ROLES = CLIENT_ROLES | {
     "compile", "generator", "jmh", "runtime", "sources", "spark", "test", "test-sources", "testrun", TEST_ALL,
@@ -28,7 +28,7 @@ class Artifact:
     Attributes:
         id: ``group:artifact:version`` or ``group:artifact:version:classifier``.
         sha256: of the jar, 64 hexadecimal digits.
-        roles: what it serves for, out of ``ROLES``.
+        roles: its uses, members of ``ROLES``.
     """
 
     id: str
@@ -57,7 +57,7 @@ class Artifact:
 
     @property
     def file_name(self) -> str:
-        """The name of the jar as Maven gives it."""
+        """The name of the jar in Maven's naming scheme."""
         tail = f"-{self.classifier}" if self.classifier else ""
         return f"{self.name}-{self.version}{tail}.jar"
 
@@ -69,7 +69,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Messages:
-    """How a module's message classes are generated, as upstream's build.gradle does it.
+    """Generation of a module's message classes, as in upstream's build.gradle.
 
     Attributes:
         path: folder of the JSON files below ``src/main/resources``.
@@ -94,16 +94,16 @@ class Module:
     """One module of Kafka's build that a patch may touch.
 
     Attributes:
-        name: how upstream's build names it, with ``-`` for nested projects.
+        name: its name in upstream's build, with ``-`` for nested projects.
         artifact: the published artifactId.
         path: its folder in Kafka's repository.
-        release: the Java release its classes are compiled for.
-        needs: names of the modules it is compiled against, all earlier in the list.
+        release: target Java release of its classes.
+        needs: names of the modules it is compiled against; all precede it in the list.
         tests: whether a ``-test`` jar is published.
         scala: whether it has Scala sources.
-        messages: its message generation, if it has any.
-        relocated: package prefixes (as paths) that upstream relocates in the published jar; classes that refer
-            to them are never ours to ship.
+        messages: its message generation, or None.
+        relocated: package prefixes (as paths) that upstream relocates in the published jar; the overlay cannot
+            contain classes that refer to them.
         may_vanish: classes (as paths, without ``.class``) that the series deletes on purpose.
     """
 
@@ -121,12 +121,12 @@ class Module:
 
 @dataclass(frozen=True)
 class Roots:
-    """What one role is resolved from.
+    """Artifacts from which Maven resolves one role.
 
     Attributes:
-        artifacts: coordinates whose runtime closure is taken.
-        exclude: ``group:artifact`` left out of the closure.
-        transitive: whether dependencies are followed at all.
+        artifacts: coordinates; their runtime dependencies are included.
+        exclude: ``group:artifact`` of dependencies to leave out.
+        transitive: whether to include dependencies.
     """
 
     artifacts: tuple[str, ...]
@@ -139,10 +139,10 @@ class Hooks:
     """The project's own Java helpers.
 
     Attributes:
-        sources: folder that their packages are in.
-        package: the package that is compiled, with what is below it.
-        release: the Java release they are compiled for.
-        agent: the class whose ``premain`` a JVM calls that takes their jar as an agent, or empty.
+        sources: root folder of their sources.
+        package: the package to compile, including its subpackages.
+        release: target Java release.
+        agent: the class with ``premain``, for a JVM that loads the jar as an agent; or empty.
     """
 
     sources: Path
@@ -153,20 +153,20 @@ class Hooks:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All of ``kafka.toml``.
+    """The content of ``kafka.toml``.
 
     Attributes:
-        path: the file it was read from.
-        version: of Kafka.
+        path: the file.
+        version: Kafka version.
         scala: full version of scalac.
         plugins: versions of the Maven plugins, by short name.
-        javac_options: for every Java compilation.
-        scalac_options: for every Scala compilation.
-        ignored_repositories: ids of repositories that poms of third parties name and that are never asked.
-        roots: what each role is resolved from.
-        modules: in an order in which they can be compiled.
+        javac_options: options of every Java compilation.
+        scalac_options: options of every Scala compilation.
+        ignored_repositories: ids of repositories in third-party poms that are never queried.
+        roots: by role, the artifacts from which it is resolved.
+        modules: in compilation order.
         artifacts: every pinned jar.
-        hooks: the Java helpers, if any are built.
+        hooks: the Java helpers, or None if none are built.
     """
 
     path: Path
@@ -182,10 +182,10 @@ class Recipe:
     hooks: Hooks | None = None
 
     def module(self, name: str) -> Module:
-        """The module of that name.
+        """Return the module with this name.
 
         Raises:
-            RackgateError: there is none.
+            RackgateError: no such module.
         """
         for module in self.modules:
             if module.name == name:
@@ -193,22 +193,22 @@ class Recipe:
         raise RackgateError(f"{self.path}: no [[module]] named {name!r}")
 
     def with_role(self, role: str) -> tuple[Artifact, ...]:
-        """The artifacts that serve ``role``."""
+        """Return the artifacts with the role ``role``."""
         return tuple(artifact for artifact in self.artifacts if role in artifact.roles)
 
     def only_for(self, role: str) -> tuple[Artifact, ...]:
-        """The artifacts that serve ``role`` and nothing else."""
+        """Return the artifacts whose only role is ``role``."""
         return tuple(artifact for artifact in self.artifacts if artifact.roles == (role,))
 
     def without(self, role: str) -> tuple[Artifact, ...]:
-        """The artifacts that are there without ``role``."""
+        """Return all artifacts except those whose only role is ``role``."""
         return tuple(artifact for artifact in self.artifacts if artifact.roles != (role,))
 
     def find(self, name: str, role: str) -> Artifact:
-        """The artifact with that artifactId and role.
+        """Return the artifact with this artifactId and role.
 
         Raises:
-            RackgateError: it is not pinned.
+            RackgateError: no such artifact is pinned.
         """
         for artifact in self.with_role(role):
             if artifact.name == name:
@@ -216,7 +216,7 @@ class Recipe:
         raise RackgateError(f"{self.path}: no {role} artifact {name} is pinned; run `rackgate patch pin`")
 
     def upstream_of(self, module: Module) -> tuple[Module, ...]:
-        """All modules that ``module`` is compiled against, directly or not, in list order."""
+        """Return all modules that ``module`` depends on, directly or indirectly, in list order."""
         names: set[str] = set()
         for other in reversed(self.modules):
             if other.name in module.needs or other.name in names:
@@ -225,7 +225,7 @@ class Recipe:
         return tuple(other for other in self.modules if other.name in names)
 
     def affected_by(self, touched: set[str]) -> tuple[Module, ...]:
-        """The touched modules and all that are compiled against one of them, in list order."""
+        """Return the touched modules and all modules that depend on one of them, in list order."""
         return tuple(
             module
             for module in self.modules
@@ -234,13 +234,13 @@ class Recipe:
 
 
 def load(path: Path | None = None) -> Recipe:
-    """Reads and checks ``kafka.toml``.
+    """Parse and validate ``kafka.toml``.
 
     Args:
         path: the file, or None for the one in ``patch/``.
 
     Raises:
-        RackgateError: missing, not TOML, or a value that cannot be meant; the message names the place.
+        RackgateError: the file is missing or not TOML, or a value is invalid; the message names the place.
     """
     path = path or paths.PATCH / "kafka.toml"
     top = Table(toml_config.read(path, "it says what is built"), path)
@@ -317,7 +317,7 @@ def _check(recipe: Recipe) -> None:
 
 
 def render_artifacts(artifacts: Sequence[Artifact]) -> str:
-    """The artifact list as TOML, sorted, one table a jar."""
+    """Return the artifact list as TOML: sorted, one table for each jar."""
     blocks = [
         f'[[artifact]]\nid = "{a.id}"\nsha256 = "{a.sha256}"\nroles = [{", ".join(f"{r!r}" for r in a.roles)}]\n'
         for a in sorted(artifacts)

@@ -1,4 +1,4 @@
-"""Software bill of materials of the overlay, in CycloneDX JSON: what it is built from, and what it is built with."""
+"""Software bill of materials (SBOM) of the overlay, in CycloneDX JSON: its components and its build tools."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LICENCES = [{"license": {"id": "Apache-2.0"}}]
 
 
 def make_sbom(manifest: Mapping[str, Any]) -> bytes:
-    """The bill of materials of a distribution's overlay; the same manifest gives the same bytes.
+    """Return the SBOM of a distribution's overlay; the same manifest gives the same bytes.
 
-    ``components`` are the overlay jars, each with the published jar that it changes, the patches, and the artifacts
-    that the overlay is compiled from and against. ``formulation`` has what compiles it: Maven's plugins and compilers.
+    ``components`` lists the overlay jars, each with the published jar that it patches, the patches, and the artifacts
+    from and against which the overlay is compiled. ``formulation`` lists the compilers and Maven's plugins.
 
     Args:
-        manifest: of the distribution.
+        manifest: the distribution's manifest.
     """
     jars = [_overlay_jar(jar, manifest) for jar in manifest["overlay"]]
     patches = [
@@ -65,7 +65,7 @@ def make_sbom(manifest: Mapping[str, Any]) -> bytes:
         ],
         "formulation": [{"bom-ref": "build", "components": [_jdk(manifest), *_tools(manifest["maven"])]}],
     }
-    # Derived from the content: a random one would differ in each build.
+    # Derived from the content: a random number would make each build different.
     digest = hashlib.sha256(json.dumps(bom, sort_keys=True).encode()).digest()
     bom["serialNumber"] = f"urn:uuid:{uuid.UUID(bytes=digest[:16], version=5)}"
     return (json.dumps(bom, indent=1, sort_keys=True) + "\n").encode()
@@ -89,7 +89,7 @@ def _overlay_jar(jar: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[st
 
 
 def _artifact(id_: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """An artifact of ``kafka.toml``; none is part of the overlay, and a running Kafka has its own copies."""
+    """Return an artifact of ``kafka.toml``; its scope is "excluded" because the overlay does not contain it."""
     group, name, version, classifier = [*id_.split(":"), ""][:4]
     purl = _purl(group, name, version, classifier, "jar")
     return {

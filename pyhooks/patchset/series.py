@@ -1,7 +1,7 @@
-"""The patch series: reads it, selects patches of it, applies them, and writes a tree back to it.
+"""The patch series: parse, select and apply its patches, and export a tree's commits to it.
 
-The series has four parts, each in a folder and on a git branch of that name. Fixes may be opt-in: a build leaves them
-out unless their name is given.
+The series has four parts, each in a folder and on a git branch of the same name. Fixes may be opt-in: a build leaves
+them out unless it is given their name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.patchset.git import commit_of, git
 from pyhooks.patchset.source_tree import BASELINE
 
-# In the order in which they are applied.
+# In order of application.
 PARTS = ("fixes", "gate", "elr", "observe")
 FIXES, TOP = PARTS[0], PARTS[-1]
 _TAG = re.compile(r"^\[PATCH[^\]]*\] *")
@@ -27,7 +27,7 @@ _NAME = re.compile(rf"({'|'.join(PARTS)})/(\d{{4}})-[^/\s]+\.patch")
 _TRAILER = re.compile(r"([A-Z][A-Za-z-]*):(?:[ \t]+(.*))?")
 _FIX_NUMBERS = re.compile(r"\d{1,4}(, ?\d{1,4})*")
 _HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
-# Refs of the tree: each part's branch as it was imported or exported last.
+# Refs in the tree: each part's branch at the last import or export.
 _SAVED = "refs/rackgate/parts"
 
 
@@ -40,9 +40,9 @@ class Patch:
         name: its path below the folder of the series, such as ``fixes/0001-Subject.patch``.
         text: its content.
         subject: the first line of the commit message, without ``[PATCH]``.
-        reason: the rest of the message above the diff, without the trailers.
+        reason: the rest of the commit message, without the trailers.
         trailers: key and value of each trailer, in order.
-        files: paths that it changes, with ``a/`` and ``b/`` taken away.
+        files: paths that it changes, without ``a/`` and ``b/``.
     """
 
     path: Path
@@ -60,22 +60,22 @@ class Patch:
 
     @property
     def part(self) -> str:
-        """The part of the series that it belongs to."""
+        """The part of the series to which it belongs."""
         return self.name.partition("/")[0]
 
     @property
     def number(self) -> int:
-        """The number in its file name, which is unique in its part."""
+        """The number in its file name, unique within its part."""
         return _number(self.name)
 
     @property
     def opt_in(self) -> str:
-        """The name under which a build must ask for it, or empty if every build has it."""
+        """The name with which a build selects it, or empty if every build includes it."""
         return next(iter(self.values("Opt-in")), "")
 
     @property
     def depends(self) -> tuple[str, ...]:
-        """Subjects or file numbers of the fixes that it needs, as its trailers name them."""
+        """Subjects or file numbers of the fixes it depends on, as written in its trailers."""
         found: list[str] = []
         for value in self.values("Depends"):
             if value.lower() != "none":
@@ -83,11 +83,11 @@ class Patch:
         return tuple(found)
 
     def values(self, key: str) -> tuple[str, ...]:
-        """The values of all trailers of that key."""
+        """Return the values of all trailers with this key."""
         return tuple(value for name, value in self.trailers if name == key)
 
     def added_lines(self) -> tuple[int, int]:
-        """How many lines it adds to Kafka's main code, and how many to its tests and their common helpers."""
+        """Count the lines it adds to Kafka's main code, and to Kafka's tests and their common helpers."""
         main = test = old = new = 0
         of_test = False
         for line in self.text.split("\n"):
@@ -104,19 +104,19 @@ class Patch:
 
 
 def is_test(file: str) -> bool:
-    """Whether a file of Kafka's repository belongs to its tests or to their common helpers."""
+    """Return whether a file of Kafka's repository belongs to the tests or their common helpers."""
     return "/src/test/" in file or file.startswith("test-common/")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which patches of the series a build applies; by default all that are not opt-in.
+    """Selection of the patches that a build applies; by default all that are not opt-in.
 
     Attributes:
-        opt_ins: names of the opt-in fixes that are applied as well.
-        last_part: the last part that is applied, or empty for all parts.
-        first: how many of these patches are applied, or None for all.
-        fix: number of the one fix that is applied, after those that it depends on, or None. Excludes all others.
+        opt_ins: names of opt-in fixes to apply as well.
+        last_part: the last part to apply, or empty for all parts.
+        first: apply only the first this many of these patches, or None for all.
+        fix: number of a single fix to apply after the fixes it depends on, or None. Overrides all other attributes.
     """
 
     opt_ins: frozenset[str] = frozenset()
@@ -126,17 +126,17 @@ class Selection:
 
     @property
     def label(self) -> str:
-        """What tells the selection from others in file names; empty for the default."""
+        """Suffix that identifies the selection in file names; empty for the default."""
         words = [f"fix-{self.fix:04}"] if self.fix is not None else []
         words += [self.last_part] if self.last_part else []
         words += [str(self.first)] if self.first is not None else []
         return "-".join([*words, *(["with", *sorted(self.opt_ins)] if self.opt_ins else [])])
 
     def choose(self, patches: Sequence[Patch]) -> tuple[Patch, ...]:
-        """The selected ones of all patches of a series, in order.
+        """Return the selected patches in order, given all patches of a series.
 
         Raises:
-            RackgateError: there are no such fixes, there is no such part, or there are not that many patches.
+            RackgateError: an unknown fix or part, or the series has too few patches.
         """
         if self.fix is not None:
             wanted = next((p for p in patches if p.part == FIXES and p.number == self.fix), None)
@@ -159,15 +159,15 @@ DEFAULT = Selection()
 
 
 def opt_ins(patches: Iterable[Patch]) -> tuple[str, ...]:
-    """The names under which fixes are opt-in, sorted."""
+    """Return the names of the opt-in fixes, sorted."""
     return tuple(sorted({patch.opt_in for patch in patches} - {""}))
 
 
 def with_dependencies(patches: Sequence[Patch], fix: Patch) -> tuple[Patch, ...]:
-    """A fix after all fixes that it depends on, directly or not, in the order of the series.
+    """Return a fix and all fixes that it depends on, directly or indirectly, in the order of the series.
 
     Raises:
-        RackgateError: a fix names one that is not there.
+        RackgateError: a fix depends on one that is not in the series.
     """
     needed = {fix.name}
     waiting = [fix]
@@ -184,7 +184,7 @@ def with_dependencies(patches: Sequence[Patch], fix: Patch) -> tuple[Patch, ...]
 
 
 def find_fix(patches: Iterable[Patch], text: str) -> Patch | None:
-    """The fix with that subject or file number, or None."""
+    """Return the fix with this subject or file number, or None."""
     fixes = (patch for patch in patches if patch.part == FIXES)
     if _FIX_NUMBERS.fullmatch(text):
         return next((patch for patch in fixes if patch.number == int(text)), None)
@@ -192,7 +192,7 @@ def find_fix(patches: Iterable[Patch], text: str) -> Patch | None:
 
 
 def names(folder: Path) -> tuple[str, ...]:
-    """The file names that ``series`` lists; an absent file is an empty series."""
+    """Return the file names listed in the ``series`` file; a missing file is an empty series."""
     listing = folder / "series"
     if not listing.exists():
         return ()
@@ -201,14 +201,15 @@ def names(folder: Path) -> tuple[str, ...]:
 
 
 def parse(folder: Path, name: str) -> Patch:
-    """Reads one patch in git's mail format.
+    """Parse one patch in git's mail format.
 
     Args:
         folder: the folder of the series.
         name: the path of the patch below it.
 
     Raises:
-        RackgateError: in no folder of a part, missing, or without subject or diff.
+        RackgateError: the name is not of the form ``PART/NNNN-Subject.patch``, or the file is missing, not UTF-8,
+            or lacks a subject or a diff.
     """
     if not _NAME.fullmatch(name):
         raise RackgateError(f"{name}: must be called PART/NNNN-Subject.patch, where PART is {', '.join(PARTS)}")
@@ -235,10 +236,10 @@ def parse(folder: Path, name: str) -> Patch:
 
 
 def split_trailers(message: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Splits a commit message below its subject into text and trailers.
+    """Split the body of a commit message into text and trailers.
 
-    As in git, trailers are the last paragraph, if each of its lines is ``Key: value`` or continues the one above with
-    leading white space.
+    As in git, the last paragraph holds the trailers if each of its lines is ``Key: value`` or starts with white space
+    and continues the previous line.
     """
     head, gap, last = message.strip().rpartition("\n\n")
     trailers: list[tuple[str, str]] = []
@@ -258,10 +259,10 @@ def _number(name: str) -> int:
 
 
 def load_all(folder: Path) -> tuple[Patch, ...]:
-    """Reads the whole series, opt-in fixes included.
+    """Parse the whole series, including opt-in fixes.
 
     Args:
-        folder: holds ``series`` and the folders of the parts.
+        folder: contains ``series`` and the folders of the parts.
 
     Raises:
         RackgateError: a patch is missing or unreadable.
@@ -270,20 +271,20 @@ def load_all(folder: Path) -> tuple[Patch, ...]:
 
 
 def load(folder: Path, selection: Selection = DEFAULT) -> tuple[Patch, ...]:
-    """Reads the patches that a build applies.
+    """Parse the series and return the patches that a build applies.
 
     Args:
-        folder: holds ``series`` and the folders of the parts.
-        selection: which of them; by default all that are not opt-in.
+        folder: contains ``series`` and the folders of the parts.
+        selection: the patches to return; by default all that are not opt-in.
 
     Raises:
-        RackgateError: a patch is missing or unreadable, or there is no such selection.
+        RackgateError: a patch is missing or unreadable, or the selection is invalid.
     """
     return selection.choose(load_all(folder))
 
 
 def series_hash(patches: Sequence[Patch]) -> str:
-    """One SHA-256 over names and contents of the patches in order."""
+    """Return the SHA-256 over names and contents of the patches in order."""
     digest = hashlib.sha256()
     for patch in patches:
         digest.update(f"{patch.name} {patch.sha256}\n".encode())
@@ -291,10 +292,11 @@ def series_hash(patches: Sequence[Patch]) -> str:
 
 
 def apply(tree: Path, patches: Sequence[Patch]) -> str:
-    """Applies patches in order with ``git am`` and returns the new HEAD.
+    """Apply patches in order with ``git am`` and return the new HEAD.
 
     Raises:
-        RackgateError: a patch does not apply; names the patch and the file, and the tree is as before that patch.
+        RackgateError: a patch does not apply. The message names the patch and the file; the tree keeps the state
+            before that patch.
     """
     for patch in patches:
         try:
@@ -311,11 +313,11 @@ def apply(tree: Path, patches: Sequence[Patch]) -> str:
 
 
 class Trial:
-    """Applies patches in an index without files, which takes a fraction of a second.
+    """Trial application of patches in a git index without a work tree, which takes a fraction of a second.
 
     Args:
-        source: the laid-out sources.
-        folder: for the index; must not exist.
+        source: the git repository of the published sources.
+        folder: for the clone with the index; must not exist.
     """
 
     def __init__(self, source: Path, folder: Path) -> None:
@@ -323,17 +325,17 @@ class Trial:
         self._folder = folder
 
     def apply(self, patches: Sequence[Patch], where: str = "") -> tuple[str, ...]:
-        """Applies patches in order to the baseline.
+        """Apply patches in order to the baseline.
 
         Args:
             patches: the patches.
-            where: what they are, for the error.
+            where: description of the combination, for the error message.
 
         Returns:
             All files that differ from the baseline after the last patch.
 
         Raises:
-            RackgateError: a patch does not apply; names the patch and the file.
+            RackgateError: a patch does not apply; the message names the patch and the file.
         """
         what, baseline = "try the series", f"refs/tags/{BASELINE}"
         git(self._folder, "read-tree", baseline, what=what)
@@ -358,9 +360,9 @@ def _why(output: str) -> str:
 
 
 def apply_parts(tree: Path, patches: Sequence[Patch]) -> None:
-    """Applies a whole series to a fresh clone, with a branch at the last commit of each part.
+    """Apply a whole series to a fresh clone, with a branch at the last commit of each part.
 
-    The branch of the last part is checked out. ``git rebase`` moves the others along (``rebase.updateRefs``).
+    The branch of the last part is checked out. ``git rebase`` updates the other branches (``rebase.updateRefs``).
 
     Raises:
         RackgateError: a patch does not apply.
@@ -378,13 +380,13 @@ def apply_parts(tree: Path, patches: Sequence[Patch]) -> None:
 
 
 def mark_saved(tree: Path) -> None:
-    """Remembers that the branches of the parts are the same as in the series."""
+    """Record in refs that the branches of the parts match the series."""
     for part in PARTS:
         git(tree, "update-ref", f"{_SAVED}/{part}", commit_of(tree, f"refs/heads/{part}"), what="mark the parts")
 
 
 def unexported(tree: Path) -> str:
-    """What a person's tree holds beyond what was imported or exported last, in words, or empty."""
+    """Describe the changes in a working tree since the last import or export; empty if there are none."""
     if git(tree, "status", "--porcelain", what="look at the tree"):
         return "has uncommitted changes"
     branches = [[commit_of(tree, f"{space}/{part}") for space in ("refs/heads", _SAVED)] for part in PARTS]
@@ -394,16 +396,16 @@ def unexported(tree: Path) -> str:
 
 
 def _contains(tree: Path, branch: str, other: str) -> bool:
-    """Whether all commits of ``other`` are on ``branch``."""
+    """Return whether ``branch`` contains all commits of ``other``."""
     return git(tree, "rev-list", "--count", f"{branch}..{other}", what="compare the branches") == "0"
 
 
 def part_commits(tree: Path) -> dict[str, list[str]]:
-    """The commits of each part, oldest first, from the branches that ``apply_parts`` makes.
+    """Return the commits of each part, oldest first, from the branches that ``apply_parts`` creates.
 
     Raises:
-        RackgateError: uncommitted changes, a merge, a branch that is missing or not on top of the one before, or
-            commits on none of them.
+        RackgateError: uncommitted changes, a merge, a branch that is missing or not on top of the previous part's,
+            or commits that no branch of a part contains.
     """
     what = "look at the tree"
     if git(tree, "status", "--porcelain", what=what):
@@ -440,23 +442,23 @@ def part_commits(tree: Path) -> dict[str, list[str]]:
 
 
 def export(tree: Path, folder: Path, *, renumber: bool = False) -> tuple[str, ...]:
-    """Writes the commits on top of the baseline to ``folder`` and its ``series`` file.
+    """Write the commits on top of the baseline to ``folder`` and its ``series`` file.
 
-    A patch keeps its file name as long as its subject and part stay. A new one is named after its subject, with the
-    number that follows the patch before it, or the highest one in its part if that is taken. Nothing in the text
-    depends on the machine, git's version or the number of patches.
+    A patch keeps its file name while its subject and part are unchanged. A new patch is named after its subject. Its
+    number is one above the previous patch's or, if that is taken, one above the highest in its part. The text of the
+    patches does not depend on the machine, git's version or the number of patches.
 
     Args:
         tree: a repository made by ``rackgate patch import``.
         folder: the folder of the series.
-        renumber: name all patches anew, numbered from 1 in each part.
+        renumber: rename all patches, numbered from 1 in each part.
 
     Returns:
         The file names in order.
 
     Raises:
-        RackgateError: what ``part_commits`` refuses, two commits with the same subject, or a dependency by a number
-            that another fix would get.
+        RackgateError: ``part_commits`` rejects the tree, two commits have the same subject, or a fix is referenced by
+            a number that another fix would get.
     """
     parts = part_commits(tree)
     listed = [name for name in names(folder) if _NAME.fullmatch(name) and (folder / name).exists()]
@@ -492,7 +494,7 @@ def export(tree: Path, folder: Path, *, renumber: bool = False) -> tuple[str, ..
 
 
 def _write(folder: Path, texts: Mapping[str, str], before: Sequence[Patch]) -> None:
-    """Replaces the series in ``folder`` by patches of those names and texts; ``before`` is what it was."""
+    """Replace the series in ``folder`` with patches of these names and texts; ``before`` is the old series."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as fresh:
         for name, text in texts.items():
             (Path(fresh) / name).parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""``rackgate patch facts``: what the series touches, read from the patches and from the jars, stock beside overlay."""
+"""``rackgate patch facts``: size and effects of the series, from the patches and from the stock and overlay jars."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.patchset import class_file, recipe, series
 from pyhooks.patchset.distribution import Distribution
 
-# whose parents and versions are told; a name that is in neither jar is told as absent
+# Exception classes whose superclasses are reported; a class that is in neither jar is reported as absent.
 ERRORS = (
     "NotEnoughReplicasException",
     "NotEnoughReplicasAfterAppendException",
@@ -27,22 +27,23 @@ _DATA_PACKAGE = "org/apache/kafka/common/message"
 REQUESTS = ("Produce", "Fetch", "AlterPartition", "BrokerHeartbeat", "BrokerRegistration", "Metadata")
 _TOP = "java.lang.Object"
 _VERSION = re.compile(r"field (LOWEST|HIGHEST)_SUPPORTED_VERSION S \d+ = (b.*)")
-# KIPs' own words: what makes a method or class deprecated, in Java and in Scala
+# Markers of a deprecation in an added line, in Java and in Scala.
 _DEPRECATION = re.compile(r"^\+.*(?:@Deprecated|@deprecated|\bDeprecated\b.*@since)", re.MULTILINE)
 
 
 def facts(distribution: Distribution, series_: Sequence[series.Patch]) -> dict[str, Any]:
-    """What can be said of the series without running any of it.
+    """Return facts about the series that need no running Kafka.
 
     Args:
         distribution: a build of the series.
-        series_: the whole series. What it touches is reported of the patches that are built in.
+        series_: the whole series. All facts except ``parts`` cover only the patches in the build.
 
     Returns:
-        ``parts``: see ``sizes``; ``main``: changed files of Kafka's own code, by module; ``messages``: for each changed
-        definition of a message whether fields changed, and its versions; ``parents``: superclasses of the errors,
-        nearest first, by side; ``requests``: lowest and highest version by side; ``deprecations``: how many lines
-        deprecate something.
+        ``patch_hash``, ``patches``, ``main_files`` and ``test_files``: hash of the series, and numbers of patches and
+        changed files; ``parts``: see ``sizes``; ``main``: changed files of Kafka's main code, by module;
+        ``messages``: for each changed message definition, whether fields changed, and its versions; ``parents``:
+        superclasses of the exceptions, nearest first, by side (stock, overlay); ``requests``: lowest and highest
+        version, by side; ``deprecations``: number of added lines that deprecate something.
 
     Raises:
         RackgateError: the build is of another series.
@@ -86,9 +87,9 @@ def facts(distribution: Distribution, series_: Sequence[series.Patch]) -> dict[s
 
 
 def sizes(patches: Sequence[series.Patch]) -> list[dict[str, Any]]:
-    """How many patches each part of a series has, and how many lines they add to Kafka's main code and to its tests.
+    """Count the patches of each part, and the lines they add to Kafka's main code and tests.
 
-    Opt-in fixes have rows of their own. The last row is the sum of all others.
+    Each opt-in name has its own row. The last row is the total.
 
     Returns:
         Rows of ``part``, ``opt_in``, ``patches``, ``main_added`` and ``test_added``.
@@ -110,14 +111,14 @@ def sizes(patches: Sequence[series.Patch]) -> list[dict[str, Any]]:
 
 
 class Jar:
-    """A jar, and what stands behind it on the class path.
+    """The error and message classes of a jar, with a fallback jar later on the class path.
 
     Args:
-        path: of the jar.
-        behind: asked for what this one has not.
+        path: the jar.
+        behind: the jar to search for entries that this one lacks.
 
     Raises:
-        RackgateError: it can't be read.
+        RackgateError: the jar can't be read.
     """
 
     def __init__(self, path: Path, behind: Jar | None = None) -> None:
@@ -129,13 +130,16 @@ class Jar:
             raise RackgateError(f"{path}: can't be read: {error}; run `rackgate build --force`") from error
 
     def read(self, name: str) -> bytes | None:
-        """An entry, or None."""
+        """Return the content of an entry, or None."""
         if name in self._content:
             return self._content[name]
         return self._behind.read(name) if self._behind else None
 
     def parents(self, name: str) -> list[str]:
-        """The superclasses that the jar has, nearest first, without packages; empty if it has not the class."""
+        """Return simple names of a class's superclasses, nearest first, until one is outside the jars' entries.
+
+        Empty if the class is not found.
+        """
         found: list[str] = []
         content = self.read(f"{name}.class")
         while content is not None and (above := class_file.parent(content)) not in ("", _TOP):
@@ -144,7 +148,7 @@ class Jar:
         return found
 
     def versions(self, name: str) -> list[int]:
-        """The lowest and the highest version of a message class; empty if the jar has not the class."""
+        """Return the lowest and highest version of a message class; empty if the class is not found."""
         content = self.read(f"{name}.class")
         found = {
             match[1]: int.from_bytes(ast.literal_eval(match[2]), signed=True)
@@ -161,7 +165,7 @@ def _wanted(name: str) -> bool:
 
 
 def _definitions(files: Sequence[str]) -> set[str]:
-    """Changed message definitions, of whatever module: records of the metadata log are some, too."""
+    """Return changed message definitions of all modules; records of the metadata log are among them."""
     return {file for file in files if "/src/main/resources/" in file and file.endswith(".json")}
 
 
@@ -179,14 +183,14 @@ def _message(stock: Jar, overlay: Jar, file: str) -> dict[str, Any]:
 
 
 def _definition(content: bytes) -> Mapping[str, Any]:
-    """Kafka's definitions are JSON with comments of whole lines."""
+    """Parse a message definition, which is JSON with whole-line comments."""
     lines = (line for line in content.decode("utf-8").splitlines() if not line.lstrip().startswith("//"))
     told: Mapping[str, Any] = json.loads("\n".join(lines))
     return told
 
 
 def _fields(definition: Mapping[str, Any]) -> Any:
-    """All that decides what is on the wire, without words for people."""
+    """Return the parts of a definition that determine the wire format, without descriptions."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""``rackgate patch check``: what is wrong with the series as files, as commit messages, and as changes to Kafka."""
+"""``rackgate patch check``: lint the files of the series, its commit messages, and whether the patches apply."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ BODY_COLUMNS = 72
 MAIN_LINES = 400
 _UPSTREAM = re.compile(r"(KAFKA-\d+(, KAFKA-\d+)*|none found)( \(.+\))?")
 _OPT_IN = re.compile(r"[a-z][a-z0-9]*")
-# Indented text is code, a log or a table, and is kept as it is.
+# Indented text is code, a log or a table: the column limit does not apply.
 _INDENTED = ("    ", "\t")
 
 
 def lint(folder: Path) -> tuple[str, ...]:
-    """Faults of the series as files: the listing, names, order, and patches that can't be read; none if it is empty."""
+    """Return faults in the files of the series: listing, names, order and unreadable patches."""
     faults: list[str] = []
     listed = names(folder)
     present = {str(path.relative_to(folder)) for path in folder.rglob("*.patch")}
@@ -63,7 +63,7 @@ def lint(folder: Path) -> tuple[str, ...]:
 
 
 def lint_patches(patches: Sequence[Patch]) -> tuple[str, ...]:
-    """Faults of the patches one by one: subject, text, trailers and size.
+    """Return faults of individual patches: subject, text, trailers and size.
 
     Args:
         patches: the whole series.
@@ -116,18 +116,18 @@ def _trailers(patch: Patch, patches: Sequence[Patch]) -> Iterator[str]:
 
 
 def lint_application(plan: Recipe, folder: Path, base: Path | None = None) -> tuple[str, ...] | None:
-    """Faults of the patches as changes to Kafka: whether they apply in each combination that can be built.
+    """Return faults found when applying the patches, in each combination that can be built.
 
-    These are the default series, the series with each opt-in and with all of them, and each fix alone on the published
-    sources with the fixes that it depends on.
+    The combinations are: the default series, the series with each opt-in name, the series with all of them, and each
+    fix alone on the published sources with the fixes that it depends on.
 
     Args:
         plan: the recipe.
         folder: the folder of the series.
-        base: the folder builds are in.
+        base: the folder that contains the builds, by default ``build/``.
 
     Returns:
-        The faults, or None if no sources have been laid out yet.
+        The faults, or None if there is no git repository of the published sources yet.
     """
     space = Workspace.of(plan, base)
     laid_out = sorted((space.root / "sources").glob("*/.git"), key=lambda path: path.stat().st_mtime_ns)
@@ -146,7 +146,7 @@ def lint_application(plan: Recipe, folder: Path, base: Path | None = None) -> tu
 
 
 def _combinations(patches: Sequence[Patch]) -> Iterator[tuple[tuple[Patch, ...], str]]:
-    """Patches that must apply together, and what they are, for errors."""
+    """Yield patches that must apply together, with a description for error messages."""
     yield DEFAULT.choose(patches), ""
     marks = opt_ins(patches)
     for chosen in dict.fromkeys([*(frozenset({mark}) for mark in marks), frozenset(marks)]):

@@ -1,4 +1,4 @@
-"""Lays published sources out as in Kafka's own repository, as a git repository with one reproducible commit."""
+"""Published sources in the layout of Kafka's repository, as a git repository with one reproducible commit."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _SKIPPED = frozenset({"META-INF/MANIFEST.MF", "LICENSE", "NOTICE"})
 
 
 def destination(module: Module, kind: str, name: str, head: bytes) -> str | None:
-    """Where an entry of a sources jar lies in Kafka's repository.
+    """Return the path in Kafka's repository of an entry of a sources jar.
 
     Args:
-        module: whose jar it is.
+        module: the module of the jar.
         kind: ``main`` or ``test``.
         name: the entry's name.
-        head: the first bytes of its content, enough to hold a licence header.
+        head: the first bytes of its content, enough to include a licence header.
 
     Returns:
-        The path from the root of the repository, or None for what upstream's build makes and no person writes.
+        The path from the root of the repository, or None for files that upstream's build generates.
     """
     if name.endswith("/") or name in _SKIPPED:
         return None
@@ -46,18 +46,18 @@ def destination(module: Module, kind: str, name: str, head: bytes) -> str | None
 
 
 def lay_out(recipe: Recipe, store: Store, folder: Path) -> str:
-    """Fills ``folder`` with the sources of all modules and commits them.
+    """Write the sources of all modules to ``folder`` and commit them.
 
     Args:
-        recipe: names the modules and their source jars.
-        store: where the jars are.
-        folder: is made; must not exist.
+        recipe: lists the modules and their source jars.
+        store: contains the jars.
+        folder: created here; must not exist.
 
     Returns:
-        The hash of the one commit, the same everywhere for the same jars.
+        The hash of the only commit, which depends only on the jars.
 
     Raises:
-        RackgateError: two jars bring the same file, or a message definition has no home.
+        RackgateError: two jars contain the same file, or a module's message definitions are missing.
     """
     folder.mkdir(parents=True)
     for module in recipe.modules:
@@ -92,7 +92,7 @@ def _files(recipe: Recipe, store: Store, module: Module) -> Iterator[tuple[str, 
 
 
 def clone(source: Path, folder: Path) -> None:
-    """Copies a laid-out repository with its work tree to ``folder``, which must not exist."""
+    """Clone the repository of the published sources, with a work tree, to ``folder``, which must not exist."""
     git(source, "clone", "--quiet", "--local", "--no-tags", ".", str(folder), what="copy the tree")
     commit = git(source, "rev-parse", BASELINE, what="copy the tree")
     git(folder, "tag", BASELINE, commit, what="copy the tree")
@@ -100,7 +100,7 @@ def clone(source: Path, folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Deletes a folder if it is there."""
+    """Delete a folder, file or symbolic link if it exists."""
     if folder.is_symlink() or folder.is_file():
         folder.unlink()
     elif folder.exists():

@@ -1,4 +1,4 @@
-"""Shows what a long command is doing: the stage, the time it has taken, and what it took the last time."""
+"""Progress display of a long command: the current stage, its elapsed time, and its duration in the previous run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pyhooks.core.files import read_object, write_json
 
 
 class Stages:
-    """Names the stages of one command on standard error, live on a terminal, line by line elsewhere.
+    """Stages of one command, shown on standard error: live on a terminal, otherwise one line for each stage.
 
     Args:
-        count: how many stages there are.
-        memory: file that keeps the durations for the next time's estimate, or None.
+        count: number of stages.
+        memory: file that stores the durations as estimates for the next run, or None.
         quiet: show nothing.
     """
 
@@ -33,7 +33,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Progress]:
-        """Runs the body as the next stage; give what is yielded to ``tell``."""
+        """Run the body as the next stage; pass the yielded progress display to ``tell``."""
         self._number += 1
         usual_s = self._before.get(name)
         estimate = f"of about {usual_s:.0f} s" if usual_s and usual_s > 2 else ""
@@ -49,23 +49,23 @@ class Stages:
         self._console.print(f"{label}: {took_s:.1f} s", highlight=False)
 
     def tell(self, progress: Progress, words: str) -> None:
-        """Adds what is done within the stage."""
+        """Show the current activity within the stage."""
         for task in progress.tasks:
             head = task.description.split(":")[0]
             progress.update(task.id, description=f"{head}: {words}")
 
     def say(self, words: str) -> None:
-        """Prints a line between the stages."""
+        """Print a line between stages."""
         self._console.print(words, highlight=False)
 
     def remember(self) -> None:
-        """Keeps the durations of a command that succeeded; the next one shows them as its estimate."""
+        """Store the durations of a successful command; the next run shows them as estimates."""
         if self._memory:
             write_json(self._memory, {**self._before, **self._now})
 
 
 def durations(memory: Path) -> dict[str, float]:
-    """Return the seconds that a file keeps by name; none if it can't be read: an estimate is not worth an error."""
+    """Return the stored durations in seconds by name, or nothing if the file is unreadable: they are only estimates."""
     try:
         found = read_object(memory, "it keeps durations")
     except RackgateError:

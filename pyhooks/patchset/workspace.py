@@ -1,4 +1,4 @@
-"""The folder a build works in: where its parts lie, one build at a time, and what was left by one that was killed."""
+"""Build folder of one Kafka version: its layout, a lock for one build at a time, and removal of leftovers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyhooks.patchset.artifacts import RENEW, MavenRepository, Store, sha256
 from pyhooks.patchset.git import git
 from pyhooks.patchset.recipe import Module, Recipe
 
-# Beside kafka.toml: the SHA-256 of everything that Maven runs.
+# In the folder of kafka.toml: the SHA-256 of every file of Maven's local repository.
 MAVEN_MANIFEST = "maven.sha256"
 _WORK_PREFIX = "build-"
 _KEPT_DISTRIBUTIONS = 3
@@ -31,8 +31,8 @@ _STALE_TESTS_S = 86_400.0
 _KEPT_CLASS_JARS = 150
 _KEPT_HOOKS = 10
 _BUILDING_POMS = frozenset({"bootstrap.xml", "fetch.xml", "reactor.xml", "module.xml"})
-# What decides the bytes of an overlay: ``builder`` and all that it imports, but for what reads a build, tells of
-# progress or makes helpers. A test holds this against the imports.
+# Modules that determine the bytes of an overlay: ``builder`` and its imports, except those that read a build, show
+# progress or build the Java helpers. A test compares this set with the imports.
 _BUILDING = frozenset(
     {"artifacts", "builder", "compilation", "git", "maven", "overlay", "recipe", "series", "source_tree", "workspace"}
 )
@@ -40,11 +40,11 @@ _BUILDING = frozenset(
 
 @dataclass(frozen=True)
 class Workspace:
-    """Everything that is made while building one version of Kafka.
+    """All files made while building one version of Kafka.
 
     Attributes:
         root: ``build/kafka-<version>``.
-        manifest: the SHA-256 of every file of Maven's local repository.
+        manifest: the file with the SHA-256 of every file of Maven's local repository.
     """
 
     root: Path
@@ -52,7 +52,7 @@ class Workspace:
 
     @staticmethod
     def of(recipe: Recipe, base: Path | None = None) -> Workspace:
-        """The workspace of that recipe below ``base``, by default ``build/``."""
+        """Return the workspace of a recipe below ``base``, by default ``build/``."""
         return Workspace((base or paths.BUILD) / f"kafka-{recipe.version}", recipe.path.with_name(MAVEN_MANIFEST))
 
     @property
@@ -62,35 +62,35 @@ class Workspace:
 
     @property
     def repository(self) -> MavenRepository:
-        """Maven's local repository; another manifest has another folder, so a file that no line names is foreign."""
+        """Maven's local repository. Each manifest has its own folder, so a file without a pin is foreign."""
         if not self.manifest.is_file():
             raise RackgateError(f"{self.manifest} is missing; restore it from git, or run `{RENEW}`")
         return MavenRepository(self.root / "maven" / sha256(self.manifest)[:16], self.manifest)
 
     @property
     def work(self) -> Path:
-        """Temporary files of the one running build; whatever is here when a build starts is rubbish."""
+        """Temporary files of the running build; anything here when a build starts is a leftover."""
         return self.root / "work"
 
     @property
     def cache(self) -> Path:
-        """Kept results of compilations."""
+        """Cached results of compilations."""
         return self.root / "cache"
 
     @property
     def tree(self) -> Path:
-        """The person's own tree: the series as commits, to change and export."""
+        """The developer's working tree: the series as commits, to edit and export."""
         return self.root / "tree"
 
     def link(self, label: str) -> Path:
-        """The symbolic link to the finished distribution of a selection of the series, by its label."""
+        """Return the symbolic link to the finished distribution of a selection, given the selection's label."""
         return self.root / (f"dist-{label}" if label else "dist")
 
     @contextmanager
     def lock(self, tell: Callable[[str], None]) -> Iterator[None]:
-        """Holds the workspace for this process; waits, and says so, while another one has it.
+        """Lock the workspace for this process; if another process has the lock, report it to ``tell`` and wait.
 
-        The kernel lets the lock go when the process ends, however it ends.
+        The kernel releases the lock when the process ends, even if it is killed.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -105,17 +105,16 @@ class Workspace:
             os.close(descriptor)
 
     def clear_work(self) -> Path:
-        """Takes away what killed builds left and returns a new folder of temporary files.
+        """Delete what killed builds left and return a new folder for temporary files.
 
-        Its name is new each time: a compiler that a killed build started may go on for a while, and what it still
-        writes must not get among our files.
+        Each folder has a new name: a compiler that a killed build started may still be writing to the old one.
         """
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=_WORK_PREFIX, dir=self.work))
 
     def test_work(self) -> Path:
-        """A new folder for one run of tests, which holds no lock; takes away what killed runs left days ago."""
+        """Return a new folder for one test run, which holds no lock; delete folders older than a day."""
         base = self.root / "tests"
         base.mkdir(parents=True, exist_ok=True)
         for old in base.iterdir():
@@ -124,7 +123,7 @@ class Workspace:
         return Path(tempfile.mkdtemp(dir=base))
 
     def sources(self, recipe: Recipe, work: Path) -> Path:
-        """The published sources as a git repository, laid out if that was not done yet or was tampered with."""
+        """Return the git repository of the published sources; create it if it is missing or was modified."""
         jars = [[a.id, a.sha256] for role in ("sources", "test-sources") for a in recipe.with_role(role)]
         homes = [[m.name, m.path, m.scala] for m in recipe.modules]
         how = Path(source_tree.__file__).read_text(encoding="utf-8")
@@ -145,20 +144,20 @@ class Workspace:
             head = git(folder, "rev-parse", "HEAD", source_tree.BASELINE, what="look at the sources").split()
             return len(set(head)) == 1 and not git(folder, "status", "--porcelain", what="look at the sources")
         except RackgateError:
-            return False  # whatever is wrong with it, it is laid out again
+            return False  # any damage: the caller creates the repository anew
 
     def publish(self, fresh: Path, key: str, link: Path) -> Path:
-        """Puts a finished distribution in its place; before this nobody sees it, after it everybody does.
+        """Move a finished distribution to its final folder and point the link to it atomically.
 
         Args:
             fresh: the finished folder, in a folder of temporary files.
             key: the build's key.
-            link: the symbolic link that shall lead to it.
+            link: the symbolic link to replace.
 
         Returns:
-            The folder it now is.
+            The final folder.
         """
-        # A name of its own for each build: what runs on an earlier one keeps its jars, even for the same key.
+        # Each build has its own folder: processes that run on an earlier build keep its jars, even for the same key.
         target = self.root / "dists" / f"{key[:16]}-{fresh.parent.name.removeprefix(_WORK_PREFIX)}"
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh.replace(target)
@@ -170,7 +169,7 @@ class Workspace:
         return target
 
     def prune(self) -> None:
-        """Deletes old distributions that no link leads to, old sources and old compilation results."""
+        """Delete old sources, Maven repositories and compilation results, and old distributions without a link."""
         used = {link.resolve() for link in self.root.glob("dist*") if link.is_symlink()}
         dists = self._newest_first(self.root / "dists")
         for folder in [d for d in dists if d.resolve() not in used][_KEPT_DISTRIBUTIONS:]:
@@ -192,14 +191,14 @@ class Workspace:
 
 
 def build_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
-    """A hash of everything that decides what a build makes: what ``overlay_key`` covers, and the Java helpers."""
+    """Return a hash of all inputs of a build: those of ``overlay_key``, and the Java helpers."""
     return hashlib.sha256(
         f"{overlay_key(recipe, patches)} {java_helpers.source_hash(recipe.hooks)}".encode()
     ).hexdigest()
 
 
 def overlay_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
-    """A hash of everything that decides what the overlay is: recipe, pins, patches, poms, the code, the compiler."""
+    """Return a hash of all inputs of the overlay: recipe, pins, patches, notice, poms, build code and compiler."""
     digest = hashlib.sha256(series.series_hash(patches).encode())
     digest.update(recipe.path.read_bytes())
     digest.update(recipe.path.with_name(MAVEN_MANIFEST).read_bytes())
@@ -213,15 +212,15 @@ def overlay_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
 
 
 def touched_modules(recipe: Recipe, files: Sequence[str], patches: Sequence[series.Patch]) -> set[str]:
-    """Names of the modules whose main sources the series changes.
+    """Return the names of the modules whose main sources the series changes.
 
     Args:
-        recipe: knows the modules' folders.
+        recipe: defines the modules' folders.
         files: all files that differ from the baseline.
-        patches: to tell which one changes a file that no module has.
+        patches: the patches, to name one in the error message.
 
     Raises:
-        RackgateError: a file lies in no module that is built, so a change to it would have no effect.
+        RackgateError: a file belongs to no module in the recipe, so a change to it would have no effect.
     """
     touched = set()
     for file in files:
@@ -238,7 +237,7 @@ def touched_modules(recipe: Recipe, files: Sequence[str], patches: Sequence[seri
 
 
 def home(recipe: Recipe, file: str) -> Module | None:
-    """The module whose ``src/main`` or ``src/test`` holds ``file``."""
+    """Return the module whose ``src/main`` or ``src/test`` contains ``file``, or None."""
     for module in recipe.modules:
         if file.startswith((f"{module.path}/src/main/", f"{module.path}/src/test/")):
             return module

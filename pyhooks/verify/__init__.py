@@ -1,1 +1,1 @@
-"""Checks of the patch series: Kafka's tests, prefixes, mutants, JMH, reproducible builds."""
+"""Checks of the patch series: Kafka's tests, prefixes of the series, mutants, JMH benchmarks, reproducible builds."""

@@ -48,7 +48,7 @@ With = Annotated[
 
 
 def say(text: str = "") -> None:
-    """Prints a line of the result."""
+    """Print a line of the result."""
     Console(soft_wrap=True, markup=False, highlight=False).print(text)
 
 
@@ -114,7 +114,7 @@ def build_command(
 
 
 def _beside(made: builder.Built, selection: Selection) -> Path | None:
-    """Where to put the archive: only that of the default selection in the default folder."""
+    """Return the archive's folder for a selection other than the default, or None for the default folder."""
     return made.distribution.root.parent.parent / f"archive-{selection.label}" if selection.label else None
 
 
@@ -156,7 +156,7 @@ def pin_command(
 
 
 def _report(path: Path, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Print how pins have changed."""
+    """Print the changes of the pins."""
     say(
         f"{path}: {len(after)} files, {len(after.keys() - before.keys())} new, {len(before.keys() - after.keys())} gone"
     )
@@ -462,7 +462,7 @@ def jmh_command(
 
 
 def _line(result: dict[str, Any]) -> str:
-    """A comparison in one line: differences with their intervals and verdicts."""
+    """Format a comparison in one line: differences with their intervals and verdicts."""
     if not result["bars"]:
         return f"{result['name']}: {result['forks']} forks are too few"
     units = {"bytes": "B", "ns": "ns", "percent": "%"}

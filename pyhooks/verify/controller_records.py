@@ -1,7 +1,7 @@
-"""The same script of events through two controllers, and the bytes of their records.
+"""Comparison of the records that two controllers write, byte for byte, for the same script of events.
 
-One controller has the whole overlay, the other only the fixes that are built into it. The script is ``patch/records``,
-one Java source that is compiled once, against the published classes and tests, and runs on either side.
+One controller runs with the whole overlay, the other with only the part ``fixes``. The script is a Java source in
+``patch/records``. It is compiled once, against the published classes and tests, and runs with both controllers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyhooks.patchset.workspace import Workspace
 
 SOURCE = maven.JMH.parent / "records" / "java" / "org" / "apache" / "kafka" / "controller" / "ControllerScript.java"
 MAIN = "org.apache.kafka.controller.ControllerScript"
-# whose tests it uses: request contexts and the replay of records, a clock that stands still
+# Modules whose published tests it uses: request contexts, the replay of records, a mock clock.
 _TESTS = ("kafka-metadata", "kafka-clients", "kafka-server-common")
 _TIMEOUT_S = 300.0
 
@@ -33,8 +33,8 @@ class Record:
     """A record that a controller wrote.
 
     Attributes:
-        data: its bytes as they stand in the log, as hexadecimal digits.
-        text: the same for a person.
+        data: its bytes as in the log, in hexadecimal digits.
+        text: its readable form.
     """
 
     data: str
@@ -48,14 +48,14 @@ class Record:
 
 @dataclass(frozen=True)
 class Step:
-    """An event and what came of it.
+    """An event and its result.
 
     Attributes:
-        seed: of the script.
-        number: of the event in the script, from 0.
-        name: the event in words.
-        records: what the controller wrote.
-        refused: the class of the exception with which it refused, or empty.
+        seed: seed of the script.
+        number: number of the event in the script, from 0.
+        name: description of the event.
+        records: the records that the controller wrote.
+        refused: the class of the exception if the controller rejected the event, or empty.
     """
 
     seed: int
@@ -67,13 +67,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Arm:
-    """A controller that gets the script.
+    """Configuration of a controller that runs the script.
 
     Attributes:
-        overlay: whether it has the whole overlay, and not the fixes alone.
-        racks_level: level of ``min.insync.racks.version``, or None where there is no such feature.
-        elr_level: level of ``eligible.leader.replicas.version`` to begin with; the script changes it.
-        min_insync_racks: of all topics; it is not set where it is 1.
+        overlay: whether it has the whole overlay; otherwise only the fixes.
+        racks_level: level of ``min.insync.racks.version``, or None if the feature does not exist.
+        elr_level: initial level of ``eligible.leader.replicas.version``; the script changes it.
+        min_insync_racks: value for all topics; not set if it is 1.
     """
 
     overlay: bool
@@ -87,11 +87,11 @@ class ScriptBench:
     """The compiled script, ready to run.
 
     Attributes:
-        classes: its classes.
-        harness: published tests that it uses.
+        classes: folder of its classes.
+        harness: jars of published tests, and of the artifacts that run tests.
         distribution: the build of the series.
         fixes: the build of the fixes alone.
-        work: folder of its output.
+        work: folder for its output.
     """
 
     classes: Path
@@ -101,16 +101,16 @@ class ScriptBench:
     work: Path
 
     def run(self, arm: Arm, *, first_seed: int, seeds: int, steps: int) -> tuple[Step, ...]:
-        """Runs scripts.
+        """Run scripts, one for each seed.
 
         Args:
-            arm: the controller.
-            first_seed: of the first script.
-            seeds: how many scripts, one a seed.
-            steps: length of each; a step is one or several events.
+            arm: the controller's configuration.
+            first_seed: seed of the first script.
+            seeds: number of scripts.
+            steps: length of each script; a step is one or more events.
 
         Raises:
-            RackgateError: it did not come to its end.
+            RackgateError: a script did not complete.
         """
         output = self.work / "records"
         output.unlink(missing_ok=True)
@@ -119,7 +119,7 @@ class ScriptBench:
         path = os.pathsep.join([str(self.classes), kafka.classpath(), *map(str, self.harness)])
         words: list[str | Path] = [maven.java_home() / "bin" / "java"]
         words += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        # the controller tells of every record, and expects to be asked for what is not there
+        # No log: the controller logs every record, and the requests for missing objects that the script makes.
         words += [f"-Dlog4j2.configurationFile={LOG4J}", "-Drackgate.log.level=OFF", "-cp", path, MAIN]
         words += [output, level, str(arm.elr_level), str(arm.min_insync_racks), str(first_seed), str(seeds), str(steps)]
         run(words, what=f"run the controller's script from seed {first_seed} on", timeout_s=_TIMEOUT_S)
@@ -128,12 +128,12 @@ class ScriptBench:
 
 @contextmanager
 def bench(distribution: Distribution) -> Iterator[ScriptBench]:
-    """Compiles the script against the published classes, and takes all away in the end.
+    """Compile the script against the published classes; delete all its files at the end.
 
-    The build of the fixes alone is made if need be. Without any fix it has an empty overlay.
+    Builds the fixes alone if needed. If the series has no fix, that build has an empty overlay.
 
     Raises:
-        RackgateError: it does not compile.
+        RackgateError: the script does not compile.
     """
     plan = recipe.load()
     fixes = builder.build(selection=Selection(distribution.opt_ins, last_part=FIXES), quiet=True).distribution
@@ -155,10 +155,10 @@ def bench(distribution: Distribution) -> Iterator[ScriptBench]:
 
 
 def parse(text: str) -> tuple[Step, ...]:
-    """Reads what ``ControllerScript.java`` wrote.
+    """Parse the output of ``ControllerScript.java``.
 
     Raises:
-        RackgateError: it is not whole.
+        RackgateError: the output is incomplete.
     """
     steps: list[Step] = []
     lines = text.splitlines()
@@ -181,7 +181,7 @@ def parse(text: str) -> tuple[Step, ...]:
 
 
 def first_difference(one: Sequence[Step], other: Sequence[Step]) -> str:
-    """Where two runs part, in words with the seed in them, or empty if they are the same, byte for byte."""
+    """Describe the first difference between two runs, with its seed; empty if they are identical byte for byte."""
     for left, right in zip(one, other, strict=False):
         if left != right:
             where = f"seed {left.seed}, event {left.number}, {left.name!r}"

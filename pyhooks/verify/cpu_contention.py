@@ -1,25 +1,24 @@
-"""Was the core there while forks ran? A yardstick of fixed work before and after tells.
+"""Detection of CPU contention while JMH forks run, with a *yardstick*: a fixed calibration workload.
 
-On a machine that others share, a core is slower for seconds or minutes. Forks that are held against each other take
-turns on one core, an iteration each, so such a spell falls on all of them alike. What it can do all the same is to
-leave so little of the core that the JVMs have done less when they are measured, and to make memory behind the core's
-own cache so slow that nothing else shows. Which forks count is decided by a rule that is stated before anything is
-measured:
+On a shared machine, a core can be slower for seconds or minutes. Compared forks alternate on one core after each
+iteration, so such a period affects all of them alike. Two effects remain: the JVMs may get so little CPU time that they
+are less warmed up when measured, and memory beyond the core's own cache may become so slow that it hides all other
+differences. The following rule, fixed before any measurement, decides which forks count:
 
-- Forks that are held against each other make one *heat*. The yardstick is measured on their core before it and after.
-- A heat counts if both measures are within a share of the fastest measure of the whole run, half by default.
-- One that does not count is made again on the next core, three tries in all. A try ends before it begins if the first
-  measure is too slow. The last try is run and kept whatever the yardstick says; if it is out it is told as disturbed.
-- Before a try begins, a slow yardstick is measured a few times more, some seconds apart.
+- Forks that are compared with each other form one *heat*. The yardstick is measured on their core before and after it.
+- A heat counts if both measurements are at most 50 % slower (by default) than the fastest one of the whole run.
+- A heat that does not count is repeated on the next core, with at most three tries in all. If the first measurement of
+  a try is too slow, its forks do not run. The last try always runs and is kept; beyond the limit it is reported as
+  disturbed.
+- Before a try begins, a slow yardstick is measured again a few times, some seconds apart.
 
-Only measures of the yardstick enter: nothing here looks at what a fork measured, so nothing is selected by its outcome.
+The rule uses only measurements of the yardstick, never those of forks, so no fork is selected by its result.
 
-The fastest measure may come late. A faster one can throw out heats that counted until then, and never lets one in,
-since the limit only gets stricter. So no heat is settled before the end: after each round all of them are judged anew
-by the fastest measure there is by then, those that fall out get one more try, and after the last round tries go on
-until every heat is within the share or has had its tries. What is told is judged by the fastest measure of all. The
-measures are kept with the forks, tries that did not count included, so a run that is resumed judges by the same rule
-and the same fastest measure.
+The fastest measurement may come late. It can disqualify heats that counted until then, but never qualify one, since
+the limit only gets stricter. So no heat is final before the end. After each round, all heats are judged again by the
+fastest measurement so far, and each disqualified heat gets one more try. After the last round, tries continue until
+every heat is within the limit or has no tries left. The report uses the fastest measurement of all. The measurements
+are stored with the forks, including tries that did not count, so a resumed run applies the same rule and limit.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from pyhooks.verify.jmh_statistics import Fork
 
 _HASHED = bytes(range(256)) * 256
 _HASHINGS = 3_000
-# 8 MB: more than a core's own cache, about what the scan over 10,000 partitions goes through.
+# 8 MB: more than a core's own cache, and about the memory that the scan over 10,000 partitions reads.
 _TABLE = 2**20
 _LOOKUPS = 2**17
 _WALKS = 250
@@ -50,15 +49,15 @@ _SEED = 1290
 
 @dataclass(frozen=True)
 class Pace:
-    """One measure of the yardstick.
+    """One measurement of the yardstick.
 
-    The clock on the wall is what is judged, though forks are measured by CPU time: a fork warms up for so many seconds
-    on the wall, in which it does less on a core that others use too.
+    The rule uses wall-clock time, though forks are measured by CPU time: a fork warms up for a fixed wall-clock time,
+    in which it does less work on a contended core.
 
     Attributes:
-        hash_s: for hashing a small block over and over, in seconds: the core's own speed.
-        memory_s: for following references at random through a table, in seconds: what is behind its own cache.
-        cpu_s: CPU time of both, in seconds; much less than they took if the core was not ours alone.
+        hash_s: time to hash a small block repeatedly, in seconds: the speed of the core itself.
+        memory_s: time to follow random references through a table, in seconds: the speed of memory beyond its cache.
+        cpu_s: CPU time of both, in seconds; much less than their wall-clock time if the core was contended.
     """
 
     hash_s: float
@@ -67,12 +66,12 @@ class Pace:
 
     @property
     def total_s(self) -> float:
-        """Both parts on the wall; what is judged."""
+        """Wall-clock time of both parts in seconds, the input of the rule."""
         return self.hash_s + self.memory_s
 
 
 class Yardstick:
-    """Fixed work, some 300 ms of it, about half of it hashing and half of it in memory."""
+    """Fixed workload of about 300 ms: about half hashing, half memory access."""
 
     def __init__(self) -> None:
         drawn = np.random.default_rng(_SEED)
@@ -81,7 +80,7 @@ class Yardstick:
         self._work(1, 1)
 
     def measure(self) -> Pace:
-        """Does the work once, after a short lead that brings its data back into the caches."""
+        """Run the workload once, after a short warm-up that loads its data into the caches."""
         self._work(_HASHINGS // 50, 2)
         return self._work(_HASHINGS, _WALKS)
 
@@ -94,14 +93,14 @@ class Yardstick:
         hashed = time.perf_counter()
         here, there = self._start.copy(), np.empty_like(self._start)
         for _ in range(walks):
-            # "clip" writes into ``there`` itself; no index is out of range
+            # With mode "clip", NumPy writes to ``there`` directly, without a buffer; no index is out of range.
             np.take(self._table, here, out=there, mode="clip")
             here, there = there, here
         return Pace(hashed - began, time.perf_counter() - hashed, time.thread_time() - cpu)
 
 
 def identity() -> str:
-    """What must be the same for two measures to be comparable: the work, what does it, and the kind of machine."""
+    """Return what must be equal for two measurements to be comparable: workload, Python, libraries and CPU model."""
     cpu = [line for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if "model name" in line]
     work = (_HASHINGS, _TABLE, _LOOKUPS, _WALKS)
     return f"wall {work} {platform.python_version()} {np.__version__} {ssl.OPENSSL_VERSION} {platform.machine()} {cpu}"
@@ -109,7 +108,7 @@ def identity() -> str:
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Keeps this thread, and what it starts, on one core."""
+    """Pin this thread, and the processes and threads it starts, to one core."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -120,13 +119,13 @@ def on_core(core: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Rule:
-    """When a heat counts.
+    """Rule that decides whether a heat counts.
 
     Attributes:
-        within: how much slower than the fastest a measure may be, as a share.
-        tries: how often a heat is tried at most; the last try is kept in any case.
-        looks: how often the yardstick is measured before a try begins, as long as it is slow.
-        pause_s: time between these, in seconds.
+        within: how much slower than the fastest a measurement may be, as a fraction.
+        tries: maximum number of tries of a heat; the last try is always kept.
+        looks: maximum number of yardstick measurements before a try, repeated while the yardstick is slow.
+        pause_s: time between these measurements, in seconds.
     """
 
     within: float = 0.5
@@ -140,12 +139,12 @@ class Heat:
     """One try of a heat.
 
     Attributes:
-        round_: number of the round that it belongs to.
-        cells: what is to run, in order; with ``round_`` the name of the heat.
-        core: on which it ran.
-        waited: measures before it began that were too slow.
-        paces: the measure before, and the one after if it ran.
-        forks: what ran, one a cell; none if the try ended before it began.
+        round_: number of its round.
+        cells: names of the benchmarks to run, in order; with ``round_``, they identify the heat.
+        core: the core on which it ran.
+        waited: yardstick measurements before the try that were too slow.
+        paces: the measurement before the forks, and the one after them if they ran.
+        forks: the results, one for each cell; empty if the forks did not run.
     """
 
     round_: int
@@ -157,22 +156,22 @@ class Heat:
 
     @property
     def name(self) -> tuple[int, tuple[str, ...]]:
-        """The same for all tries."""
+        """Identity of the heat, the same for all its tries."""
         return self.round_, self.cells
 
     @property
     def whole(self) -> bool:
-        """Whether all of it ran."""
+        """Whether all forks ran."""
         return len(self.forks) == len(self.cells)
 
     @property
     def slowest_s(self) -> float:
-        """The slowest measure beside its forks."""
+        """The slower of the measurements before and after its forks, in seconds."""
         return max(pace.total_s for pace in self.paces)
 
     @staticmethod
     def of(plain: Mapping[str, Any]) -> Heat:
-        """Back from what ``dataclasses.asdict`` and JSON made of it."""
+        """Return the heat from the parsed JSON of its ``dataclasses.asdict``."""
         return Heat(
             plain["round_"],
             tuple(plain["cells"]),
@@ -184,11 +183,11 @@ class Heat:
 
 
 class Heats:
-    """All tries of a run, and what the rule says of them.
+    """All tries of a run, judged by the rule.
 
     Args:
         rule: the rule.
-        tries: what earlier runs left.
+        tries: tries of earlier runs.
     """
 
     def __init__(self, rule: Rule, tries: Sequence[Heat] = ()) -> None:
@@ -197,35 +196,35 @@ class Heats:
 
     @property
     def measures(self) -> list[Pace]:
-        """All measures of the yardstick."""
+        """All measurements of the yardstick."""
         return [pace for one in self.tries for pace in (*one.waited, *one.paces)]
 
     def limit_s(self, also: Sequence[Pace] = ()) -> float:
-        """The slowest that a measure may be: by all measures there are, and ``also``."""
+        """Return the upper limit of a measurement in seconds, given all measurements so far and ``also``."""
         return min(pace.total_s for pace in (*self.measures, *also)) * (1 + self.rule.within)
 
     def kept(self) -> list[Heat]:
-        """The last whole try of each heat."""
+        """Return the last complete try of each heat."""
         return list({one.name: one for one in self.tries if one.whole}.values())
 
     def disturbed(self) -> list[Heat]:
-        """Those of ``kept`` that are out by the fastest measure there is."""
+        """Return those of ``kept`` that exceed the limit."""
         kept = self.kept()
         limit_s = self.limit_s() if kept else 0.0
         return [one for one in kept if one.slowest_s > limit_s]
 
     def tried(self, name: tuple[int, tuple[str, ...]]) -> int:
-        """How many tries a heat has had."""
+        """Return the number of tries of a heat so far."""
         return sum(one.name == name for one in self.tries)
 
     def to_make_again(self) -> list[tuple[int, tuple[str, ...]]]:
-        """The heats that do not count and have tries left, in the order of their first tries."""
+        """Return the heats that do not count and have tries left, in the order of their first tries."""
         names = dict.fromkeys(one.name for one in self.tries)
         settled = {one.name for one in self.kept()} - {one.name for one in self.disturbed()}
         return [name for name in names if name not in settled and self.tried(name) < self.rule.tries]
 
     def told(self) -> dict[str, Any]:
-        """The rule and what came of it, as plain JSON; forks are those of one benchmark on one side."""
+        """Return the rule and its results as plain JSON."""
         kept, disturbed, totals = self.kept(), self.disturbed(), np.asarray([pace.total_s for pace in self.measures])
         result: dict[str, Any] = {
             "within_percent": round(self.rule.within * 100, 3),
@@ -251,16 +250,16 @@ class Heats:
 
 
 class Pacer:
-    """Runs heats by the rule.
+    """Runner of heats, which applies the rule.
 
     Args:
-        heats: takes each try.
+        heats: collects the tries.
         measure: measures the yardstick.
-        forks: runs a fork of each cell; gets their names and the number of the round.
-        keep: is given each try as soon as it has ended.
-        cores: that may be used, in turn.
-        pin: keeps this thread, and what it starts, on a core.
-        sleep: waits so many seconds.
+        forks: runs a fork of each cell, given their names and the number of the round.
+        keep: called with each try at its end.
+        cores: the cores to use in turn; by default all available ones.
+        pin: pins this thread, and the processes and threads it starts, to a core.
+        sleep: sleeps for a number of seconds.
     """
 
     def __init__(
@@ -283,7 +282,7 @@ class Pacer:
         self._sleep = sleep
 
     def run(self, round_: int, cells: Sequence[str]) -> None:
-        """Makes one try of a heat."""
+        """Run one try of a heat."""
         tried = self._heats.tried((round_, tuple(cells)))
         core = self._cores[(round_ + tried) % len(self._cores)]
         with self._pin(core):
@@ -307,10 +306,10 @@ class Pacer:
         return max(pace.total_s for pace in paces) > self._heats.limit_s((*paces, *waited))
 
     def again(self, cells: frozenset[str]) -> None:
-        """Makes one more try of each heat that has to be made again and has no other cells than these."""
+        """Run one more try of each heat in ``open``."""
         for name in self.open(cells):
             self.run(*name)
 
     def open(self, cells: frozenset[str]) -> list[tuple[int, tuple[str, ...]]]:
-        """The heats that have to be made again and have no other cells than these."""
+        """Return the heats that must be repeated and have no cells other than these."""
         return [name for name in self._heats.to_make_again() if cells.issuperset(name[1])]

@@ -1,4 +1,4 @@
-"""``rackgate patch jmh``: what the gate costs, stock against overlay, an iteration of each in turn, with JMH."""
+"""``rackgate patch jmh``: measure the cost of the gate with JMH, stock against overlay with alternating iterations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pyhooks.verify.cpu_contention import Heat, Heats, Pacer, Rule, Yardstick, i
 from pyhooks.verify.jmh_plan import SCALE, Cell, Effort, in_turn, plan
 from pyhooks.verify.jmh_statistics import FEWEST_FORKS, Fork, compare, worst
 
-_START_S = 5.0  # of a heat: JMH, its JVMs and the benchmarks, and the yardstick; for the first estimate alone
+_START_S = 5.0  # overhead of a heat: start of JMH and its JVMs, setup, yardstick; used only for the first estimate
 
 
 def measure(
@@ -40,25 +40,24 @@ def measure(
     quiet: bool = False,
     out: Path | None = None,
 ) -> dict[str, Any]:
-    """Runs all benchmarks on both sides and writes ``forks.jsonl`` and ``summary.json``.
+    """Run all benchmarks on both sides and write ``forks.jsonl`` and ``summary.json``.
 
-    Can be interrupted at any time: what was measured is kept, and ``more`` goes on from there.
+    Can be interrupted at any time: finished measurements are kept, and ``more`` resumes the run.
 
     Args:
-        distribution: the build that is measured.
-        effort: how hard.
-        rule: when forks count.
-        only: run the comparisons alone whose name has this in it.
-        more: keep the forks of earlier runs of the same build, and make those alone that are missing.
+        distribution: the build under test.
+        effort: number and length of the measurements.
+        rule: decides which forks count.
+        only: run only comparisons whose name contains this text.
+        more: keep the forks of earlier runs of the same build, and run only the missing ones.
         quiet: show no progress.
-        out: where to write, by default ``out/jmh``.
+        out: target folder, by default ``out/jmh``.
 
     Returns:
         The summary.
 
     Raises:
-        RackgateError: the benchmarks do not compile or do not run, or there are forks to keep that must not be counted
-            together with these.
+        RackgateError: the benchmarks do not compile or do not run, or the kept forks can't be combined with new ones.
     """
     console = Console(stderr=True, quiet=quiet, highlight=False)
     out = out or paths.OUT / "jmh"
@@ -91,9 +90,9 @@ def measure(
 
 
 def _rounds(pacer: Pacer, heats: Heats, cells: Sequence[Cell], effort: Effort) -> Iterator[str]:
-    """Runs the heats that are missing, and makes heats again until none is left to; says how far it is after a round.
+    """Run the missing heats, repeat heats while the rule requires it, and yield progress after each round.
 
-    A heat that has to be made again gets one more try after each round: by then a slow spell may be over.
+    A heat that must be repeated gets one more try after each round: contention may have ended by then.
     """
     started, tries_before = time.monotonic(), len(heats.tries)
     names = frozenset(cell.name for cell in cells)
@@ -118,7 +117,7 @@ def _rounds(pacer: Pacer, heats: Heats, cells: Sequence[Cell], effort: Effort) -
 
 
 def _missing(heats: Heats, cells: Sequence[Cell], effort: Effort) -> dict[int, list[list[Cell]]]:
-    """The rounds up to the last that is asked for, each with the heats that it has not had: a round names an order."""
+    """Return the missing heats of the requested rounds, by round number, which determines the order of the sides."""
     names = {cell.name for cell in cells}
     rounds = {
         number: [
@@ -127,7 +126,7 @@ def _missing(heats: Heats, cells: Sequence[Cell], effort: Effort) -> dict[int, l
             if not any(
                 heat.round_ == number
                 and {cell.name for cell in members} <= set(heat.cells)
-                # one of more cells than these that has not run is not made again here
+                # An incomplete heat with cells outside the selection can't be repeated here, so it does not count.
                 and (heat.whole or names >= set(heat.cells))
                 for heat in heats.tries
             )
@@ -138,7 +137,7 @@ def _missing(heats: Heats, cells: Sequence[Cell], effort: Effort) -> dict[int, l
 
 
 def _beforehand(cells: Sequence[Cell], heats: Heats, effort: Effort) -> str:
-    """What is to come, before anything is known of how long it takes here."""
+    """Describe the work ahead, with an estimate that uses no measurement of this machine."""
     fork_s = effort.warm_s + effort.iterations * effort.iteration_s
     missing = [members for groups in _missing(heats, cells, effort).values() for members in groups]
     left_s = fork_s * sum(map(len, missing)) + _START_S * len(missing)
@@ -150,7 +149,7 @@ def _beforehand(cells: Sequence[Cell], heats: Heats, effort: Effort) -> str:
 
 
 def pace_words(told: Mapping[str, Any]) -> str:
-    """What came of the rule, in one line."""
+    """Format the results of the rule in one line."""
     slower, open_ = told["slower_by_percent"], told["heats_to_make_again"]
     return (
         f"{told['forks_made_again']} forks made again, {told['forks_disturbed']} of {told['forks_kept']} disturbed, "
@@ -161,7 +160,7 @@ def pace_words(told: Mapping[str, Any]) -> str:
 
 
 def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[str, Any]:
-    """All comparisons with their bars, and one verdict over those that are no controls."""
+    """Return all comparisons with their targets, and an overall verdict without the controls."""
     forks = [fork for heat in heats.kept() for fork in heat.forks]
     disturbed = heats.disturbed()
     results = [
@@ -174,7 +173,7 @@ def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[
     append = next((r.get("stock_ns") for r in results if r["name"] == SCALE), None)
     for result in results:
         if append and result["name"].startswith("append gate") and result["bars"]:
-            # the same added code, held against an append that stores something
+            # The cost of the same added code, relative to an append that writes to a file.
             ns = next(bar["measured"] for bar in result["bars"] if bar["name"] == "ns")
             result["percent_of_append_to_file"] = {key: round(value / append * 100, 4) for key, value in ns.items()}
     real = [r for r in results if not r["control"]]
@@ -198,7 +197,7 @@ def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[
 
 
 def _key(distribution: Distribution, effort: Effort, rule: Rule) -> str:
-    """What must be the same for forks to be counted together: what is measured, what measures, and on what."""
+    """Return a hash of all that combined forks must have in common: build, effort, rule, code, JDK and machine."""
     digest = hashlib.sha256(distribution.manifest["patch_hash"].encode())
     digest.update(json.dumps([effort.warm_s, effort.iterations, effort.iteration_s]).encode())
     java = run(["java", "--version"], what="ask java for its version")
@@ -214,14 +213,14 @@ def _line(key: str, heat: Heat) -> str:
 
 
 def _kept(path: Path, key: str) -> list[Heat]:
-    """All tries of earlier runs; one that a killed run was at is not among them.
+    """Return all completed tries of earlier runs.
 
     Raises:
         RackgateError: they are of another build, effort, rule or kind of machine.
     """
     if not path.exists():
         return []
-    # A run that was killed may have left a half line at the end.
+    # A killed run may have left an incomplete last line.
     whole = [line for line in read_text(path, "it keeps forks").splitlines(keepends=True) if line.endswith("\n")]
     expected = "forks of an earlier run; leave --more away to begin anew"
     with evaluating(path, expected):

@@ -1,4 +1,4 @@
-"""What ``rackgate patch jmh`` measures: benchmarks with their parameters on a side, and what is held against what."""
+"""Plan of ``rackgate patch jmh``: benchmarks with their parameters on each side, and the comparisons between them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _OPERATIONS_IN_SLICE = 8192
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard is measured.
+    """Number and length of the measurements.
 
     Attributes:
-        forks: JVMs for each benchmark and side.
-        warm_s: warm-up before each measurement, in seconds.
+        forks: number of JVMs for each benchmark and side.
+        warm_s: warm-up of each fork, in seconds.
         iterations: measured iterations in a fork.
-        iteration_s: length of one, in seconds.
+        iteration_s: length of an iteration, in seconds.
     """
 
     forks: int
@@ -36,7 +36,7 @@ class Effort:
     iteration_s: float
 
 
-# What differs is from fork to fork, by what the compiler made of it: many short forks say more than a few long ones.
+# Most variance is between forks, since JIT compilation differs: many short forks are more precise than few long ones.
 QUICK = Effort(forks=6, warm_s=2.0, iterations=30, iteration_s=0.05)
 FULL = replace(QUICK, forks=18)
 
@@ -46,11 +46,11 @@ class Cell:
     """One benchmark with its parameters on one side.
 
     Attributes:
-        side: ``stock``, ``overlay``, or ``control``, which is stock once more.
+        side: ``stock``, ``overlay``, or ``control``, which is stock again.
         benchmark: class and method.
-        parameters: of JMH.
-        operations: how many operations one call is.
-        slice_calls: calls that are timed together, about a millisecond; see ``Cpu.java``.
+        parameters: JMH parameters.
+        operations: number of operations in one call.
+        slice_calls: number of calls timed together as a slice, about a millisecond; see ``Cpu.java``.
     """
 
     side: str
@@ -61,18 +61,18 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Unique, and readable."""
+        """Unique readable name."""
         return f"{self.side} {self.benchmark} {' '.join(f'{key}={value}' for key, value in self.parameters)}"
 
 
 def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
-    """All cells, and what is compared with what.
+    """Return all cells and comparisons.
 
     Args:
-        only: take the comparisons alone whose name has this in it.
+        only: include only comparisons whose name contains this text.
 
     Raises:
-        RackgateError: no name has it.
+        RackgateError: no name contains it.
     """
     cells: list[Cell] = []
     comparisons: list[Comparison] = []
@@ -95,8 +95,7 @@ def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
 
     for isr in ("3", "5", "7"):
         group(f"append gate, ISR of {isr}", "AppendBenchmark.append", {"isr": isr, "log": "stub"})
-    # How long an append takes that stores something, for scale. Its forks differ by a third: no bar could be settled
-    # on it.
+    # An append that writes to a file, for scale. It has no target: its forks differ by a third.
     on_file = (("isr", "3"), ("log", "file"), ("racks", "1"))
     stock, control = (Cell(side, "AppendBenchmark.append", on_file, 1, 128) for side in (STOCK, CONTROL))
     cells.extend([stock, control])
@@ -114,10 +113,10 @@ def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
 
 
 def in_turn(cells: Sequence[Cell], number: int) -> list[list[Cell]]:
-    """One round: its heats as planned, and within each the sides in the order in which they take turns.
+    """Return the heats of round ``number`` in planned order, each with its sides in the order of their turns.
 
-    What a JVM left in the caches meets the one whose turn is next. So rounds go through all orders of the ring, in
-    which each side comes after each other one as often, and from turn to turn another one begins.
+    A JVM's turn is affected by the cache content that the previous JVM left. So rounds cycle through all cyclic orders,
+    in which each side follows each other side equally often, and the side that begins alternates as well.
     """
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:

@@ -1,4 +1,4 @@
-"""Runs JMH: what is compared runs at the same time on one core, its JVMs an iteration each in turn."""
+"""JMH runner: the JVMs to compare run at the same time on one core and alternate after each iteration."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ from pyhooks.verify.jmh_plan import OVERLAY, Cell, Effort
 from pyhooks.verify.jmh_statistics import Fork
 
 SOURCES = maven.JMH / "java"
-# Serial: its work is on threads of its own and not in the one whose time is taken. Compiled in the foreground and by
-# C2 alone, with counters that do not decay: else what is inlined, and with it what is allocated, depends on how busy
-# the machine is, on either side, and on how long a JVM waits for its turn. What a benchmark sets up fits into the young
-# generation: a collection while it does so would leave objects in another order on one side than on the other. All of
-# the heap is touched beforehand: the first pass through the young generation is one of page faults, which are CPU time
-# of the thread, and made an update of the high watermark take 450 ns in place of 80 for up to 28 of 30 iterations.
+# - Serial GC: it works on its own threads, not on the measured one.
+# - Compilation in the foreground by C2 alone, with counters that do not decay: otherwise inlining, and so allocation,
+#   depends on the load of the machine and on how long a JVM waits for its turn.
+# - A young generation large enough for a benchmark's setup: a collection during setup could order objects differently
+#   on the two sides.
+# - Heap touched at start: otherwise the first pass through the young generation causes page faults, which are CPU time
+#   of the thread. They made an update of the high watermark take 450 ns instead of 80 for up to 28 of 30 iterations.
 STEADY = (
     "-Xms2g -Xmx2g -Xmn1600m -XX:+AlwaysPreTouch -XX:MetaspaceSize=256m "
     "-XX:+UseSerialGC -Xbatch -XX:-TieredCompilation -XX:-UseCounterDecay"
 )
-_MEASURED = 2 / 3  # of a fork's iterations have to have a whole slice
-# Long enough that the first has all compiled that is to be: what is inlined depends on what was compiled before.
+_MEASURED = 2 / 3  # minimum fraction of a fork's iterations with a complete slice
+# Long enough for all compilation to happen in the first iteration: inlining depends on what was compiled before.
 WARM_ITERATION_S = 1.0
 _HEAT_TIMEOUT_S = 900.0
 _SCRATCH = "rackgate-jmh-"
@@ -48,11 +49,11 @@ _GO = b"\x01"
 
 
 class Turns:
-    """A ring of pipes, one a JVM, through which a turn goes round; see ``Turn.java``.
+    """Ring of pipes, one for each JVM, through which a token passes the turn; see ``Turn.java``.
 
     Args:
-        folder: where they lie.
-        count: of JVMs.
+        folder: folder of the pipes.
+        count: number of JVMs.
     """
 
     def __init__(self, folder: Path, count: int) -> None:
@@ -63,7 +64,7 @@ class Turns:
         for pipe in self._pipes:
             pipe.unlink(missing_ok=True)
             os.mkfifo(pipe)
-            # Held open both ways, so that a turn that is passed before the next JVM is there is not lost.
+            # Open for reading and writing, so that a turn passed before the next JVM has started is not lost.
             self._open.append(os.open(pipe, os.O_RDWR | os.O_CLOEXEC))
         os.write(self._open[0], _GO)
         return self
@@ -73,22 +74,22 @@ class Turns:
             os.close(descriptor)
 
     def options(self, place: int) -> str:
-        """What the JVM in this place is told."""
+        """Return the JVM options for the JVM in this place of the ring."""
         own, following = self._pipes[place], self._pipes[(place + 1) % len(self._pipes)]
         return f"-Drackgate.turn.own={own} -Drackgate.turn.next={following}"
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Compiled benchmarks that can be run.
+    """Compiled benchmarks, ready to run.
 
     Attributes:
-        classes: of the benchmarks, compiled against the published jars.
+        classes: the benchmarks' classes, compiled against the published jars.
         harness: JMH's jars.
-        distribution: the build that is measured.
-        work: folder for results and logs, which goes afterwards.
-        scratch: folder in memory, for logs that are appended to and for pipes.
-        out: gets the log of a benchmark that failed.
+        distribution: the build under test.
+        work: temporary folder for results and logs.
+        scratch: folder in memory, for pipes and the logs to which benchmarks append.
+        out: folder for the log of a failed benchmark.
     """
 
     classes: Path
@@ -99,15 +100,15 @@ class Bench:
     out: Path
 
     def heat(self, cells: Sequence[Cell], number: int, effort: Effort) -> tuple[Fork, ...]:
-        """Runs one fork of each cell, all at the same time, one iteration of each in turn.
+        """Run one fork of each cell, all at the same time, with alternating iterations.
 
         Args:
-            cells: in the order in which they take turns.
-            number: of the round.
-            effort: the same for all.
+            cells: the cells in the order of their turns.
+            number: number of the round.
+            effort: length of the measurements, the same for all.
 
         Raises:
-            RackgateError: one did not run, whereupon the others are ended; its log is kept.
+            RackgateError: a fork failed; its log is kept, and the other forks are killed.
         """
         jobs: dict[Future[Fork], int] = {}
         with Turns(self.scratch, len(cells)) as turns, ThreadPoolExecutor(len(cells)) as pool:
@@ -116,7 +117,7 @@ class Bench:
                     jobs[pool.submit(self._fork, cell, number, effort, place, turns.options(place))] = place
                 for job in as_completed(jobs):
                     if error := job.exception():
-                        # the first that failed: the others wait for a turn that never comes
+                        # Report the first failure: the other JVMs wait for a turn that never comes.
                         raise self._told(error, cells[jobs[job]], self._log(jobs[job]))
                 return tuple(job.result() for job in jobs)
             except BaseException:
@@ -127,7 +128,7 @@ class Bench:
         return self.work / f"jmh-{place}.log"
 
     def _told(self, error: BaseException, cell: Cell, log: Path) -> BaseException:
-        """The error with a log that stays."""
+        """Copy the log to ``out`` and return an error that names the copy."""
         if not isinstance(error, RackgateError) or not log.exists():
             return error
         kept = self.out / "failed.log"
@@ -155,19 +156,18 @@ class Bench:
 
 
 def read(result: Path, cell: Cell, number: int) -> Fork:
-    """What JMH wrote about one fork; its time is the fastest slice of all.
+    """Parse JMH's result of one fork; its CPU time is that of the fastest slice.
 
-    What disturbs a slice makes it slower, and it can be there for nearly all of a fork: then no quantile of its
-    iterations is left alone.
+    Disturbances only make slices slower and can affect nearly all of a fork, and so every quantile of its iterations.
 
     Raises:
-        RackgateError: it has not the form of JMH 1.37, or nothing was measured.
+        RackgateError: the file is not in the format of JMH 1.37, or too few iterations have a complete slice.
     """
     try:
         (entry,) = json.loads(result.read_text(encoding="utf-8"))
         second = entry["secondaryMetrics"]
         (fastest,) = second["fastestSliceNs"]["rawData"]
-        # a log file that is rolled can take all of an iteration, which then says nothing of an append
+        # Rolling a log file can take a whole iteration, which then has no complete slice.
         each = [ns / (cell.slice_calls * cell.operations) for ns in fastest if ns]
         if len(each) < _MEASURED * len(fastest):
             raise ValueError(f"{len(each)} of {len(fastest)} iterations have a whole slice of {cell.slice_calls} calls")
@@ -187,10 +187,10 @@ def read(result: Path, cell: Cell, number: int) -> Fork:
 
 @contextmanager
 def folders(space: Workspace) -> Iterator[tuple[Path, Path]]:
-    """A folder to work in, and one in memory if there is a file system for it: a disk is not what is measured."""
+    """Create a work folder, and a scratch folder in memory if possible, so that no disk affects the measurement."""
     work = space.test_work()
     for old in _SHM.glob(f"{_SCRATCH}*"):
-        # left by a run that was killed: nobody holds its lock
+        # A folder whose lock is free was left by a killed run.
         if (lock := _locked(old)) is not None:
             shutil.rmtree(old, ignore_errors=True)
             os.close(lock)
@@ -199,7 +199,7 @@ def folders(space: Workspace) -> Iterator[tuple[Path, Path]]:
         try:
             yield work, scratch
         finally:
-            # who is told twice takes it away all the same
+            # A second SIGTERM must not interrupt the cleanup.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             shutil.rmtree(scratch, ignore_errors=True)
             shutil.rmtree(work, ignore_errors=True)
@@ -207,7 +207,7 @@ def folders(space: Workspace) -> Iterator[tuple[Path, Path]]:
 
 
 def _scratch(where: Path) -> tuple[Path, int]:
-    """A new folder and its lock; made again if another run took it away before it was locked."""
+    """Return a new folder and its lock; retry if another run deleted the folder before it was locked."""
     while True:
         made = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=where))
         lock = _locked(made)
@@ -218,11 +218,11 @@ def _scratch(where: Path) -> tuple[Path, int]:
 
 
 def _locked(folder: Path) -> int | None:
-    """The descriptor of a folder that is locked with it, which ends with this process; None if somebody else has it."""
+    """Lock a folder until this process ends and return the descriptor, or None if another process has the lock."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        # gone, or none of ours
+        # Deleted meanwhile, or of another user.
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -242,7 +242,7 @@ def prepare(
     scratch: Path,
     out: Path,
 ) -> Bench:
-    """Compiles the benchmarks against the published jars.
+    """Compile the benchmarks against the published jars.
 
     Raises:
         RackgateError: they do not compile.
@@ -260,7 +260,7 @@ def prepare(
     )  # fmt: skip
     space.repository.maven(pom, ["compile"], what="compile the benchmarks", log=work / "compile.log")
     console.print(f"benchmarks compiled: {time.monotonic() - started:.0f} s")
-    # ends with JMH's own process, which starts it and ends with us
+    # JMH starts its forks with this script, so that they end with JMH's process, which ends with this one.
     java = work / "java"
     java.write_text(f'#!/bin/sh\nexec {" ".join(DIES_WITH_PARENT)} java "$@"\n', encoding="utf-8")
     java.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What the forks of a benchmark say: differences with intervals, and whether they are below the bars."""
+"""Statistics of benchmark forks: differences with confidence intervals, and verdicts against limits."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ RESAMPLES = 20_000
 _SEED = 1290
 _TRIM = 0.2
 FEWEST_FORKS = 3
-# What disturbs a fork falls on the end of its measurement as often as on the begin; that a JVM does not run yet as it
-# does in the long run shows in nearly all forks of a side, and always at the begin.
+# A disturbance affects the end of a fork's measurement as often as its start. Incomplete warm-up affects nearly all
+# forks of a side, and always at the start.
 _WARMING = 1.2
 _WARMING_SHARE = 0.75
 
@@ -30,16 +30,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Fork:
-    """What one fork of one benchmark measured.
+    """Measurements of one fork of one benchmark.
 
     Attributes:
         cell: name of the benchmark with its parameters and its side.
-        round_: number of the round that it belongs to.
-        cpu_ns: CPU time of the measuring thread per operation; see ``jmhbench.read``.
-        wall_ns: time on the wall per operation, as JMH's score.
-        bytes_: allocated per operation, by JMH's GC profiler.
+        round_: number of its round.
+        cpu_ns: CPU time of the measuring thread per operation, in the fastest slice; see ``jmh_runner.read``.
+        wall_ns: wall-clock time per operation, JMH's score.
+        bytes_: bytes allocated per operation, from JMH's GC profiler.
         load: the machine's load average at its end.
-        iterations_ns: as ``cpu_ns``, of each iteration.
+        iterations_ns: CPU time per operation in the fastest slice of each iteration.
     """
 
     cell: str
@@ -52,23 +52,23 @@ class Fork:
 
     @property
     def was_warming(self) -> bool:
-        """Whether the first third of its iterations took much longer than the last, by their medians."""
+        """Whether the median of the first third of its iterations is much slower than that of the last third."""
         third = max(1, len(self.iterations_ns) // 3)
         first, last = np.median(self.iterations_ns[:third]), np.median(self.iterations_ns[-third:])
         return bool(first > _WARMING * last)
 
     @staticmethod
     def of(plain: Mapping[str, Any]) -> Fork:
-        """Back from what ``dataclasses.asdict`` and JSON made of it."""
+        """Return the fork from the parsed JSON of its ``dataclasses.asdict``."""
         return Fork(**{**plain, "iterations_ns": tuple(plain["iterations_ns"])})
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its 95 % interval.
+    """An estimate with its 95 % confidence interval.
 
     Attributes:
-        estimate: the middle.
+        estimate: the point estimate.
         low: lower end.
         high: upper end.
     """
@@ -80,14 +80,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Bar:
-    """A limit and whether it is kept.
+    """A target for a difference, with its verdict.
 
     Attributes:
         name: ``bytes``, ``ns`` or ``percent``.
         limit: the upper end of the interval must be below it.
         measured: the difference, overlay minus stock.
-        verdict: met if all of the interval is below the limit, not met if all of it is above, else unknown.
-        forks_needed: about how many forks would settle it if the noise stays as it is; 0 if it is settled.
+        verdict: ``met`` if the interval is below the limit, ``not met`` if it is above, otherwise ``unknown``.
+        forks_needed: estimated number of forks for a verdict at the current noise; 0 if there is a verdict, or if more
+            forks would not help.
     """
 
     name: str
@@ -101,7 +102,7 @@ LIMITS: Mapping[str, float] = {"bytes": 0.5, "ns": 5.0, "percent": 3.0}
 
 
 def trimmed_mean(values: Floats, trim: float = _TRIM) -> Floats:
-    """Mean along the last axis without the lowest and the highest fifth: a burst of other work must not decide."""
+    """Return the mean along the last axis without the lowest and highest ``trim`` share: outliers must not count."""
     count = values.shape[-1]
     cut = math.floor(count * trim)
     ordered = np.sort(values, axis=-1)
@@ -111,22 +112,22 @@ def trimmed_mean(values: Floats, trim: float = _TRIM) -> Floats:
 
 @cache
 def _wider(count: int) -> float:
-    """How much wider Student's t makes an interval of so many values than the normal distribution does."""
+    """Return the factor that widens a bootstrap interval of ``count`` values, from Student's t distribution."""
     return student_t_quantile(0.975, count - 1) / NormalDist().inv_cdf(0.975) * math.sqrt(count / (count - 1))
 
 
 def difference(
     before: Sequence[float], after: Sequence[float], *, relative: bool = False, trim: float = _TRIM
 ) -> Interval:
-    """The difference of two sides, paired by round, with a 95 % bootstrap interval across forks.
+    """Return the difference of two sides, paired by round, with a 95 % bootstrap interval across forks.
 
-    Rounds are drawn anew, so what disturbed both sides of a round alike cancels. The interval is widened as
-    Student's t is against the normal distribution, since a bootstrap of few forks is too narrow.
+    The bootstrap resamples rounds, so a disturbance of both sides of a round cancels. The interval is widened by the
+    ratio of Student's t to the normal distribution, because a bootstrap of few forks is too narrow.
 
     Args:
-        before: one value a round.
-        after: one value a round, in the same order.
-        relative: in percent of ``before``.
+        before: one value for each round.
+        after: one value for each round, in the same order.
+        relative: return the difference in percent of ``before``.
         trim: share of the differences to leave out at each end.
 
     Raises:
@@ -149,7 +150,7 @@ def difference(
 
 
 def judge(name: str, measured: Interval, forks: int) -> Bar:
-    """Holds a difference against its limit."""
+    """Compare a difference with its limit."""
     limit = LIMITS[name]
     if measured.high < limit:
         return Bar(name, limit, measured, "met", 0)
@@ -163,13 +164,13 @@ def judge(name: str, measured: Interval, forks: int) -> Bar:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two cells to be held against each other.
+    """Two cells to compare.
 
     Attributes:
-        name: for people.
-        stock: cell on the published jars.
-        other: cell on the overlay, or again on the published jars for a control.
-        control: whether no difference is expected, since both sides are the same.
+        name: readable name.
+        stock: name of the cell on the published jars.
+        other: name of the cell on the overlay, or again on the published jars for a control.
+        control: whether both sides are the same, so that no difference is expected.
     """
 
     name: str
@@ -179,11 +180,10 @@ class Comparison:
 
 
 def compare(comparison: Comparison, forks: Sequence[Fork]) -> dict[str, Any]:
-    """One comparison as plain JSON; without enough forks its bars are unknown.
+    """Return a comparison as plain JSON; with too few forks it has no targets, and its verdict is unknown.
 
-    ``warming`` is the share of forks of each side that were still getting faster while they were measured. If it is
-    three quarters of a side, the comparison is ``cold``: that side was not warm, and what is said of time is unknown,
-    however narrow its interval.
+    ``warming`` is the share of each side's forks that became faster during the measurement. If it is three quarters or
+    more on a side, the comparison is ``cold``: the verdicts on time are then unknown, however narrow the intervals.
     """
     sides = [{f.round_: f for f in forks if f.cell == cell} for cell in (comparison.stock, comparison.other)]
     rounds = sorted(set(sides[0]) & set(sides[1]))
@@ -205,8 +205,8 @@ def compare(comparison: Comparison, forks: Sequence[Fork]) -> dict[str, Any]:
     ]
     result["stock_ns"], result["other_ns"] = (round(float(trimmed_mean(np.asarray(side))), 3) for side in cpu)
     result["stock_bytes"] = round(float(np.median([f.bytes_ for f in stock])), 3)
-    # A trimmed mean does not see what befalls fewer than a fifth of the forks, such as a compiler that now and then
-    # decides otherwise; a plain mean does.
+    # A trimmed mean ignores effects in fewer than a fifth of the forks, such as rare decisions of the JIT compiler; a
+    # plain mean includes them.
     untrimmed = {
         "bytes": difference(*bytes_, trim=0.0),
         "ns": difference(*cpu, trim=0.0),
@@ -218,7 +218,7 @@ def compare(comparison: Comparison, forks: Sequence[Fork]) -> dict[str, Any]:
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
-    """``not met`` before ``unknown`` before ``met``; of nothing, ``unknown``."""
+    """Return the worst verdict: ``not met``, then ``unknown``, then ``met``; ``unknown`` if there are none."""
     for verdict in ("not met", "unknown"):
         if verdict in verdicts:
             return verdict

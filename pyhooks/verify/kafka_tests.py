@@ -1,7 +1,7 @@
-"""Runs Kafka's own tests with Maven Surefire, on the overlay or on the published jars.
+"""Runner of Kafka's own tests with Maven Surefire, on the overlay or on the published jars.
 
 Test classes come from the published ``-test`` jars. Test sources that the series changes are compiled from the
-patched tree and go before them.
+patched tree and precede them on the class path.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ TIMEOUT_S = 3600.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the reports of a test run say.
+    """Result of a test run.
 
     Attributes:
-        tests: how many ran or were skipped.
-        failed: failures and errors.
-        skipped: how many were skipped.
-        failures: ``class.method: message`` of each failed one.
+        tests: number of tests, including skipped ones.
+        failed: number of failures and errors.
+        skipped: number of skipped tests.
+        failures: ``class.method: message`` of each failed test.
         reports: folder with the JUnit XML.
-        seconds: how long all of it took.
-        error: why the run itself did not end well, or empty.
+        seconds: duration of the run.
+        error: why the run itself failed, or empty.
     """
 
     tests: int
@@ -59,7 +59,7 @@ class Outcome:
         return self.tests > self.skipped and not self.failed and not self.error
 
     def as_dict(self) -> dict[str, Any]:
-        """The outcome as plain JSON."""
+        """Return the outcome as plain JSON."""
         return {**asdict(self), "reports": str(self.reports), "passed": self.passed}
 
 
@@ -71,17 +71,18 @@ def run_tests(
     quiet: bool = False,
     reports: Path | None = None,
 ) -> Outcome:
-    """Runs test classes of Kafka.
+    """Run test classes of Kafka.
 
     Args:
-        distribution: the build whose jars are tested; its series must be the present one.
+        distribution: the build under test; without ``stock``, it must be of the current series.
         classes: full names, such as ``kafka.cluster.PartitionTest``.
-        stock: leave the overlay, and test sources changed by the series, out.
+        stock: run without the overlay and without test sources changed by the series.
         quiet: show no progress.
         reports: folder for the JUnit XML, by default ``out/upstream``.
 
     Raises:
-        RackgateError: an unknown class, a test source that does not compile, or a build that is not of this series.
+        RackgateError: an unknown class, a test source that does not compile, a build of another series, or a run
+            that failed without a failed test.
     """
     started = time.monotonic()
     plan = recipe.load()
@@ -94,7 +95,7 @@ def run_tests(
     work = space.test_work()
     try:
         with stages.stage("fetch and verify"), space.lock(stages.say):
-            # The sources come along for the test sources that the series changes.
+            # The sources are needed to compile the test sources that the series changes.
             wanted = [
                 *plan.with_role("sources"),
                 *plan.with_role("test-sources"),
@@ -137,15 +138,15 @@ def run_tests(
 
 
 def read_reports(folder: Path, shown: Path, seconds: float) -> Outcome:
-    """Sums the JUnit XML of ``folder`` up.
+    """Summarize the JUnit XML in ``folder``.
 
     Args:
-        folder: has ``TEST-*.xml`` files.
-        shown: the folder that the outcome names.
-        seconds: how long the run took.
+        folder: contains ``TEST-*.xml`` files.
+        shown: the value of ``Outcome.reports``.
+        seconds: duration of the run.
 
     Raises:
-        RackgateError: no report, or one that cannot be read.
+        RackgateError: no report, or one that can't be parsed.
     """
     tests = failed = skipped = 0
     failures = []
@@ -169,7 +170,7 @@ def read_reports(folder: Path, shown: Path, seconds: float) -> Outcome:
 
 
 def changed_tests(plan: Recipe, sources: Path, patches: tuple[series.Patch, ...], work: Path) -> dict[str, list[Path]]:
-    """Copies test sources that the series changes, or whose parents it changes, to ``work/sources``; by module."""
+    """Copy test sources that the series changes, or whose parents it changes, to ``work/sources``; group by module."""
     tree = work / "tree"
     source_tree.clone(sources, tree)
     head = series.apply(tree, patches)
@@ -189,7 +190,7 @@ def changed_tests(plan: Recipe, sources: Path, patches: tuple[series.Patch, ...]
 
 
 def _heirs(tree: Path, files: Sequence[str]) -> list[str]:
-    """Test sources that the series leaves alone, but whose tests it changes with an abstract parent next to them."""
+    """Return unchanged test sources that extend a changed abstract test class in the same folder."""
     found: set[str] = set()
     for file in files:
         parent = Path(file)
@@ -205,7 +206,7 @@ def _heirs(tree: Path, files: Sequence[str]) -> list[str]:
 def _unpack(
     plan: Recipe, space: Workspace, classes: Sequence[str], changed: dict[str, list[Path]], target: Path
 ) -> None:
-    """Unpacks the published tests of the modules that have the classes, without what is compiled anew."""
+    """Unpack the published tests of the modules that have the classes, except classes compiled from changed sources."""
     stale = {nest(f"{_package(file)}/{file.stem}") for files in changed.values() for file in files if is_code(file)}
     found: set[str] = set()
     for module in (m for m in plan.modules if m.tests):
@@ -225,24 +226,24 @@ def _unpack(
 
 
 def located(failure: RackgateError, work: Path) -> RackgateError:
-    """The failure with paths as in Kafka's repository, below the module's folder."""
+    """Return the failure with paths as in Kafka's repository, relative to the module's folder."""
     words, detail = (text.replace(f"{work}/sources/", "src/test/") for text in (str(failure), failure.detail))
     return RackgateError(words, detail=detail)
 
 
 def is_code(file: Path) -> bool:
-    """Whether a file of the tests is compiled."""
+    """Return whether a test file is a source to compile, not a resource."""
     return file.suffix in {".java", ".scala"}
 
 
 def class_of(source: Path) -> str:
-    """The full name of the class that a source file is named after."""
+    """Return the full name of the class after which a source file is named."""
     package = _package(source)
     return f"{package}/{source.stem}".strip("/").replace("/", ".")
 
 
 def _package(file: Path) -> str:
-    """The package that a source file declares, as a path."""
+    """Return the package that a source file declares, as a path."""
     for line in file.read_text(encoding="utf-8").splitlines():
         words = line.strip().rstrip(";").split()
         if len(words) == 2 and words[0] == "package":
@@ -258,15 +259,15 @@ def _write_poms(
     plan: Recipe, space: Workspace, distribution: Distribution, changed: dict[str, list[Path]], work: Path, *,
     classes: Sequence[str], stock: bool, output: Path, reports: Path,
 ) -> Path:  # fmt: skip
-    """Renders a reactor of two: one compiles the changed tests, if there are any, and one runs what was asked for."""
+    """Render a reactor of up to two modules: one compiles the changed tests, if any; one runs the requested tests."""
     overlay = [] if stock else sorted((distribution.root / "overlay").glob("*.jar"))
     libraries = sorted((distribution.root / "libs").glob("*.jar"))
-    # Of all modules, since tests use helpers of other modules; the classes to run are unpacked before them as well.
+    # Test jars of all modules, since tests use helpers of other modules. The unpacked classes to run precede them.
     tests = [space.store.path(plan.find(module.artifact, "test")) for module in plan.modules if module.tests]
     running = [(artifact, space.store.path(artifact)) for artifact in plan.with_role("testrun")]
     paths_of = {"run": [*overlay, *libraries, *tests]}
     if any(changed.values()):
-        # The Scala plugin keeps its class path in no order, so no class may be on it twice.
+        # The Scala plugin does not preserve the order of its class path, so no class may be on it twice.
         paths_of = {"compile": [*merged(plan, distribution, work / "merged"), *tests], **paths_of}
     for name, path in paths_of.items():
         maven.render(
@@ -279,7 +280,7 @@ def _write_poms(
 
 
 def merged(plan: Recipe, distribution: Distribution, folder: Path) -> list[Path]:
-    """The jars of ``libs``, those that the overlay changes with the overlay's files put in."""
+    """Return the jars of ``libs``; those that the overlay changes are copied to ``folder`` with its files merged in."""
     patched = {
         plan.find(plan.module(jar["module"]).artifact, "runtime").file_name: jar["jar"]
         for jar in distribution.manifest["overlay"]

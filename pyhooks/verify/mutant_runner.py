@@ -1,4 +1,4 @@
-"""Where mutants are tried: the patched tree, its tests compiled once, a resident compiler, a JVM for each test run."""
+"""Runner of mutants: the patched tree, its tests compiled once, a resident compiler, and one JVM for each test run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pyhooks.verify.mutants import Mutant
 JAVA = paths.REPO / "pyhooks" / "jvm" / "java"
 COMPILE_TIMEOUT_S = 300.0
 _ARG_LINE = re.compile(r"<argLine>(.*?)</argLine>", re.DOTALL)
-# What of the options that Surefire gives is about the code; the collector and the JIT are chosen for short runs.
+# Surefire's JVM options that the code under test needs. Garbage collector and JIT are chosen for short runs instead.
 _KEPT_OPTION = re.compile(r"--add-opens=\S+|-Xss\S+|-Xmx\S+|-XX:\+EnableDynamicAgentLoading")
 _SHORT_RUN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _SCALA_LANGUAGE = (
@@ -38,7 +38,7 @@ _SCALA_LANGUAGE = (
 
 
 class NotCompiledError(RackgateError):
-    """A mutant that no test can judge: it does not compile, or does not fit the classes around it."""
+    """Error of a mutant that no test can judge: it does not compile, or does not fit the classes that use it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Line:
     """One finished test.
 
     Attributes:
-        status: ``passed``, ``failed``, ``broken`` (says nothing about the code under test), ``aborted``, ``skipped``.
+        status: ``passed``, ``failed``, ``broken`` (not caused by the code under test), ``aborted``, ``skipped``.
         id: JUnit's unique id.
         place: ``class#method``, or empty.
         said: the exception, or empty.
@@ -60,11 +60,11 @@ class Line:
 
 @dataclass(frozen=True)
 class JvmRun:
-    """What one JVM with tests left behind.
+    """Result of one test JVM.
 
     Attributes:
         lines: the finished tests in order.
-        fault: why it did not come to its end, or empty.
+        fault: why the run did not complete, or empty.
     """
 
     lines: tuple[Line, ...]
@@ -77,7 +77,7 @@ class CompileServer:
     Args:
         process: the running JVM.
         work: folder for argument files.
-        hidden: folders that are left out of the paths in error messages.
+        hidden: folders that are removed from the paths in error messages.
     """
 
     def __init__(self, process: subprocess.Popen[str], work: Path, hidden: Sequence[Path] = ()) -> None:
@@ -87,16 +87,16 @@ class CompileServer:
         self._count = 0
 
     def stop(self) -> None:
-        """Ends the JVM."""
+        """Kill the JVM."""
         self._process.kill()
         self._process.wait()
 
     def compile(self, tool: str, arguments: Sequence[str | Path]) -> None:
-        """Runs ``javac`` or ``scalac``.
+        """Run ``javac`` or ``scalac``.
 
         Raises:
-            NotCompiledError: its first error.
-            RackgateError: the compiler's JVM has ended or does not answer.
+            NotCompiledError: compilation failed; the message is the first error.
+            RackgateError: the compiler's JVM has ended or does not respond.
         """
         self._count += 1
         file = self._work / f"compile-{self._count}.args"
@@ -124,7 +124,7 @@ class CompileServer:
 
 @dataclass(frozen=True)
 class Bench:
-    """Everything that all mutants share.
+    """Inputs and folders that all mutants share.
 
     Attributes:
         plan: the recipe.
@@ -132,9 +132,9 @@ class Bench:
         distribution: the patched build.
         tree: the patched sources.
         tests: compiled test classes of the series.
-        helpers: the compiled Java helpers of this module.
+        helpers: the compiled test runner and compile server.
         scala: the Scala compiler's jars.
-        work: a folder of this run.
+        work: temporary folder of this run.
     """
 
     plan: Recipe
@@ -148,7 +148,7 @@ class Bench:
 
     @property
     def main_path(self) -> list[Path]:
-        """The overlay and the published jars, in this order."""
+        """The overlay jars, then the published jars."""
         return [
             *sorted((self.distribution.root / "overlay").glob("*.jar")),
             *sorted((self.distribution.root / "libs").glob("*.jar")),
@@ -156,7 +156,7 @@ class Bench:
 
     @contextmanager
     def compiler(self) -> Iterator[CompileServer]:
-        """Starts the resident compiler, and ends it."""
+        """Start the resident compiler; kill it at the end."""
         words = [
             *DIES_WITH_PARENT, maven.java_home() / "bin" / "java", "-Xss4m", "-Xmx2g", "-XX:+UseSerialGC",
             "-cp", _joined([self.helpers, *self.scala]), "rackgate.CompileServer",
@@ -175,9 +175,9 @@ class Bench:
             _close(process.stdout)
 
     def compile_tests(self, compiler: CompileServer, files: Sequence[Path], target: Path) -> None:
-        """Compiles test sources of the series against the patched classes and the published tests.
+        """Compile test sources of the series against the patched classes and the published tests.
 
-        Scala first, as in the build: scalac reads the Java sources itself, javac needs the classes.
+        Scala is compiled first, as in the build: scalac can read Java sources, but javac needs the Scala classes.
         """
         target.mkdir(parents=True, exist_ok=True)
         path = _joined([target, *self.main_path, *self._test_jars(), *self._running()])
@@ -190,18 +190,18 @@ class Bench:
             compiler.compile("javac", ["-nowarn", "-g", "-proc:none", "--release", "17", *options, *java])
 
     def compile_mutant(self, compiler: CompileServer, mutant: Mutant, folder: Path) -> Path:
-        """Compiles the changed file, and what it is to be compiled with, against the patched classes.
+        """Compile the mutated file, and the files in ``recompile``, against the patched classes.
 
-        Classes that were compiled against the changed ones stay as they are. That is right as long as nothing changed
-        that they were compiled against, so this is checked.
+        Classes that depend on the mutated ones are not compiled again. This is correct only if the part that they were
+        compiled against is unchanged, which is checked.
 
         Returns:
             The folder of the mutated classes.
 
         Raises:
-            NotCompiledError: its old text is not in the file exactly once, it does not compile, or other classes would
-                have to be compiled too.
-            RackgateError: there is no such file.
+            NotCompiledError: the old text is not in the file exactly once, the mutant does not compile or changes no
+                message class, or other classes would have to be compiled again.
+            RackgateError: the file does not exist, or a JSON file is not a message definition of its module.
         """
         target = folder / "classes"
         target.mkdir(parents=True)
@@ -212,7 +212,7 @@ class Bench:
         try:
             text = mutant.apply(file.read_text(encoding="utf-8"))
         except RackgateError as error:
-            # No reason to give up the others: a changed series may leave one behind.
+            # A change of the series may make one mutant obsolete; the others must still run.
             raise NotCompiledError(str(error)) from None
         if mutant.file.endswith(".json"):
             sources = self._generated(mutant, module, text, folder)
@@ -237,14 +237,15 @@ class Bench:
     def run_tests(
         self, class_name: str, methods: Sequence[str], mutated: Path | None, *, log: Path, timeout_s: float
     ) -> JvmRun:
-        """Runs a test class, or methods of it, in a JVM of its own.
+        """Run a test class, or methods of it, in a new JVM.
 
         Args:
             class_name: the class.
-            methods: names of methods, or none for all.
-            mutated: classes that go before all others; with them the run ends at the first failure.
-            log: gets the JVM's output.
-            timeout_s: bound in seconds.
+            methods: names of methods, or empty for all.
+            mutated: folder of mutated classes for the front of the class path, or None. If given, the run ends at the
+                first failure.
+            log: file for the JVM's output.
+            timeout_s: timeout in seconds.
         """
         folder = self.work / "run"
         shutil.rmtree(folder, ignore_errors=True)
@@ -273,7 +274,7 @@ class Bench:
         return parse_run(lines.read_text(encoding="utf-8") if lines.exists() else "", fault)
 
     def _generated(self, mutant: Mutant, module: Module, text: str, folder: Path) -> list[Path]:
-        """Sources of the message classes that a changed definition makes different."""
+        """Generate message classes from a mutated definition; return the sources that differ."""
         messages = module.messages
         definitions = f"{module.path}/src/main/resources/{messages.path if messages else '?'}/"
         if not mutant.file.startswith(definitions):
@@ -308,7 +309,7 @@ class Bench:
                 published = read_jar(stock)
             before = (patched if nest(name) in changed_nests else published).get(name)
             if before is None:
-                continue  # a nested class that was not there: only its own nest, compiled here, can refer to it
+                continue  # a new nested class: only its own nest, which is compiled here, can refer to it
             old, new = class_file.surface(before), class_file.surface(path.read_bytes())
             if old != new:
                 raise NotCompiledError(
@@ -317,7 +318,7 @@ class Bench:
                 )
 
     def _test_jars(self, first: str = "") -> list[Path]:
-        """The published tests of all modules; the jar that has the class ``first``, or its package, leads."""
+        """Return the published test jars of all modules; the jar of the module with test class ``first`` leads."""
         jars = [
             self.space.store.path(self.plan.find(module.artifact, "test"))
             for module in self.plan.modules
@@ -332,11 +333,11 @@ class Bench:
 
 
 def parse_run(text: str, fault: str = "") -> JvmRun:
-    """Reads what ``TestRunner.java`` wrote.
+    """Parse the output of ``TestRunner.java``.
 
     Args:
-        text: its lines.
-        fault: what is known of why the JVM did not end well.
+        text: the output.
+        fault: why the JVM failed, if known.
     """
     lines = []
     ended = False
@@ -350,14 +351,14 @@ def parse_run(text: str, fault: str = "") -> JvmRun:
 
 
 def prepare(plan: Recipe, space: Workspace, patches: Sequence[series.Patch], bench: Bench, sources: Path) -> None:
-    """Fills ``bench.tree``, ``bench.helpers`` and ``bench.tests``.
+    """Fill ``bench.tree``, ``bench.helpers`` and ``bench.tests``.
 
     Args:
         plan: the recipe.
         space: the workspace.
         patches: the series.
-        bench: names the folders, which must not exist.
-        sources: the published sources, laid out.
+        bench: defines the folders, which must not exist.
+        sources: the git repository of the published sources.
     """
     source_tree.clone(sources, bench.tree)
     head = series.apply(bench.tree, patches)
@@ -394,7 +395,7 @@ def _home(plan: Recipe, file: str) -> Module:
 
 
 def _owner(plan: Recipe, tree: Path, class_name: str) -> Module | None:
-    """The module that has the test class, by its source."""
+    """Return the module that contains the test class's source, or None."""
     place = class_name.split("$")[0].replace(".", "/")
     for module in plan.modules:
         for kind in ("java", "scala", "scala/unit", "scala/integration"):
@@ -421,4 +422,4 @@ def _close(pipe: IO[str] | None) -> None:
         try:
             pipe.close()
         except BrokenPipeError:
-            return  # it was ended while a request was on its way
+            return  # the JVM was killed with a request still in the pipe's buffer

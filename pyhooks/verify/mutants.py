@@ -1,4 +1,4 @@
-"""Reads ``mutants.toml``: which pieces of the series are taken out one at a time, and which tests must notice."""
+"""Parser of ``mutants.toml``: changes that each disable a piece of the series, and the tests that must detect them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Selector:
 
     @staticmethod
     def of(text: str) -> Selector:
-        """Reads ``package.Class`` or ``package.Class#method``."""
+        """Parse ``package.Class`` or ``package.Class#method``."""
         class_name, _, method = text.partition("#")
         return Selector(class_name, method)
 
@@ -46,17 +46,17 @@ class Mutant:
     """One change that must make a test fail.
 
     Attributes:
-        name: lower-case words with hyphens between.
-        what: what Kafka then does wrong, in words.
-        stands_for: the behaviour, place or trap that it stands for.
+        name: lower-case words joined by hyphens.
+        what: description of the resulting fault in Kafka.
+        stands_for: the behaviour, code location or pitfall that it represents.
         file: path in Kafka's repository.
         old: text that occurs in the patched file exactly once.
-        new: what takes its place.
+        new: its replacement.
         tests: at least one of these must fail.
         recompile: further files to compile with the changed one. Needed if the change alters what other classes were
             compiled against, such as a constant.
-        opt_ins: names of the opt-in fixes without which the old text or the tests are not there; the mutant is tried on
-            a build with them.
+        opt_ins: names of the opt-in fixes that introduce the old text or the tests; the mutant is run on a build with
+            them.
     """
 
     name: str
@@ -70,16 +70,16 @@ class Mutant:
     opt_ins: frozenset[str] = frozenset()
 
     def key(self, context: str) -> str:
-        """A hash of all that a result depends on.
+        """Return a hash of all inputs of the mutant's result.
 
         Args:
-            context: stands for the patches of the build and whatever else is the same for all mutants of it.
+            context: hash of the build's patches and of all other inputs that mutants of the build share.
         """
         parts = [context, self.file, self.old, self.new, [str(test) for test in self.tests], list(self.recompile)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def apply(self, text: str) -> str:
-        """The text of the file with the change.
+        """Return the text of the file with the change.
 
         Raises:
             RackgateError: the old text does not occur exactly once.
@@ -91,14 +91,14 @@ class Mutant:
 
 
 def load(path: Path, recipe: Recipe) -> tuple[Mutant, ...]:
-    """Reads and checks the list.
+    """Parse and validate the list of mutants.
 
     Args:
         path: a ``mutants.toml``.
-        recipe: knows the modules that a file may be in.
+        recipe: defines the modules of the files.
 
     Raises:
-        RackgateError: missing, not TOML, or an entry that cannot be meant; the message names it.
+        RackgateError: the file is missing or not TOML, or an entry is invalid; the message names the entry.
     """
     top = Table(toml_config.read(path, "it lists the mutants"), path)
     mutants = tuple(map(_mutant, top.tables("mutant")))
@@ -138,7 +138,7 @@ def _mutant(table: Table) -> Mutant:
 
 
 def choose(mutants: tuple[Mutant, ...], names: Iterable[str]) -> tuple[Mutant, ...]:
-    """The mutants of those names in the list's order, or all if there are no names.
+    """Return the mutants with these names in the list's order, or all if there are no names.
 
     Raises:
         RackgateError: an unknown name.

@@ -1,7 +1,7 @@
-"""``rackgate patch mutate``: takes one piece of the series out after another and demands that a test fails each time.
+"""``rackgate patch mutate``: mutation tests, which remove one piece of the series at a time and require a failed test.
 
-A mutant counts as *killed* only if a test that passes without it fails with it. Whatever keeps the tests from judging
-it (it does not compile, its classes do not fit the others, the JVM ended early, a test did not run) makes it *unknown*.
+A mutant is *killed* only if a test that passes without it fails with it. It is *unknown* if the tests can't judge it:
+it does not compile, its classes do not fit the others, the JVM ended early, or a test did not run.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from pyhooks.verify.mutant_runner import Bench, CompileServer, JvmRun, NotCompil
 from pyhooks.verify.mutants import Mutant, Selector, choose, load
 
 LIST = "mutants.toml"
-# Raise it when results kept from before no longer say what they would say now.
+# Increase it when stored results of earlier versions are no longer valid.
 FORMAT = 1
 _BASE_TIMEOUT_S = 900.0
 _LEAST_TIMEOUT_S = 180.0
-# With a mutant a test may wait in vain for what it took moments for; how much longer it may then take.
+# A test with a mutant may wait in vain for a condition. It may take this many times its duration without the mutant.
 _SLOWER = 6.0
 KILLED, SURVIVED, UNKNOWN = "killed", "survived", "unknown"
 NOT_RUN = "not run yet"
@@ -42,13 +42,13 @@ NOT_RUN = "not run yet"
 
 @dataclass(frozen=True)
 class Base:
-    """What a selector's tests say without a mutant.
+    """Baseline: the results of a selector's tests without a mutant.
 
     Attributes:
         selector: the class or method.
-        passed: unique ids of the tests.
-        fault: why nothing can be judged by them, or empty.
-        seconds: how long the JVM took that ran them, perhaps with others of the class.
+        passed: unique ids of the tests that passed.
+        fault: why they can't judge a mutant, or empty.
+        seconds: duration of the JVM that ran them, possibly with other tests of the class.
     """
 
     selector: str
@@ -59,15 +59,15 @@ class Base:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one mutant.
+    """Verdict on one mutant.
 
     Attributes:
         name: the mutant.
         status: ``killed``, ``survived`` or ``unknown``.
-        by: ``class#method`` of the test that failed, or empty.
-        said: what that test said, or why the mutant is unknown.
-        seconds: for compiling and testing.
-        key: of all that went into it.
+        by: ``class#method`` of the failed test, or empty.
+        said: message of the failed test, or the reason for another status.
+        seconds: duration of compilation and tests.
+        key: hash of all inputs, see ``Mutant.key``.
     """
 
     name: str
@@ -80,14 +80,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Summary:
-    """All verdicts.
+    """Summary of all verdicts.
 
     Attributes:
-        verdicts: of the whole list, in its order.
-        chosen: names of the mutants that were asked for.
-        reused: how many of these were known from before.
-        file: the summary.
-        seconds: how long the command took.
+        verdicts: verdicts on all mutants of the list, in its order.
+        chosen: names of the selected mutants.
+        reused: number of selected mutants with a stored verdict.
+        file: path of ``summary.json``.
+        seconds: duration of the command.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -97,33 +97,33 @@ class Summary:
     seconds: float
 
     def count(self, status: str) -> int:
-        """How many of the chosen ones have that status."""
+        """Count the selected mutants with this status."""
         return sum(v.status == status for v in self.verdicts if v.name in self.chosen)
 
     @property
     def passed(self) -> bool:
-        """Whether every chosen mutant was killed."""
+        """Whether every selected mutant was killed, and at least one was selected."""
         return self.count(KILLED) == len(self.chosen) > 0
 
 
 class Trier(Protocol):
-    """Compiles mutants and runs tests; ``Bench`` with its compiler, or a fake."""
+    """Interface that compiles mutants and runs tests: ``OnBench``, or a fake in tests."""
 
     def compile(self, mutant: Mutant) -> Path:
-        """Compiles a mutant; returns the folder of its classes."""
+        """Compile a mutant; return the folder of its classes."""
 
     def run(self, class_name: str, methods: Sequence[str], mutated: Path | None, timeout_s: float) -> JvmRun:
-        """Runs methods of a test class, or all of it; without a mutant, or up to the first failure with one."""
+        """Run methods of a test class, or all of them; with a mutant, stop at the first failure."""
 
 
 @dataclass(frozen=True)
 class OnBench:
-    """A ``Trier`` on the real thing.
+    """``Trier`` that compiles and runs on a bench.
 
     Attributes:
-        bench: compiles and runs.
+        bench: the bench.
         compiler: the resident compiler.
-        logs: folder for the output of tests, that of each class's last run.
+        logs: folder for the output of each class's last test run.
     """
 
     bench: Bench
@@ -131,21 +131,21 @@ class OnBench:
     logs: Path
 
     def compile(self, mutant: Mutant) -> Path:
-        """Compiles a mutant in a folder that the next one clears."""
+        """Compile a mutant in a folder that is cleared before the next one."""
         shutil.rmtree(self.bench.work / "mutant", ignore_errors=True)
         return self.bench.compile_mutant(self.compiler, mutant, self.bench.work / "mutant")
 
     def run(self, class_name: str, methods: Sequence[str], mutated: Path | None, timeout_s: float) -> JvmRun:
-        """Runs tests in a JVM of their own."""
+        """Run tests in a new JVM."""
         log = self.logs / f"{class_name}.log"
         return self.bench.run_tests(class_name, methods, mutated, log=log, timeout_s=timeout_s)
 
 
 def listed() -> tuple[Mutant, ...]:
-    """The mutants in ``patch/``.
+    """Return the mutants listed in ``patch/``.
 
     Raises:
-        RackgateError: the list is missing or cannot be meant.
+        RackgateError: the list is missing or invalid.
     """
     plan = recipe.load()
     return load(plan.path.parent / LIST, plan)
@@ -155,19 +155,19 @@ def mutate(
     distribution: Distribution, only: Iterable[str] = (), *, fresh: bool = False, quiet: bool = False,
     out: Path | None = None,
 ) -> Summary:  # fmt: skip
-    """Tries mutants, those first whose result is not known yet.
+    """Run the selected mutants that have no stored verdict.
 
-    A mutant of opt-in fixes is tried on a build with them, which is made if need be.
+    A mutant of opt-in fixes is run on a build with these fixes, which is built if needed.
 
     Args:
-        distribution: the default build, to change pieces of; its series must be the present one.
-        only: names of mutants, or none for all.
-        fresh: forget earlier results.
+        distribution: the default build, to which mutants are applied; it must be of the current series.
+        only: names of mutants, or empty for all.
+        fresh: discard earlier results.
         quiet: show no progress.
         out: folder for ``summary.json`` and logs, by default ``out/mutate``.
 
     Raises:
-        RackgateError: it could not be run: a wrong list, a build of another series, tests that do not compile.
+        RackgateError: the list is invalid, the build is of another series, or tests do not compile.
     """
     started = time.monotonic()
     plan = recipe.load()
@@ -202,7 +202,7 @@ def mutate(
 
 
 def _sorted(groups: Iterable[frozenset[str]]) -> list[frozenset[str]]:
-    """Sets of opt-in fixes in a fixed order, the empty one first."""
+    """Return the distinct sets of opt-in fixes in a fixed order, the empty set first."""
     return sorted(set(groups), key=sorted)
 
 
@@ -228,7 +228,7 @@ def _try_all(
 
 
 def _run(todo: Sequence[Mutant], trier: Trier, book: Book, stages: Stages) -> None:
-    """Tries mutants of one build."""
+    """Run mutants of one build."""
     context = book.contexts[todo[0].opt_ins]
     bases = book.bases[context]
     with stages.stage("run the tests without a mutant") as progress:
@@ -249,7 +249,7 @@ def _run(todo: Sequence[Mutant], trier: Trier, book: Book, stages: Stages) -> No
 
 
 def missing(mutants: Iterable[Mutant], bases: Mapping[str, Base]) -> list[tuple[str, tuple[str, ...]]]:
-    """Test classes to run without a mutant, each with the methods, or with none for the whole class."""
+    """Return the test classes without a baseline, each with its methods; an empty name stands for the whole class."""
     wanted: dict[str, list[str]] = {}
     for test in (test for mutant in mutants for test in mutant.tests):
         if str(test) not in bases and test.method not in wanted.setdefault(test.class_name, []):
@@ -258,15 +258,15 @@ def missing(mutants: Iterable[Mutant], bases: Mapping[str, Base]) -> list[tuple[
 
 
 def run_base(trier: Trier, class_name: str, methods: Sequence[str]) -> list[Base]:
-    """Runs a class's tests without a mutant, all that are asked for in one JVM.
+    """Run a class's tests without a mutant, in one JVM.
 
     Args:
-        trier: runs them.
+        trier: runs the tests.
         class_name: the class.
-        methods: names; an empty one stands for the whole class.
+        methods: names of methods; an empty name stands for the whole class.
 
     Returns:
-        One entry for each name.
+        One baseline for each name.
     """
     started = time.monotonic()
     done = trier.run(class_name, () if "" in methods else methods, None, _BASE_TIMEOUT_S)
@@ -289,13 +289,13 @@ def run_base(trier: Trier, class_name: str, methods: Sequence[str]) -> list[Base
 
 
 def judge(trier: Trier, mutant: Mutant, bases: Mapping[str, Base], key: str) -> Verdict:
-    """Tries one mutant.
+    """Run one mutant and return the verdict.
 
     Args:
-        trier: compiles and runs.
-        mutant: the change.
-        bases: what its tests say without it.
-        key: for the verdict.
+        trier: compiles the mutant and runs the tests.
+        mutant: the mutant.
+        bases: baselines of its tests, by selector.
+        key: hash of all inputs, stored in the verdict.
     """
     started = time.monotonic()
     status, by, said = _judge(trier, mutant, bases)
@@ -325,7 +325,7 @@ def _judge(trier: Trier, mutant: Mutant, bases: Mapping[str, Base]) -> tuple[str
 
 
 def _doubts(name: str, done: JvmRun, expected: set[str]) -> list[str]:
-    """Why a run without a failure that counts does not show that its tests pass."""
+    """Return reasons why a run that did not kill the mutant does not show that all its tests pass."""
     if done.fault:
         return [f"{name}: {done.fault}"]
     odd = next((line for line in done.lines if line.status in {"failed", "broken"}), None)
@@ -336,16 +336,18 @@ def _doubts(name: str, done: JvmRun, expected: set[str]) -> list[str]:
 
 
 class Book:
-    """Keeps what is known in files, so that an interrupted run goes on where it was.
+    """Stored results in files, with which an interrupted run is resumed.
 
     Args:
-        folder: for ``summary.json`` and ``base.json``; made if absent.
+        folder: folder for ``summary.json`` and ``base.json``; created if missing.
         mutants: the whole list.
-        contexts: for each set of opt-in fixes, what stands for everything that all results with them depend on.
-        fresh: forget earlier results.
+        contexts: by set of opt-in fixes, a hash of the inputs that all results with these fixes share.
+        fresh: discard earlier results.
 
     Attributes:
-        bases: for each context, what selectors' tests say without a mutant.
+        file: path of ``summary.json``.
+        contexts: as given.
+        bases: by context, the baselines by selector.
     """
 
     def __init__(
@@ -378,29 +380,29 @@ class Book:
         return mutant.key(self.contexts[mutant.opt_ins])
 
     def known(self, mutant: Mutant) -> bool:
-        """Whether a result is there; an unknown one is tried again."""
+        """Return whether there is a verdict other than unknown; unknown mutants are run again."""
         return mutant.name in self._verdicts and self._verdicts[mutant.name].status != UNKNOWN
 
     def add_bases(self, context: str, bases: Iterable[Base]) -> None:
-        """Keeps results without a mutant."""
+        """Store baselines."""
         self.bases[context].update((base.selector, base) for base in bases)
         tests = {name: [asdict(base) for base in some.values()] for name, some in self.bases.items()}
         write_json(self._base_file, {"contexts": tests})
 
     def add(self, verdict: Verdict) -> None:
-        """Keeps a verdict."""
+        """Store a verdict."""
         self._verdicts[verdict.name] = verdict
         self.save()
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """One for each mutant of the list; those that were not run are unknown."""
+        """Return one verdict for each mutant of the list; mutants that were not run are unknown."""
         return tuple(
             self._verdicts.get(m.name) or Verdict(m.name, UNKNOWN, "", NOT_RUN, 0.0, self._key(m))
             for m in self._mutants
         )
 
     def save(self) -> None:
-        """Writes the summary."""
+        """Write ``summary.json``."""
         verdicts = self.verdicts()
         texts = {mutant.name: mutant for mutant in self._mutants}
         counts = {status: sum(v.status == status for v in verdicts) for status in (KILLED, SURVIVED, UNKNOWN)}
@@ -427,7 +429,7 @@ class Book:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """A kept file, or nothing if there is none that can be read: then everything is simply tried again."""
+    """Return the content of a stored file, or nothing if it is unreadable: everything is then run again."""
     try:
         return read_object(file, "it keeps verdicts")
     except RackgateError:
@@ -445,9 +447,9 @@ def _prepare(
     plan: Recipe, patches: tuple[Patch, ...], space: Workspace, distribution: Distribution,
     contexts: Mapping[frozenset[str], str], work: Path, stages: Stages,
 ) -> Bench:  # fmt: skip
-    """Lays out the patched tree and compiles its tests, unless an earlier run did.
+    """Create the patched tree and compile its tests, unless an earlier run did.
 
-    What was made for another series is deleted; ``contexts`` are those of the present one.
+    Files of other series are deleted; ``contexts`` are those of the current series.
     """
     kept = space.root / "mutate"
     final = kept / contexts[distribution.opt_ins][:16]

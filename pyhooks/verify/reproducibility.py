@@ -1,4 +1,4 @@
-"""``rackgate patch check-reproducible``: two clean builds under different conditions must give the same bytes."""
+"""``rackgate patch check-reproducible``: check that two clean builds under different conditions give the same bytes."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _TIMEOUT_S = 1800.0
 _NOBODY = "65534"
 _SETPRIV = ("setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups")
 _READ_ALL = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
-# Commands that run another as another user, the first that works: as root; as root, where only root can read the
-# checkout or Python; and a user namespace for whoever is not root.
+# Prefixes that run a command as another user; the first that works is used. The first two need root; the second also
+# lets the user read all files, where only root can read the checkout or Python. The third uses a user namespace.
 _OTHER_USERS = (
     (*_SETPRIV, "--"),
     (*_SETPRIV, *_READ_ALL, "--"),
     ("unshare", "--user", f"--map-user={_NOBODY}", f"--map-group={_NOBODY}", "--"),
 )
 _BUILD = "import sys; sys.argv = ['rackgate', 'build', '--archive']; from pyhooks.cli import main; main()"
-# Python's and Java's wall clocks, each printed in seconds.
+# Programs that print the wall clock of Python and Java in seconds.
 _PYTHON_CLOCK = "import time; print(int(time.time()))"
 _JAVA_CLOCK = (
     "class Clock { public static void main(String[] a) { System.out.println(System.currentTimeMillis() / 1000); } }"
 )
-# Preloaded into every process of a build: moves the wall clock and leaves the monotonic one alone.
+# Preloaded into every process of a build: shifts the wall clock, but not the monotonic clock.
 _CLOCK_LIBRARY = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -74,14 +74,14 @@ time_t time(time_t *now) {
 
 @dataclass(frozen=True)
 class Conditions:
-    """What one of the builds runs under.
+    """Conditions of one of the builds.
 
     Attributes:
-        name: of its folder.
-        other_user: whether another user than the present one builds.
-        umask: for all files.
-        clock_shift_days: by which its wall clock is ahead.
-        variables: environment variables that differ.
+        name: name of its folder.
+        other_user: whether it runs as another user than the current one.
+        umask: umask of the build.
+        clock_shift_days: how many days its wall clock is ahead.
+        variables: environment variables to set.
         source_times_s: modification time of all sources, in seconds since the epoch.
     """
 
@@ -105,7 +105,7 @@ BUILDS = (
             "LC_ALL": "C.UTF-8",
             "PYTHONHASHSEED": "2",
             "SOURCE_DATE_EPOCH": "1234567890",
-            # a language whose upper and lower case differ from English
+            # Turkish: its case conversion differs from English.
             "JAVA_TOOL_OPTIONS": "-Duser.language=tr -Duser.country=TR",
         },
         1_000_000_000,
@@ -115,7 +115,7 @@ BUILDS = (
 
 @dataclass
 class _Made:
-    """One build: what it ran under, and what it gave."""
+    """One build: its conditions, duration and files."""
 
     conditions: dict[str, Any]
     seconds: float
@@ -123,7 +123,7 @@ class _Made:
 
 
 def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Verdict:
-    """Build twice from nothing but sources and pinned files, and compare overlay, helpers, manifest and archive.
+    """Build twice from only the sources and pinned files, and compare overlay, helpers, manifest and archive.
 
     Args:
         out: folder for the result, by default ``out/reproducible``.
@@ -142,7 +142,7 @@ def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Verdi
         folder.chmod(0o755)
         with stages.stage("fetch and verify"), space.lock(stages.say):
             space.store.fetch(plan, plan.without(TEST_ALL), folder / "fetch")
-            # all before the first build, so that an edit meanwhile is no difference
+            # Copied before the first build, so that an edit during the check makes no difference.
             for conditions in BUILDS:
                 _copy_sources(folder / conditions.name, conditions.source_times_s)
         made: list[_Made] = []
@@ -170,11 +170,11 @@ def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Verdi
 
 
 def differences(first: Mapping[str, Path], second: Mapping[str, Path]) -> list[str]:
-    """The files, and the entries of archives, by which two builds differ; empty if they have the same bytes.
+    """Return the files, and the entries of archives, in which two builds differ; empty if all bytes are equal.
 
     Args:
-        first: files of one build by name.
-        second: those of the other.
+        first: files of the first build by name.
+        second: files of the second build by name.
     """
     found = []
     for name in sorted({*first, *second}):
@@ -194,7 +194,7 @@ def _entries_that_differ(first: Path, second: Path) -> list[str]:
 
 
 def _entries(path: Path) -> Iterator[tuple[str, Any]]:
-    """Name, and everything that a build decides, of each entry of an archive or key of a JSON file."""
+    """Yield the name and the content with metadata of each entry of an archive or key of a JSON file."""
     if path.suffix == ".jar":
         with zipfile.ZipFile(path) as jar:
             for entry in jar.infolist():
@@ -214,7 +214,7 @@ def _names(made: Sequence[_Made]) -> list[str]:
 
 
 def _build(conditions: Conditions, space: Workspace, folder: Path) -> _Made:
-    """Build in the folder of the conditions, which has the sources, from pinned files alone."""
+    """Build in the folder of the conditions, which contains the sources, using only pinned files."""
     root = folder / conditions.name
     build = root / "build" / space.root.name
     for kept in (space.store.root, space.repository.root):
@@ -234,7 +234,7 @@ def _build(conditions: Conditions, space: Workspace, folder: Path) -> _Made:
     mask = ("sh", "-c", f'umask {conditions.umask:03o}; exec "$@"', "sh")
     _run([*prefix, *mask, sys.executable, "-c", _BUILD], "build", environment, root)
     made = _Made({**asdict(conditions), "run_by": list(prefix)}, time.monotonic() - started)
-    # the other user's umask may keep us out if we are not root, but then we are the same user to the file system
+    # The other user's umask does not block reading here: this process is root, or the same user to the file system.
     dist = (build / "dist").resolve()
     made.files = {path.relative_to(dist).as_posix(): path for path in dist.glob("*/rackgate-hooks.jar")}
     made.files |= {f"overlay/{path.name}": path for path in (dist / "overlay").iterdir()}
@@ -255,9 +255,9 @@ def _copy_sources(root: Path, time_s: int) -> None:
 
 
 def _other_user(root: Path) -> tuple[str, ...]:
-    """The command that runs another as another user, who gets the files below ``root`` if that is a real one."""
+    """Return a prefix that runs a command as another user; with ``setpriv``, make that user the owner of ``root``."""
     for prefix in _OTHER_USERS:
-        # through a shell, since setpriv itself still has root's capabilities
+        # Through a shell, since setpriv itself still has root's capabilities.
         probe = [*prefix, "sh", "-c", 'exec "$@"', "sh", sys.executable, "-c", "import jinja2"]
         try:
             run(probe, what="run Python as another user", cwd=Path("/"))
@@ -281,10 +281,10 @@ def _clock_library(days: int, folder: Path) -> Path:
 
 
 def _check_clock(conditions: Conditions, prefix: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
-    """Check that Python and Java see the clock that the build shall have.
+    """Check that Python and Java see the shifted clock.
 
     Raises:
-        RackgateError: one does not.
+        RackgateError: one of them does not.
     """
     program = folder / "Clock.java"
     program.write_text(_JAVA_CLOCK, encoding="utf-8")

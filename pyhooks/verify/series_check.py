@@ -1,10 +1,10 @@
-"""``rackgate patch series-check``: every prefix of the series compiles and passes the tests that it contains.
+"""``rackgate patch series-check``: check that every prefix of the series compiles and passes its tests.
 
-For the first k patches: build the overlay, compile all test sources changed so far, and run the test classes that
-patch k changes; after the last patch, all that the series changes, or so after each (``all_tests``). Likewise for each
-fix alone, after the fixes that it depends on, and for the whole series with all opt-in fixes. What was found is kept
-under a hash of all that goes into it, so only prefixes from a changed patch on are checked again, and an interrupted
-check goes on.
+For each prefix, the first k patches: build the overlay, compile all test sources changed so far, and run the test
+classes that patch k changes. After the last patch, or after each with ``all_tests``, run all test classes that the
+prefix changes. The same is done for each fix alone, after the fixes that it depends on, and for the whole series with
+all opt-in fixes. Results are cached under a hash of all inputs: only prefixes that contain a changed patch are checked
+again, and an interrupted check is resumed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pyhooks.verify.verdict import Verdict
 
 _FORMAT = 4
 _KEPT_ROWS = 200
-# An error of the prefix itself, and not of the machine: a place in a source, or a patch that does not fit.
+# An error caused by the prefix, not by the environment: a compile error, or a patch that does not apply.
 _OF_THE_PREFIX = re.compile(r"\.(java|scala):\d+|does not apply|is in src/main or src/test of no|is relocated")
 
 
@@ -43,9 +43,9 @@ class Check:
     """One build of the series, and the tests that it must pass.
 
     Attributes:
-        name: what it checks, unique.
+        name: unique description.
         selection: the patches to build.
-        patches: the same patches, read.
+        patches: the same patches, parsed.
         changed: files whose test classes are run, or None for all tests of the patches.
     """
 
@@ -55,7 +55,7 @@ class Check:
     changed: tuple[str, ...] | None
 
     def key(self, plan: Recipe) -> str:
-        """A hash of everything that decides what the check finds."""
+        """Return a hash of all inputs of the check."""
         template = (maven.TEMPLATES / "upstream.xml.j2").read_text(encoding="utf-8")
         parts = [_FORMAT, overlay_key(plan, self.patches), template, self.changed]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -64,13 +64,13 @@ class Check:
 def prefix_checks(
     patches: Sequence[Patch], start: int | None = None, end: int | None = None, *, all_tests: bool = False
 ) -> list[Check]:
-    """The checks of the prefixes of the default series.
+    """Return the checks of the prefixes of the default series.
 
     Args:
         patches: the whole series.
         start: number of patches of the first prefix, by default 1.
-        end: of the last one, by default the whole series.
-        all_tests: run all tests that a prefix contains, and not only those of its last patch.
+        end: number of patches of the last prefix, by default all.
+        all_tests: run all tests that a prefix contains, not only those of its last patch.
 
     Raises:
         RackgateError: there are no such prefixes.
@@ -91,7 +91,7 @@ def prefix_checks(
 
 
 def fix_checks(patches: Sequence[Patch]) -> list[Check]:
-    """The checks of each fix alone, after those that it depends on, and of the whole series with all opt-in fixes.
+    """Return the checks of each fix with its dependencies, and of the whole series with all opt-in fixes.
 
     Args:
         patches: the whole series.
@@ -116,18 +116,20 @@ def series_check(
     fresh: bool = False,
     quiet: bool = False,
 ) -> Verdict:
-    """Checks the prefixes of the series, each fix alone, and the series with its opt-in fixes.
+    """Check the prefixes of the series, each fix alone, and the series with its opt-in fixes.
+
+    If ``start`` or ``end`` is given, only prefixes are checked.
 
     Args:
-        start: number of patches of the first prefix; given, only prefixes are checked.
-        end: of the last one, by default the whole series; given, only prefixes are checked.
+        start: number of patches of the first prefix, by default 1.
+        end: number of patches of the last prefix, by default all.
         fixes: check no prefixes.
-        all_tests: run all tests that a prefix contains, and not only those of its last patch.
-        fresh: check again what is known already.
+        all_tests: run all tests that a prefix contains, not only those of its last patch.
+        fresh: ignore cached results.
         quiet: show no progress.
 
     Raises:
-        RackgateError: there are no such prefixes, or they could not be checked.
+        RackgateError: there are no such prefixes, or a check could not be run.
     """
     started = time.monotonic()
     plan = recipe.load()
@@ -152,7 +154,7 @@ def series_check(
                 row = {**run_check(plan, space, check, kept / f"{file.stem}-work"), "kept": False}
                 write_json(file, row)
         stages.remember()
-        # the same patches may have been checked under another name
+        # A cached row may have been stored under another name, for the same patches.
         rows.append({"check": check.name, **row})
         left = [usual for other in checks[position:] if (usual := stages_usual(kept, other.name)) is not None]
         about = f"; about {sum(left) / 60:.0f} min left" if left else ""
@@ -164,21 +166,21 @@ def series_check(
 
 
 def run_check(plan: Recipe, space: Workspace, check: Check, folder: Path) -> dict[str, Any]:
-    """Builds the patches of a check, compiles their tests and runs those that it wants.
+    """Build the patches of a check, compile their tests and run the selected ones.
 
     Args:
         plan: the recipe.
-        space: where builds lie.
-        check: what is checked.
-        folder: for compiled tests; goes afterwards.
+        space: the workspace.
+        check: the check.
+        folder: for compiled tests; deleted at the end.
 
     Returns:
-        Plain JSON: ``patches`` (how many), ``ok``, ``error`` (what does not compile, or empty), ``classes``,
-        ``failures``, ``flakes``, ``published_fail`` (what fails without the series as well, such as a test that expects
-        not to be run by root), ``totals``, ``seconds``.
+        Plain JSON: ``patches`` (number), ``ok``, ``error`` (build or compile error, or empty), ``classes``,
+        ``failures``, ``flakes``, ``published_fail`` (tests that also fail without the series, such as a test that must
+        not run as root), ``totals``, ``seconds``.
 
     Raises:
-        RackgateError: it could not be checked.
+        RackgateError: the check could not be run.
     """
     row: dict[str, Any] = {
         "patches": len(check.patches), "error": "", "classes": {}, "failures": [], "flakes": [],
@@ -235,7 +237,7 @@ def _teller(runs: Runs, arm: str) -> Callable[[ClassResult], None]:
 
 
 def repeat(bench: Bench, runs: Runs, wanted: Mapping[str, Sequence[str]]) -> None:
-    """Runs what failed five more times, to tell a flake from a fault, and what always fails without the series."""
+    """Repeat failed tests ``REPEATS`` times to detect flakes; run tests that never pass without the series as well."""
     bad = runs.bad()
     for _ in range(REPEATS if bad else 0):
         for module in (m for m in bench.plan.modules if wanted.get(m.name)):
@@ -254,7 +256,7 @@ def repeat(bench: Bench, runs: Runs, wanted: Mapping[str, Sequence[str]]) -> Non
 
 
 def only(plan: Recipe, tests: Mapping[str, Sequence[str]], files: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Those of ``tests`` (by module) whose sources are among ``files``."""
+    """Return those of ``tests`` (by module) whose sources are among ``files``."""
     touched = {(module.name, Path(file).stem) for file in files if (module := home(plan, file))}
     return {
         name: tuple(test for test in classes if (name, test.rpartition(".")[2]) in touched)
@@ -263,7 +265,7 @@ def only(plan: Recipe, tests: Mapping[str, Sequence[str]], files: Sequence[str])
 
 
 def words(row: Mapping[str, Any]) -> str:
-    """One result in a line."""
+    """Format a result in one line."""
     if row["error"]:
         return f"FAILED: {row['error']}"
     figures = row["totals"]
@@ -275,20 +277,20 @@ def words(row: Mapping[str, Any]) -> str:
 
 
 def stages_usual(kept: Path, check: str) -> float | None:
-    """How long the check of that name took the last time, in seconds, if known."""
+    """Return the previous duration of a check in seconds, if known."""
     return durations(kept / "timings.json").get(check)
 
 
 def write(
     rows: Sequence[Mapping[str, Any]], prefixes: int, patches: int, seconds: float
 ) -> tuple[dict[str, Any], Path]:
-    """Writes ``summary.json`` of what is known so far; returns its content and its path.
+    """Write the results so far to ``summary.json``; return its content and its path.
 
     Args:
         rows: the results, those of prefixes first.
-        prefixes: how many prefixes are checked.
-        patches: how many patches the series has.
-        seconds: how long it has taken.
+        prefixes: number of prefixes to check.
+        patches: number of patches in the series.
+        seconds: elapsed time.
     """
     path = paths.OUT / "series-check" / "summary.json"
     summary = {

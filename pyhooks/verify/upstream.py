@@ -1,9 +1,9 @@
 """``rackgate patch upstream``: Kafka's own tests on the published jars and on the overlay, compared case by case.
 
 Three arms: ``stock`` (published tests, published jars), ``overlay`` (the same tests, overlay first) and ``patched``
-(test classes that the series adds or changes, on the overlay). Batches of the arms take turns, several at a time, so
-all of them see the same machine; what failed is repeated alone. An interrupted run goes on where it was; one of all
-classes takes what earlier ones found on stock.
+(test classes that the series adds or changes, on the overlay). Batches of the arms alternate, several in parallel, so
+that machine load affects all arms alike. Failed cases are repeated afterwards. An interrupted run is resumed. Stock
+results are reused for other series.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _BATCH = 20
 _KEPT_STATES = 4
 _START_S = 8.0
 _UNKNOWN_CLASS_S = 4.0
-# JVMs of tests at the same time: many wait for most of their time.
+# Test JVMs in parallel: many tests wait for most of their time.
 JOBS = 2
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One batch: classes of one module on one arm; ``lone``: nothing else is to run meanwhile."""
+    """One batch: classes of one module on one arm. ``lone``: no other batch may run at the same time."""
 
     arm: str
     module: Module
@@ -68,18 +68,18 @@ def upstream(
     only: Sequence[str] = (),
     jobs: int = JOBS,
 ) -> Verdict:
-    """Runs the listed test classes, or all of the touched modules, on every arm, and compares.
+    """Run the listed test classes, or all classes of the touched modules, on every arm, and compare the results.
 
     Args:
-        every: all test classes of the modules that the series touches, instead of the list.
-        fresh: throw away what an earlier run did. A finished run of the list is always begun anew.
+        every: run all test classes of the modules that the series touches, instead of the list.
+        fresh: discard results of earlier runs. After a finished run of the list, its results are always discarded.
         quiet: show no progress.
-        modules: only these, by name; all if empty.
-        only: only classes that have one of these texts in their full name; all if empty.
-        jobs: how many JVMs at the same time.
+        modules: names of the modules to run; all if empty.
+        only: run only classes whose full name contains one of these texts; all if empty.
+        jobs: number of JVMs in parallel.
 
     Raises:
-        RackgateError: no build of the present series, no class has such a name, or the tests could not be run.
+        RackgateError: no build of the current series, no class matches ``only``, or the tests could not be run.
     """
     plan = recipe.load()
     patches = series.load(plan.path.parent)
@@ -93,9 +93,9 @@ def upstream(
     for name in modules:
         plan.module(name)
     taken = f"Kafka's tests are running already, in {base}; wait for them"
-    # a SIGTERM ends it like an interruption, so that no JVM of tests goes on: they are not our children, but Maven's
+    # SIGTERM is handled like an interruption, so that test JVMs end, too: they are Maven's children, not ours.
     with alone(base.with_suffix(".lock"), taken=taken), exits_on_sigterm():
-        # left by a run that was killed
+        # Leftovers of a run that was killed.
         end_processes_in(base / WORK)
         shutil.rmtree(base / WORK, ignore_errors=True)
         with scratch(base) as work, space.lock(lambda words: screen.print(words, highlight=False)):
@@ -134,10 +134,11 @@ def upstream(
 
 
 def _key(plan: recipe.Recipe, distribution: Distribution | None = None) -> str:
-    """What results of the published tests depend on; without a build, those on the published jars.
+    """Return a hash of all inputs of published test results; without a distribution, of those on the published jars.
 
-    Of the overlay that are its classes: a series that changes nothing but its own tests need not run the others again.
-    What only some classes need comes last on the class path, and so changes nothing for the others.
+    Of the overlay, the hash covers the entries of its jars except manifests: if a series changes only its own tests,
+    the published tests are not run again. Artifacts of the role ``testall`` are left out. They are last on the class
+    path, so they do not affect classes that run without them.
     """
     parts = [
         _FORMAT, [[a.id, a.sha256] for a in plan.without(TEST_ALL)], maven.javac_version(),
@@ -149,7 +150,7 @@ def _key(plan: recipe.Recipe, distribution: Distribution | None = None) -> str:
 
 
 def _classes_of(folder: Path) -> list[list[str]]:
-    """Jar, name and hash of each entry, but for the manifests, which name the series."""
+    """Return jar, name and hash of each entry except manifests, which contain the hash of the series."""
     rows = []
     for jar in sorted(folder.glob("*.jar")):
         with zipfile.ZipFile(jar) as archive:
@@ -167,13 +168,13 @@ def _prune(folder: Path) -> None:
 def plan_units(
     plan: recipe.Recipe, suite: Suite, ours: Mapping[str, tuple[str, ...]], batch: int = _BATCH
 ) -> list[Unit]:
-    """The batches in order: module by module, a handful of classes or one that wants a JVM to itself, each arm in turn.
+    """Return the batches in order: by module, then by group of classes, alternating between stock and overlay.
 
     Args:
         plan: the recipe.
         suite: the published classes.
         ours: the series' test classes by module, the third arm.
-        batch: at most so many classes in one JVM.
+        batch: maximum number of classes in one JVM.
     """
     units: list[Unit] = []
     for module in plan.modules:
@@ -190,10 +191,10 @@ def plan_units(
 
 
 def narrowed(units: Sequence[Unit], only: Sequence[str]) -> list[Unit]:
-    """The same batches with those classes alone that have one of ``only`` in their full name; all if it is empty.
+    """Return the batches reduced to classes whose full name contains a text of ``only``; all if it is empty.
 
     Raises:
-        RackgateError: one of ``only`` is in no class's name.
+        RackgateError: a text of ``only`` matches no class.
     """
     names = {name for unit in units for name in unit.classes}
     strange = [text for text in only if not any(text in name for name in names)]
@@ -205,13 +206,13 @@ def narrowed(units: Sequence[Unit], only: Sequence[str]) -> list[Unit]:
 
 
 def series_tests(changed: Mapping[str, tuple[str, ...]], bench: Bench) -> dict[str, tuple[str, ...]]:
-    """Which of the series' compiled test sources are test classes, and not their helpers; by module.
+    """Return the test classes among the series' compiled test sources, without helpers, by module.
 
-    A source may have test classes that are not named after it. Each goes with what is in the same package, which only
-    decides the order of its class path.
+    A source may define test classes that are not named after it. Such a class is assigned to the module of another
+    class in its package. The module only affects the order of the class path.
 
     Raises:
-        RackgateError: sources changed, and no class of them is there.
+        RackgateError: test sources changed, but no compiled classes exist.
     """
     folder = bench.classes(PATCHED, bench.plan.modules[0])
     parsed = [upstream_suite.parse_class(path.read_bytes()) for path in folder.rglob("*.class")]
@@ -225,11 +226,11 @@ def series_tests(changed: Mapping[str, tuple[str, ...]], bench: Bench) -> dict[s
 
 
 def by_module(changed: Mapping[str, Sequence[str]], tests: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Sorts test classes by module.
+    """Group test classes by module.
 
     Args:
-        changed: module to the classes that its changed sources are named after.
-        tests: all test classes in them.
+        changed: by module, the classes after which its changed sources are named.
+        tests: all test classes in the changed sources.
     """
     own = {test: name for name, classes in changed.items() for test in classes}
     near = {test.rpartition(".")[0]: name for test, name in own.items()}
@@ -241,11 +242,11 @@ def by_module(changed: Mapping[str, Sequence[str]], tests: Sequence[str]) -> dic
 
 @dataclass
 class Usual:
-    """How long classes usually take, for estimates.
+    """Previous durations of test classes, for estimates.
 
     Attributes:
-        memory: the file that keeps it.
-        seconds: of each arm and class.
+        memory: the file that stores them.
+        seconds: duration in seconds by arm and class.
     """
 
     memory: Path
@@ -255,17 +256,17 @@ class Usual:
         self.seconds |= durations(self.memory)
 
     def of(self, unit: Unit) -> float:
-        """What the unit's JVM will take, in seconds."""
+        """Estimate the duration of a unit's JVM in seconds."""
         known = [self.seconds.get(f"{unit.arm} {n}", self.seconds.get(f"{STOCK} {n}")) for n in unit.classes]
         return _START_S + sum(_UNKNOWN_CLASS_S if seconds is None else seconds for seconds in known)
 
     def keep(self) -> None:
-        """Writes it down."""
+        """Write the durations to the file."""
         write_json(self.memory, self.seconds)
 
 
 def _lead(todo: Sequence[Unit], usual: Usual) -> list[Unit]:
-    """The same work, but the class of the first unit that takes the least time comes before the others of that unit."""
+    """Split the first unit, so that its fastest class is a unit of its own at the start."""
     if not todo or len(todo[0].classes) == 1:
         return list(todo)
     parts = [replace(todo[0], classes=(name,)) for name in todo[0].classes]
@@ -276,10 +277,10 @@ def _lead(todo: Sequence[Unit], usual: Usual) -> list[Unit]:
 def _run_units(
     bench: Bench, state: State, units: Sequence[Unit], screen: Console, usual: Usual, jobs: int = JOBS
 ) -> None:
-    """Runs what is left of each unit, in order, several at a time; at last those that nothing may run beside.
+    """Run the classes without a result, ``jobs`` units in parallel; run ``lone`` units at the end, serially.
 
-    A class that is soon done runs alone at first, since it brings in what Maven does not have yet, and two that do so
-    at once would be in each other's way. When one can't be run, those that have begun still end, and no other begins.
+    A fast class runs first, with no other in parallel: it lets Maven complete its local repository, which two
+    processes must not do at the same time. If a unit can't be run, no further unit starts; running ones complete.
 
     Raises:
         RackgateError: Maven could not run the tests at all.
@@ -327,7 +328,7 @@ def _run_units(
             bench.ended.set()
             pool.shutdown(wait=False, cancel_futures=True)
             if not isinstance(error, Exception):
-                # interrupted: nobody waits for the JVMs, nor for one that a Maven found just now had yet to begin
+                # Interrupted: kill running JVMs, and those that a running Maven is about to start.
                 end_until_done(bench.folder / WORK, futures)
             raise
     for number in range(1, len(todo)):
@@ -336,7 +337,7 @@ def _run_units(
 
 
 def _repeat(bench: Bench, state: State, suite: Suite, ours: Mapping[str, tuple[str, ...]], screen: Console) -> None:
-    """Runs every case that failed anywhere five more times on all arms that have it."""
+    """Repeat every case that failed on any arm ``REPEATS`` times on all arms that have it."""
     bad = state.runs.bad()
     if not bad:
         return
@@ -368,14 +369,14 @@ def _repeat(bench: Bench, state: State, suite: Suite, ours: Mapping[str, tuple[s
 
 
 def methods_of(name: str, runs: Runs, arm: str, cases: Sequence[str]) -> tuple[str, ...]:
-    """The methods of the class ``name`` that ``cases`` are of, as far as the arm has them; none stands for all."""
+    """Return the methods of class ``name`` that the arm's ``cases`` belong to; empty means the whole class."""
     methods = [method_of(case, name) for case in cases if runs.has(arm, case)]
-    # None: a nested class's, or a failure outside of any method; then all of the class is run.
+    # None is a case of a nested class, or a failure outside of any method: then the whole class is run.
     return () if None in methods else tuple(sorted({method for method in methods if method}))
 
 
 def summarise(state: State, suite: Suite, units: Sequence[Unit], distribution: Distribution) -> dict[str, Any]:
-    """Everything that ``summary.json`` says."""
+    """Return the content of ``summary.json``."""
     runs = state.runs
     rows: dict[str, dict[str, Any]] = {}
     for unit in units:

@@ -1,4 +1,4 @@
-"""What a run of Kafka's tests came to, case by case, and what the comparison of two such runs says."""
+"""Results of Kafka's tests by test case, and their comparison between arms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyhooks.core.errors import RackgateError
 PASSED, FAILED, ERROR, SKIPPED = "passed", "failed", "error", "skipped"
 STOCK, OVERLAY, PATCHED = "stock", "overlay", "patched"
 ARMS = (STOCK, OVERLAY, PATCHED)
-# The address in an object's default toString, which parameters' names may hold, differs from run to run.
+# Address in an object's default toString. Names of parameterized tests may contain it, and it differs between runs.
 _ADDRESS = re.compile(r"@[0-9a-f]{4,}\b")
 _METHOD = re.compile(r"[A-Za-z_$][\w$]*")
 _MESSAGE_CHARACTERS = 300
@@ -29,8 +29,8 @@ class Case:
     Attributes:
         name: ``class.method``, with the parameters if it has any.
         status: ``passed``, ``failed``, ``error`` or ``skipped``.
-        seconds: how long it took.
-        message: the first line of what it says, if it did not pass.
+        seconds: duration.
+        message: the first line of its message if it did not pass.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Case:
 
     @property
     def bad(self) -> bool:
-        """Whether it failed or ended in an error."""
+        """Whether its status is failed or error."""
         return self.status in (FAILED, ERROR)
 
 
@@ -49,10 +49,10 @@ class ClassResult:
     """One test class of a run.
 
     Attributes:
-        name: the class, with its package.
-        seconds: how long it took.
-        cases: its test cases, those of nested classes too.
-        error: why it came to no end (a crash, a time-out), or empty.
+        name: full class name.
+        seconds: duration.
+        cases: its test cases, including those of nested classes.
+        error: why the class did not complete (a crash, a timeout), or empty.
     """
 
     name: str
@@ -62,15 +62,15 @@ class ClassResult:
 
     @property
     def unloadable(self) -> bool:
-        """Whether something that the class needs is not on the class path."""
+        """Whether a class that it depends on is missing from the class path."""
         return self.error.startswith(UNLOADABLE)
 
     def count(self, *statuses: str) -> int:
-        """How many cases have one of ``statuses``."""
+        """Count the cases that have one of ``statuses``."""
         return sum(case.status in statuses for case in self.cases)
 
     def figures(self) -> dict[str, Any]:
-        """The class in figures, as plain JSON."""
+        """Return the class's counts and duration as plain JSON."""
         row: dict[str, Any] = {
             "tests": len(self.cases),
             "failures": self.count(FAILED),
@@ -81,25 +81,25 @@ class ClassResult:
         return {**row, "did_not_run": self.error} if self.error else row
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as plain JSON; ``parse`` reads it back."""
+        """Return the result as plain JSON for ``parse``."""
         cases = [[case.name, case.status, round(case.seconds, 3), case.message] for case in self.cases]
         return {"class": self.name, "seconds": round(self.seconds, 3), "error": self.error, "cases": cases}
 
     @staticmethod
     def parse(raw: Mapping[str, Any]) -> ClassResult:
-        """Reads what ``as_dict`` made."""
+        """Parse the output of ``as_dict``."""
         return ClassResult(raw["class"], raw["seconds"], tuple(Case(*case) for case in raw["cases"]), raw["error"])
 
 
 def read_class(name: str, reports: Path) -> ClassResult:
-    """Reads the JUnit XML of a class and of those nested in it.
+    """Parse the JUnit XML of a class and its nested classes.
 
     Args:
-        name: the class, with its package.
+        name: full class name.
         reports: folder with ``TEST-*.xml``.
 
     Raises:
-        RackgateError: no report, or one that is not whole.
+        RackgateError: no report, or one that is incomplete.
     """
     files = [reports / f"TEST-{name}.xml", *sorted(reports.glob(f"TEST-{name}$*.xml"))]
     files = [file for file in files if file.exists()]
@@ -119,11 +119,11 @@ def read_class(name: str, reports: Path) -> ClassResult:
 
 
 def _case(node: ElementTree.Element, owner: str, seen: Counter[str]) -> Case:
-    # A failure before any test (in @BeforeAll) has no name of its own.
+    # A failure before any test (in @BeforeAll) has no name.
     words = [node.get("classname") or owner, node.get("name") or "(class)"]
     name = _ADDRESS.sub("@", ".".join(words))
     seen[name] += 1
-    if seen[name] > 1:  # two parameters that look alike
+    if seen[name] > 1:  # parameters with the same text
         name = f"{name} #{seen[name]}"
     seconds = float((node.get("time") or "0").replace(",", ""))
     for tag, status in (("failure", FAILED), ("error", ERROR), ("skipped", SKIPPED)):
@@ -135,20 +135,20 @@ def _case(node: ElementTree.Element, owner: str, seen: Counter[str]) -> Case:
 
 
 def method_of(case: str, owner: str) -> str | None:
-    """The method of a case of the class ``owner``, or None if only the whole class can be run again."""
+    """Return the method of a case of class ``owner``, or None if only the whole class can be run again."""
     rest = case.removeprefix(f"{owner}.")
     found = _METHOD.match(rest)
     return found[0] if rest != case and found else None
 
 
 def plain(case: str) -> str:
-    """The case's name without parameters: ``class.method``."""
+    """Return the case's name without parameters: ``class.method``."""
     return re.split(r"[(\[{ ]", case, maxsplit=1)[0]
 
 
 @dataclass(frozen=True)
 class Tally:
-    """How often a case passed in how many runs of one arm."""
+    """Number of runs of a case on one arm, and how many of them passed."""
 
     runs: int
     passed: int
@@ -158,9 +158,9 @@ class Tally:
 
 
 class Runs:
-    """All results of all arms: the first run of each class, and the repetitions of cases that failed.
+    """All results of all arms: the first run of each class, and the repetitions of failed cases.
 
-    A class's first result counts for the figures; every one counts for the tallies.
+    ``first`` has only a class's first result; tallies count every result.
     """
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class Runs:
         self._messages: dict[str, dict[str, str]] = {arm: {} for arm in ARMS}
 
     def add(self, arm: str, result: ClassResult) -> None:
-        """Adds one result; the first of a class and the repetitions, in the order in which they were made."""
+        """Add a result; a class's first run must precede its repetitions."""
         self.first[arm].setdefault(result.name, result)
         for case in result.cases:
             self._statuses[arm].setdefault(case.name, []).append(case.status)
@@ -177,20 +177,20 @@ class Runs:
                 self._messages[arm].setdefault(case.name, case.message)
 
     def tally(self, arm: str, case: str) -> Tally:
-        """How often ``case`` passed on ``arm``; skipped runs are left out."""
+        """Count how often ``case`` ran and passed on ``arm``; skipped runs are ignored."""
         statuses = [status for status in self._statuses[arm].get(case, ()) if status != SKIPPED]
         return Tally(len(statuses), statuses.count(PASSED))
 
     def has(self, arm: str, case: str) -> bool:
-        """Whether the case exists on the arm."""
+        """Return whether the case exists on the arm."""
         return case in self._statuses[arm]
 
     def message(self, arm: str, case: str) -> str:
-        """What the case's first failure on the arm says."""
+        """Return the message of the case's first failure on the arm."""
         return self._messages[arm].get(case, "")
 
     def bad(self) -> dict[str, tuple[str, ...]]:
-        """Class name to the cases that failed at least once on any arm."""
+        """Return, by class name, the cases that failed in the first run on any arm."""
         found: dict[str, dict[str, None]] = {}
         for arm in ARMS:
             for name, result in self.first[arm].items():
@@ -200,29 +200,29 @@ class Runs:
         return {name: tuple(cases) for name, cases in found.items()}
 
     def never(self, arm: str, case: str) -> bool:
-        """Whether the case failed each time it ran on the arm, at least once."""
+        """Return whether the case ran on the arm and never passed."""
         tally = self.tally(arm, case)
         return tally.runs > 0 and tally.passed == 0
 
     def ever(self, arm: str, case: str) -> bool:
-        """Whether the case passed on the arm at least once."""
+        """Return whether the case passed on the arm at least once."""
         return self.tally(arm, case).passed > 0
 
     def flaky(self, arm: str, case: str) -> bool:
-        """Whether the case passed on the arm sometimes and sometimes failed."""
+        """Return whether the case both passed and failed on the arm."""
         tally = self.tally(arm, case)
         return 0 < tally.passed < tally.runs
 
 
 def judge(runs: Runs, allowed: Mapping[str, str]) -> dict[str, Any]:
-    """Compares the arms case by case.
+    """Compare the arms case by case.
 
     Args:
-        runs: what ran, failing cases repeated on every arm that has them.
-        allowed: ``class.method`` of published tests that may fail on the overlay, to the reason.
+        runs: the results, with failed cases repeated on every arm that has them.
+        allowed: reason by ``class.method``, for published tests that may fail on the overlay.
 
     Returns:
-        Plain JSON: ``missed`` (what breaks the bar, empty if it is met), ``allowed``, ``stale_allowed``, ``flakes``,
+        Plain JSON: ``missed`` (regressions; empty if the target is met), ``allowed``, ``stale_allowed``, ``flakes``,
         ``fails_everywhere``, ``only_on_stock``, ``only_on_overlay``, ``new_in_series``, ``gone_in_series``,
         ``did_not_run``.
     """
@@ -283,7 +283,7 @@ def _cases(runs: Runs, *arms: str) -> list[str]:
 
 
 def _ran(runs: Runs, arm: str, case: str) -> bool:
-    """Whether the case's class came to its end on the arm."""
+    """Return whether the case's class completed on the arm."""
     result = runs.first[arm].get(_owner(case))
     return result is not None and not result.error
 
@@ -304,7 +304,7 @@ def _did_not_run(runs: Runs) -> list[dict[str, str]]:
 
 
 def totals(results: Iterable[ClassResult]) -> dict[str, Any]:
-    """The figures of many classes summed up."""
+    """Return the sums of the classes' counts and durations."""
     rows: Sequence[dict[str, Any]] = [result.figures() for result in results]
     keys = ("tests", "failures", "errors", "skipped", "seconds")
     return {"classes": len(rows), **{key: round(sum(row[key] for row in rows), 2) for key in keys}}

@@ -1,4 +1,4 @@
-"""Runs Kafka's test classes in batches, one JVM a batch, and hands each class's result over as soon as it is there."""
+"""Runner of Kafka's test classes: one JVM for each batch, and each class's result as soon as it is available."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from pyhooks.verify.upstream_cases import PATCHED, STOCK, UNLOADABLE, ClassResul
 METHOD_TIMEOUT_S = 900
 _CLASS_TIMEOUT_S = 1800.0
 _POLL_S = 1.0
-# one batch unpacks a module's classes, and others that run beside it use them
+# Parallel batches share a module's unpacked classes.
 _UNPACKING = threading.Lock()
-WORK = "work"  # below a bench's folder; what is in it when nothing runs there was left by a run that was killed
-# What Surefire says when the tests' JVM, and not Maven, came to grief.
+WORK = "work"  # below a bench's folder; its content is a leftover of a killed run when no run is active
+# Surefire's messages when the test JVM failed, not Maven.
 _CRASH = re.compile(
     r"forked VM terminated|There was a timeout|failed to discover tests|Error occurred in starting fork"
     r"|critical issue during test discovery"
 )
-# A class that cannot be loaded stops JUnit before any test; it is named.
+# A class that can't be loaded stops JUnit before any test; the message names it.
 _UNRESOLVED = re.compile(r"className = '([\w.$]+)'[^\n]* resolution failed")
 _CRASH_LINE = re.compile(
     rf"({UNLOADABLE}: \S+|forked VM terminated[^.]*|There was a timeout[^.]*|failed to discover tests)"
@@ -42,32 +42,32 @@ _CRASH_LINE = re.compile(
 
 @dataclass(frozen=True)
 class _Crash:
-    """How a JVM of tests came to grief.
+    """Crash of a test JVM.
 
     Attributes:
-        why: in one line; empty if it did not.
-        unloadable: the classes that stopped JUnit, as far as it names them.
+        why: the reason in one line, or empty if it did not crash.
+        unloadable: the classes that stopped JUnit, as far as its messages name them.
     """
 
     why: str
     unloadable: tuple[str, ...] = ()
 
 
-Wanted = Mapping[str, Sequence[str]]  # class to the methods to run, none for all
+Wanted = Mapping[str, Sequence[str]]  # methods to run by class; empty for all of them
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What batches need.
+    """Inputs and folders that all batches share.
 
     Attributes:
         plan: the recipe.
-        space: where builds lie.
+        space: the workspace.
         distribution: the build under test.
-        folder: for unpacked and compiled test classes, which are kept.
-        reports: gets the JUnit XML, a folder an arm.
+        folder: folder for unpacked and compiled test classes, which are kept between runs.
+        reports: folder for the JUnit XML, with a folder for each arm.
         last: artifacts at the end of the class path, which only some classes need.
-        ended: set when no further JVM is to begin, and what those that end now come to tells nothing.
+        ended: set when no further JVM may start; missing results of running JVMs then mean nothing.
     """
 
     plan: Recipe
@@ -80,16 +80,16 @@ class Bench:
 
     @property
     def series(self) -> str:
-        """What the series' own tests are kept by."""
+        """Abbreviated hash of the series, the key for results of its own tests."""
         return str(self.distribution.manifest["patch_hash"])[:16]
 
     @property
     def patched(self) -> Path:
-        """The folder for the series' own test classes, which may change while the overlay does not."""
+        """Folder for the series' own test classes, which may change while the overlay does not."""
         return self.folder / f"patched-{self.series}"
 
     def classes(self, arm: str, module: Module) -> Path:
-        """The folder with the module's test classes as the arm runs them; published ones are unpacked here."""
+        """Return the folder with the module's test classes for an arm; unpack published ones if needed."""
         if arm == PATCHED:
             return self.patched
         target = self.folder / "published" / module.name
@@ -103,18 +103,18 @@ class Bench:
         return target
 
     def classpath(self, arm: str, module: Module) -> list[Path]:
-        """What the arm's JVM sees behind the folder of test classes."""
+        """Return the class path of an arm's JVM, without the folder of test classes at its front."""
         root = self.distribution.root
         overlay = [] if arm == STOCK else sorted((root / "overlay").glob("*.jar"))
         others = [m for m in self.plan.modules if m.tests and m.name != module.name]
-        # The module's own first, since each has a log4j2.yaml and some tests look at what is logged.
+        # The module's own test jar first: each contains a log4j2.yaml, and some tests check what is logged.
         tests = map(self._test_jar, [module, *others])
         last = map(self.space.store.path, self.last)
         return [*overlay, *sorted((root / "libs").glob("*.jar")), *tests, *last]
 
     @property
     def running(self) -> list[tuple[Artifact, Path]]:
-        """What runs the tests, JUnit among it, and where its jars are."""
+        """The artifacts that run the tests, such as JUnit, with the paths of their jars."""
         return [(artifact, self.space.store.path(artifact)) for artifact in self.plan.with_role("testrun")]
 
     def _test_jar(self, module: Module) -> Path:
@@ -127,17 +127,17 @@ class Bench:
 
 
 def compile_changed(bench: Bench, patches: tuple[series.Patch, ...]) -> dict[str, tuple[str, ...]]:
-    """Compiles the test sources that a series changes against its overlay, unless that was done.
+    """Compile the test sources that a series changes, against its overlay, unless they are compiled already.
 
     Args:
-        bench: of the overlay of the same patches; its folder for the series' classes is filled.
+        bench: the bench with the overlay of the same patches; the classes are written to ``bench.patched``.
         patches: the series.
 
     Returns:
-        Module name to the classes that the changed sources are named after.
+        By module name, the classes after which the changed sources are named.
 
     Raises:
-        RackgateError: a test source does not compile; file and line as in Kafka's repository.
+        RackgateError: a test source does not compile; the message names file and line as in Kafka's repository.
     """
     plan, space, target = bench.plan, bench.space, bench.patched
     listing = target.with_suffix(".json")
@@ -148,7 +148,6 @@ def compile_changed(bench: Bench, patches: tuple[series.Patch, ...]) -> dict[str
     with scratch(target.parent) as work:
         with space.lock(lambda _: None):
             sources = space.sources(plan, work)
-        # Its parts are used, not repeated: which sources changed, and the jars with the overlay put in.
         changed = kafka_tests.changed_tests(plan, sources, patches, work)
         output = work / "classes"
         output.mkdir()
@@ -180,7 +179,7 @@ def compile_changed(bench: Bench, patches: tuple[series.Patch, ...]) -> dict[str
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """A folder for temporary files below ``folder``; it goes when the body ends, with any process that works in it."""
+    """Create a temporary folder below ``folder``; at the end, delete it and kill the processes working in it."""
     base = folder / WORK
     base.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(dir=base))
@@ -192,20 +191,20 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 
 def run_classes(bench: Bench, arm: str, module: Module, wanted: Wanted, tell: Callable[[ClassResult], None]) -> None:
-    """Runs test classes, or some of their methods, and tells each class's result.
+    """Run test classes, or some of their methods, and report the result of each class.
 
-    A class that kills or blocks the JVM takes the rest of its batch with it: these are run again, each alone. One
-    that then still has no result is told with an error.
+    If a class kills or blocks the JVM, the remaining classes of the batch are run again, each in its own JVM. A class
+    that still has no result is reported with an error.
 
     Args:
-        bench: what is run on.
+        bench: the bench.
         arm: ``stock``, ``overlay`` or ``patched``.
-        module: has the classes.
-        wanted: the classes, each with the methods to run; no methods means all.
-        tell: told each result once, from another thread.
+        module: the module of the classes.
+        wanted: methods to run by class; no methods means all.
+        tell: called once for each class with its result, possibly from another thread.
 
     Raises:
-        RackgateError: Maven could not run the tests at all, or all was ended meanwhile.
+        RackgateError: Maven could not run the tests at all, or the run was interrupted.
     """
     left = dict(wanted)
     crash = _batch(bench, arm, module, left, tell)
@@ -225,7 +224,7 @@ def run_classes(bench: Bench, arm: str, module: Module, wanted: Wanted, tell: Ca
 def _batch(
     bench: Bench, arm: str, module: Module, left: dict[str, Sequence[str]], tell: Callable[[ClassResult], None]
 ) -> _Crash:
-    """Runs one JVM; takes the classes that came to a result out of ``left``; says why it crashed, if it did."""
+    """Run one JVM, remove the classes that have a result from ``left``, and return the crash, if any."""
     with scratch(bench.folder) as work:
         (work / "tmp").mkdir()
         raw = work / "reports"
@@ -263,9 +262,9 @@ def _selector(name: str, methods: Sequence[str]) -> str:
 def _harvest(
     raw: Path, left: dict[str, Sequence[str]], keep: Path | None, tell: Callable[[ClassResult], None]
 ) -> Iterator[None]:
-    """While the body runs, and once more after it, takes results out of ``raw`` and the classes out of ``left``.
+    """Report results from ``raw`` while the body runs and at its end; remove their classes from ``left``.
 
-    If the body is interrupted, the classes that had ended by then are taken.
+    If the body fails, only classes that are known to be complete are reported.
     """
     done = threading.Event()
 
@@ -274,7 +273,7 @@ def _harvest(
         written = [*reports, *((_class_of(file), file.stat().st_mtime_ns) for file in raw.glob("*-output.txt"))]
         for name in list(left):
             own = [at for of, at in reports if of == name]
-            # Until another class has written something this may still be written to, and a nested class may follow.
+            # Until another class writes a file, this report may be incomplete, or a nested class's report may follow.
             if not own or not (last or any(at > max(own) for of, at in written if of != name)):
                 continue
             result = read_class(name, raw)
@@ -300,7 +299,7 @@ def _harvest(
 
 
 def _class_of(file: Path) -> str:
-    """The outermost class that a file of Surefire's is of."""
+    """Return the top-level class of a Surefire report or output file."""
     return file.stem.removeprefix("TEST-").removesuffix("-output").split("$")[0]
 
 

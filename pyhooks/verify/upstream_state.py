@@ -1,4 +1,4 @@
-"""What a run of Kafka's tests has done so far: a line per finished class, so that an interrupted run goes on."""
+"""Progress of a run of Kafka's tests: one line for each finished class, so that an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pyhooks.verify.upstream_cases import PATCHED, STOCK, ClassResult, Runs
 
 @dataclass
 class State:
-    """What is done already.
+    """Results obtained so far.
 
-    First runs on the published jars are kept apart: they tell nothing of a series; the next one need not repeat them.
-    So are the runs of a series' own tests, which may change while the overlay does not.
+    Results are stored in three files. First runs on the published jars do not depend on the series, so other series
+    reuse them. The series' own tests may change while the overlay does not. All other results are in ``lines``.
 
     Attributes:
-        folder: of this suite and these jars.
+        folder: folder for this suite and these jars.
         stock: file with the first runs on the published jars.
         patched: file with the runs of the series' own tests.
-        runs: everything that ran, earlier sessions included.
+        runs: all results, including those of earlier sessions.
         done: arm, class and repetition of each result; repetition 0 is the first run.
     """
 
@@ -47,13 +47,13 @@ class State:
 
     @property
     def sessions(self) -> int:
-        """How many starts the run took so far, this one included."""
+        """Number of sessions of the run, including this one."""
         return len(self._sessions | {self._session})
 
     def load(self) -> None:
-        """Reads what earlier sessions did; a line that was cut off by a kill is left out.
+        """Read the results of earlier sessions; remove an incomplete last line, left by a kill.
 
-        So is a class that could not be loaded: what it lacks may be on the class path since.
+        A class that could not be loaded does not count as done: the class path may be complete now.
         """
         for path in (self.stock, self.lines, self.patched):
             text = read_text(path, "it keeps results") if path.exists() else ""
@@ -65,7 +65,7 @@ class State:
                     self._take(parse_json(line))
 
     def add(self, arm: str, result: ClassResult, repeat: int = 0) -> None:
-        """Takes a result in and writes it down."""
+        """Add a result and append it to its file."""
         with self._guard:
             now = time.monotonic()
             row = {
@@ -89,5 +89,5 @@ class State:
         self.runs.add(row["arm"], result)
 
     def seconds(self) -> float:
-        """How long all sessions took together to get these results, those on the published jars included."""
+        """Return the total duration of all sessions in seconds, including reused results on the published jars."""
         return self._spent_s + time.monotonic() - self._last

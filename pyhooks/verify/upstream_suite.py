@@ -1,4 +1,4 @@
-"""Which of Kafka's test classes are run: the list in ``upstream.toml``, or all that a module's test jar has."""
+"""Selection of Kafka's test classes to run: the list in ``upstream.toml``, or all classes in the modules' test jars."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyhooks.patchset.artifacts import Store
 from pyhooks.patchset.recipe import Module, Recipe
 from pyhooks.patchset.workspace import home
 
-# Descriptors of the annotations that make a method a test.
+# Descriptors of the annotations that mark a method as a test.
 _MARKS = tuple(
     f"L{name};".encode()
     for name in (
@@ -29,20 +29,20 @@ _MARKS = tuple(
     )
 )
 _ABSTRACT_OR_INTERFACE = 0x0400 | 0x0200
-# Sizes of constant pool entries by tag, without the tag; 1 (text) has a size of its own, 5 and 6 take two places.
+# Sizes of constant pool entries without the tag, by tag. Tag 1 (UTF-8) has variable length; 5 and 6 take two slots.
 _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
 
 
 @dataclass(frozen=True)
 class Suite:
-    """What is run, and what may differ.
+    """The test classes to run, and the permitted differences.
 
     Attributes:
         name: ``list`` or ``all``.
-        classes: module name to full class names.
-        allowed: ``class.method`` of a published test that may fail on the overlay, to the reason.
-        alone: classes that get a JVM, and the machine, to themselves: they leave threads behind that keep cores busy.
-        apart: classes that get a JVM to themselves: they leave behind what fills its memory.
+        classes: full class names by module name.
+        allowed: reason by ``class.method``, for published tests that may fail on the overlay.
+        alone: classes that run in their own JVM with no other in parallel: they leave threads that keep cores busy.
+        apart: classes that run in their own JVM: they leave objects that fill its memory.
     """
 
     name: str
@@ -53,14 +53,15 @@ class Suite:
 
 
 def load(plan: Recipe, path: Path | None = None) -> Suite:
-    """Reads ``upstream.toml``.
+    """Parse ``upstream.toml``.
 
     Args:
-        plan: knows the modules.
+        plan: the recipe, which defines the modules.
         path: the file, by default the one in ``patch/``.
 
     Raises:
-        RackgateError: missing, not TOML, an unknown module, a class twice, or an exception without a reason.
+        RackgateError: the file is missing or not TOML, a module is unknown or has no test jar, a class is listed
+            twice, or an allowed failure lacks a method or a reason.
     """
     path = path or paths.PATCH / "upstream.toml"
     top = toml_config.Table(toml_config.read(path, "it lists the tests to run"), path)
@@ -84,16 +85,16 @@ def load(plan: Recipe, path: Path | None = None) -> Suite:
 
 
 def everything(plan: Recipe, store: Store, modules: Sequence[Module], listed: Suite) -> Suite:
-    """Every test class in the published test jars of ``modules``.
+    """Return a suite of all test classes in the published test jars of ``modules``.
 
     Args:
-        plan: knows the jars.
-        store: has them.
-        modules: to enumerate.
-        listed: has the exceptions, see ``load``.
+        plan: the recipe, which defines the jars.
+        store: contains the jars.
+        modules: the modules to include.
+        listed: the suite from ``load``, source of ``allowed``, ``alone`` and ``apart``.
 
     Raises:
-        RackgateError: no test jar has a class that is listed with a JVM of its own.
+        RackgateError: a class in ``alone`` or ``apart`` is in no test jar.
     """
     known: dict[str, _Class] = {}
     owned: dict[str, list[str]] = {}
@@ -110,14 +111,14 @@ def everything(plan: Recipe, store: Store, modules: Sequence[Module], listed: Su
 
 
 def touched(plan: Recipe, files: Sequence[str]) -> tuple[Module, ...]:
-    """The modules that have one of ``files`` in their main or test sources, in the recipe's order."""
+    """Return the modules that have one of ``files`` in their main or test sources, in the recipe's order."""
     names = {module.name for file in files if (module := home(plan, file))}
     return tuple(module for module in plan.modules if module.name in names)
 
 
 @dataclass(frozen=True)
 class _Class:
-    """What a class file says: its name and its parent's as paths, and whether it has tests and can be made."""
+    """Parts of a class file: name and superclass as paths, whether it has test methods, and whether it is concrete."""
 
     name: str
     parent: str
@@ -126,7 +127,7 @@ class _Class:
 
 
 def read_classes(jar: Path) -> dict[str, _Class]:
-    """Reads the class files of a jar; name (as a path) to class."""
+    """Parse the class files of a jar; return the classes by name (as a path)."""
     with zipfile.ZipFile(jar) as archive:
         files = (archive.read(name) for name in archive.namelist() if name.endswith(".class"))
         found = (parse_class(content) for content in files)
@@ -134,10 +135,10 @@ def read_classes(jar: Path) -> dict[str, _Class]:
 
 
 def parse_class(content: bytes) -> _Class:
-    """Reads name, parent, flags and marks of one class file.
+    """Parse name, superclass, flags and test annotations of a class file.
 
     Raises:
-        RackgateError: it is none.
+        RackgateError: not a class file.
     """
     if content[:4] != b"\xca\xfe\xba\xbe":
         raise RackgateError("not a class file")
@@ -168,11 +169,11 @@ def parse_class(content: bytes) -> _Class:
 
 
 def test_classes(names: Sequence[str], known: Mapping[str, _Class]) -> tuple[str, ...]:
-    """Which of ``names`` are test classes: outermost, not abstract, with a test of their own, inherited or nested.
+    """Return the test classes among ``names``: top-level, not abstract, with own, inherited or nested tests.
 
     Args:
         names: candidates, as paths.
-        known: all classes of all test jars, since a parent may be in another module's.
+        known: all classes of all test jars, since a superclass may be in another module.
 
     Returns:
         Full names with dots, sorted.

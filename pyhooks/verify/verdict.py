@@ -1,4 +1,4 @@
-"""What a long check of the series came to."""
+"""Result type of the long checks of the series."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a check.
+    """Result of a check.
 
     Attributes:
-        summary: as written to ``summary.json``.
-        path: that file.
-        met: whether everything that was checked is as it must be.
+        summary: the content of ``summary.json``.
+        path: path of ``summary.json``.
+        met: whether the check passed.
     """
 
     summary: dict[str, Any]
