@@ -1,1 +1,1 @@
-"""History of a run: the events that programs write and checkers read, and what outcomes mean."""
+"""Event history of a run: written by workloads and faults, read by checkers, with the meaning of outcomes."""

@@ -1,4 +1,4 @@
-"""The record of one run: append-only JSON lines that checkers and reports read and nothing ever rewrites."""
+"""Event history of one run: an append-only file of JSON lines, read by checkers and reports."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pyhooks.core.files import unique_keys, writing
 
 Outcome = Literal["info", "ok", "fail", "unknown"]
 OUTCOMES: frozenset[str] = frozenset({"info", "ok", "fail", "unknown"})
-# How every line begins that we write; see Event.
+# Start of every line written here; see Event.
 OPENING = '{"mono_ns":'
-# In place of the last line's end: what was to follow did not fit on the disk.
+# Replaces the last line's newline if the rest of a write did not fit on the disk.
 MARK = "{"
-# Enough of a torn line to tell who wrote it: process, op, and a producer's run.
+# Characters kept of a torn line; enough to identify its writer: process, op, and a producer's run.
 TORN_TEXT = 240
 
 
@@ -29,13 +29,13 @@ class Event:
     """One line of a history.
 
     Attributes:
-        mono_ns: CLOCK_MONOTONIC in nanoseconds; one clock for all processes of a machine, so events compare.
+        mono_ns: CLOCK_MONOTONIC in nanoseconds; all processes of a machine share this clock, so events are comparable.
         wall_ms: milliseconds since the epoch.
-        process: who wrote it, such as ``probe`` or ``fault``.
-        op: what it is about, such as ``produce``, ``kill-rack`` or ``probe-link``.
-        outcome: ``ok`` and ``fail`` are certain; ``unknown`` is neither; ``info`` tells of a step, not a result.
-        rack: the rack concerned, if any.
-        data: the details, plain JSON.
+        process: name of the writer, such as ``probe`` or ``fault``.
+        op: operation, such as ``produce``, ``kill-rack`` or ``probe-link``.
+        outcome: ``ok`` and ``fail`` are certain; ``unknown`` may be either; ``info`` marks a step without a result.
+        rack: affected rack, if any.
+        data: details as plain JSON.
     """
 
     mono_ns: int
@@ -48,19 +48,19 @@ class Event:
 
     @staticmethod
     def now(process: str, op: str, outcome: Outcome, *, rack: str | None = None, **data: Any) -> Event:
-        """An event that happens at this moment."""
+        """Return an event with the current time."""
         return Event(time.monotonic_ns(), time.time_ns() // 1_000_000, process, op, outcome, rack, data)
 
     def line(self) -> str:
-        """The event as one line of JSON, newline included."""
+        """Return the event as one line of JSON, newline included."""
         return json.dumps(self.__dict__, separators=(",", ":"), sort_keys=False) + "\n"
 
     @staticmethod
     def parse(line: str) -> Event:
-        """The event that ``line`` holds.
+        """Parse an event from a line of JSON.
 
         Raises:
-            ValueError: not an event, or an outcome outside the closed list.
+            ValueError: not an event, or an unknown outcome.
         """
         try:
             raw = _DECODER.decode(line)
@@ -90,26 +90,26 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 class History:
-    """An append-only file of events that several processes of one machine may write at once."""
+    """Append-only event file that several processes of one machine can write concurrently."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def append(self, event: Event) -> Event:
-        """Adds one event in a single write, so that lines of different processes never mix."""
+        """Append one event in a single write, so that lines of different processes never interleave."""
         self.extend((event,))
         return event
 
     def extend(self, events: Iterable[Event]) -> None:
-        """Adds events in a single write of whole lines; a process that is killed later has lost none of them.
+        """Append events in a single write of whole lines; a later kill of the process loses none of them.
 
-        A kill within the write can leave a last line that is cut short. It must not spoil the next writer's first
-        line, so whoever finds one ends it; ``events`` tells of it as what it is. Where a full disk takes whole lines
-        only, the last line is marked, so that ``events`` reports that more was to be written.
+        A kill during the write can leave a partial last line. The next writer terminates it with a newline,
+        so that its own first line stays intact; ``events`` reports the partial line as ``torn``. If a full
+        disk accepts only whole lines, the last one is marked, so that ``events`` reports the missing rest.
 
         Raises:
-            RackgateError: the disk took less than all of it; names the file and the reason.
+            RackgateError: the write was incomplete; the message names the file and the reason.
         """
         text = "".join(map(Event.line, events)).encode()
         if not text:
@@ -118,13 +118,13 @@ class History:
             descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             try:
                 size = os.fstat(descriptor).st_size
-                # Another process may be in the middle of its write: then this makes an empty line, which is none.
+                # If another process is still writing, this adds an empty line, which readers skip.
                 if size and os.pread(descriptor, 1, size - 1) != b"\n":
                     text = b"\n" + text
                 written = 0
                 try:
                     while written < len(text):
-                        # after a short write, this raises the reason
+                        # after a short write, the next call raises the reason
                         written += os.write(descriptor, text[written:])
                 finally:
                     if written < len(text):
@@ -133,10 +133,10 @@ class History:
                 os.close(descriptor)
 
     def _mark(self, size: int) -> None:
-        """Replaces the line end at the end of the file by ``MARK``, which needs no space on the disk."""
+        """Replace the newline at the end of the file by ``MARK``, which needs no extra disk space."""
         if not size:
             return
-        # bytes written through a descriptor with O_APPEND would go to the end
+        # O_APPEND would redirect the write to the end of the file
         descriptor = os.open(self.path, os.O_RDWR)
         try:
             if os.pread(descriptor, 1, size - 1) == b"\n":
@@ -145,17 +145,17 @@ class History:
             os.close(descriptor)
 
     def note(self, process: str, op: str, outcome: Outcome, *, rack: str | None = None, **data: Any) -> Event:
-        """Appends an event that happens now."""
+        """Append an event with the current time."""
         return self.append(Event.now(process, op, outcome, rack=rack, **data))
 
     def events(self) -> Iterator[Event]:
-        """All events in the order in which they were written; an absent file holds none.
+        """Yield all events in the order in which they were written; none if the file does not exist.
 
-        A line that a killed writer or a full disk left cut short is an event of op ``torn`` with outcome ``unknown``:
-        what it told is lost, and checkers must not pass for want of it.
+        A line that a killed writer or a full disk left incomplete yields an event of op ``torn`` with outcome
+        ``unknown``. Its content is lost, and checkers must not return valid because of missing events.
 
         Raises:
-            RackgateError: the file can't be read, or a line is not an event; the message names file and line.
+            RackgateError: the file cannot be read, or a line is not an event; the message names file and line.
         """
         try:
             with self.path.open("rb") as lines:
@@ -163,7 +163,7 @@ class History:
                     if line != b"\n":
                         yield from self._parsed(number, line)
                     if not line.endswith(b"\n"):
-                        # its writer may be at work: read on, its other half would be taken for a line
+                        # The writer may still be writing. Stop here, or its second half would be read as a line.
                         return
         except FileNotFoundError:
             return
@@ -171,7 +171,7 @@ class History:
             raise RackgateError(f"{self.path}: can't be read: {error.strerror}") from error
 
     def _parsed(self, number: int, line: bytes) -> Iterator[Event]:
-        """The event of a line, the event that it was torn, or both if it is marked."""
+        """Yield the event of a line, a ``torn`` event, or both if the line is marked."""
         try:
             text = line.decode()
             try:
@@ -183,7 +183,7 @@ class History:
                 if text.endswith(f"}}{MARK}"):
                     with suppress(json.JSONDecodeError):
                         yield Event.parse(text.removesuffix(MARK))
-                        # what was lost may be anybody's: no kill of the line's own writer explains it
+                        # the lost lines may be of any process, so the kill of this line's writer does not explain them
                         text = MARK
                 yield Event(0, 0, "history", "torn", "unknown", None, {"line": number, "text": text[:TORN_TEXT]})
         except ValueError as error:

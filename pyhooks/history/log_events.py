@@ -1,10 +1,13 @@
-"""What the Kafka processes of a cluster wrote to their logs, as events of a history.
+"""Server logs of a cluster's Kafka processes as history events.
 
-Events of process ``server-log``: op ``logs``, ``data`` ``{nodes}``, the ids of the nodes whose logs there must be; op
-``lines``, one for all that a node wrote within a second, ``data`` ``{node, entries}`` with ``[ms, level, logger, text,
-traced]`` each: milliseconds since the event's moment, the first line of the message, cut, and the classes of the
-exceptions whose stack traces are below it; and op ``log-end``, ``data`` ``{node, entries, error_ns}``, how many there
-are, and by how much all of their moments may be wrong. It is ``unknown``, with ``error``, if the log can't be read.
+Events of process ``server-log``:
+
+- op ``logs``: ``data`` ``{nodes}``, the ids of the nodes whose logs are expected;
+- op ``lines``, one event for all entries of a node within a second: ``data`` ``{node, entries}``. Each
+  entry is ``[ms, level, logger, text, traced]``: milliseconds since the event's time, log level, logger,
+  first line of the message (truncated), and the classes of the exceptions in the stack traces below it;
+- op ``log-end``: ``data`` ``{node, entries, error_ns}``, the number of entries and the possible error of
+  all their times. It is ``unknown``, with ``error``, if the log cannot be read.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ from pyhooks.history.event_log import Event, History
 
 PROCESS = "server-log"
 OP, EXPECTED, END = "lines", "logs", "log-end"
-# of a message; what tells lines apart stands at the beginning
+# Maximum length of a message. Its beginning is enough to distinguish entries.
 LONGEST = 320
-# as pyhooks/lab/log4j2.properties has it: [time] LEVEL message (logger)
+# pattern of pyhooks/lab/log4j2.properties: [time] LEVEL message (logger)
 _BEGIN = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})\] (TRACE|DEBUG|INFO|WARN|ERROR|FATAL) (.*)$")
 _LOGGER = re.compile(r"^(.*) \(([\w.$]+)\)$")
 _THROWN = re.compile(r"^(?:Caused by: |\s*Suppressed: )?((?:[a-z_]\w*\.)+[A-Z][\w$]*)(?::|$)")
@@ -31,14 +34,14 @@ _FRAME = re.compile(r"^\s+at [\w.$/<>]+\(")
 
 @dataclass(frozen=True)
 class Entry:
-    """What was logged at once.
+    """One log entry.
 
     Attributes:
-        at_ms: when, milliseconds since the epoch, by the host's clock.
-        level: of log4j.
-        logger: its name; empty if the entry was cut short.
-        text: the first line of the message.
-        traced: classes of the exceptions whose stack traces are below it, outermost first.
+        at_ms: time in milliseconds since the epoch, by the host's clock.
+        level: log4j level.
+        logger: logger name; empty if the entry is incomplete.
+        text: first line of the message.
+        traced: classes of the exceptions in the stack traces below the message, outermost first.
     """
 
     at_ms: int
@@ -49,14 +52,14 @@ class Entry:
 
 
 def parse(lines: Iterable[str], zone: str) -> Iterator[Entry]:
-    """The entries of a log; what stands before the first one is not of log4j.
+    """Yield the entries of a log; lines before the first entry are not log4j's and are skipped.
 
     Args:
-        lines: of the log, in order.
-        zone: the host's, as ``date +%z`` tells it.
+        lines: lines of the log, in order.
+        zone: the host's time zone, as printed by ``date +%z``.
 
     Raises:
-        RackgateError: the zone, or a time, can't be read.
+        RackgateError: the zone or a timestamp cannot be parsed.
     """
     own: list[str] = []
     for line in lines:
@@ -77,7 +80,7 @@ def _entry(lines: list[str], zone: str) -> Iterator[Entry]:
         at = datetime.strptime(f"{found[1]} {zone}", "%Y-%m-%d %H:%M:%S %z")
     except ValueError as error:
         raise RackgateError(f"can't read the time of a line of a log: {lines[0][:60]!r} in zone {zone!r}") from error
-    # a message of several lines ends with its logger, and what it says of exceptions stands below that
+    # The logger name ends a multi-line message; the stack traces follow it.
     texts, logger, thrown = [found[4], *lines[1:]], "", []
     for number, text in enumerate(texts):
         if last := _LOGGER.match(text):
@@ -89,14 +92,14 @@ def _entry(lines: list[str], zone: str) -> Iterator[Entry]:
 
 
 def note(entries: Iterable[Entry], history: History, *, node: int, ahead_ns: int, error_ns: int) -> None:
-    """Writes a log into a history.
+    """Write the entries of a log to a history.
 
     Args:
-        entries: in order.
-        history: where the events go.
-        node: whose log it is.
-        ahead_ns: how much the node's wall clock is ahead of our monotonic clock.
-        error_ns: by how much that may be wrong.
+        entries: entries in order.
+        history: history to append to.
+        node: id of the node that wrote the log.
+        ahead_ns: nanoseconds by which the node's wall clock is ahead of this host's monotonic clock.
+        error_ns: possible error of ``ahead_ns``.
     """
     events: list[Event] = []
     count = last_ms = 0
@@ -115,5 +118,5 @@ def note(entries: Iterable[Entry], history: History, *, node: int, ahead_ns: int
 
 
 def unread(history: History, node: int, why: str) -> None:
-    """Writes into a history that the log of a node can't be read."""
+    """Note in a history that the log of a node cannot be read."""
     history.note(PROCESS, END, "unknown", node=node, error=why)

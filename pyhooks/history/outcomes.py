@@ -1,8 +1,8 @@
-"""How certain it is what became of a record, by the answer that its producer got.
+"""Certainty of a record's outcome, derived from the producer's result.
 
-Only a refusal that a broker or the client makes before anything is appended counts as sure, and only of a first and
-only attempt without idempotence: a producer that retries may have had a timeout before the refusal that it reports,
-and what timed out may be in the log. Kafka's Java clients and librdkafka name the same answers differently.
+A rejection is certain only if the broker or the client makes it before anything is appended. It must also be the
+result of the first and only attempt of a producer without idempotence. With retries, an earlier attempt may have timed
+out, and its record may be in the log. Kafka's Java clients and librdkafka use different names for the same errors.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pyhooks.history.event_log import Outcome
 
 ERRORS = "org.apache.kafka.common.errors"
-# Refusals that say that the ISR is in too few racks, or too small, to append at all. Clients that do not
-# know the first are told the second.
+# Errors for an ISR with too few racks, or too few replicas, to append. Clients without the first receive the second.
 TOO_FEW_RACKS = frozenset({f"{ERRORS}.NotEnoughRacksException", "NOT_ENOUGH_RACKS"})
 TOO_FEW_REPLICAS = frozenset({f"{ERRORS}.NotEnoughReplicasException", "NOT_ENOUGH_REPLICAS"})
 TOO_FEW = TOO_FEW_RACKS | TOO_FEW_REPLICAS
-# Answers that exclude that the record was appended. NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION and
-# KAFKA_STORAGE_ERROR are not among them: a leader that steps down, or whose disk fails, gives them to appended records.
+# Errors that prove that the record was not appended. NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION and
+# KAFKA_STORAGE_ERROR do not: a leader that steps down, or whose disk fails, returns them for appended records, too.
 REFUSALS = TOO_FEW | {
     *(
         f"{ERRORS}.{name}"
@@ -28,17 +27,17 @@ REFUSALS = TOO_FEW | {
     "TOPIC_AUTHORIZATION_FAILED",
     "TOPIC_EXCEPTION",
 }
-# Never left the process, however often the client would have tried.
+# Local errors: the record was never sent, whatever the number of retries.
 NEVER_SENT = frozenset({"_QUEUE_FULL"})
 
 
 @dataclass(frozen=True)
 class Acked:
-    """Where an acknowledged record is.
+    """Position of an acknowledged record.
 
     Attributes:
-        partition: its partition.
-        offset: its offset, or -1 with acks=0.
+        partition: partition number.
+        offset: offset, or -1 with acks=0.
     """
 
     partition: int
@@ -47,13 +46,13 @@ class Acked:
 
 @dataclass(frozen=True)
 class Refused:
-    """What a client said instead of an acknowledgement.
+    """Error that a client returned instead of an acknowledgement.
 
     Attributes:
         error: full name of the Java exception's class, or librdkafka's name of the error.
-        message: its text, or empty.
+        message: error message, or empty.
         retriable: whether a client with retries left would try again.
-        local: the client said so when it was given the record, which never left the process.
+        local: the client rejected the record when it was handed over; the record was never sent.
     """
 
     error: str
@@ -65,16 +64,17 @@ class Refused:
 Answer = Acked | Refused
 
 
-# Noted for a record that the client left open when it ended.
+# Result noted for a record that was still open when its client ended.
 NOT_REPORTED = Refused("not-reported", "the client ended without an answer", False)
 
 
 def outcome_of(answer: Answer, *, first_only: bool) -> Outcome:
-    """How certain an answer is.
+    """Return how certain a producer's result is.
 
     Args:
-        answer: what the client said of the record.
-        first_only: the client sends nothing twice of its own accord, so the answer is about a first and only attempt.
+        answer: result that the client reported for the record.
+        first_only: whether the client never resends on its own, so that the result is that of the first
+            and only attempt.
     """
     if isinstance(answer, Acked):
         return "ok"

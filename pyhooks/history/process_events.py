@@ -1,15 +1,15 @@
-"""What becomes of the Kafka processes of a cluster, as events of a history.
+"""Lifecycle of a cluster's Kafka processes as history events.
 
 Events of process ``node``, each with ``data.node``, the node's id:
 
-- ops ``start``, ``kill`` and ``stop``: a test, or a fault, did that; of the last two ``data.ran`` tells whether there
-  was a process at all;
-- op ``state``: what was found when somebody looked, ``data.state`` as in ``pyhooks.lab.running_cluster``; ``unknown``,
-  with ``error``, if the node can't be asked;
-- op ``faults-logged``: its log was read, ``data`` ``{entries, found}``, how many entries it has, and its lines that
-  tell of a fault of Kafka's own; ``unknown``, with ``error``, if it can't be read;
-- op ``excused``: ``data.reason``, a key of ``EXCUSES``: from now on until it is started again the node may end by
-  itself, and its log may have the lines that belong to that reason.
+- ops ``start``, ``kill`` and ``stop``: a test or a fault did this. For ``kill`` and ``stop``, ``data.ran``
+  is whether there was a process at all;
+- op ``state``: an observed process state, ``data.state`` as in ``pyhooks.lab.running_cluster``;
+  ``unknown``, with ``error``, if the node does not respond;
+- op ``faults-logged``: the node's log was read, ``data`` ``{entries, found}``, the number of entries and
+  the lines that report an internal fault of Kafka; ``unknown``, with ``error``, if the log cannot be read;
+- op ``excused``: ``data.reason``, a key of ``EXCUSES``. Until its next start the node may exit by itself,
+  and its log may contain the lines of that reason.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from pyhooks.history.event_log import History
 
 PROCESS = "node"
 START, KILL, STOP, STATE, LOGGED, EXCUSED = "start", "kill", "stop", "state", "faults-logged", "excused"
-# How an entry begins, as pyhooks/lab/log4j2.properties has it. These are extended regular expressions of grep, too.
+# Start of a log entry in pyhooks/lab/log4j2.properties. The patterns are also extended regular expressions for grep.
 ENTRY = r"^\[[0-9: ,-]{23}\] [A-Z]+ "
-# What Kafka's fault handlers say (org.apache.kafka.server.fault), what it calls fatal, and what a JVM says that dies.
+# Messages of Kafka's fault handlers (org.apache.kafka.server.fault), FATAL entries, and the message of a crashing JVM.
 FAULT = (
     r"^\[[0-9: ,-]{23}\] (FATAL |[A-Z]+ Encountered .* fault)|^# A fatal error has been detected by the Java Runtime"
 )
 MOST_LINES, LONGEST = 50, 400
 
-# What may be excused, by the reason that a test gives: the lines that come with it.
+# Expected fault lines, by the reason that a test states.
 NOT_LET_IN = "rolling_test: a stock broker at level 1 is not let in, and gives up after a while"
 EXCUSES: Mapping[str, re.Pattern[str]] = {
     NOT_LET_IN: re.compile(
@@ -41,21 +41,21 @@ EXCUSES: Mapping[str, re.Pattern[str]] = {
 
 
 def question(log: str) -> str:
-    """The shell command that tells how many entries a log has, and then its lines that tell of a fault."""
+    """Return the shell command that prints the number of entries in a log, then its lines that report a fault."""
     file = shlex.quote(log)
-    # 1: no such line; anything else is that it can't be read
+    # grep's status 1 means no match; higher ones mean that the file cannot be read
     entries = f"grep -acE {shlex.quote(ENTRY)} {file} || test $? -eq 1"
     faults = f"grep -am {MOST_LINES} -E {shlex.quote(FAULT)} {file} || test $? -eq 1"
     return f"{{ {entries}; }} && {{ {faults}; }}"
 
 
 def note_logged(history: History, node: int, answer: str) -> None:
-    """Writes the answer to ``question`` into a history.
+    """Write the output of the ``question`` command to a history.
 
     Args:
-        history: where.
-        node: whose log it is.
-        answer: as it came.
+        history: history to append to.
+        node: id of the node that wrote the log.
+        answer: output of the command.
     """
     count, *lines = answer.splitlines() or [""]
     if not count.isdigit() or not int(count):
@@ -66,12 +66,12 @@ def note_logged(history: History, node: int, answer: str) -> None:
 
 
 def note_unread(history: History, node: int, why: str) -> None:
-    """Writes into a history that the log of a node can't be read."""
+    """Note in a history that the log of a node cannot be read."""
     history.note(PROCESS, LOGGED, "unknown", node=node, error=why)
 
 
 def excuse(history: History, nodes: Sequence[int], reason: str) -> None:
-    """Writes into a history that nodes may end by themselves, until they are started again.
+    """Note in a history that nodes may exit by themselves until their next start.
 
     Raises:
         RackgateError: the reason is not in ``EXCUSES``.

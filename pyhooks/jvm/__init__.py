@@ -1,1 +1,1 @@
-"""Kafka's own Java clients from Python: in this process through jpype, or in JVMs of their own through py4j."""
+"""Python access to Kafka's Java clients: in this process through jpype, or in separate JVMs through py4j."""

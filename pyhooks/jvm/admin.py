@@ -1,4 +1,4 @@
-"""Kafka's Java admin client inside this process, typed and bounded in time."""
+"""Kafka's Java admin client in this process, with typed results and bounded requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyhooks.jvm.java_exception import JavaError
 
 UNKNOWN_TOPIC = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException"
 TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
-# Of a future that was given up here, before the client gave it up.
+# Raised when waiting for a future ends here, before the client's own timeout.
 GIVEN_UP = "java.util.concurrent.TimeoutException"
 NOT_ALLOWED = "org.apache.kafka.common.errors.ClusterAuthorizationException"
 UNSUPPORTED = "org.apache.kafka.common.errors.UnsupportedVersionException"
@@ -22,13 +22,13 @@ UNSUPPORTED = "org.apache.kafka.common.errors.UnsupportedVersionException"
 
 @dataclass(frozen=True)
 class PartitionState:
-    """A partition as the cluster's metadata tells it.
+    """State of a partition in the cluster's metadata.
 
     Attributes:
         leader: broker id, or -1.
         replicas: broker ids in the order of the assignment.
         isr: broker ids, sorted.
-        elr: ids of the eligible leader replicas, sorted; none if the cluster does not tell.
+        elr: ids of the eligible leader replicas, sorted; empty if the cluster does not report them.
     """
 
     leader: int
@@ -39,11 +39,11 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class Finalized:
-    """The level of a feature as a broker knows it.
+    """Finalized level of a feature, as reported by one broker.
 
     Attributes:
-        level: the finalized level, 0 if there is none.
-        epoch: the metadata offset up to which the broker that answered has read.
+        level: finalized level, or 0 if there is none.
+        epoch: finalized features epoch: the metadata offset up to which the responding broker has read.
     """
 
     level: int
@@ -56,10 +56,10 @@ class ClusterNode:
 
     Attributes:
         broker_id: its id.
-        host: of the listener that this client uses.
-        port: of the same.
-        rack: value of ``broker.rack``; empty if it has none or a blank one.
-        fenced: the controller does not hear of it.
+        host: host of the listener that this client uses.
+        port: port of that listener.
+        rack: value of ``broker.rack``; empty if it is unset or blank.
+        fenced: whether the controller has fenced it.
     """
 
     broker_id: int
@@ -71,11 +71,11 @@ class ClusterNode:
 
 @dataclass(frozen=True)
 class TopicState:
-    """A topic as the cluster's metadata tells it.
+    """State of a topic in the cluster's metadata.
 
     Attributes:
-        internal: it is one of Kafka's own.
-        partitions: by number.
+        internal: whether it is one of Kafka's internal topics.
+        partitions: partition number to state.
     """
 
     internal: bool
@@ -84,7 +84,7 @@ class TopicState:
 
 @dataclass(frozen=True)
 class Reassignment:
-    """What a reassignment under way changes of a partition.
+    """Changes to a partition's replicas by an ongoing reassignment.
 
     Attributes:
         adding: broker ids.
@@ -99,17 +99,19 @@ class Admin(Client):
     """org.apache.kafka.clients.admin.Admin of the built distribution.
 
     Args:
-        bootstrap: brokers.
-        timeout_s: bound for each request.
-        config: further properties of the client, such as those of its security; they do not outdo the bound.
-        tries: how many brokers at least a request can be sent to within the bound, one after another. With more of them
-            one that lives is asked more surely while another hangs; but a change may be refused when it is sent again.
+        bootstrap: value of ``bootstrap.servers``.
+        timeout_s: bound for each request, in seconds.
+        config: further properties of the client, such as security settings; they do not override the bound.
+        tries: minimum number of brokers that a request can be sent to, one after another, within the
+            bound. A higher number makes it likelier to reach a responsive broker while another one hangs.
+            However, a change that is sent twice may be rejected the second time.
 
     Attributes:
-        deadline: moment of ``time.monotonic()`` after which no answer is waited for, whatever the bound; None for none.
+        deadline: value of ``time.monotonic()`` after which no response is awaited, whatever the bound;
+            None for no deadline.
 
     Raises:
-        JavaError: the configuration is refused.
+        JavaError: the configuration is rejected.
         RackgateError: no distribution, or no Java.
     """
 
@@ -118,7 +120,7 @@ class Admin(Client):
     ) -> None:
         bounds = {
             "default.api.timeout.ms": str(round(timeout_s * 1000)),
-            # below the bound, so that another broker can be asked if one that hangs was asked first
+            # Below the bound, so that another broker can be tried if the first one hangs.
             "request.timeout.ms": str(round(min(5.0, timeout_s / tries) * 1000)),
         }
         config = {**(config or {}), **bounds}
@@ -131,15 +133,15 @@ class Admin(Client):
         return self
 
     def create_topic(self, topic: str, assignment: Sequence[Sequence[int]], config: Mapping[str, str]) -> None:
-        """Creates a topic with replicas placed by hand.
+        """Create a topic with an explicit replica assignment.
 
         Args:
-            topic: its name.
-            assignment: for each partition the broker ids; the first is the preferred leader.
+            topic: topic name.
+            assignment: broker ids of each partition; the first one is the preferred leader.
             config: topic configuration.
 
         Raises:
-            JavaError: refused, or not answered in time.
+            JavaError: rejected, or no response in time.
         """
         placed = jpype.java.util.HashMap()
         for number, brokers in enumerate(assignment):
@@ -148,19 +150,19 @@ class Admin(Client):
         self._get(self._java.createTopics(jpype.java.util.List.of(new)).all())
 
     def partition(self, topic: str, partition: int = 0) -> PartitionState:
-        """Leader, replicas and ISR of a partition.
+        """Return the state of a partition.
 
         Raises:
-            JavaError: no such topic, or not answered in time.
+            JavaError: no such topic, or no response in time.
         """
         answer = self._get(self._java.describeTopics(jpype.java.util.List.of(topic)).allTopicNames())
         return _partition_state(answer.get(topic).partitions().get(partition), _NodeIds())
 
     def cluster(self) -> tuple[str, tuple[ClusterNode, ...]]:
-        """The cluster's id and its brokers, sorted by id; fenced ones too if it can tell them (Kafka 4.0 and later).
+        """Return the cluster's id and its brokers, sorted by id; fenced ones too if supported (Kafka 4.0 and later).
 
         Raises:
-            JavaError: not answered in time.
+            JavaError: no response in time.
         """
         options = jpype.JClass("org.apache.kafka.clients.admin.DescribeClusterOptions")
         answer = self._java.describeCluster(options().includeFencedBrokers(True))
@@ -174,13 +176,13 @@ class Admin(Client):
         return str(self._get(answer.clusterId())), tuple(sorted(map(_cluster_node, nodes), key=lambda n: n.broker_id))
 
     def topics(self) -> dict[str, TopicState | JavaError]:
-        """All topics, Kafka's own included, in order of their names; or why one of them is not described.
+        """Return all topics including internal ones, sorted by name; for each its state, or the error of describing it.
 
-        A topic that is deleted meanwhile is left out; one that a broker does not know, and that is listed all the same
-        when asked again, is not: that broker may be behind.
+        Topics deleted in the meantime are omitted. A topic that one broker does not know, but that is
+        still listed in a second request, keeps its error: that broker's metadata may lag.
 
         Raises:
-            JavaError: not answered in time, or topics can't be listed.
+            JavaError: no response in time, or topics cannot be listed.
         """
         names = self._topic_names()
         answer = self._java.describeTopics(jpype.java.util.ArrayList(names)).topicNameValues()
@@ -205,10 +207,10 @@ class Admin(Client):
         return self._get(self._java.listTopics(options().listInternal(True)).names())
 
     def reassignments(self) -> dict[tuple[str, int], Reassignment]:
-        """The reassignments under way, by topic and partition.
+        """Return the ongoing reassignments, by topic and partition.
 
         Raises:
-            JavaError: not answered in time, or not allowed.
+            JavaError: no response in time, or not authorized.
         """
         answer = self._get(self._java.listPartitionReassignments().reassignments())
         return {
@@ -220,15 +222,16 @@ class Admin(Client):
         }
 
     def reassign(self, moves: Mapping[str, Sequence[int]]) -> None:
-        """Has partition 0 of topics placed otherwise, and does not wait until its replicas are there.
+        """Reassign partition 0 of topics, without waiting for completion.
 
-        Kafka's own tool refuses brokers that are away, though they keep their places; the controller does not.
+        Kafka's own tool rejects assignments with unavailable brokers, even if they keep their replicas;
+        the controller accepts them.
 
         Args:
-            moves: topic to its brokers, of which the first is preferred to lead.
+            moves: topic to broker ids; the first one is the preferred leader.
 
         Raises:
-            JavaError: refused, or not answered in time.
+            JavaError: rejected, or no response in time.
         """
         partition = jpype.JClass("org.apache.kafka.common.TopicPartition")
         placed = jpype.JClass("org.apache.kafka.clients.admin.NewPartitionReassignment")
@@ -239,11 +242,12 @@ class Admin(Client):
         self._get(self._java.alterPartitionReassignments(wanted).all())
 
     def in_sync(self, topic: str, replicas: Sequence[int], partition: int = 0) -> PartitionState | None:
-        """The partition's state if exactly these replicas are in sync, as the broker that is asked knows.
+        """Return the partition's state if exactly these replicas are in sync in the queried broker's metadata.
 
-        It is none if that broker does not know the topic: it can be behind the controller that has just created it. It
-        is none, too, if that broker does not answer in time: another one may be asked the next time, and may be behind,
-        so who has waited for this goes on with the state that was returned.
+        It returns None otherwise. It also returns None if the broker does not know the topic, because its
+        metadata can lag behind the controller that has just created it, or if the broker does not respond
+        in time. The next call may query another broker with older metadata. Callers that waited for this
+        state must therefore continue with the returned one.
 
         Raises:
             JavaError: any other error.
@@ -257,10 +261,10 @@ class Admin(Client):
         return state if state.isr == tuple(sorted(replicas)) else None
 
     def voters(self) -> tuple[int, ...] | None:
-        """Ids of the controllers that vote, sorted; None if the cluster has no such quorum or may not tell us.
+        """Return the sorted ids of the voting controllers; None if there is no KRaft quorum or no permission.
 
         Raises:
-            JavaError: not answered in time.
+            JavaError: no response in time.
         """
         try:
             quorum = self._get(self._java.describeMetadataQuorum().quorumInfo())
@@ -271,10 +275,10 @@ class Admin(Client):
         return tuple(sorted(int(voter.replicaId()) for voter in quorum.voters()))
 
     def finalized(self, feature: str) -> Finalized:
-        """The finalized level of a feature.
+        """Return the finalized level of a feature.
 
         Raises:
-            JavaError: not answered in time.
+            JavaError: no response in time.
         """
         told = self._get(self._java.describeFeatures().featureMetadata())
         levels = told.finalizedFeatures().get(feature)
@@ -284,10 +288,10 @@ class Admin(Client):
         )
 
     def set_topic_config(self, topic: str, name: str, value: str) -> None:
-        """Sets one configuration of a topic and leaves the others.
+        """Set one configuration of a topic and keep the others.
 
         Raises:
-            JavaError: refused, or not answered in time.
+            JavaError: rejected, or no response in time.
         """
         package = "org.apache.kafka.clients.admin"
         resource_class = jpype.JClass("org.apache.kafka.common.config.ConfigResource")
@@ -299,11 +303,11 @@ class Admin(Client):
         self._get(self._java.incrementalAlterConfigs(change).all())
 
     def log_bytes(self, topic: str, broker: int, partition: int = 0) -> int:
-        """The size of a replica's log on its disk; it grows with every record that enters, acknowledged or not.
+        """Return the size of a replica's log on disk; it grows with every appended record, acknowledged or not.
 
         Raises:
-            JavaError: the broker did not answer in time.
-            LookupError: it has no such replica.
+            JavaError: the broker did not respond in time.
+            LookupError: the broker has no such replica.
         """
         wanted = jpype.JClass("org.apache.kafka.common.TopicPartition")(topic, partition)
         answer = self._get(self._java.describeLogDirs(jpype.java.util.List.of(jpype.JInt(broker))).allDescriptions())
@@ -324,14 +328,14 @@ class Admin(Client):
 
 
 class _NodeIds:
-    """Broker ids of lists of nodes, each list of Java read once: in a large cluster most lists come again and again."""
+    """Cache of the broker ids of Java node lists, because lists repeat often in a large cluster."""
 
     def __init__(self) -> None:
         self._positions = jpype.java.util.HashMap()
         self._ids: list[tuple[int, ...]] = [()]
 
     def of(self, nodes: Any) -> tuple[int, ...]:
-        """The ids in their order; none of null."""
+        """Return the ids in list order; none for null."""
         if nodes is None:
             return ()
         position = self._positions.get(nodes)
@@ -342,12 +346,12 @@ class _NodeIds:
         return self._ids[int(position)]
 
     def sorted(self, nodes: Any) -> tuple[int, ...]:
-        """The ids in ascending order; none of null."""
+        """Return the ids in ascending order; none for null."""
         return tuple(sorted(self.of(nodes)))
 
 
 def topic_state(described: Any, ids: _NodeIds) -> TopicState:
-    """An org.apache.kafka.clients.admin.TopicDescription as Python's own."""
+    """Convert an org.apache.kafka.clients.admin.TopicDescription."""
     return TopicState(
         internal=bool(described.isInternal()),
         partitions={int(info.partition()): _partition_state(info, ids) for info in described.partitions()},

@@ -1,4 +1,4 @@
-"""What Kafka's Java clients have in common: the JVM they live in, how one is made, and closed within a bound."""
+"""Common parts of Kafka's Java clients: their JVM, their construction, and a bounded close."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from pyhooks.patchset.distribution import Distribution
 
 
 class Home(Protocol):
-    """A JVM that clients can live in: this process's own, or a ``pyhooks.jvm.gateway.Gateway``."""
+    """JVM that runs clients: this process's own, or a ``pyhooks.jvm.gateway.Gateway``."""
 
     def make(self, name: str, config: Mapping[str, str], *more: int) -> Any:
-        """A new Java object.
+        """Create a Java object.
 
         Args:
-            name: its class.
-            config: passed on as java.util.Properties.
-            more: passed on as they are.
+            name: full name of its class.
+            config: first constructor argument, passed as java.util.Properties.
+            more: further constructor arguments.
 
         Raises:
             JavaError: the constructor threw.
-            RackgateError: no JVM.
+            RackgateError: no JVM, or no such class in a gateway.
         """
 
 
 class InProcess:
-    """The JVM of this process, with the class path of the built distribution and the project's own Java helpers."""
+    """JVM of this process, with the class path of the built distribution and the project's Java helpers."""
 
     def make(self, name: str, config: Mapping[str, str], *more: int) -> Any:
         """See ``Home.make``."""
@@ -45,23 +45,23 @@ class InProcess:
 
 
 def start_quietly() -> None:
-    """Starts the JVM of this process, which under a fault shall not tell of every connection that it loses.
+    """Start the JVM of this process with log level ERROR, so that a fault does not log every lost connection.
 
     Raises:
-        RackgateError: there is no Java, no distribution, or it runs with another class path.
+        RackgateError: there is no Java or no distribution, or the JVM runs with another class path.
     """
     ensure_started(_classpath(), log_level="ERROR")
 
 
 class Client(AbstractContextManager[Any]):
-    """A Java client that is closed at the end of its ``with`` block, within a bound."""
+    """A Java client that is closed at the end of its ``with`` block, within a time bound."""
 
     def __init__(self, java: Any, close_timeout_s: float) -> None:
         self._java = java
         self._close_timeout_s = close_timeout_s
 
     def close(self) -> None:
-        """Closes the client; what is not done within the bound is given up."""
+        """Close the client; work that is not done within the bound is abandoned."""
         duration = jpype.JClass("java.time.Duration")
         self._java.close(duration.ofMillis(round(self._close_timeout_s * 1000)))
 
@@ -73,11 +73,11 @@ class Client(AbstractContextManager[Any]):
 
 @contextmanager
 def java_errors() -> Iterator[None]:
-    """What Java throws within the block is raised as Python's exception.
+    """Raise Java exceptions of the block as Python exceptions.
 
     Raises:
         JavaError: thrown by Java.
-        RackgateError: the JVM of a gateway does not answer any more.
+        RackgateError: the JVM of a gateway no longer responds.
     """
     try:
         yield
@@ -93,31 +93,31 @@ _elsewhere: list[Distribution] = []
 
 
 def use(distribution: Distribution) -> None:
-    """Has clients of this process come from this distribution and not from the one that was built last.
+    """Use this distribution for the clients of this process, instead of the one built last.
 
-    To be called before the first client is made; it changes nothing later.
+    Must be called before the first client is created; later calls have no effect.
     """
     _elsewhere[:] = [distribution]
 
 
 @lru_cache(maxsize=1)
 def _classpath() -> str:
-    """Found once: a build that ends while we run must not look like another class path."""
+    """Return the class path, determined once: a build that ends meanwhile must not change it."""
     built = _elsewhere[0] if _elsewhere else Distribution.load()
     return f"{built.classpath()}:{built.hooks}"
 
 
 def java_of(name: str, make: Callable[[Any, Any], Any], bootstrap: str, config: Mapping[str, str]) -> Any:
-    """The Java object of a client in this process.
+    """Create the Java object of a client in this process.
 
     Args:
-        name: its class.
-        make: makes it of the class and java.util.Properties.
-        bootstrap: brokers.
-        config: everything else.
+        name: full name of its class.
+        make: creates the object from the class and java.util.Properties.
+        bootstrap: value of ``bootstrap.servers``.
+        config: all other properties.
 
     Raises:
-        JavaError: the configuration is refused.
+        JavaError: the configuration is rejected.
         RackgateError: no distribution, or no Java.
     """
     ensure_started(_classpath())

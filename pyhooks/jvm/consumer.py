@@ -1,4 +1,4 @@
-"""Kafka's Java consumer, in this process or in a gateway's JVM; a poll is one call into Java and columns of records."""
+"""Kafka's Java consumer, in this process or in a gateway's JVM; a poll is one call that returns columns."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Partition:
     """A partition of a topic.
 
     Attributes:
-        topic: its topic.
-        number: its number.
+        topic: topic name.
+        number: partition number.
     """
 
     topic: str
@@ -26,15 +26,15 @@ class Partition:
 
 @dataclass(frozen=True, eq=False)
 class Polled:
-    """The records of one poll, partition by partition in the order of offsets; one entry a record.
+    """Records of one poll, grouped by partition and in offset order; one entry per record.
 
     Attributes:
-        partitions: the partitions that the records are of.
+        partitions: partitions of the records.
         partition: index into ``partitions``.
-        offset: the offset.
-        timestamp_ms: the timestamp.
-        keys: the key, or None.
-        values: the value, or None.
+        offset: offset.
+        timestamp_ms: timestamp in milliseconds.
+        keys: key, or None.
+        values: value, or None.
     """
 
     partitions: tuple[Partition, ...]
@@ -49,20 +49,20 @@ class Polled:
 
 
 class Consumer(Client):
-    """org.apache.kafka.clients.consumer.KafkaConsumer. Only one thread at a time may use it; ``wakeup`` is for any.
+    """org.apache.kafka.clients.consumer.KafkaConsumer. Not thread-safe, except for ``wakeup``.
 
-    It starts at the first offset and commits nothing by itself, unless the configuration says otherwise. To subscribe
-    or commit it needs ``group.id``, to read committed transactions alone ``isolation.level=read_committed``.
+    By default it starts at the first offset and does not commit automatically. Subscribing and committing
+    require ``group.id``; reading only committed transactions requires ``isolation.level=read_committed``.
 
     Args:
-        bootstrap: brokers.
-        config: the consumer's configuration beside bootstrap.servers and the deserializers.
-        home: the JVM that it lives in; by default this process's, with the client of the built distribution.
-        timeout_s: bound for each question to the brokers.
-        close_timeout_s: bound for leaving the group.
+        bootstrap: value of ``bootstrap.servers``.
+        config: further configuration of the consumer; the deserializers are set.
+        home: JVM in which to run; by default this process's, with the client of the built distribution.
+        timeout_s: bound for each request to the brokers, in seconds.
+        close_timeout_s: bound for leaving the group, in seconds.
 
     Raises:
-        JavaError: the configuration is refused.
+        JavaError: the configuration is rejected.
         RackgateError: no distribution, or no Java.
     """
 
@@ -89,32 +89,32 @@ class Consumer(Client):
         return self
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Joins the group for these topics; its coordinator gives partitions during polls.
+        """Subscribe to topics as a group member; partitions are assigned during polls.
 
         Raises:
-            JavaError: refused, e.g. since there is no ``group.id``.
+            JavaError: rejected, for example because ``group.id`` is missing.
         """
         with java_errors():
             self._java.subscribe("\n".join(topics))
 
     def assign(self, partitions: Iterable[Partition] | Mapping[Partition, int]) -> None:
-        """Takes partitions, without a group.
+        """Assign partitions without a group.
 
         Args:
-            partitions: read from the committed offset, or from where ``auto.offset.reset`` says; in a mapping, from the
-                offset that is given.
+            partitions: partitions to read from the committed offset, or from the position that
+                ``auto.offset.reset`` selects; a mapping gives the start offset of each partition.
 
         Raises:
-            JavaError: refused.
+            JavaError: rejected.
         """
         with java_errors():
             self._java.assign(_lines(partitions))
 
     def poll(self, timeout_s: float) -> Polled:
-        """The next records, at most ``max.poll.records``; none if there are none in time.
+        """Return the next records, at most ``max.poll.records``; none if none arrive in time.
 
         Raises:
-            JavaError: such as errors.WakeupException after ``wakeup``.
+            JavaError: for example errors.WakeupException after ``wakeup``.
         """
         with java_errors():
             packed = self._java.poll(round(timeout_s * 1000))
@@ -126,73 +126,73 @@ class Consumer(Client):
         return Polled(tuple(_offsets(polled.rest())), partition, offset, timestamp_ms, keys, values)
 
     def positions(self) -> dict[Partition, int]:
-        """The partitions that it has now, each with the offset that comes next.
+        """Return the assigned partitions, each with the offset of the next record.
 
         Raises:
-            JavaError: not answered in time.
+            JavaError: no response in time.
         """
         with java_errors():
             return _offsets(str(self._java.positions()))
 
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The group's committed offsets; a partition without one is left out.
+        """Return the group's committed offsets; partitions without one are omitted.
 
         Raises:
-            JavaError: not answered in time.
+            JavaError: no response in time.
         """
         with java_errors():
             return _offsets(str(self._java.committed(_lines(partitions))))
 
     def commit(self, offsets: Mapping[Partition, int] | None = None) -> None:
-        """Commits these offsets, or all positions, and waits for it.
+        """Commit these offsets, or all positions, and wait for the result.
 
         Raises:
-            JavaError: not committed, or not answered in time.
+            JavaError: not committed, or no response in time.
         """
         with java_errors():
             self._java.commit(_lines(offsets or {}))
 
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The first offsets.
+        """Return the log start offsets.
 
         Raises:
-            JavaError: not answered in time.
+            JavaError: no response in time.
         """
         with java_errors():
             return _offsets(str(self._java.beginnings(_lines(partitions))))
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The offsets up to which it may read: the high watermark, or with read_committed the last stable offset.
+        """Return the end offsets: the high watermark, or with read_committed the last stable offset.
 
         Raises:
-            JavaError: not answered in time.
+            JavaError: no response in time.
         """
         with java_errors():
             return _offsets(str(self._java.ends(_lines(partitions))))
 
     def wakeup(self) -> None:
-        """Lets a poll of another thread, or the next one, raise errors.WakeupException."""
+        """Make a poll in another thread, or the next poll, raise errors.WakeupException."""
         with java_errors():
             self._java.wakeup()
 
     def close(self) -> None:
-        """Leaves the group and closes the consumer, within its bound. Twice is the same as once.
+        """Leave the group and close the consumer, within its time bound. Idempotent.
 
         Raises:
-            JavaError: it could not be closed in order.
+            JavaError: it could not be closed cleanly.
         """
         with java_errors():
             self._java.close(round(self._close_timeout_s * 1000))
 
 
 def _lines(partitions: Iterable[Partition] | Mapping[Partition, int]) -> str:
-    """As the Java side reads them: topic, partition and, if given, offset, one partition a line."""
+    """Encode partitions for the Java helper, one per line: topic, partition and, if given, offset."""
     if isinstance(partitions, Mapping):
         return "\n".join(f"{key.topic} {key.number} {offset}" for key, offset in partitions.items())
     return "\n".join(f"{key.topic} {key.number}" for key in partitions)
 
 
 def _offsets(lines: str) -> dict[Partition, int]:
-    """Reads lines of topic, partition and, where there is one, offset; -1 stands for none."""
+    """Parse lines of topic, partition and optional offset; -1 stands for no offset."""
     words = [line.split(" ") for line in lines.splitlines()]
     return {Partition(line[0], int(line[1])): int(line[2]) if len(line) > 2 else -1 for line in words}

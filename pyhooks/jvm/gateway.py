@@ -1,4 +1,4 @@
-"""JVMs of their own, each with its own class path, side by side: a stock client next to a patched one."""
+"""Separate JVMs, each with its own class path, so that stock and patched clients can run side by side."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ STOP_S = 5.0
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of a request that a Kafka client can speak.
+    """Versions of a request that a Kafka client supports.
 
     Attributes:
-        oldest: the lowest.
-        latest: the highest.
+        oldest: lowest version.
+        latest: highest version.
     """
 
     oldest: int
@@ -43,11 +43,11 @@ class Versions:
 
 
 class _Connections(GatewayClient):  # type: ignore[misc]  # py4j has no types
-    """Makes connections to a JVM in a node's network without anything going over that network.
+    """Connections to a JVM in a node's network namespace that bypass the lab's network.
 
     Args:
-        parameters: where the JVM listens, and its token.
-        node_pid: a process in the node's namespaces, or None for our own network.
+        parameters: address and token of the JVM.
+        node_pid: a process in the node's namespaces, or None for this process's own network.
     """
 
     def __init__(self, parameters: GatewayParameters, node_pid: int | None) -> None:
@@ -55,42 +55,40 @@ class _Connections(GatewayClient):  # type: ignore[misc]  # py4j has no types
         super().__init__(gateway_parameters=parameters)
 
     def _create_connection(self) -> Any:
-        # py4j makes the socket in here, in the thread that calls Java.
+        # py4j creates the socket here, in the thread that calls Java.
         with network_of(self._node_pid) if self._node_pid is not None else nullcontext():
             return super()._create_connection()
 
     def _should_retry(self, *_: object) -> bool:
-        # A call that may have been made must not be made again: it may have sent records.
+        # Never repeat a call that may have been executed: it may have sent records.
         return False
 
 
 class Gateway(AbstractContextManager["Gateway"]):
-    """A JVM that Python talks to through py4j, here or in a node of a lab.
+    """A JVM controlled through py4j, on this host or in a node of a lab.
 
-    It listens on loopback only, in a node on that node's, so that control does not go over the lab's network. It
-    answers only to who has its token, and ends with this process, however this process
-    ends: it reads its standard input to the end, which comes when we are gone, and the kernel kills it when the
-    thread that made it ends. So make it in a thread that lives as long as the gateway is needed. Its standard output
-    is not read after the start: Java code that is called must not print much there. Java objects that Python has
-    seen live until the JVM ends.
+    It listens on loopback only (the node's loopback inside a node), so control traffic does not cross the
+    lab's network. Clients need its token. It ends with this process, however this process ends: the JVM
+    exits when its standard input closes, and the kernel kills it when the thread that created it ends.
+    Create it in a thread that outlives its use. Its standard output is not read after startup, so called
+    Java code must not print much. Java objects returned to Python are not freed before the JVM ends.
 
     Args:
-        classpath: as for ``java -cp``; entries may end in ``/*``. With the project's own Java helpers in it, as
-            ``pyhooks.patchset.client_classpaths.client_classpath`` has it, it is a home for ``Producer`` and
-            ``Consumer``.
-        machine: the node in which it shall run, by default where we run.
-        heap_mb: the most heap it may take, in MiB.
-        timeout_s: how long its start may take.
+        classpath: as for ``java -cp``; entries may end in ``/*``. If it includes the project's Java helpers, as in
+            ``pyhooks.patchset.client_classpaths.client_classpath``, ``Producer`` and ``Consumer`` can run in this JVM.
+        machine: node in which to run; by default the namespaces of this process.
+        heap_mb: maximum heap in MiB.
+        timeout_s: bound for the startup in seconds.
 
     Raises:
-        RackgateError: it did not start.
+        RackgateError: the JVM did not start.
     """
 
     def __init__(
         self, classpath: str, *, machine: NamespaceMachine | None = None, heap_mb: int = 128, timeout_s: float = START_S
     ) -> None:
         self._machine = machine
-        # What the JVM writes goes to a file without a name: nobody has to read along or to clean up.
+        # Standard error goes to an unnamed temporary file, which needs neither a reader nor cleanup.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process = self._start(classpath, heap_mb)
         try:
@@ -101,7 +99,7 @@ class Gateway(AbstractContextManager["Gateway"]):
                 port=self.port,
                 auth_token=token,
                 auto_convert=True,
-                # Else the garbage collector connects anew, and in vain, for each object that outlives the gateway.
+                # Otherwise the garbage collector tries to connect, in vain, for each object that outlives the gateway.
                 enable_memory_management=False,
             )
             connections = _Connections(parameters, machine.pid if machine else None)
@@ -115,11 +113,11 @@ class Gateway(AbstractContextManager["Gateway"]):
         if not jar or not Path(jar).is_file():
             raise RackgateError("py4j's jar is not where its package puts it: install py4j again")
         words = ["java", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        # nodes share /tmp, where a JVM keeps a file by its PID, and PIDs of nodes are alike
+        # disables a file in /tmp named by PID: nodes share /tmp, and their JVMs can have the same PID
         words += ["-XX:-UsePerfData", f"-Dlog4j2.configurationFile={LOG4J}", "-cp", f"{jar}:{classpath}"]
         words = [*DIES_WITH_PARENT, *words, "py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
         if self._machine is not None:
-            # Entering a node takes a process of its own, which must not leave the JVM behind either.
+            # Entering a node takes an extra process, which must not leave the JVM behind either.
             words = [*DIES_WITH_PARENT, *self._machine.enter(words)]
         try:
             return subprocess.Popen(
@@ -133,7 +131,7 @@ class Gateway(AbstractContextManager["Gateway"]):
             raise RackgateError(f"start a JVM: program {error.filename!r} is not installed") from error
 
     def _line(self, timeout_s: float) -> str:
-        """The next line of the JVM's standard output: first its port, then its token."""
+        """Return the next line of the JVM's standard output: first its port, then its token."""
         out = self._process.stdout
         assert out is not None  # noqa: S101 - it is a pipe
         text = b""
@@ -141,7 +139,7 @@ class Gateway(AbstractContextManager["Gateway"]):
         with selectors.DefaultSelector() as ready:
             ready.register(out, selectors.EVENT_READ)
             while not text.endswith(b"\n"):
-                # Unbuffered, one byte at a time: of what a buffer holds the selector would not tell.
+                # Unbuffered, one byte at a time: the selector does not see data in a buffer.
                 byte = out.read(1) if ready.select(max(0.0, deadline - time.monotonic())) else b""
                 if not byte:
                     self._errors.seek(0)
@@ -152,7 +150,7 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     @property
     def pid(self) -> int:
-        """Process id of the JVM, as seen from here."""
+        """Process id of the JVM in this process's PID namespace."""
         if self._machine is None:
             return self._process.pid
         own = self._process.pid
@@ -160,25 +158,25 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     @property
     def jvm(self) -> Any:
-        """py4j's view of the JVM: ``gateway.jvm.java.lang.System.nanoTime()``."""
+        """py4j's view of the JVM, as in ``gateway.jvm.java.lang.System.nanoTime()``."""
         return self._gateway.jvm
 
     def produce_versions(self) -> Versions:
-        """The versions of the produce request that the client of this class path speaks.
+        """Return the versions of the produce request that the client on this class path supports.
 
         Raises:
-            JavaError: its class path holds no usable Kafka client.
+            JavaError: the class path has no usable Kafka client.
         """
         with java_errors():
             produce = self.jvm.org.apache.kafka.common.protocol.ApiKeys.PRODUCE
             return Versions(int(produce.oldestVersion()), int(produce.latestVersion()))
 
     def make(self, name: str, config: Mapping[str, str], *more: int) -> Any:
-        """A new Java object, see ``pyhooks.jvm.client.Home``.
+        """Create a Java object; see ``pyhooks.jvm.client.Home``.
 
         Raises:
             JavaError: the constructor threw.
-            RackgateError: the class path has no such class.
+            RackgateError: the class is not on the class path.
         """
         with java_errors():
             properties = self.jvm.java.util.Properties()
@@ -192,12 +190,12 @@ class Gateway(AbstractContextManager["Gateway"]):
             return place(properties, *more)
 
     def kill(self) -> None:
-        """Ends the JVM at once, as a crash does; the gateway still has to be closed."""
+        """Kill the JVM with SIGKILL, like a crash; the gateway must still be closed."""
         os.kill(self.pid, signal.SIGKILL)
         self._process.wait()
 
     def close(self) -> None:
-        """Ends the JVM and waits for its end."""
+        """End the JVM and wait until it has exited."""
         self._gateway.close()
         self._end()
 

@@ -1,4 +1,4 @@
-"""A member of a consumer group on Kafka's Java consumer that tells of what it is given, and commits without waiting."""
+"""Consumer group member on Kafka's Java consumer, with rebalance callbacks and asynchronous commits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyhooks.jvm.java_exception import JavaError
 BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 CLASSIC, COOPERATIVE, CONSUMER = "classic", "cooperative", "consumer"
 _ASSIGNORS = "org.apache.kafka.clients.consumer"
-# Kafka's protocols of groups; of the first one both ways to hand partitions over.
+# Kafka's group protocols; the classic one with eager and with cooperative rebalancing.
 PROTOCOLS: Mapping[str, Mapping[str, str]] = {
     CLASSIC: {
         "group.protocol": "classic",
@@ -33,12 +33,12 @@ Told = Callable[[frozenset[Partition]], None]
 
 @dataclass(frozen=True)
 class Heard:
-    """What a member is to call when its group's coordinator gives it partitions or takes them.
+    """Callbacks of a member for changes of its assignment.
 
     Attributes:
-        assigned: it has these from now on, too.
-        revoked: it has to give these up.
-        lost: it has lost these already.
+        assigned: called with newly assigned partitions.
+        revoked: called with partitions that the member must give up.
+        lost: called with partitions that the member has already lost.
     """
 
     assigned: Told
@@ -48,12 +48,12 @@ class Heard:
 
 @dataclass(frozen=True)
 class Polled:
-    """What a poll gave of a partition.
+    """Records of one partition that a poll returned.
 
     Attributes:
-        count: how many records.
-        first: the offset of the first one.
-        next: the offset behind the last one.
+        count: number of records.
+        first: offset of the first record.
+        next: offset after the last record.
     """
 
     count: int
@@ -62,17 +62,17 @@ class Polled:
 
 
 class GroupMember(Client):
-    """org.apache.kafka.clients.consumer.KafkaConsumer as one thread uses it; what it hears is told during its polls.
+    """org.apache.kafka.clients.consumer.KafkaConsumer for a single thread; callbacks run during its polls.
 
     Args:
-        bootstrap: brokers.
-        group: its name.
+        bootstrap: value of ``bootstrap.servers``.
+        group: group id.
         protocol: one of ``PROTOCOLS``.
         config: further properties.
-        close_timeout_s: bound for leaving the group.
+        close_timeout_s: bound for leaving the group, in seconds.
 
     Raises:
-        JavaError: the configuration is refused.
+        JavaError: the configuration is rejected.
         RackgateError: no distribution, or no Java.
     """
 
@@ -101,19 +101,19 @@ class GroupMember(Client):
         return self
 
     def subscribe(self, topics: Sequence[str], heard: Heard) -> None:
-        """Joins the group during the next polls.
+        """Subscribe to topics; the member joins the group during the next polls.
 
         Raises:
-            JavaError: refused.
+            JavaError: rejected.
         """
         with java_errors():
             self._java.subscribe(jpype.java.util.ArrayList(list(topics)), _listener_class()(heard))
 
     def poll(self, timeout_s: float) -> dict[Partition, Polled]:
-        """The next records, by partition.
+        """Return the next records, summarized by partition.
 
         Raises:
-            JavaError: such as an authorization that is refused.
+            JavaError: for example a failed authorization.
         """
         found: dict[Partition, Polled] = {}
         with java_errors():
@@ -125,10 +125,10 @@ class GroupMember(Client):
         return found
 
     def commit(self, offsets: Mapping[Partition, int], done: Callable[[JavaError | None], None]) -> None:
-        """Commits offsets without waiting; a later poll calls ``done``, with what it failed with if it did.
+        """Commit offsets asynchronously; a later poll or the close calls ``done`` with None or the error.
 
         Raises:
-            JavaError: refused at once.
+            JavaError: rejected at once.
         """
         with java_errors():
             told = jpype.java.util.HashMap()
@@ -138,10 +138,10 @@ class GroupMember(Client):
             self._java.commitAsync(told, _callback_class()(done))
 
     def close(self) -> None:
-        """Leaves the group and closes the consumer, within its bound.
+        """Leave the group and close the consumer, within its time bound.
 
         Raises:
-            JavaError: it could not be closed in order.
+            JavaError: it could not be closed cleanly.
         """
         with java_errors():
             super().close()
@@ -157,10 +157,10 @@ def _partitions(told: Iterable[Any]) -> frozenset[Partition]:
 
 @lru_cache(maxsize=1)
 def _listener_class() -> Any:
-    """Made at first use, since its interface is in the JVM."""
+    """Return the listener class, created at first use because its interface is in the JVM."""
 
     class Listener:
-        """org.apache.kafka.clients.consumer.ConsumerRebalanceListener, which calls what it was given."""
+        """org.apache.kafka.clients.consumer.ConsumerRebalanceListener that forwards to the callbacks."""
 
         def __init__(self, heard: Heard) -> None:
             self._heard = heard
@@ -172,12 +172,12 @@ def _listener_class() -> Any:
 
         @jpype.JOverride  # type: ignore[untyped-decorator]  # jpype has no types
         def onPartitionsRevoked(self, told: Any) -> None:  # noqa: N802 - Java's name
-            """Called within a poll, or a close."""
+            """Called within a poll or a close."""
             self._heard.revoked(_partitions(told))
 
         @jpype.JOverride  # type: ignore[untyped-decorator]  # jpype has no types
         def onPartitionsLost(self, told: Any) -> None:  # noqa: N802 - Java's name
-            """Called within a poll, or a close."""
+            """Called within a poll or a close."""
             self._heard.lost(_partitions(told))
 
     return jpype.JImplements("org.apache.kafka.clients.consumer.ConsumerRebalanceListener")(Listener)
@@ -185,17 +185,17 @@ def _listener_class() -> Any:
 
 @lru_cache(maxsize=1)
 def _callback_class() -> Any:
-    """Made at first use, since its interface is in the JVM."""
+    """Return the callback class, created at first use because its interface is in the JVM."""
 
     class Callback:
-        """org.apache.kafka.clients.consumer.OffsetCommitCallback, which calls what it was given."""
+        """org.apache.kafka.clients.consumer.OffsetCommitCallback that forwards to ``done``."""
 
         def __init__(self, done: Callable[[JavaError | None], None]) -> None:
             self._done = done
 
         @jpype.JOverride  # type: ignore[untyped-decorator]  # jpype has no types
         def onComplete(self, _offsets: Any, error: Any) -> None:  # noqa: N802 - Java's name
-            """Called within a poll, or a close."""
+            """Called within a poll or a close."""
             self._done(None if error is None else JavaError.of(error))
 
     return jpype.JImplements("org.apache.kafka.clients.consumer.OffsetCommitCallback")(Callback)

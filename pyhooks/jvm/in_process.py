@@ -1,4 +1,4 @@
-"""The one Java virtual machine that this process can have."""
+"""The JVM of this process; jpype allows only one."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _starting = threading.Lock()
 
 
 def ensure_started(classpath: str, *, heap_mb: int = HEAP_MB, log_level: str = "WARN") -> None:
-    """Starts the machine, or does nothing if it runs with the same class path.
+    """Start the JVM, or do nothing if it runs with the same class path.
 
-    It leaves signals to Python, so that Ctrl-C is a KeyboardInterrupt here, and ends with this process.
+    Signals stay with Python, so Ctrl-C raises KeyboardInterrupt. The JVM ends with this process.
 
     Args:
         classpath: as for ``java -cp``; entries may end in ``/*``.
-        heap_mb: the most heap it may take, in MiB.
-        log_level: of Kafka's clients; they write to standard error.
+        heap_mb: maximum heap in MiB.
+        log_level: log level of Kafka's clients, which log to standard error.
 
     Raises:
-        RackgateError: there is no Java, or the machine runs with another class path (it can't be changed or restarted).
+        RackgateError: there is no Java, or the JVM runs with another class path (it cannot be changed or restarted).
     """
-    # threads that come at the same time: one starts it, and the others find it running
+    # Of concurrent callers, one starts the JVM; the others find it running.
     with _starting:
         _start(classpath, heap_mb, log_level)
 

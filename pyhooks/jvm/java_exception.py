@@ -1,8 +1,9 @@
-"""A Java exception as a Python exception, in a Python class of the same name below the classes of its Java parents.
+"""Java exceptions as Python exceptions, with Python classes of the same names and the same hierarchy.
 
-The hierarchy is that of the built distribution, read from its class files without a JVM; of a class that is not in it
-the throwable itself tells. So a class is the same one whoever asks for it first: ``pyhooks.jvm.kafka_errors`` by name,
-a throwable of jpype, or one that a gateway's JVM with another release of Kafka threw.
+The hierarchy is that of the built distribution, read from its class files without a JVM. For a class that
+is not in the distribution, the throwable's own superclasses are used. So a Java class always maps to the
+same Python class, whether it is first requested by name through ``pyhooks.jvm.kafka_errors``, by a
+throwable of jpype, or by one from a gateway with another Kafka release.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.patchset.class_file import parent
 from pyhooks.patchset.distribution import Distribution
 
-# These only carry the exception of another thread.
+# Wrappers of an exception of another thread.
 WRAPPERS = frozenset({"java.util.concurrent.ExecutionException", "java.util.concurrent.CompletionException"})
 ERRORS = "org.apache.kafka.common.errors"
 RETRIABLE = f"{ERRORS}.RetriableException"
 ROOT = "java.lang.Throwable"
-# Java's own classes that Kafka's exceptions extend, or that we ask for; the distribution has no class files of them.
+# Java's own exceptions that Kafka's extend or that callers request. The distribution lacks their class files.
 _JAVA = {
     "java.lang.Exception": ROOT,
     "java.lang.Error": ROOT,
@@ -31,18 +32,18 @@ _JAVA = {
     "java.io.IOException": "java.lang.Exception",
     "java.util.concurrent.TimeoutException": "java.lang.Exception",
 }
-# Where the modules of pyhooks find the classes of Kafka's errors, and so where pickle does.
+# Module of the Python classes of Kafka's errors, also for pickle.
 _HOME = "pyhooks.jvm.kafka_errors"
 
 
 class JavaError(Exception):
-    """What Java threw; stands for java.lang.Throwable, of which all others are subclasses.
+    """An exception that Java threw. It stands for java.lang.Throwable; all others are its subclasses.
 
     Attributes:
         java_class: full name of the exception's class.
         text: its message, or empty.
-        retriable: it extends the RetriableException of the Kafka that threw it, so a producer with retries left would
-            try again.
+        retriable: whether it extends RetriableException in the Kafka release that threw it, so that a
+            producer with retries left would try again.
     """
 
     def __init__(self, java_class: str, text: str, *, retriable: bool) -> None:
@@ -56,10 +57,10 @@ class JavaError(Exception):
 
     @staticmethod
     def of(throwable: Any) -> JavaError:
-        """The failure that a Java throwable tells of, out of its wrappers.
+        """Return the exception of a Java throwable, without its wrappers.
 
         Args:
-            throwable: a java.lang.Throwable, of jpype or of py4j alike.
+            throwable: a java.lang.Throwable, from jpype or py4j.
         """
         while str(throwable.getClass().getName()) in WRAPPERS and throwable.getCause() is not None:
             throwable = throwable.getCause()
@@ -68,10 +69,10 @@ class JavaError(Exception):
 
     @staticmethod
     def told(classes: Sequence[str], text: str) -> JavaError:
-        """The failure by names alone.
+        """Return the exception for a chain of Java class names.
 
         Args:
-            classes: full names of its class and of its superclasses up to java.lang.Throwable or further, in order.
+            classes: full names of its class and superclasses, in order, up to java.lang.Throwable or further.
             text: its message, or empty.
         """
         return kind(classes)(classes[0], text, retriable=RETRIABLE in classes)
@@ -82,10 +83,10 @@ _lock = threading.RLock()
 
 
 def kind(classes: Sequence[str]) -> type[JavaError]:
-    """The Python class of a Java exception.
+    """Return the Python class of a Java exception.
 
     Args:
-        classes: as for ``JavaError.told``; the parents count only for what the distribution does not have.
+        classes: as for ``JavaError.told``; the superclasses are used only if the distribution does not have the class.
     """
     name = classes[0]
     with _lock:
@@ -97,13 +98,13 @@ def kind(classes: Sequence[str]) -> type[JavaError]:
 
 
 def named(name: str) -> type[JavaError]:
-    """The Python class of a Java exception of the built distribution.
+    """Return the Python class of a Java exception in the built distribution.
 
     Args:
         name: full name of the Java class.
 
     Raises:
-        RackgateError: no distribution, or the clients' jar in it has no such exception.
+        RackgateError: no distribution, or its clients' jar has no such exception.
     """
     chain = _chain(name)
     if ROOT not in chain:
@@ -113,7 +114,7 @@ def named(name: str) -> type[JavaError]:
 
 
 def error_names() -> Iterable[str]:
-    """Simple names of all exceptions in Kafka's package of errors, sorted.
+    """Return the sorted simple names of all exceptions in Kafka's ``errors`` package.
 
     Raises:
         RackgateError: no distribution.
@@ -136,7 +137,7 @@ def _new(name: str, above: type[JavaError]) -> type[JavaError]:
 
 
 def _chain(name: str) -> tuple[str, ...]:
-    """Names of a class and of its parents as the distribution has them; none if it does not have the class."""
+    """Return the names of a class and its superclasses in the distribution; none if it lacks the class."""
     names = [name]
     while names[-1] != ROOT:
         above = _JAVA.get(names[-1]) or _parent(names[-1])
@@ -153,7 +154,7 @@ def _parent(name: str) -> str:
     try:
         jars = _jars()
     except RackgateError:
-        # Without a distribution nobody can ask for a class by name either: there is nothing to contradict.
+        # Without a distribution no class can be requested by name either, so no conflict is possible.
         return ""
     for jar in jars:
         try:
@@ -166,7 +167,7 @@ def _parent(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _jars() -> tuple[zipfile.ZipFile, ...]:
-    """The jars with the clients' classes, the overlay's first."""
+    """Return the jars with the clients' classes, the overlay's first."""
     root = Distribution.load().root
     return tuple(
         zipfile.ZipFile(path)

@@ -19,9 +19,9 @@ class Row:
     """One attribute of an MBean.
 
     Attributes:
-        object_name: the MBean, in JMX's canonical form.
-        attribute: its attribute; a part of a composite one is ``attribute.part``.
-        value: a number, a truth value, or a text for everything else; None if it could not be read.
+        object_name: object name of the MBean, in canonical form.
+        attribute: attribute name; an item of a composite attribute is ``attribute.item``.
+        value: number or boolean, text for any other type; None if it could not be read.
     """
 
     object_name: str
@@ -33,13 +33,13 @@ class Jmx(Client):
     """A connection to a JMX port without authentication.
 
     Args:
-        host: of the JVM; its ``java.rmi.server.hostname`` must be an address that leads there from here.
+        host: host of the JVM; its ``java.rmi.server.hostname`` must be an address that is reachable from here.
         port: its JMX port.
-        timeout_s: bound for the connection and for each query.
+        timeout_s: bound for the connection and for each query, in seconds.
 
     Raises:
-        JavaError: refused.
-        RackgateError: no answer in time, no distribution, or no Java.
+        JavaError: connection refused.
+        RackgateError: no response in time, no distribution, or no Java.
     """
 
     def __init__(self, host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -55,14 +55,14 @@ class Jmx(Client):
         return self
 
     def query(self, pattern: str) -> tuple[Row, ...]:
-        """All readable attributes of the MBeans that match, sorted by MBean.
+        """Return all readable attributes of the matching MBeans, sorted by MBean.
 
         Args:
-            pattern: an object name, with wildcards or without, e.g. ``kafka.server:type=ReplicaManager,*``.
+            pattern: an object name, with or without wildcards, such as ``kafka.server:type=ReplicaManager,*``.
 
         Raises:
-            JavaError: the pattern is no object name, or the connection is lost.
-            RackgateError: no answer in time.
+            JavaError: the pattern is not an object name, or the connection is lost.
+            RackgateError: no response in time.
         """
         try:
             with java_errors():
@@ -72,7 +72,7 @@ class Jmx(Client):
         return tuple(map(parse, lines.split("\n")[:-1]))
 
     def close(self) -> None:
-        """Ends the connection; twice is the same as once."""
+        """Close the connection. Idempotent."""
         with java_errors():
             self._java.close(self._timeout_ms)
 
@@ -81,10 +81,10 @@ class Jmx(Client):
 
 
 def parse(line: str) -> Row:
-    """Reads a line as the Java helper ``rackgate.hooks.Mbeans`` writes it.
+    """Parse a line as written by the Java helper ``rackgate.hooks.Mbeans``.
 
     Raises:
-        RackgateError: it is none.
+        RackgateError: the line is malformed.
     """
     words = line.split("\t")
     if len(words) != 4 or words[2] not in {"i", "d", "b", "s", "-"}:

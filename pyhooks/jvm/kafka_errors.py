@@ -1,14 +1,15 @@
-"""Kafka's exceptions as Python exceptions of the same hierarchy, by the names that Java has for them.
+"""Kafka's exceptions as Python exceptions, with Java's names and hierarchy.
 
-``except errors.NotEnoughRacksException``, ``except errors.RetriableException`` and ``except errors.JavaError`` catch
-what Java's own clauses would. All of ``org.apache.kafka.common.errors`` is here under its simple name; the class of
-another exception of Kafka's clients is ``errors.named("org.apache.kafka.common.config.ConfigException")``.
+``except errors.NotEnoughRacksException``, ``except errors.RetriableException`` and ``except
+errors.JavaError`` catch the same exceptions as the corresponding Java clauses. All classes of
+``org.apache.kafka.common.errors`` are available by their simple names. Other exceptions of Kafka's clients
+are available by full name: ``errors.named("org.apache.kafka.common.config.ConfigException")``.
 
-The hierarchy is the built distribution's, for exceptions of other releases' clients too. What their own Kafka says
-about retrying is in ``retriable``; of 2.8, 3.9 and 4.4 it differs for 2.8's ConcurrentTransactionsException alone,
-which became retriable later.
+The hierarchy is that of the built distribution, also for exceptions of other releases' clients.
+``retriable`` follows the release that threw the exception. Among 2.8, 3.9 and 4.4, only
+ConcurrentTransactionsException of 2.8 differs: it became retriable later.
 
-A class is made when it is first asked for, from the built distribution, without a JVM.
+Classes are created on first access, from the built distribution, without a JVM.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Columns of numbers and byte strings as they cross between Python and Java: packed into one run of bytes."""
+"""Packed columns of numbers and byte strings, the format for batches between Python and Java."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Longs = NDArray[np.int64]
 
 
 class Unpacker:
-    """Takes columns off the front of packed bytes; numbers in it are big-endian.
+    """Reader of packed columns, front to back; numbers are big-endian.
 
     Args:
-        data: as a Java helper packed them.
+        data: bytes as packed by a Java helper.
     """
 
     def __init__(self, data: bytes | memoryview) -> None:
@@ -24,37 +24,37 @@ class Unpacker:
 
     @property
     def more(self) -> bool:
-        """Whether anything is left."""
+        """Whether unread bytes are left."""
         return self._at < len(self._data)
 
     def bytes_(self, size: int) -> bytes:
-        """The next ``size`` bytes."""
+        """Return the next ``size`` bytes."""
         taken = bytes(self._data[self._at : self._at + size])
         self._at += size
         return taken
 
     def number(self, size: int = 4) -> int:
-        """The next number, of 4 or 8 bytes."""
+        """Return the next number, of 4 or 8 bytes."""
         return int.from_bytes(self.bytes_(size), signed=True)
 
     def ints(self, count: int) -> Ints:
-        """The next column of 4-byte numbers."""
+        """Return the next column of 4-byte numbers."""
         return np.frombuffer(self.bytes_(4 * count), dtype=">i4").astype(np.int32)
 
     def longs(self, count: int) -> Longs:
-        """The next column of 8-byte numbers."""
+        """Return the next column of 8-byte numbers."""
         return np.frombuffer(self.bytes_(8 * count), dtype=">i8").astype(np.int64)
 
     def rest(self) -> str:
-        """All that is left, as text."""
+        """Return all remaining bytes as text."""
         return self.bytes_(len(self._data) - self._at).decode()
 
     def text(self) -> str:
-        """The next text, after its length."""
+        """Return the next text, which follows its length."""
         return self.bytes_(self.number()).decode()
 
     def strings(self, lengths: Ints) -> list[bytes | None]:
-        """The next byte strings, one a length; -1 stands for None."""
+        """Return the next byte strings, one per length; a length of -1 stands for None."""
         sizes = np.maximum(lengths, 0)
         ends = np.cumsum(sizes, dtype=np.int64)
         blob = self.bytes_(int(ends[-1]) if len(ends) else 0)
@@ -66,25 +66,25 @@ class Unpacker:
 
 
 def lengths_of(strings: Sequence[bytes | None]) -> Ints:
-    """The length of each byte string; -1 stands for None."""
+    """Return the length of each byte string; -1 stands for None."""
     return np.fromiter((-1 if string is None else len(string) for string in strings), np.int32, len(strings))
 
 
 def joined(strings: Sequence[bytes | None]) -> bytes:
-    """All byte strings, one after the other."""
+    """Concatenate all byte strings; None is skipped."""
     return b"".join(string for string in strings if string is not None)
 
 
 def column(values: int | Sequence[int] | Ints | Longs, size: int, kind: str) -> bytes:
-    """A column of numbers.
+    """Pack a column of numbers.
 
     Args:
-        values: the numbers, or one for all.
-        size: how many there must be.
+        values: one number per record, or a single number for all records.
+        size: number of records.
         kind: ``>i4`` or ``>i8``.
 
     Raises:
-        ValueError: there are more or fewer.
+        ValueError: the number of values is not ``size``.
     """
     made = np.full(size, values) if isinstance(values, int) else np.asarray(values)
     if made.shape != (size,):

@@ -1,4 +1,4 @@
-"""Kafka's Java producer, in this process or in a gateway's JVM, typed and bounded in time."""
+"""Kafka's Java producer, in this process or in a gateway's JVM, with typed results and bounded waits."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pyhooks.jvm.client import Client, Home, InProcess, java_errors
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.packed_columns import Ints, Longs, Unpacker, column, joined, lengths_of
 
-# How long the thread that hears of ends waits in Java at a time; a bound for how long it outlives the main thread.
+# Longest wait in Java of the thread that collects results; also bounds how long it outlives the main thread.
 TAKE_MS = 200
 
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """Where an acknowledged record is.
+    """Position of an acknowledged record.
 
     Attributes:
-        topic: its topic.
-        partition: its partition.
-        offset: its offset, or -1 with acks=0.
+        topic: topic name.
+        partition: partition number.
+        offset: offset, or -1 with acks=0.
     """
 
     topic: str
@@ -41,16 +41,16 @@ Done = Callable[[Acknowledged | JavaError], None]
 
 @dataclass(frozen=True, eq=False)
 class Sent:
-    """What became of the records of a batch; the arrays have one entry a record, in the order in which they were given.
+    """Results of a batch; the arrays have one entry per record, in the order of the batch.
 
     Attributes:
-        topic: where to.
-        partition: the partition, or -1 if none was found.
-        offset: the offset, or -1 if the record was not acknowledged, or with acks=0.
+        topic: topic of all records.
+        partition: partition, or -1 if none was determined.
+        offset: offset, or -1 if the record was not acknowledged, or with acks=0.
         sent_ns: when the record was handed to the Java producer, monotonic.
-        done_ns: when the producer told of its end, monotonic; Java and ``time.monotonic_ns`` read the same clock.
-        error: index into ``errors``, or -1 if it was acknowledged.
-        errors: what Java threw, each class and message once.
+        done_ns: when the producer completed the record, monotonic; Java and ``time.monotonic_ns`` read the same clock.
+        error: index into ``errors``, or -1 if the record was acknowledged.
+        errors: exceptions that Java threw, each class and message once.
     """
 
     topic: str
@@ -63,11 +63,11 @@ class Sent:
 
     @property
     def acked(self) -> NDArray[np.bool_]:
-        """Which records were acknowledged."""
+        """Mask of the acknowledged records."""
         return self.error < 0
 
     def answer(self, index: int) -> Acknowledged | JavaError:
-        """What became of one record."""
+        """Return the result of one record."""
         error = int(self.error[index])
         if error >= 0:
             return self.errors[error]
@@ -77,17 +77,17 @@ class Sent:
 class Producer(Client):
     """org.apache.kafka.clients.producer.KafkaProducer.
 
-    Java's own threads only note how records end; a thread of Python's, which this object has, fetches that and tells of
-    it. So nothing that Python does holds the producer up. That thread ends with close(), or soon after the main thread.
+    Java's threads only store results; a Python thread of this object fetches them and calls back. So slow
+    Python code does not delay the producer. The thread ends with close(), or soon after the main thread.
 
     Args:
-        bootstrap: brokers.
-        config: the producer's configuration beside bootstrap.servers and the serializers.
-        home: the JVM that it lives in; by default this process's, with the client of the built distribution.
-        close_timeout_s: how long records may still be on their way at the end; the others fail.
+        bootstrap: value of ``bootstrap.servers``.
+        config: further configuration of the producer; the serializers are set.
+        home: JVM in which to run; by default this process's, with the client of the built distribution.
+        close_timeout_s: how long close() waits for open records, in seconds; the remaining ones fail.
 
     Raises:
-        JavaError: the configuration is refused.
+        JavaError: the configuration is rejected.
         RackgateError: no distribution, or no Java.
     """
 
@@ -100,7 +100,7 @@ class Producer(Client):
         self._tickets = itertools.count()
         self._open: dict[int, tuple[str, Future[Sent]]] = {}
         self._closed = threading.Event()
-        # nothing enters _open once the listener has begun to fail what is left in it
+        # nothing is added to _open once the listener has started to fail the remaining batches
         self._entry = threading.Lock()
         self._listener = threading.Thread(target=self._listen, name="producer-ends")
         self._listener.start()
@@ -109,16 +109,16 @@ class Producer(Client):
         return self
 
     def send(self, topic: str, key: str, value: str, done: Done) -> None:
-        """Sends one record; ``done`` hears of its end exactly once.
+        """Send one record; ``done`` is called with its result exactly once.
 
-        It waits for at most ``max.block.ms`` if the topic's leader is not known yet. For more than a few hundred
-        records a second use ``send_batch``.
+        Blocks for at most ``max.block.ms`` while the topic's leader is unknown. For more than a few
+        hundred records per second use ``send_batch``.
 
         Args:
-            topic: where to.
-            key: of the record.
-            value: of the record.
-            done: called in this producer's own thread, one call at a time; what it raises is raised by close().
+            topic: topic name.
+            key: key of the record.
+            value: value of the record.
+            done: called in this producer's thread, one call at a time; close() re-raises its exceptions.
 
         Raises:
             RackgateError: the producer is closed, or its JVM has ended.
@@ -141,26 +141,28 @@ class Producer(Client):
         partitions: int | Sequence[int] | Ints = -1,
         timestamps_ms: int | Sequence[int] | Longs = -1,
     ) -> Future[Sent]:
-        """Sends records with one call into Java, and returns when the producer has taken them.
+        """Send records with one call into Java, and return once the producer has accepted them.
 
-        It waits while the producer's buffer is full or the topic's leader not known. When a record was not taken within
-        ``max.block.ms``, the rest of the batch is not tried and ends with the same TimeoutException, surely not sent.
+        Blocks while the producer's buffer is full or the topic's leader is unknown. If a record is not
+        accepted within ``max.block.ms``, the rest of the batch is not tried. It ends with the same
+        TimeoutException and was certainly not sent.
 
         Args:
-            topic: where to.
-            values: one a record.
-            keys: one a record, or no keys.
-            partitions: one a record, or one for all; -1 leaves the choice to the producer.
-            timestamps_ms: one a record, or one for all; -1 stands for now.
+            topic: topic name.
+            values: one value per record.
+            keys: one key per record, or None for records without keys.
+            partitions: one number per record, or one for all; -1 leaves the choice to the producer.
+            timestamps_ms: one timestamp per record, or one for all; -1 stands for the current time.
 
         Returns:
-            The ends of all records, once the last of them has ended. Errors of records are in it; waiting for it raises
-            RackgateError only if the producer was closed, or its JVM ended, before it told of them.
+            Results of all records, available once the last record has completed. Errors of records are
+            part of the results. The future raises RackgateError only if the producer was closed, or its
+            JVM ended, before all results were available.
 
         Raises:
-            JavaError: an error of the JVM itself, such as too little memory; what became of the records is not known.
+            JavaError: an error of the JVM itself, such as too little memory; the outcome of the records is unknown.
             RackgateError: the producer is closed, or its JVM has ended.
-            ValueError: the numbers of keys, partitions or timestamps are not that of values.
+            ValueError: the number of keys, partitions or timestamps differs from the number of values.
         """
         size = len(values)
         if keys is not None and len(keys) != size:
@@ -178,7 +180,7 @@ class Producer(Client):
             )
         )
         future: Future[Sent] = Future()
-        future.set_running_or_notify_cancel()  # what was sent cannot be taken back
+        future.set_running_or_notify_cancel()  # sent records cannot be cancelled
         with self._entry:
             if self._closed.is_set():
                 raise RackgateError(f"send to {topic}: the producer is closed")
@@ -193,53 +195,53 @@ class Producer(Client):
         return future
 
     def learn(self, topic: str) -> None:
-        """Waits until the producer knows the topic's partitions, for at most ``max.block.ms``.
+        """Wait until the producer has the topic's metadata, for at most ``max.block.ms``.
 
         Raises:
-            JavaError: nobody told in time.
+            JavaError: no metadata in time.
         """
         with java_errors():
             self._java.learn(topic)
 
     def init_transactions(self) -> None:
-        """Makes the producer ready for transactions; once, before the first.
+        """Prepare the producer for transactions; call it once, before the first transaction.
 
         Raises:
-            JavaError: refused, or not done within ``max.block.ms``.
+            JavaError: rejected, or not completed within ``max.block.ms``.
         """
         with java_errors():
             self._java.initTransactions()
 
     def begin(self) -> None:
-        """Begins a transaction.
+        """Begin a transaction.
 
         Raises:
-            JavaError: one is open, or the producer was fenced.
+            JavaError: a transaction is open, or the producer was fenced.
         """
         with java_errors():
             self._java.beginTransaction()
 
     def commit(self) -> None:
-        """Commits the open transaction, after all of its records were acknowledged.
+        """Commit the open transaction, after all of its records were acknowledged.
 
         Raises:
-            JavaError: it was not committed, or, if it is a TimeoutException or InterruptException, it is not known.
+            JavaError: not committed. After a TimeoutException or InterruptException the outcome is unknown.
         """
         with java_errors():
             self._java.commitTransaction()
 
     def abort(self) -> None:
-        """Aborts the open transaction.
+        """Abort the open transaction.
 
         Raises:
-            JavaError: it could not be aborted; it will be at its timeout.
+            JavaError: it could not be aborted; the coordinator aborts it at its timeout.
         """
         with java_errors():
             self._java.abortTransaction()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction as a block: committed at its end, aborted if it raises.
+        """Run a block as a transaction: commit at its end, abort if it raises.
 
         Raises:
             JavaError: see ``begin``, ``commit`` and ``abort``.
@@ -253,7 +255,7 @@ class Producer(Client):
         self.commit()
 
     def flush(self) -> None:
-        """Waits until all records that were sent have ended, for at most ``delivery.timeout.ms``.
+        """Wait until all sent records have completed, for at most ``delivery.timeout.ms``.
 
         Raises:
             JavaError: interrupted.
@@ -262,10 +264,10 @@ class Producer(Client):
             self._java.flush()
 
     def close(self) -> None:
-        """Closes the producer; afterwards every record has ended and ``done`` was called. Twice is the same as once.
+        """Close the producer. Afterwards every record has completed and every ``done`` was called. Idempotent.
 
         Raises:
-            Exception: the first that a ``done`` raised.
+            Exception: the first exception raised by a ``done``.
         """
         try:
             with java_errors():
@@ -278,7 +280,7 @@ class Producer(Client):
 
     def _listen(self) -> None:
         try:
-            # Once it is closed everything has ended, and what is still to be told lies ready.
+            # After close() every record has completed, and the remaining results are available at once.
             while not (closed := self._closed.is_set()) or self._open:
                 with java_errors():
                     packed = self._java.take(0 if closed else TAKE_MS)
@@ -295,7 +297,7 @@ class Producer(Client):
             self._closed.set()
             left = list(self._open.values())
             self._open.clear()
-        # without the lock: who hears of it may call us
+        # without the lock: callbacks may call this producer
         for topic, future in left:
             future.set_exception(RackgateError(f"the producer ended before it told what became of records to {topic}"))
 
@@ -307,6 +309,6 @@ class Producer(Client):
         )  # fmt: skip
         told = tuple(JavaError.told(ends.text().split("\n"), ends.text()) for _ in range(errors))
         if open_ is None:
-            return  # send_batch raised, so nobody waits
+            return  # send_batch raised: no future is waiting
         topic, future = open_
         future.set_result(Sent(topic, partition, offset, sent_ns, done_ns, error, told))

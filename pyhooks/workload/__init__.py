@@ -1,1 +1,1 @@
-"""Client programs that run beside a test and write events into its history."""
+"""Client programs that run beside a test and write events to its history."""

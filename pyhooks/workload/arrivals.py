@@ -1,7 +1,7 @@
-"""A consumer that follows topics from their ends on and tells when each record came, as a process beside a test.
+"""Consumer that follows topics from their ends and notes each record's arrival time, as a process beside a test.
 
-Events of process ``follower`` and op ``fetched``, one a second and topic: ``data`` ``{topic, keys, ago_ms}``, the keys
-of records in the order in which they came and how long before the event each of them did.
+Events of process ``follower`` and op ``fetched``, one per second and topic: ``data`` ``{topic, keys, ago_ms}``,
+the keys of the records in order of arrival and how many milliseconds before the event each record arrived.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ REQUEST_S = 20.0
 
 
 def follow(bootstrap: str, topics: Sequence[str], history: History, ended: threading.Event) -> None:
-    """Follows topics until ``ended`` is set.
+    """Follow topics until ``ended`` is set.
 
     Raises:
-        RackgateError: a topic is not there, or nobody answers.
+        RackgateError: a topic does not exist, or no broker responds.
     """
     consumer = Consumer(
         {
@@ -45,9 +45,9 @@ def follow(bootstrap: str, topics: Sequence[str], history: History, ended: threa
         came: defaultdict[str, list[tuple[str | None, int]]] = defaultdict(list)
         written_ns = time.monotonic_ns()
         while not ended.is_set():
-            # one by one: a call for many comes back when it has them, or when its time is over
+            # One message per call: a call for several returns only when it has all of them or times out.
             message = consumer.poll(POLL_S)
-            # what is no record tells of a broker that is away, and is tried again
+            # An error means an unavailable broker; the consumer retries by itself.
             if message is not None and message.error() is None:
                 came[message.topic()].append((text_of(message.key()), time.monotonic_ns()))
             if time.monotonic_ns() - written_ns > WRITE_S * 1e9:
@@ -80,7 +80,7 @@ def _events(came: dict[str, list[tuple[str | None, int]]]) -> list[Event]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Follows until a SIGTERM or SIGINT."""
+    """Follow topics until SIGTERM or SIGINT."""
     what = "Follows topics from their ends on and writes when each record came, until it is ended."
     parser = program.on_topics("arrivals", what)
     parser.add_argument("--run", help="of no effect: it sends nothing")

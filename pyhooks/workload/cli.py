@@ -1,4 +1,4 @@
-"""``rackgate lab set``: other settings for a topic of a running lab, noted so that its history can be judged."""
+"""``rackgate lab set``: change the settings of a topic in a running lab and note the change in its history."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""A reader beside a run that takes only what is committed, and tells all the time how far it has come.
+"""Reader of committed records that continuously notes its progress, as a process beside a test.
 
-Events ``follow`` of process ``follower``, of each partition at an interval: ``data`` ``{run, topic, partition,
-isolation, position, records, asked_ns, stable, end}`` with
+Events ``follow`` of process ``follower``, for each partition at an interval: ``data`` ``{run, topic,
+partition, isolation, position, records, asked_ns, stable, end}`` with
 
-* ``position``: the offset up to which it has read; what lies below holds nothing more for it;
-* ``records``: how many records it has got so far;
-* ``stable`` and ``end``: last stable offset and high watermark, as the leader told when it was asked at ``asked_ns``,
-  monotonic. The outcome is ``ok``; it is ``unknown``, without these two, if no leader told.
+* ``position``: the offset up to which it has read; lower offsets have no further records for it;
+* ``records``: number of records received so far;
+* ``stable`` and ``end``: last stable offset and high watermark, returned by the leader for requests made
+  at ``asked_ns``, monotonic, or shortly after. The outcome is ``ok``; if the leader did not respond it is
+  ``unknown``, without these two.
 
-Run it as a process: ``python -m pyhooks.workload.committed_reader``; a SIGTERM ends it in good order.
+Run it as a process: ``python -m pyhooks.workload.committed_reader``; SIGTERM ends it cleanly.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ INTERVAL_S = 0.5
 POLL_S = 0.1
 BATCH = 500
 OWN = {"group_id": "rackgate-follower", "auto_offset_reset": "earliest"}
-# A leader that is away must not keep the others from being asked.
+# An unavailable leader must not prevent requests to the others.
 REQUEST_S = 2.0
 
 
 class Following:
-    """Reads partitions as they grow and notes how far it has come.
+    """Reader of growing partitions that notes its progress.
 
     Args:
-        committed: takes what is committed alone.
-        all_of_it: is asked for the high watermark; it reads nothing.
-        history: where the events go.
+        committed: consumer with ``read_committed``.
+        all_of_it: consumer with ``read_uncommitted``, used only to request the high watermark.
+        history: history to append to.
         run: name of the run.
     """
 
@@ -53,10 +54,10 @@ class Following:
         self._records: dict[tuple[str, int], int] = {}
 
     def follow(self, topics: Sequence[str]) -> None:
-        """Reads all partitions of topics until it is told to stop.
+        """Read all partitions of topics until ``stop`` is set.
 
         Raises:
-            RackgateError: a topic is not there, or nobody answers.
+            RackgateError: a topic does not exist, or no broker responds.
         """
         places = [(topic, number) for topic in topics for number in range(_partitions(self._committed, topic))]
         self._position = dict.fromkeys(places, 0)
@@ -107,9 +108,9 @@ def _partitions(consumer: Consumer, topic: str, timeout_s: float = 20.0) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Follows topics as a process; a SIGTERM or SIGINT ends it."""
+    """Follow topics as a process until SIGTERM or SIGINT."""
     what = "Reads what is committed in topics as they grow, and writes down how far it has come."
-    parser = program.on_topics("follow", what, "--run follower-1")
+    parser = program.on_topics("committed_reader", what, "--run follower-1")
     parser.add_argument("--run", required=True, help="by which its events are known")
     found = parser.parse_args(arguments)
     ended = program.told_to_end()

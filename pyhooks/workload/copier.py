@@ -1,15 +1,16 @@
-"""Reads a topic and writes as many records into another one, with the group's offsets in the same transaction.
+"""Copier of a topic into another one, with the group's offsets in the same transactions.
 
-What stream processors do to have each record exactly once (``sendOffsetsToTransaction``), by librdkafka. Events are
-those of a transactional producer (``pyhooks.workload.producer``), of process ``copier``, and
+This is how stream processors get exactly-once semantics (``sendOffsetsToTransaction``), here with
+librdkafka. It writes one record per record read. Events are those of a transactional producer
+(``pyhooks.workload.producer``), of process ``copier``, and
 
-* ``copy``, ``info``, of each transaction before it ends: ``data`` ``{run, txn, group, source, taken}`` with ``taken``
-  partition to ``[first, next]``, the offsets that it stands for;
-* ``copied``, at the end: ``data`` ``{run, group, source, committed}`` with the group's offset of each partition, as its
-  coordinator tells; ``unknown``, with ``error``, if that does not.
+* ``copy``, ``info``, for each transaction before it ends: ``data`` ``{run, txn, group, source, taken}``;
+  ``taken`` maps each source partition to ``[first, next]``, the offsets that the transaction covers;
+* ``copied``, at the end: ``data`` ``{run, group, source, committed}`` with the group's committed offset of
+  each partition; ``unknown``, with ``error``, if the coordinator does not respond.
 
-After a transaction that was not committed for sure the consumer goes back to what its group has committed. Run it as a
-process: ``python -m pyhooks.workload.copier``; a SIGTERM ends it in good order.
+After a transaction that was not certainly committed, the consumer returns to the group's committed
+offsets. Run it as a process: ``python -m pyhooks.workload.copier``; SIGTERM ends it cleanly.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ from pyhooks.workload.producer_clients import Confluent, Record, TransactionErro
 from pyhooks.workload.producer_plan import Plan
 
 PROCESS = "copier"
-# of a record, key included
+# size of a value, key included
 RECORD_BYTES = 100
 ASK_S = 10.0
 
 
 class Copying(Producing):
-    """Copies a topic until it is told to stop.
+    """Copying of a topic until it is stopped.
 
     Args:
-        plan: of the producer; its topic is where to.
-        history: where the events go.
-        partitions: of that topic.
-        source: the topic that is read.
-        consumer: of a group, which commits nothing by itself.
-        group: its name.
+        plan: plan of the producer; its topic is the target.
+        history: history to append to.
+        partitions: number of partitions of the target topic.
+        source: topic to read.
+        consumer: consumer in a group, without automatic commits.
+        group: group id.
     """
 
     def __init__(
@@ -56,12 +57,12 @@ class Copying(Producing):
         self._source, self._consumer, self._group = source, consumer, group
 
     def _made(self, run: str) -> Confluent:
-        # a client that can do nothing more is replaced
+        # remembers the latest client, because failed ones are replaced
         self._newest = Confluent(self.plan.settings(run))
         return self._newest
 
     def copied(self) -> None:
-        """Tells what the group has committed."""
+        """Note the offsets that the group has committed."""
         told: dict[str, Any] = {"run": self.run_id, "group": self._group, "source": self._source}
         try:
             found = self._consumer.committed(self._consumer.assignment(), timeout=ASK_S)
@@ -101,7 +102,7 @@ class Copying(Producing):
             ready, back = outcome != "unknown", outcome != "ok"
 
     def _with_offsets(self, txn: int, messages: Sequence[Any]) -> str:
-        """Makes the offsets part of a transaction, and returns how that is to end."""
+        """Add the offsets to a transaction; return ``commit``, or ``abort`` if they were rejected."""
         taken: dict[int, list[int]] = {}
         for one in messages:
             span = taken.setdefault(int(one.partition()), [int(one.offset()), 0])
@@ -117,10 +118,10 @@ class Copying(Producing):
         return "commit"
 
     def _went_back(self) -> bool:
-        """Goes on from what the group has committed; returns whether its coordinator has told that."""
+        """Seek to the group's committed offsets; return whether the coordinator responded."""
         try:
             for one in self._consumer.committed(self._consumer.assignment(), timeout=ASK_S):
-                # what has none begins where the group began
+                # a partition without a committed offset restarts where the group began
                 self._consumer.seek(TopicPartition(one.topic, one.partition, max(one.offset, 0)))
         except KafkaException:
             return False
@@ -128,9 +129,9 @@ class Copying(Producing):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Copies a topic as a process; a SIGTERM or SIGINT ends it."""
+    """Copy a topic as a process until SIGTERM or SIGINT."""
     what = "Copies a topic into another one, with its group's offsets in the same transactions."
-    parser = program.on_topics("copying", what, "--to copies --group copiers --run copier-1")
+    parser = program.on_topics("copier", what, "--to copies --group copiers --run copier-1")
     parser.add_argument("--to", required=True, help="the topic that is written to")
     parser.add_argument("--group", required=True, help="of the consumer")
     parser.add_argument("--timeout-ms", type=int, default=120_000, help="of a record and of each step (default 120000)")
@@ -143,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan = Plan(
             bootstrap=found.bootstrap,
             topics=(found.to,),
-            # what there is to be read sets the pace
+            # the source topic sets the pace
             rate_per_s=1000,
             seconds=found.seconds,
             mode="transactional",

@@ -1,17 +1,17 @@
-"""The final read: all records of every partition from the first offset to the end, as events of a history.
+"""Final read: all records of every partition from the first offset to the end, as history events.
 
 Events of process ``reader`` and op ``read``, one for each chunk of a partition, with ``data``
 
-* ``{pass, topic, partition, partitions, isolation}``: ``pass`` names the read, ``partitions`` is how many the topic
-  has, ``isolation`` is ``read_uncommitted`` (all up to the high watermark) or ``read_committed``; ``begun_ns`` is
-  when the read of the partition began, monotonic;
-* ``{low, end}``: first offset of the log, and where it ended when the read began;
-* ``{begin, next}``: the chunk covers the offsets from ``begin`` up to ``next``; chunks follow upon each other from
-  ``low`` to ``end``, else something is missing;
+* ``{pass, topic, partition, partitions, isolation}``: ``pass`` identifies the read, ``partitions`` is the
+  topic's number of partitions, ``isolation`` is ``read_uncommitted`` (all records up to the high
+  watermark) or ``read_committed``; ``begun_ns`` is when the read of the partition began, monotonic;
+* ``{low, end}``: log start offset, and the end offset when the read began;
+* ``{begin, next}``: the chunk covers the offsets from ``begin`` up to, but excluding, ``next``. Chunks are
+  contiguous from ``low`` to ``end``; otherwise one is missing;
 * ``{runs, keys}``: offsets as ``[first, count]`` pairs, and the records' keys in the same order;
-* ``{sizes}``: bytes of the values as ``[size, count]`` pairs, in the same order;
-* ``{damaged}``, if there are any: offsets of records of ours whose value is not what was written;
-* ``{values}``, if asked for.
+* ``{sizes}``: value sizes in bytes as ``[size, count]`` pairs, in the same order;
+* ``{damaged}``, if any: offsets of workload records whose value differs from the value written;
+* ``{values}``, if requested.
 
 The outcome is ``ok``, or ``unknown`` for the last chunk of a partition that could not be read to its end.
 """
@@ -34,8 +34,8 @@ from pyhooks.history.event_log import History, Outcome
 from pyhooks.history.record_format import damaged, text_of
 from pyhooks.workload import program
 
-# What a partition costs that has little to tell: consume() waits so long for a whole batch, though the end is reached,
-# and a fetch that finds nothing more is under way when the next partition is assigned.
+# Cost of a nearly empty partition: consume() waits this long for a full batch even at the end of the log, and an empty
+# fetch is still pending when the next partition is assigned.
 POLL_S = 0.05
 FETCH_WAIT_MS = "50"
 REQUEST_S = 20.0
@@ -47,19 +47,19 @@ ISOLATIONS = (UNCOMMITTED, COMMITTED)
 
 @contextmanager
 def consumer_of(bootstrap: str, isolation: str = UNCOMMITTED, **more: str) -> Iterator[Consumer]:
-    """A consumer that commits nothing and tells where a log ends; it is closed after the block.
+    """Create a consumer that commits nothing and reports the end of a log; it is closed after the block.
 
     Args:
-        bootstrap: brokers.
-        isolation: which records it takes.
-        more: further settings of librdkafka, with ``_`` for ``.``; they win.
+        bootstrap: value of ``bootstrap.servers``.
+        isolation: isolation level.
+        more: further settings of librdkafka, with ``_`` for ``.``; they take precedence.
     """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "rackgate-reader",
             "enable.auto.commit": False,
-            # What ends a log may be a transaction's marker, which is no record: only this tells that it is reached.
+            # The last offset may be a transaction marker, which is not delivered: only this event reports the end.
             "enable.partition.eof": True,
             "isolation.level": isolation,
             "log_level": 2,
@@ -82,10 +82,10 @@ def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, in
 
 
 def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:
-    """The offset up to which consumers may read a partition.
+    """Return the high watermark of a partition.
 
     Raises:
-        RackgateError: the leader does not answer.
+        RackgateError: the leader does not respond.
     """
     with consumer_of(bootstrap) as consumer:
         return _watermarks(consumer, topic, partition)[1]
@@ -93,7 +93,7 @@ def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:
 
 @dataclass
 class _Chunk:
-    """Records in the order of their offsets."""
+    """Records in offset order."""
 
     begin: int
     next: int
@@ -123,7 +123,7 @@ class _Chunk:
 
 
 class _Partition:
-    """Reads one partition to the end that it has now."""
+    """Reader of one partition up to its current end."""
 
     def __init__(self, consumer: Consumer, topic: str, partition: int, *, values: bool) -> None:
         self.low, self.end = _watermarks(consumer, topic, partition)
@@ -132,7 +132,7 @@ class _Partition:
         self.reached = self.low
 
     def chunks(self, deadline: float) -> Iterator[_Chunk]:
-        """All records in chunks, at least one; ``reached`` tells afterwards how far it came."""
+        """Yield all records in chunks, at least one; afterwards ``reached`` is the offset reached."""
         self._consumer.assign([self._where])
         chunk = _Chunk(self.low, self.low)
         while self.reached < self.end and time.monotonic() < deadline:
@@ -142,7 +142,7 @@ class _Partition:
                     chunk.add(message.offset(), message.key(), message.value(), keep_value=self._values)
                     self.reached = chunk.next
                 elif error is None or error.code() == KafkaError._PARTITION_EOF:
-                    # a record behind the end, or the end itself: what lies between holds nothing for us
+                    # A record beyond the end, or the end itself: no further records before it belong to this read.
                     chunk.next = self.reached = max(self.reached, min(int(message.offset()), self.end))
             if len(chunk.keys) >= CHUNK:
                 yield chunk
@@ -160,19 +160,20 @@ def read_all(
     isolations: Sequence[str] = (UNCOMMITTED,),
     readers: int = 1,
 ) -> None:
-    """Reads every partition of topics to its end and notes it in events ``read``; see the module's description.
+    """Read every partition of topics to its end and write ``read`` events; see the module docstring.
 
     Args:
-        bootstrap: brokers.
-        topics: their names.
-        history: where the events go.
+        bootstrap: value of ``bootstrap.servers``.
+        topics: topic names.
+        history: history to append to.
         timeout_s: bound for each partition in seconds.
-        values: note all values too.
-        isolations: one pass for each.
-        readers: so many share the topics, each with a consumer: a partition with little in it costs waiting alone.
+        values: also write all values.
+        isolations: isolation levels, one pass for each.
+        readers: number of consumers that share the topics; nearly empty partitions cost only waiting time.
 
     Raises:
-        RackgateError: a topic is not there, or a partition could not be read to its end in time; the others were read.
+        RackgateError: a topic does not exist, or a partition could not be read to its end in time; all
+            other partitions were read.
     """
     shares = [topics[first::readers] for first in range(min(readers, len(topics)))]
     short: list[str] = []
@@ -208,7 +209,7 @@ def _partitions(consumer: Consumer, topic: str) -> int:
 
 
 def _read(consumer: Consumer, about: dict[str, Any], history: History, timeout_s: float, *, values: bool) -> str | None:
-    """Reads one partition and notes it; returns what kept it from its end, or None."""
+    """Read one partition and write its events; return the error, or None."""
     try:
         partition = _Partition(consumer, about["topic"], about["partition"], values=values)
     except RackgateError as error:
@@ -224,7 +225,7 @@ def _read(consumer: Consumer, about: dict[str, Any], history: History, timeout_s
 
     waiting: _Chunk | None = None
     for chunk in partition.chunks(time.monotonic() + timeout_s):
-        # Only what follows tells that a chunk was not the last one.
+        # Whether a chunk is the last one is known only after the next step.
         if waiting is not None:
             note(waiting, "ok")
         waiting = chunk
@@ -236,9 +237,9 @@ def _read(consumer: Consumer, about: dict[str, Any], history: History, timeout_s
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Reads topics as a process."""
+    """Read topics as a process."""
     what = "Reads every partition of topics from first to last offset and writes down what is there."
-    parser = program.on_topics("reader", what)
+    parser = program.on_topics("final_reader", what)
     parser.add_argument("--isolation", choices=[*ISOLATIONS, "both"], default="both", help="default both")
     parser.add_argument("--timeout-s", type=float, default=60.0, help="bound for each partition (default 60)")
     found = parser.parse_args(arguments)

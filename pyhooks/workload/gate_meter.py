@@ -1,7 +1,7 @@
-"""Poll brokers on this host for the metrics of the gate every second, as a process beside a test.
+"""Poller of the gate's metrics on this host's brokers, once per second by default, as a process beside a test.
 
 Each broker is queried through the socket of its metrics agent (``pyhooks.lab.mbeans``). Events are those of
-``pyhooks.lab.metrics``, one for each moment and broker; a broker that does not respond has an unknown one.
+``pyhooks.lab.metrics``, one per poll and broker; for a broker that does not respond the event is ``unknown``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyhooks.lab.mbeans import Reading, SocketSource
 from pyhooks.lab.metrics import Poller
 from pyhooks.workload import program
 
-# the gauges and the meter that pyhooks.checkers.gauges judges
+# gauges and meter that pyhooks.checkers.gauges checks
 BEANS = (
     ("kafka.cluster:type=Partition,name=IsrRackCount,*", "Value"),
     ("kafka.cluster:type=Partition,name=UnderMin*Isr,*", "Value"),
@@ -26,12 +26,12 @@ BEANS = (
     ("kafka.server:type=ReplicaManager,name=AtMin*IsrPartitionCount", "Value"),
     ("kafka.server:type=ReplicaManager,name=RackCheckFailureRate", "Count"),
 )
-# how many intervals an answer may take
+# bound for a response, in intervals
 PATIENCE = 2
 
 
 class GateSource(SocketSource):
-    """A broker of which the metrics of the gate are read and no others."""
+    """Metrics source of a broker, limited to the gate's metrics."""
 
     def read(self, timeout_s: float) -> Reading:
         """See ``pyhooks.lab.mbeans.Source``."""
@@ -39,10 +39,10 @@ class GateSource(SocketSource):
 
 
 def source(text: str) -> GateSource:
-    """Return the broker that ``id,name,rack,socket`` describes.
+    """Parse ``id,name,rack,socket`` into a broker's metrics source.
 
     Raises:
-        RackgateError: it describes none.
+        RackgateError: the text is malformed.
     """
     words = text.split(",", 3)
     if len(words) != 4 or not words[0].isdigit() or not words[3]:
@@ -51,7 +51,7 @@ def source(text: str) -> GateSource:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Asks until a SIGTERM or SIGINT."""
+    """Poll until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(
         prog="python -m pyhooks.workload.gate_meter",
         description="Poll brokers on this host for the metrics of the gate until a SIGTERM.",
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> None:
         sources = [source(text) for text in found.broker]
         history = History(found.history)
-        # an answer that is late is one: the next question is left out then
+        # a late response still counts; the next poll is skipped then
         with Poller(sources, lambda one: history.append(one.event()), found.interval, PATIENCE * found.interval):
             ended.wait()
 

@@ -1,20 +1,20 @@
-"""Members of consumer groups as a process: each polls, commits what it has read, and notes what its group does.
+"""Consumer group members as a process: each polls, commits what it has read, and notes its group's activity.
 
 Events of process ``member``, ``data`` always with ``{run, group, protocol}``; a run has one member in each group:
 
-* ``join``, ``info``: it has asked to become a member.
-* ``assigned``, ``revoked`` and ``lost``, ``info``: ``{partitions, now}``, what the event is about and all that it has
-  from now on, as ``topic-number``.
-* ``fetch``, ``info``, at most every ``FETCH_S``: ``{count, next, from_ns, first}``, how many records came since
-  ``from_ns``, and for each partition that they were of the offset that comes next, and that of the first one of them.
-* ``commit``, when one has ended: ``{begun_ns, latency_ms, offsets}`` and, if it failed, ``{exception, message,
-  retriable}``. ``ok``: committed; ``fail``: surely not, the coordinator refused a member of a generation that is over;
-  ``unknown``: neither is certain. One is begun ``COMMIT_S`` after the last one has ended, if anything was read since
-  the member joined; one that was never answered is ``unknown`` with the exception ``not-reported``.
-* ``poll``, ``unknown``: ``{exception, message}``, a poll that failed; the member goes on.
-* ``leave``: ``{begun_ns, latency_ms}``, it has left; ``unknown`` with an exception if it could not do so in order.
+* ``join``, ``info``: it has started to join the group.
+* ``assigned``, ``revoked`` and ``lost``, ``info``: ``{partitions, now}``, the partitions of the event and
+  the whole assignment after it, as ``topic-number``.
+* ``fetch``, ``info``, at most every ``FETCH_S``: ``{count, next, from_ns, first}``, the number of records received
+  since ``from_ns``, and for each of their partitions the offset of the next record and that of the first of them.
+* ``commit``, when a commit has ended: ``{begun_ns, latency_ms, offsets}`` and, if it failed, ``{exception, message,
+  retriable}``. ``ok``: committed; ``fail``: certainly not, the coordinator rejected a member of an old generation;
+  ``unknown``: neither is certain. A commit begins ``COMMIT_S`` after the previous one has ended, if anything was
+  read since the member joined. One without a response is ``unknown`` with the exception ``not-reported``.
+* ``poll``, ``unknown``: ``{exception, message}``, a poll that failed; the member continues.
+* ``leave``: ``{begun_ns, latency_ms}``, it has left; ``unknown`` with an exception if it could not leave cleanly.
 
-A SIGTERM makes all members leave and ends the process.
+SIGTERM makes all members leave and ends the process.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ PROCESS = "member"
 POLL_S = 0.2
 FETCH_S = 0.5
 COMMIT_S = 1.0
-# after a poll that failed
+# pause after a failed poll
 PAUSE_S = 0.5
 CONSUMER = "org.apache.kafka.clients.consumer"
-# Answers to a member that the group does not have, or not in the generation that it thinks: nothing was written.
+# Errors for a member that the group does not have, or not in this generation: nothing was committed.
 REFUSED = frozenset(
     {
         f"{CONSUMER}.CommitFailedException",
@@ -62,10 +62,10 @@ REFUSED = frozenset(
 
 @dataclass(frozen=True)
 class Seat:
-    """A place in a group.
+    """Membership in a group.
 
     Attributes:
-        group: its name.
+        group: group id.
         protocol: one of ``PROTOCOLS``.
     """
 
@@ -74,13 +74,13 @@ class Seat:
 
 
 class Member:
-    """One member, driven by a thread of its own.
+    """One group member, run by its own thread.
 
     Args:
-        seat: which group.
-        bootstrap: brokers.
-        topics: what to read.
-        history: where the events go.
+        seat: group and protocol.
+        bootstrap: value of ``bootstrap.servers``.
+        topics: topics to read.
+        history: history to append to.
         run: name of the run.
     """
 
@@ -91,7 +91,7 @@ class Member:
         self._has: frozenset[Partition] = frozenset()
         self._next: dict[Partition, int] = {}
         self._count, self._since_ns = 0, time.monotonic_ns()
-        # of each partition that anything came of since it was told last: the first offset
+        # first offset received from each partition since the last ``fetch`` event
         self._news: dict[Partition, int] = {}
         self._open: tuple[int, dict[Partition, int]] | None = None
         self._due_s = 0.0
@@ -101,7 +101,7 @@ class Member:
         self._history.append(Event.now(PROCESS, op, outcome, **about, **more))
 
     def run(self) -> None:
-        """Polls and commits until it is told to stop, and leaves the group."""
+        """Poll and commit until ``stop`` is set, then leave the group."""
         heard = Heard(self._assigned, self._revoked, self._lost)
         self._note("join")
         self._java.subscribe(self._topics, heard)
@@ -200,10 +200,10 @@ def _ms(begun_ns: int) -> float:
 
 
 def seats(text: str) -> list[Seat]:
-    """Places in groups from ``name:protocol,…``.
+    """Parse ``name:protocol,…``.
 
     Raises:
-        RackgateError: not of this form, no such protocol, or a group twice.
+        RackgateError: the text is malformed, a protocol is unknown, or a group is repeated.
     """
     found = []
     for part in text.split(","):
@@ -217,10 +217,10 @@ def seats(text: str) -> list[Seat]:
 
 
 def _run(members: Sequence[Member]) -> None:
-    """Drives all members to their ends.
+    """Run all members to their ends.
 
     Raises:
-        Exception: what one of them failed with; the others were told to stop.
+        Exception: first error of a member; the others were stopped.
     """
     errors: list[BaseException] = []
 
@@ -242,9 +242,9 @@ def _run(members: Sequence[Member]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs members as a process; a SIGTERM or SIGINT makes them leave."""
+    """Run members as a process; SIGTERM or SIGINT makes them leave."""
     what = "Members of consumer groups, one in each, that poll, commit and write down what their group does."
-    parser = program.on_topics("member", what, "--groups eager:classic,g:consumer --run member-1")
+    parser = program.on_topics("group_members", what, "--groups eager:classic,g:consumer --run member-1")
     parser.add_argument("--groups", required=True, help=f"name:protocol,… with protocols {', '.join(PROTOCOLS)}")
     parser.add_argument("--run", required=True, help="by which its events are known")
     found = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""What consumer groups have committed, as their coordinators tell it, for ``pyhooks.checkers.group_commits``."""
+"""Committed offsets of consumer groups, queried from their coordinators, for ``pyhooks.checkers.group_commits``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ASK_S = 20.0
 
 
 def note_committed(client: AdminClient, groups: Iterable[str], history: History) -> None:
-    """Asks for all that groups have committed and tells it to a history.
+    """Query all committed offsets of groups and note them in a history.
 
     Raises:
-        RackgateError: a coordinator does not tell.
+        RackgateError: a coordinator does not respond.
     """
     from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 

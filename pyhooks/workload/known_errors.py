@@ -1,4 +1,4 @@
-"""The names of errors that clients know which nobody has patched, for ``pyhooks.checkers.known_errors``."""
+"""Error names that unpatched clients know, for ``pyhooks.checkers.known_errors``."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pyhooks.history.events import CONFLUENT, KNOWN_ERRORS, PATCHED
 from pyhooks.history.outcomes import ERRORS
 from pyhooks.patchset.distribution import Distribution
 
-# How a client calls a code that is not in its list.
+# Name that a client uses for an unknown error code.
 UNKNOWN = {f"{ERRORS}.UnknownServerException", "UNKNOWN"}
 
 
 def names_of(client: str) -> frozenset[str]:
-    """The names of all errors that a client can tell of, but for those of codes that it does not know.
+    """Return the names of all errors that a client can report, except the one for unknown error codes.
 
-    Of a Java client, whatever its release, they are those of the stock Kafka that the distribution was made from.
+    For Java clients of any release, these are the errors of the stock Kafka that the distribution is based on.
 
     Args:
         client: ``confluent``, or the release of a stock Java client.
 
     Raises:
-        RackgateError: no distribution, or it is about the patched client.
+        RackgateError: no distribution, or the client is the patched one.
     """
     if client == PATCHED:
         raise RackgateError("the patched client knows errors that others don't")
@@ -32,7 +32,7 @@ def names_of(client: str) -> frozenset[str]:
 
 
 def note_known(history: History, clients: Iterable[str]) -> None:
-    """Tells a history what some clients know."""
+    """Note in a history which errors clients know."""
     for client in clients:
         history.note("test", KNOWN_ERRORS, "info", client=client, names=sorted(names_of(client)))
 

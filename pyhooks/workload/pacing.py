@@ -1,4 +1,4 @@
-"""Open-loop pacing: when each record is meant to be sent is fixed before the first one is, come what may."""
+"""Open-loop pacing: the intended send time of each record is fixed in advance, regardless of delays."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 
 NS = 1_000_000_000
-# A long wait is slept in pieces.
+# Longest single sleep; longer waits are split.
 SLEEP_S = 0.5
 
 
 def due_ns(index: int, rate_per_s: float) -> int:
-    """When record ``index`` of a steady schedule is meant to be sent, from the schedule's start.
+    """Return the intended send time of record ``index`` of a steady schedule, relative to the schedule's start.
 
-    Computed from the index, not from the record before: no rounding adds up, no delay carries over.
+    It is computed from the index, not from the previous record, so neither rounding errors nor delays accumulate.
     """
     return round(index * NS / rate_per_s)
 
@@ -25,16 +25,16 @@ def wait_until(
     clock: Callable[[], int] = time.monotonic_ns,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Sleeps until a moment of the monotonic clock; returns at once if it is over.
+    """Sleep until a time of the monotonic clock; return at once if it has passed.
 
-    A record that is late is sent at once and keeps its intended time: that is what makes the loop open.
+    A late record is sent immediately and keeps its intended time, as in any open loop.
     """
     while (left_ns := at_ns - clock()) > 0:
         sleep(min(SLEEP_S, left_ns / NS))
 
 
 def wait_or_stop(at_ns: int, stop: threading.Event) -> bool:
-    """Like ``wait_until``, but ends early when ``stop`` is set; returns whether it is."""
+    """Wait like ``wait_until``, but end early when ``stop`` is set; return whether it is set."""
     while (left_ns := at_ns - time.monotonic_ns()) > 0:
         if stop.wait(min(SLEEP_S, left_ns / NS)):
             return True

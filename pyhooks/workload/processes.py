@@ -1,4 +1,4 @@
-"""Workloads as processes beside this one, here or in the network of a lab's node, that end with us."""
+"""Workloads as child processes, on this host or in the network of a lab's node; they end with this process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ GRACE_S = 60.0
 
 
 class Workload:
-    """A running producer, ``python -m pyhooks.workload.producer``.
+    """A running producer process, ``python -m pyhooks.workload.producer``.
 
     Args:
-        arguments: of the program, without ``--history`` and ``--run``.
-        history: where its events go.
-        log: the file for what it writes beside that.
-        node_pid: PID of the first process of a lab's node, in whose network it shall be; None stands for this one. It
-            sees our files and processes, and not the node's.
+        arguments: arguments of the program, without ``--history`` and ``--run``.
+        history: history to append to.
+        log: file for its standard output and standard error.
+        node_pid: PID of the first process of a lab's node, whose network the producer joins; None for this
+            process's network. The producer keeps this host's files and processes, not the node's.
 
     Raises:
         RackgateError: it cannot be started.
@@ -49,16 +49,16 @@ class Workload:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id of the producer."""
         return self._process.pid
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether it is still running."""
         return self._process.poll() is None
 
     def stop(self, grace_s: float = GRACE_S) -> None:
-        """Ends it in good order and waits until it has told of every attempt; does nothing if it was killed.
+        """Terminate it and wait until it has reported every attempt; does nothing if it was killed.
 
         Raises:
             RackgateError: it failed, or did not end within ``grace_s`` seconds and was killed.
@@ -76,7 +76,7 @@ class Workload:
             raise RackgateError(f"the producer {self.run_id} ended with status {status}, see {self.log}", detail=said)
 
     def kill(self) -> None:
-        """Ends it as a power failure does, and notes that, so that checkers know why it tells no more."""
+        """Kill it, as a power failure does, and note this, so that checkers expect no further events."""
         self._process.kill()
         self._process.wait()
         self._history.note("workload", "killed", "info", run=self.run_id)
@@ -87,13 +87,13 @@ class Running(Protocol):
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether it is still running."""
 
     def stop(self) -> None:
-        """Ends it in good order."""
+        """Terminate it and wait for a clean end."""
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """Kill it at once."""
 
 
 R = TypeVar("R", bound=Running)
@@ -101,10 +101,10 @@ R = TypeVar("R", bound=Running)
 
 @contextmanager
 def ending(begun: Iterable[R]) -> Iterator[list[R]]:
-    """Programs end in good order after the block; if it fails, or one cannot be begun, those that run are killed.
+    """Stop programs cleanly after the block; if the block or the start of a program fails, kill the running ones.
 
     Args:
-        begun: begins each when it is asked for it.
+        begun: iterator that starts a program at each step.
     """
     started: list[R] = []
     try:
@@ -123,16 +123,16 @@ def ending(begun: Iterable[R]) -> Iterator[list[R]]:
 def producing(
     many: Sequence[Sequence[str]], history: History, *, logs: Path, node_pid: int | None = None
 ) -> Iterator[list[Workload]]:
-    """Producers run within the block, and end in good order after it; if it fails they are killed.
+    """Run producers during the block and stop them cleanly afterwards; if the block fails they are killed.
 
     Args:
-        many: the arguments of each.
-        history: where their events go.
-        logs: the folder for what they write beside that.
+        many: arguments of each producer.
+        history: history to append to.
+        logs: folder for their log files.
         node_pid: see ``Workload``.
 
     Raises:
-        RackgateError: one cannot be started, failed, or did not end in time.
+        RackgateError: a producer cannot be started, failed, or did not end in time.
     """
     begun = (
         Workload(arguments, history, log=logs / f"producer-{number}.log", node_pid=node_pid)

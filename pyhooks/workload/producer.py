@@ -1,31 +1,31 @@
-"""A producer as a process: paced records with intended times, and one event for what each of them got.
+"""Producer process: records sent at paced, intended times, and one event for the result of each.
 
-Events, of the process that ``--name`` gives (``probe`` or ``producer``):
+Events of the process named by ``--name`` (``probe`` or ``producer``):
 
-* ``intend``, ``info``, written *before* any of the records is sent: ``data`` ``{run, topic, mode, client, first_only,
-  idempotent, acks, record_bytes, to}``. Of each partition of ``to``, numbers below its value may have been sent from
-  now on. So a producer that is killed leaves word of every record that can be in a log, and any other record of its
-  run is an invention.
-* ``learn``, ``unknown``, if the client could not learn where the topics' partitions are before its first record, which
-  is sent all the same: ``data`` ``{run, exception}``.
-* ``produce``, when the outcome of one record is known, ``data`` ``{run, topic, key, seq, partition, intended_ns,
-  sent_ns, latency_ms, mode}`` and, as far as there are any, ``offset``, ``exception``, ``message``, ``retriable``,
-  ``defaults`` with ``delivery_timeout_ms``, ``txn``; ``mono_ns`` is when the client had its answer:
+* ``intend``, ``info``, written *before* any of the records is sent: ``data`` ``{run, topic, mode, client,
+  first_only, idempotent, acks, record_bytes, to}``. ``to`` maps each partition to an upper bound: sequence
+  numbers below it may be sent from now on. So even a killed producer has announced every record that can
+  be in a log; any other record of its run is invalid.
+* ``learn``, ``unknown``, if the client got no metadata of the topics before its first record, which is
+  sent all the same: ``data`` ``{run, exception}``.
+* ``produce``, when a record has completed, ``data`` ``{run, topic, key, seq, partition, intended_ns,
+  sent_ns, latency_ms, mode}`` and, where applicable, ``offset``, ``exception``, ``message``, ``retriable``,
+  ``defaults`` with ``delivery_timeout_ms``, ``txn``; ``mono_ns`` is when the client had its result:
 
   * ``ok``: acknowledged; the record is at ``offset``.
-  * ``fail``: surely refused, the record is in no log; see ``pyhooks.history.outcomes``.
+  * ``fail``: certainly rejected, the record is in no log; see ``pyhooks.history.outcomes``.
   * ``unknown``: everything else. After a timeout or a lost connection the record may be in the log.
 
-* ``txn``, when a transaction has ended, ``data`` ``{run, txn, asked, records, begun_ns}``, and ``exception`` if there
-  was
-  one: ``ok`` committed, ``fail`` surely aborted, ``unknown`` neither is certain.
-* ``end``, ``info``, for each topic: ``data`` ``{run, topic, attempts, skipped, to}``. Every attempt has its event in
-  the history, and there are no others. It is missing if the process was killed.
+* ``txn``, when a transaction has ended, ``data`` ``{run, txn, asked, records, begun_ns}``, and ``exception``
+  if there was one: ``ok`` committed, ``fail`` certainly aborted, ``unknown`` neither is certain.
+* ``end``, ``info``, for each topic: ``data`` ``{run, topic, attempts, skipped, to}``. At this point the
+  history has exactly one ``produce`` event per attempt. ``end`` is missing if the process was killed.
 
-Keys are ``run/topic/partition/seq`` and unique over all runs. A topic has a lane of its own, so that one without a
-leader does not hold up the others; transactions span all topics, in a single lane. In the mode ``probe`` each topic has
-a client of its own, too: a broker answers the requests of a connection in their order, so behind a record that waits
-for a replica the refusal of another topic's would wait as well, and what one topic gets would hang on the others.
+Keys are ``run/topic/partition/seq`` and unique across all runs. Each topic has its own lane (sending
+thread), so that a topic without a leader does not delay the others; transactions span all topics, in a
+single lane. In the mode ``probe`` each topic also has its own client. A broker answers the requests of a
+connection in order, so with a shared client a rejection would wait behind another topic's record that
+waits for a replica, and the topics' results would depend on each other.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ from pyhooks.workload.producer_clients import Client, Record, Report, Transactio
 from pyhooks.workload.producer_plan import PROBE, TRANSACTIONAL, Plan, parse
 from pyhooks.workload.program import Ended
 
-# How many records of a partition are announced at once, at least; a second's worth if that is more.
+# Minimum number of records announced at once per partition; one second's worth of records if that is more.
 AHEAD = 100
-# Records that are due at the same time cross into Java with one call.
+# Maximum number of due records that are passed to the client with one call.
 BURST = 500
-# Events go to the disk in pieces: often enough to be read along, seldom enough to cost little.
+# Interval between writes of events: short enough for live readers, long enough to be cheap.
 WRITE_S = 0.2
 LEARN_TRIES = 3
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One record on its way.
+    """A record being sent.
 
     Attributes:
-        topic: where to.
-        partition: where to.
-        seq: its number within the partition, from 0.
-        key: unique over all runs.
-        intended_ns: when it was meant to be sent, monotonic.
+        topic: target topic.
+        partition: target partition.
+        seq: sequence number within the partition, from 0.
+        key: key, unique across all runs.
+        intended_ns: intended send time, monotonic.
         txn: number of its transaction, or None.
     """
 
@@ -80,7 +80,7 @@ class Attempt:
     txn: int | None = None
 
     def event(self, plan: Plan, run: str, report: Report) -> Event:
-        """The event that tells of its end."""
+        """Return the ``produce`` event for its result."""
         answer: Answer = report.answer
         data: dict[str, Any] = {
             "run": run,
@@ -108,15 +108,15 @@ class Attempt:
 
 @dataclass
 class Lane:
-    """The topics that one thread sends to, in turn, and how far it has come.
+    """Topics that one thread sends to in turn, with their progress.
 
     Attributes:
-        topics: their names.
-        partitions: of each topic.
-        sent: of each topic how many records were sent.
-        told: of each topic how many records were announced.
-        skipped: of each topic how many slots passed while send() waited.
-        client: the number of its client.
+        topics: topic names.
+        partitions: number of partitions of each topic.
+        sent: number of records sent to each topic.
+        told: number of records announced for each topic.
+        skipped: number of slots that passed while send() was blocked.
+        client: index of its client.
     """
 
     topics: tuple[str, ...]
@@ -131,19 +131,19 @@ class Lane:
         self.told = dict.fromkeys(self.topics, 0)
 
     def per_partition(self, topic: str, records: int) -> dict[str, int]:
-        """How many of a topic's first ``records`` records each partition gets, by its number as text."""
+        """Return how many of a topic's first ``records`` records each partition gets, by its number as text."""
         width = self.partitions[topic]
         return {str(number): (records + width - 1 - number) // width for number in range(width)}
 
 
 class Producing:
-    """Drives a plan and writes what became of its records into a history.
+    """Execution of a plan, with the results of its records written to a history.
 
     Args:
-        plan: what to do.
-        history: where the events go.
-        make: makes the client.
-        partitions: of each topic.
+        plan: plan to execute.
+        history: history to append to.
+        make: creates a client for a run name.
+        partitions: number of partitions of each topic.
     """
 
     def __init__(self, plan: Plan, history: History, make: Callable[[str], Client], partitions: dict[str, int]) -> None:
@@ -173,11 +173,11 @@ class Producing:
 
     @property
     def _client(self) -> Client:
-        """The client of those modes that have one."""
+        """The only client, in modes other than ``probe``."""
         return self._clients[0]
 
     def run(self) -> None:
-        """Sends all records and waits until each of them has ended, or its time is over.
+        """Send all records and wait until each of them has completed or timed out.
 
         Raises:
             JavaError: the client failed.
@@ -199,7 +199,7 @@ class Producing:
             for thread in closing:
                 thread.join()
         finally:
-            # Whatever becomes of a client, what its records got is written, and the collector ends.
+            # Even if a client failed to close, write the results of its records and end the collector.
             self._collected.set()
             collector.join()
             for client in self._clients:
@@ -219,7 +219,7 @@ class Producing:
         client.close()
 
     def _learn(self, _nothing: None) -> None:
-        """Else the first records would wait for that, and time out where a machine is slow to start a client."""
+        """Fetch metadata in advance; otherwise the first records could time out where clients start slowly."""
         for number, client in enumerate(self._clients):
             topics = [topic for lane in self._lanes if lane.client == number for topic in lane.topics]
             for _ in range(LEARN_TRIES):
@@ -238,13 +238,13 @@ class Producing:
                 return
             slot += self._burst(lane, start_ns, slot, BURST, None)
             if self.plan.mode == PROBE:
-                # Slots that went by while send() waited are left out: a burst later would say nothing about them.
+                # Skip slots that passed while send() was blocked: sending them later as a burst would not probe them.
                 reached = int((time.monotonic_ns() - start_ns) * self.plan.rate_per_s / pacing.NS)
                 lane.skipped += max(0, reached + 1 - slot)
                 slot = max(slot, reached + 1)
 
     def _next(self, lane: Lane, start_ns: int, slot: int) -> int | None:
-        """When the lane's next record is due, or None when all were sent."""
+        """Return when the lane's next record is due, or None when all were sent."""
         due_ns = pacing.due_ns(slot, self.plan.rate_per_s * len(lane.topics))
         if self.plan.seconds is not None and due_ns >= self.plan.seconds * pacing.NS:
             return None
@@ -253,7 +253,7 @@ class Producing:
         return start_ns + due_ns
 
     def _burst(self, lane: Lane, start_ns: int, slot: int, most: int, txn: int | None) -> int:
-        """Sends what is due by now, at most ``most`` records and at least one; returns how many."""
+        """Send the records due by now, at least one and at most ``most``; return their number."""
         now_ns = time.monotonic_ns()
         records: list[Record] = []
         if self.plan.mode == PROBE:
@@ -324,7 +324,11 @@ class Producing:
             ready = self._close_transaction(txn, asked, slot - first, begun_ns) != "unknown"
 
     def _initialised(self, start_ns: int) -> bool:
-        """Prepares the client for transactions, again and again while the plan's time lasts and nobody ends it."""
+        """Initialise transactions, with retries while the plan's time lasts; return False if stopped.
+
+        Raises:
+            RackgateError: it failed, and the plan's time has passed or the plan has no time limit.
+        """
         while not self.stop.is_set():
             try:
                 self._client.init_transactions()
@@ -337,14 +341,14 @@ class Producing:
         return False
 
     def _close_transaction(self, txn: int, asked: str, records: int, begun_ns: int) -> Outcome:
-        """Ends a transaction as asked, tells of it and returns its outcome; if unknown, the client is another one."""
+        """End a transaction as planned, note and return its outcome; if unknown, replace the client."""
         outcome: Outcome = "ok" if asked == "commit" else "fail"
         told: dict[str, Any] = {"asked": asked, "records": records, "begun_ns": begun_ns}
         try:
             if asked == "commit":
                 self._client.commit()
             else:
-                # Else most of its records were never sent, and nothing would be aborted.
+                # Without the flush most records would never be sent, and the abort would have no effect.
                 self._client.flush()
                 self._client.abort()
         except TransactionError as error:
@@ -356,7 +360,7 @@ class Producing:
         return outcome
 
     def _aborted_after(self, error: TransactionError) -> bool:
-        # A commit that timed out may still be done, and an abort that passes afterwards tells nothing of it.
+        # A commit that timed out may still complete; a later successful abort does not disprove it.
         if any(word in error.error for word in ("Timeout", "TIMED_OUT")):
             return False
         try:
@@ -366,7 +370,7 @@ class Producing:
         return True
 
     def _replace(self) -> None:
-        """Puts another client in the place of one that can do nothing more; its records get their answers."""
+        """Replace a client that can no longer work; the results of its records are still written."""
         old, self._clients[0] = self._client, self._make(self.run_id)
         try:
             old.close()
@@ -420,10 +424,10 @@ class Producing:
 
 
 def partitions_of(plan: Plan, timeout_s: float = 20.0) -> dict[str, int]:
-    """How many partitions each topic of the plan has.
+    """Return the number of partitions of each topic in the plan.
 
     Raises:
-        RackgateError: a topic is not there, or nobody answers.
+        RackgateError: a topic does not exist, or no broker responds.
     """
     if plan.partitions is not None:
         return dict.fromkeys(plan.topics, plan.partitions)
@@ -442,15 +446,15 @@ def partitions_of(plan: Plan, timeout_s: float = 20.0) -> dict[str, int]:
 
 
 def carry_out(arguments: Sequence[str], ended: Ended) -> None:
-    """Carries out the plan that the arguments of this program describe.
+    """Execute the plan described by the arguments of this program.
 
     Args:
-        arguments: the words.
-        ended: ends it early, with an event for every attempt that was made.
+        arguments: command-line arguments.
+        ended: ends the plan early; every attempt made still gets its event.
 
     Raises:
         JavaError: the client failed.
-        RackgateError: the client failed, or an option cannot be met.
+        RackgateError: the client failed, or an option is invalid.
         SystemExit: for --help and unknown options.
     """
     plan, path = parse(arguments)
@@ -464,7 +468,7 @@ def carry_out(arguments: Sequence[str], ended: Ended) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a producer, until its plan ends or a SIGTERM or SIGINT comes."""
+    """Run a producer until its plan ends, or until SIGTERM or SIGINT."""
     words = sys.argv[1:] if arguments is None else arguments
     return program.status_of(lambda: carry_out(words, program.told_to_end()), JavaError)
 

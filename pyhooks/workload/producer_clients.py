@@ -1,4 +1,4 @@
-"""The producers that workloads drive, behind one small protocol: patched Java, Java of any release, librdkafka."""
+"""Producer clients of the workloads behind one protocol: patched Java, any Java release, librdkafka."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Record:
-    """A record to be sent.
+    """A record to send.
 
     Attributes:
-        token: by which its report is known again.
-        topic: where to.
-        partition: number, or -1 to leave it to the client.
-        key: of the record.
-        value: of the record.
+        token: identifier that links the record to its report.
+        topic: target topic.
+        partition: target partition, or -1 to leave the choice to the client.
+        key: key of the record.
+        value: value of the record.
     """
 
     token: int
@@ -46,13 +46,13 @@ class Record:
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a record.
+    """Result of a record.
 
     Attributes:
-        token: of the record.
+        token: token of the record.
         sent_ns: when it was handed to the client, monotonic.
-        done_ns: when the client had its answer, monotonic.
-        answer: the answer.
+        done_ns: when the client had its result, monotonic.
+        answer: the result.
     """
 
     token: int
@@ -62,7 +62,7 @@ class Report:
 
 
 class TransactionError(Exception):
-    """A transaction's step that did not succeed.
+    """A step of a transaction that failed.
 
     Attributes:
         error: full name of the Java exception's class, or librdkafka's name of the error.
@@ -75,19 +75,19 @@ class TransactionError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """What a producer is to be like; each client says it in its own words.
+    """Producer settings, independent of the client; each client translates them to its own configuration.
 
     Attributes:
-        bootstrap: brokers.
-        retries: how often a record is tried again; None leaves it to the client, which tries until ``timeout_ms``.
-        idempotent: with producer ids and sequence numbers.
-        transactional_id: for transactions, else None.
+        bootstrap: value of ``bootstrap.servers``.
+        retries: number of retries; None leaves it to the client, which retries until ``timeout_ms``.
+        idempotent: whether to use producer ids and sequence numbers.
+        transactional_id: transactional id, or None without transactions.
         timeout_ms: bound for one record, retries included, and for each step of a transaction.
-        linger_ms: how long records wait for others to go with them.
-        alone: each record in a request of its own.
-        defaults: as an application has it that sets nothing but ``delivery.timeout.ms``.
-        more: further settings, in the client's own words; they win.
-        acks: who has a record when it is acknowledged, ``all`` in sync or ``1``, the leader.
+        linger_ms: how long records wait to be batched.
+        alone: whether each record is sent in its own request.
+        defaults: whether to use default settings, as an application that sets only ``delivery.timeout.ms``.
+        more: further settings by the client's own names; they take precedence.
+        acks: ``all`` (acknowledged by the ISR) or ``1`` (by the leader).
     """
 
     bootstrap: str
@@ -103,12 +103,12 @@ class Settings:
 
     @property
     def close_timeout_s(self) -> float:
-        """How long a client may take to end."""
+        """Bound for closing a client, in seconds."""
         return self.timeout_ms / 1000 + CLOSE_GRACE_S
 
     def java(self) -> Mapping[str, str]:
-        """The configuration of a Java producer, beside the serializers."""
-        # The producer refuses a delivery timeout below linger and request timeout together.
+        """Return the configuration of a Java producer, except the serializers."""
+        # The producer rejects a delivery timeout below the sum of linger and request timeout.
         linger_ms = max(self.linger_ms, DEFAULT_LINGER_MS)
         request_ms = min(DEFAULT_REQUEST_TIMEOUT_MS, self.timeout_ms - linger_ms)
         bounds = {
@@ -139,10 +139,10 @@ class Settings:
         return {**config, **self.more}
 
     def librdkafka(self) -> Mapping[str, str | int | bool]:
-        """The configuration of librdkafka.
+        """Return the configuration of librdkafka.
 
         Raises:
-            RackgateError: ``defaults``, which are those of the Java producer.
+            RackgateError: ``defaults`` is set, which applies to the Java producer only.
         """
         if self.defaults:
             raise RackgateError("--defaults tells of the Java producer's settings: it has no meaning for confluent")
@@ -174,51 +174,51 @@ CLOSE_GRACE_S = 2.0
 
 
 class Client(Protocol):
-    """A producer that answers for every record that it was given."""
+    """A producer that reports a result for every record it was given."""
 
     def learn(self, topics: Sequence[str]) -> str:
-        """Asks for the topics' leaders, for at most the settings' timeout each; returns what went wrong, or ``""``."""
+        """Fetch the topics' metadata, within the settings' timeout for each; return the error, or ``""``."""
 
     def send(self, records: Sequence[Record]) -> None:
-        """Hands records over; it may wait for the topic's leader to be known, at most the settings' timeout."""
+        """Hand records over; may block while a topic's leader is unknown, at most the settings' timeout."""
 
     def take(self, timeout_s: float) -> list[Report]:
-        """Reports since the last call; waits at most ``timeout_s`` for the first."""
+        """Return the reports since the last call; wait at most ``timeout_s`` for the first one."""
 
     def init_transactions(self) -> None:
-        """Ends what earlier producers of the same transactional id left open; raises TransactionError."""
+        """Complete open transactions of earlier producers with this transactional id; raises TransactionError."""
 
     def begin(self) -> None:
-        """Begins a transaction; raises TransactionError."""
+        """Begin a transaction; raises TransactionError."""
 
     def commit(self) -> None:
-        """Waits for the transaction's records and commits it; raises TransactionError."""
+        """Wait for the transaction's records and commit it; raises TransactionError."""
 
     def abort(self) -> None:
-        """Aborts the transaction; raises TransactionError."""
+        """Abort the transaction; raises TransactionError."""
 
     def flush(self) -> None:
-        """Waits until everything that was sent has ended, or its time is over."""
+        """Wait until all sent records have completed or timed out."""
 
     def close(self) -> None:
-        """Ends the producer, waiting for what is open, but not much longer than the settings' timeout.
+        """Close the producer; wait for open records, but not much longer than the settings' timeout.
 
-        ``take`` gives the rest afterwards.
+        ``take`` returns the remaining reports afterwards.
         """
 
     def release(self) -> None:
-        """Ends what the client runs in; to be called when everything was taken."""
+        """End the client's JVM, if it has its own; call it after the last ``take``."""
 
 
 class Java:
-    """Kafka's Java producer, in this process or in a JVM of its own.
+    """Kafka's Java producer, in this process or in a separate JVM.
 
     Args:
-        settings: of the producer.
-        home: the JVM that it lives in; None stands for this process, with the client of the built distribution.
+        settings: settings of the producer.
+        home: JVM in which to run; None for this process, with the client of the built distribution.
 
     Raises:
-        JavaError: the configuration is refused.
+        JavaError: the configuration is rejected.
         RackgateError: no distribution, or no Java.
     """
 
@@ -255,7 +255,7 @@ class Java:
             future.add_done_callback(partial(self._ended, [record.token for record in own]))
 
     def _ended(self, tokens: Sequence[int], future: Future[Sent]) -> None:
-        # Of a batch without an answer, whoever drives the client says so at its end.
+        # The caller notes records without a result when it ends.
         if future.exception() is not None:
             return
         sent = future.result()
@@ -324,10 +324,13 @@ class Java:
 
 
 class Confluent:
-    """librdkafka.
+    """librdkafka producer.
 
     Args:
-        settings: of the producer.
+        settings: settings of the producer.
+
+    Raises:
+        RackgateError: the configuration is rejected.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -389,8 +392,8 @@ class Confluent:
             self._producer.poll(0 if self._reports else timeout_s)
             self._producer.poll(0)
         except self._kafka.KafkaException:
-            # A client that has broken down says so here, at once and every time. What becomes of records is told by
-            # their reports, and of transactions by their steps.
+            # After a fatal error poll() raises it immediately at every call. The results of records come from their
+            # reports, those of transactions from their steps.
             self._broken.wait(timeout_s)
         taken: list[Report] = []
         with suppress(IndexError):
@@ -421,14 +424,14 @@ class Confluent:
         self._step(self._producer.abort_transaction, self._timeout_s)
 
     def send_offsets(self, offsets: Sequence[Any], group: Any) -> None:
-        """Makes the commit of a group's offsets part of the transaction.
+        """Add the commit of a group's offsets to the transaction.
 
         Args:
-            offsets: of what the transaction was made from, ``TopicPartition``s with the offsets that come next.
-            group: ``consumer_group_metadata()`` of the consumer that read it.
+            offsets: ``TopicPartition``s of the transaction's input, each with the offset of the next record.
+            group: ``consumer_group_metadata()`` of the consumer that read the input.
 
         Raises:
-            TransactionError: it was refused, or nobody answered in time.
+            TransactionError: rejected, or no response in time.
         """
         self._step(self._producer.send_offsets_to_transaction, list(offsets), group, self._timeout_s)
 
@@ -443,19 +446,19 @@ class Confluent:
             self._producer.flush(1.0)
 
     def release(self) -> None:
-        """See ``Client``; nothing runs beside this process."""
+        """Do nothing: there is no separate process to end. See ``Client``."""
 
 
 def make(kind: str, settings: Settings) -> Client:
-    """The client that a name stands for.
+    """Create the client with this name.
 
     Args:
         kind: ``patched``, ``confluent``, or the release of a stock Java client such as ``3.9``.
-        settings: of the producer.
+        settings: settings of the producer.
 
     Raises:
-        RackgateError: no such client, or it cannot be made.
-        JavaError: Java refuses the configuration.
+        RackgateError: no such client, or it cannot be created.
+        JavaError: Java rejects the configuration.
     """
     if kind == CONFLUENT:
         return Confluent(settings)

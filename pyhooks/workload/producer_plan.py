@@ -1,4 +1,4 @@
-"""What a producer process shall do, from its command line."""
+"""Plan of a producer process, parsed from its command line."""
 
 from __future__ import annotations
 
@@ -16,39 +16,40 @@ Mode = Literal["probe", "plain", "idempotent", "transactional"]
 PROBE, PLAIN, IDEMPOTENT, TRANSACTIONAL = "probe", "plain", "idempotent", "transactional"
 MODES: tuple[Mode, ...] = ("probe", "plain", "idempotent", "transactional")
 Acks = Literal["all", "1"]
-# an acknowledgement of the whole ISR, as the gate demands it, or of the leader alone, which promises nothing of racks
+# Acknowledged by the whole ISR, as the gate requires, or by the leader alone, without any rack guarantee.
 ALL, LEADER = "all", "1"
 ACKS: tuple[Acks, ...] = ("all", "1")
-# as the history names who wrote its events
+# process names in history events
 PROBE_PROCESS, PRODUCER_PROCESS = "probe", "producer"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a producer process shall do.
+    """Plan of a producer process.
 
     Attributes:
-        bootstrap: brokers.
-        topics: each gets records at the same rate.
-        partitions: partitions of every topic, or None to ask the cluster.
+        bootstrap: value of ``bootstrap.servers``.
+        topics: topic names; each topic gets records at the same rate.
+        partitions: number of partitions of every topic, or None to query the cluster.
         rate_per_s: records per second and topic.
-        seconds: how long records are sent, or None for no bound.
-        count: records per topic, or None for no bound; one of the two must bound the process.
-        record_bytes: size of a value; a key is part of its value, so values are at least as long as their keys.
-        mode: what kind of producer.
+        seconds: duration of sending, or None for no bound.
+        count: records per topic, or None for no bound; ``seconds`` or ``count`` must be set.
+        record_bytes: size of a value; a value contains its key, so it is at least as long as the key.
+        mode: one of ``MODES``.
         client: ``patched``, ``confluent``, or the release of a stock Java client.
-        retries: of the mode ``plain``.
-        acks: who has a record when it is acknowledged; that of the leader alone in the modes ``probe`` and ``plain``.
-        defaults: in the mode ``probe``: with the producer's default settings, ``timeout_ms`` as delivery.timeout.ms.
-        timeout_ms: how long one record may take.
-        linger_ms: how long records wait for others to go with them.
-        txn_records: most records of a transaction.
-        txn_ms: longest time that a transaction is kept open.
+        retries: number of retries, for the mode ``plain`` only.
+        acks: ``all`` or ``1``; ``1`` only in the modes ``probe`` and ``plain``.
+        defaults: in the mode ``probe``: use the producer's default settings, with ``timeout_ms`` as
+            delivery.timeout.ms.
+        timeout_ms: bound for one record, retries included.
+        linger_ms: how long records wait to be batched.
+        txn_records: maximum number of records in a transaction.
+        txn_ms: maximum time that a transaction is kept open.
         abort_share: share of transactions that are aborted on purpose.
-        seed: of the choice of those.
-        name: as the history names the process.
-        run: part of every key, and never used before; None to draw one.
-        config: further settings of the client, in its own words.
+        seed: random seed for the choice of aborted transactions.
+        name: process name in history events.
+        run: unique run name, part of every key; None for a random one.
+        config: further client settings, by the client's own names.
     """
 
     bootstrap: str
@@ -74,10 +75,10 @@ class Plan:
     config: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be done.
+        """Validate the plan.
 
         Raises:
-            RackgateError: naming the option.
+            RackgateError: an invalid option; the message names it.
         """
         if not self.topics or not all(self.topics) or len(set(self.topics)) < len(self.topics):
             raise RackgateError("--topics: at least one name, separated by commas, each once")
@@ -109,20 +110,20 @@ class Plan:
 
     @property
     def first_only(self) -> bool:
-        """Whether an answer is about a first and only attempt, so that a refusal is sure.
+        """Whether each result is that of the first and only attempt, so that a rejection is certain.
 
-        Never of librdkafka: it sends a record again after an error that asks for fresh metadata, retries or not
-        (``rd_kafka_handle_Produce_error`` counts no retry then).
+        Never true for librdkafka: even without retries it resends a record after an error that requires
+        fresh metadata (``rd_kafka_handle_Produce_error`` does not count that as a retry).
         """
         return self.client != CONFLUENT and self.mode in (PROBE, PLAIN) and self.retries == 0 and not self.defaults
 
     @property
     def idempotent(self) -> bool:
-        """Whether the client may write no record twice."""
+        """Whether the client is idempotent, so that it writes no record twice."""
         return self.mode in (IDEMPOTENT, TRANSACTIONAL) or self.defaults
 
     def settings(self, transactional_id: str) -> Settings:
-        """The client's settings; the id is for the mode ``transactional``."""
+        """Return the client's settings; the id is used in the mode ``transactional`` only."""
         return Settings(
             bootstrap=self.bootstrap,
             retries=None if self.idempotent else self.retries,
@@ -177,10 +178,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def parse(arguments: Sequence[str]) -> tuple[Plan, Path]:
-    """The plan and the history's path from the command line.
+    """Parse the command line into the plan and the path of the history.
 
     Raises:
-        RackgateError: an option cannot be met.
+        RackgateError: an invalid option.
         SystemExit: for --help and unknown options.
     """
     found = _parser().parse_args(arguments)

@@ -1,4 +1,4 @@
-"""What programs beside a run have in common: they end in good order when told to, and say in a line what is wrong."""
+"""Common parts of the workload programs: options, clean shutdown on a signal, and one-line error messages."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pyhooks.core.errors import RackgateError
 
 
 def on_topics(name: str, description: str, more: str = "") -> argparse.ArgumentParser:
-    """The options that a program on topics of a cluster has at least.
+    """Create the argument parser with the options shared by all programs that work on topics.
 
     Args:
-        name: of its module in this package.
-        description: what it does.
-        more: further words of the example of its use.
+        name: name of the program's module in this package.
+        description: description for --help.
+        more: further arguments of the usage example.
     """
     module = f"python -m pyhooks.workload.{name}"
     example = f"Example: {module} --bootstrap $RACKGATE_BOOTSTRAP --topics aab,abc --history history.jsonl"
@@ -32,21 +32,21 @@ def on_topics(name: str, description: str, more: str = "") -> argparse.ArgumentP
 
 
 class Ended(threading.Event):
-    """Is set when a program is told to end, and so are the events that end what it is at then."""
+    """Event that is set when a program must end, together with the stop events of its current work."""
 
     def __init__(self) -> None:
         super().__init__()
         self._stops: list[threading.Event] = []
 
     def set(self) -> None:
-        """Sets it and what goes with it."""
+        """Set this event and all linked stop events."""
         super().set()
         for stop in self._stops:
             stop.set()
 
     @contextmanager
     def sets(self, *stops: threading.Event) -> Iterator[None]:
-        """Sets these as well for as long as this lasts, at once if it is set already."""
+        """Link stop events to this one for the duration of the block; they are set at once if it is set already."""
         self._stops.extend(stops)
         try:
             if self.is_set():
@@ -58,7 +58,7 @@ class Ended(threading.Event):
 
 
 def told_to_end() -> Ended:
-    """Is set when a SIGTERM or SIGINT comes, which then end the program no more; for the main thread."""
+    """Return an event that SIGTERM and SIGINT set instead of ending the program; main thread only."""
     ended = Ended()
 
     def end(_signal: int, _frame: FrameType | None) -> None:
@@ -70,11 +70,11 @@ def told_to_end() -> Ended:
 
 
 def status_of(work: Callable[[], object], *others: type[Exception]) -> int:
-    """Works, and returns the exit status: 0, or that of the error, which is told in a line.
+    """Run a program and return its exit status: 0, or that of an error, which is printed as one line.
 
     Args:
-        work: what the program does.
-        others: errors that are told like our own; their status is 2 unless they have one.
+        work: the program.
+        others: further errors to report like ``RackgateError``; their status is 2 unless they define one.
     """
     told: tuple[type[Exception], ...] = (RackgateError, *others)
     try:

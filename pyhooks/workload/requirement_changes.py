@@ -1,12 +1,14 @@
-"""Changes what a topic requires of its ISR while a workload runs, so that a history tells when which value may hold.
+"""Changes of a topic's ISR requirements during a workload, with events from which checkers derive the valid values.
 
-Events of op ``settings`` (see ``pyhooks.checkers.cluster_view``): what a topic was ``made`` with, what is ``seen``
-before, ``begin`` just before the request, and ``settled`` once every broker that leads or replicates the topic tells
-the new value, or ``refused``. A broker that is fenced is not waited for: before it leads again it has applied the
-change, which comes earlier in the metadata log than its election. An Admin client asks whichever broker is least busy;
-here each broker is asked by its id. A broker tells what its metadata has, and applies it to its logs in the same step a
-moment later (DynamicConfigPublisher in core/src/main/scala/kafka/server/metadata of Kafka 4.3); so even after
-``settled`` a change is granted its time, see ``pyhooks.checkers.settling_times``.
+Events of op ``settings`` (see ``pyhooks.checkers.cluster_view``): the values that a topic was ``made``
+with, those ``seen`` before a change, ``begin`` just before the request, and ``settled`` once every broker
+that leads or replicates the topic reports the new values, or ``refused``.
+
+Fenced brokers are not awaited: before such a broker leads again it has applied the change, which precedes
+its election in the metadata log. Brokers are queried by id, because an Admin client otherwise queries the
+least busy one. A broker reports the values in its metadata and applies them to its logs in the same step a
+moment later (DynamicConfigPublisher in core/src/main/scala/kafka/server/metadata of Kafka 4.3). So even
+after ``settled``, checkers allow a change time to take effect, see ``pyhooks.checkers.settling_times``.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Told:
-    """What the brokers that lead or replicate a topic say that it requires.
+    """Requirements of a topic as reported by the brokers that lead or replicate it.
 
     Attributes:
-        asked_ns: when they were asked, monotonic.
-        answers: by broker id.
-        silent: why the others did not say, by broker id.
-        fenced: ids of those that were not asked, as they are fenced or not there.
+        asked_ns: when they were queried, monotonic.
+        answers: broker id to reported requirement.
+        silent: broker id to error, for brokers without a usable response.
+        fenced: ids of the brokers that were not queried because they are fenced or unavailable.
     """
 
     asked_ns: int
@@ -48,11 +50,11 @@ class Told:
     fenced: tuple[int, ...] = ()
 
     def all_tell(self, value: Requirement) -> bool:
-        """Whether there are brokers, and each of them says this."""
+        """Return whether brokers responded, and all of them reported this value."""
         return not self.silent and set(self.answers.values()) == {value}
 
     def otherwise(self, value: Requirement) -> str:
-        """Who does not say this, in words."""
+        """Describe the brokers that did not report this value."""
         other = [
             f"broker {broker} tells {words(told)}" for broker, told in sorted(self.answers.items()) if told != value
         ]
@@ -64,12 +66,12 @@ class Changed:
     """A change that has settled.
 
     Attributes:
-        topic: of which topic.
-        before: what it required.
-        value: what it requires.
-        brokers: ids of those who tell so.
-        fenced: ids of those that will learn of it when they are back.
-        told_s: from the request until they all did, in seconds.
+        topic: topic name.
+        before: previous requirement.
+        value: new requirement.
+        brokers: ids of the brokers that reported the new requirement.
+        fenced: ids of the brokers that apply it when they are back.
+        told_s: seconds from the request until all of them had reported it.
     """
 
     topic: str
@@ -81,15 +83,15 @@ class Changed:
 
 
 def words(value: Requirement) -> str:
-    """A requirement in words."""
+    """Return a requirement as text."""
     return f"{REPLICAS}={value.replicas} and {RACKS}={value.racks}"
 
 
 def ask(client: AdminClient, topic: str) -> Told:
-    """Asks every broker that leads or replicates a topic, and is not fenced, for what it goes by.
+    """Query every unfenced broker that leads or replicates a topic for the topic's requirement.
 
     Raises:
-        RackgateError: nobody answers, or there is no such topic.
+        RackgateError: no broker responds, or there is no such topic.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import ConfigResource, ResourceType
@@ -103,7 +105,7 @@ def ask(client: AdminClient, topic: str) -> Told:
         raise RackgateError(f"topic {topic}: there is no such topic")
     states = found[topic].partitions.values()
     concerned = {int(broker) for state in states for broker in (state.leader, *state.replicas) if broker >= 0}
-    # the brokers that metadata list are those that are not fenced
+    # metadata lists unfenced brokers only
     brokers = sorted(concerned.intersection(cluster.brokers))
     told = Told(time.monotonic_ns())
     asked = {
@@ -124,7 +126,7 @@ def ask(client: AdminClient, topic: str) -> Told:
             silent[broker] = f"no answer within {2 * topics.LOOK_S:.0f} s"
         else:
             try:
-                # A stock Kafka does not know the second: it requires one rack, since one replica is in one.
+                # Stock Kafka lacks min.insync.racks; it effectively requires one rack, since any replica is in one.
                 racks = int(values[RACKS].value) if RACKS in values else 1
                 answers[broker] = Requirement(int(values[REPLICAS].value), racks)
             except (KeyError, TypeError, ValueError) as error:
@@ -141,22 +143,22 @@ def change(
     min_racks: int | None = None,
     timeout_s: float = SETTLED_S,
 ) -> Changed:
-    """Changes a topic's settings and waits until all brokers concerned tell so.
+    """Change a topic's settings and wait until all brokers concerned report the new values.
 
-    If the cluster refuses, the history has a ``refused``. Whatever else goes wrong once it was asked for, it has a
-    ``settled`` of outcome ``unknown``: the change may hold anywhere, or nowhere.
+    If the cluster rejects the change, the history gets a ``refused`` event. After any other failure from the
+    request on, it gets a ``settled`` event of outcome ``unknown``: any broker may or may not apply the change.
 
     Args:
-        client: an admin client, see ``pyhooks.kafka.topics.admin``.
-        topic: which.
-        history: where the events go.
-        min_replicas: ``min.insync.replicas``; None leaves it as it is.
-        min_racks: ``min.insync.racks``; None leaves it as it is.
-        timeout_s: bound for the brokers to tell the new values, in seconds.
+        client: admin client, see ``pyhooks.kafka.topics.admin``.
+        topic: topic name.
+        history: history to append to.
+        min_replicas: ``min.insync.replicas``; None keeps the current value.
+        min_racks: ``min.insync.racks``; None keeps the current value.
+        timeout_s: bound for the brokers to report the new values, in seconds.
 
     Raises:
-        RackgateError: nothing is to be changed, the brokers do not agree on what holds now, the cluster refuses, or not
-            every broker tells the new values in time.
+        RackgateError: there is nothing to change, the brokers report different current values or none, the
+            cluster rejects the change, or not every broker reports the new values in time.
     """
     asked = {REPLICAS: min_replicas, RACKS: min_racks}
     entries = {name: str(value) for name, value in asked.items() if value is not None}
@@ -203,7 +205,7 @@ def change(
 
 
 def note_made(history: History, topic: str, value: Requirement) -> None:
-    """Notes with which settings a topic was made."""
+    """Note the settings with which a topic was created."""
     _note(history, topic, "made", value)
 
 
@@ -216,20 +218,22 @@ def change_default(
     min_racks: int,
     timeout_s: float = SETTLED_S,
 ) -> None:
-    """Changes R of the cluster, and waits until all brokers concerned tell so of topics that have none of their own.
+    """Change the cluster's min.insync.racks and wait until all brokers concerned report it for the given topics.
 
-    The history has for each of them what ``change`` notes, but for a refusal: that is as what goes wrong otherwise.
+    The history gets the same events as for ``change``, for each topic, except that a rejection is noted as
+    ``settled`` with outcome ``unknown``, like any other failure.
 
     Args:
-        client: an admin client, see ``pyhooks.kafka.topics.admin``.
-        names: topics for which the cluster's R holds.
-        history: where the events go.
+        client: admin client, see ``pyhooks.kafka.topics.admin``.
+        names: topics without their own value, which use the cluster's.
+        history: history to append to.
         request: makes the change.
-        min_racks: to what.
-        timeout_s: bound for the brokers to tell the new value, of each topic, in seconds.
+        min_racks: new value.
+        timeout_s: bound for the brokers to report the new value, for each topic, in seconds.
 
     Raises:
-        RackgateError: brokers do not agree on what holds now, or not every one tells the new value in time.
+        RackgateError: brokers report different current values or none, or not every broker reports the new
+            value in time.
     """
     waits: dict[str, Requirement] = {}
     try:
@@ -262,7 +266,7 @@ def _all_tell(client: AdminClient, topic: str, value: Requirement) -> bool:
     try:
         return ask(client, topic).all_tell(value)
     except RackgateError:
-        # nobody can tell just now
+        # no broker responds at the moment
         return False
 
 

@@ -1,10 +1,10 @@
-"""A producer that stands by: one process that carries out the plans it is asked for, one after the other.
+"""Standby producer: one process that executes requested producer plans, one after the other.
 
-Python, Java and the classes of a client take seconds of a processor to load, and a suite whose phases are single
-attempts would spend them for each phase. What runs is the same as in ``produce``: each plan has a client of its own.
+Loading Python, Java and a client's classes takes seconds of CPU time, which a suite with very short phases would
+spend for each phase. Plans are executed as in ``pyhooks.workload.producer``; each plan has its own client.
 
-In its folder are two pipes. A line of ``asked`` is a number and the arguments of ``produce``, as in a shell; when the
-plan has ended, a line of ``told`` has the same number, the exit status, and what was wrong if that is not 0.
+The process's folder has two pipes. A line of ``asked`` is a number and the arguments of a producer, in shell syntax.
+When the plan has ended, a line of ``told`` has the same number, the exit status and, if it is not 0, the error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOOK_S = 0.2
 
 
 def lines(pipe: int, ended: threading.Event) -> Iterator[str]:
-    """The lines that come through a pipe, until ``ended`` is set."""
+    """Yield the lines that arrive through a pipe, until ``ended`` is set."""
     half = b""
     while not ended.is_set():
         if not select.select([pipe], [], [], LOOK_S)[0]:
@@ -40,27 +40,27 @@ def lines(pipe: int, ended: threading.Event) -> Iterator[str]:
 
 
 def answered(line: str, ended: Ended) -> str:
-    """Carries out what a line asks for; the line that tells of it."""
+    """Execute the plan requested by a line; return the response line."""
     number, _, words = line.partition(" ")
     try:
         carry_out(shlex.split(words), ended)
     except (RackgateError, JavaError) as error:
         return f"{number} 2 {' '.join(str(error).split())}"
     except SystemExit as error:
-        # the words are no arguments, which argparse has told of
+        # invalid arguments, which argparse has reported in the log
         return f"{number} {error.code} see its log"
     return f"{number} 0"
 
 
 def stand_by(folder: Path) -> None:
-    """Carries out plans until a SIGTERM or SIGINT comes, which ends the plan under way in good order.
+    """Execute plans until SIGTERM or SIGINT, which also ends the current plan cleanly.
 
     Args:
-        folder: where the pipes are.
+        folder: folder of the pipes.
     """
     ended = program.told_to_end()
     with ExitStack() as stack:
-        # Open for both, they never end and never make anyone wait, whoever comes and goes at their other ends.
+        # Opened read-write, the pipes neither block nor reach end of file, whoever opens or closes the other ends.
         asked, told = (os.open(folder / name, os.O_RDWR) for name in (ASKED, TOLD))
         stack.callback(os.close, asked)
         stack.callback(os.close, told)
@@ -69,7 +69,7 @@ def stand_by(folder: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Stands by as a process."""
+    """Run the standby producer as a process."""
     parser = argparse.ArgumentParser(
         prog="python -m pyhooks.workload.standby_producer",
         description="Carries out plans of pyhooks.workload.producer that it is asked for.",

@@ -1,8 +1,8 @@
-"""Looks at leaders, ISRs and settings of topics while a workload runs, as events of a history.
+"""Observer of leaders, ISRs and settings of topics during a workload, as history events.
 
-The events are described in ``pyhooks.checkers.cluster_view``. Run it as a process, ``python -m
-pyhooks.workload.topic_observer``, beside what keeps a process busy: looks that come late leave a history blind. A
-SIGTERM ends it in good order.
+The events are described in ``pyhooks.checkers.cluster_view``. If the test keeps its own process busy, run
+the observer as a separate process, ``python -m pyhooks.workload.topic_observer``: late observations leave
+gaps in the history. SIGTERM ends it cleanly.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pyhooks.workload import program
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-# Settings change seldom, and asking for them costs the brokers more than a look.
+# Settings change rarely, and reading them costs the brokers more than an observation.
 SETTINGS_EVERY = 10
-# One look that gets no answer must not be a blind stretch by itself, see pyhooks.checkers.settling_times: of five
-# brokers it takes 1.5 s at most.
+# A single failed observation must not create a gap by itself: see BLIND_S in pyhooks.checkers.settling_times. It takes
+# at most 1.5 s with five brokers.
 LOOK_S = 1.3
-# A question for settings is bounded by twice topics.LOOK_S, of all topics at the same time.
+# A settings request is bounded by twice topics.LOOK_S, for all topics concurrently.
 JOIN_S = 4 * topics.LOOK_S
 SETTINGS_LOOK = "settings-look"
 
@@ -39,24 +39,24 @@ SETTINGS_LOOK = "settings-look"
 def watched(
     bootstrap: str, names: Sequence[str], racks: Mapping[int, str], history: History, *, interval_s: float
 ) -> Iterator[None]:
-    """Notes leaders, ISRs, placement and settings of topics in the history during the block.
+    """Note leaders, ISRs, placement and settings of topics in the history during the block.
 
-    A look that got no answer has outcome ``unknown``. The first look is made before the block begins, and a last one
-    after it has ended. Whatever ends the looks early is an event of outcome ``unknown`` at once, and is raised after
-    the block; if the block fails, its own error is raised, and that of the looks is a note of it.
+    An observation without a response has outcome ``unknown``. The first observation is made before the block, the
+    last one after it. An unexpected error ends the observations with an event of outcome ``unknown`` and is raised
+    after the block. If the block itself fails, its error is raised, with the observer's error attached as a note.
 
     Args:
-        bootstrap: brokers; a look asks one after the other until one answers.
-        names: topics.
-        racks: broker id to rack, ``""`` for a broker without one, as they are until a look tells otherwise.
-        history: where the events go.
-        interval_s: pause between two looks in seconds.
+        bootstrap: brokers; an observation queries one after the other until one responds.
+        names: topic names.
+        racks: initial broker id to rack, ``""`` for a broker without one; observations update it.
+        history: history to append to.
+        interval_s: pause between two observations in seconds.
 
     Raises:
-        RackgateError: looking failed, or does not come to an end.
+        RackgateError: observing failed or does not end.
     """
     see = Watch(Asker(bootstrap), names, racks, history)
-    # a client of its own: a question to a broker that is just lost would hold up the looks
+    # A separate client: a request to a broker that was just lost would delay the observations.
     rules = SettingsWatch(topics.admin(bootstrap), names, history)
     loops = (
         _Loop(partial(_noted, see.look, history, "look"), interval_s),
@@ -78,14 +78,14 @@ def watched(
 
 
 class _Loop:
-    """Does something at an interval, in a thread of its own.
+    """Periodic task in its own thread.
 
     Args:
-        once: what to do.
-        interval_s: pause in between in seconds.
+        once: the task.
+        interval_s: pause between two runs in seconds.
 
     Attributes:
-        failed: what has ended it, if anything has.
+        failed: exception that ended the loop, if any.
     """
 
     def __init__(self, once: Callable[[], None], interval_s: float) -> None:
@@ -103,24 +103,24 @@ class _Loop:
             self.failed = error
 
     def start(self) -> None:
-        """Begins, after a pause."""
+        """Start the thread; the first run follows after a pause."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks it to end."""
+        """Request the end of the loop."""
         self._stop.set()
 
     def ended(self) -> bool:
-        """Whether it has ended, or does so within ``JOIN_S``."""
+        """Wait for at most ``JOIN_S`` and return whether the loop has ended."""
         self._thread.join(timeout=JOIN_S)
         return not self._thread.is_alive()
 
 
 def _end(loops: Sequence[_Loop], history: History) -> None:
-    """Ends the looks with last ones.
+    """Stop the loops and make a last observation of each.
 
     Raises:
-        RackgateError: they failed, or don't come to an end.
+        RackgateError: a loop failed or does not end.
     """
     for loop in loops:
         loop.stop()
@@ -134,7 +134,7 @@ def _end(loops: Sequence[_Loop], history: History) -> None:
 
 
 def _noted(once: Callable[[], None], history: History, op: str) -> None:
-    """Looks or asks once; what ends that otherwise than an answer, or want of one, is noted and raised."""
+    """Make one observation; note and re-raise any error other than a failed request."""
     try:
         once()
     except BaseException as error:
@@ -147,13 +147,13 @@ def _words(error: BaseException) -> str:
 
 
 class Watch:
-    """Looks at topics and notes what it sees.
+    """Observer of the metadata of topics.
 
     Args:
-        asker: who asks for metadata.
-        names: topics.
-        racks: broker id to rack, of brokers that no look has told of yet.
-        history: where the events go.
+        asker: client for metadata requests.
+        names: topic names.
+        racks: broker id to rack, for brokers not observed yet.
+        history: history to append to.
     """
 
     def __init__(self, asker: Asker, names: Sequence[str], racks: Mapping[int, str], history: History) -> None:
@@ -163,7 +163,7 @@ class Watch:
         self._history = history
 
     def look(self) -> None:
-        """Looks once at leaders, ISRs, placement and racks; a broker that is away has the rack that it had."""
+        """Note leaders, ISRs, placement and racks once; an unavailable broker keeps its last known rack."""
         asked_ns = time.monotonic_ns()
         try:
             found = self._asker.ask(self._names, LOOK_S)
@@ -184,12 +184,12 @@ class Watch:
 
 
 class SettingsWatch:
-    """Asks what topics require and notes what it is told.
+    """Observer of the settings of topics.
 
     Args:
-        client: an admin client.
-        names: topics.
-        history: where the events go.
+        client: admin client.
+        names: topic names.
+        history: history to append to.
     """
 
     def __init__(self, client: AdminClient, names: Sequence[str], history: History) -> None:
@@ -198,7 +198,7 @@ class SettingsWatch:
         self._history = history
 
     def ask(self) -> None:
-        """Asks once what the topics require."""
+        """Note the current settings of the topics once."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import ConfigResource, ResourceType
 
@@ -210,17 +210,17 @@ class SettingsWatch:
             except (KafkaException, TimeoutError) as error:
                 self._history.note(LOOK_PROCESS, SETTINGS_LOOK, "unknown", topic=resource.name, error=str(error))
                 continue
-            # A stock Kafka does not know the second: it requires one rack, since one replica is in one.
+            # Stock Kafka lacks min.insync.racks; it effectively requires one rack, since any replica is in one.
             told: dict[str, Any] = {name: int(found[name].value) if name in found else 1 for name in (REPLICAS, RACKS)}
             told |= {"topic": resource.name, "step": "seen", "asked_ns": asked_ns}
             self._history.note(LOOK_PROCESS, "settings", "ok", **told)
 
 
 def racks_of(text: str) -> dict[int, str]:
-    """Broker id to rack, of ``1=a,2=a,3=b``.
+    """Parse ``1=a,2=a,3=b`` into broker id to rack.
 
     Raises:
-        RackgateError: it is not like that.
+        RackgateError: the text is malformed.
     """
     found: dict[int, str] = {}
     for word in filter(None, text.split(",")):
@@ -232,9 +232,9 @@ def racks_of(text: str) -> dict[int, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Looks until a SIGTERM or SIGINT comes."""
+    """Observe topics until SIGTERM or SIGINT."""
     what = "Notes leaders, ISRs, placement and settings of topics again and again."
-    parser = program.on_topics("looks", what, "--racks 1=a,2=a,3=b")
+    parser = program.on_topics("topic_observer", what, "--racks 1=a,2=a,3=b")
     parser.add_argument("--racks", default="", help="broker=rack,… of brokers that no look has told of yet")
     parser.add_argument("--interval", type=float, default=0.5, help="pause between two looks in s (default 0.5)")
     parser.add_argument("--run", help="of no effect: looks have no records of their own")

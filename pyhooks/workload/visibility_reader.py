@@ -1,17 +1,16 @@
-"""A reader beside a test: up to where consumers can read each partition, again and again, as events of a history.
+"""Reader that repeatedly notes up to where consumers can read each partition, as history events.
 
 Events of process ``viewer`` and op ``visible``, one for each round, with ``data``
 
-* ``{run}``: which reader;
-* ``{next}``: of each partition (``topic-number``) the offset behind the last record that was read by then; it begins
-  with the log's first one;
-* ``{high}``: of each partition the high watermark as its leader told it at some moment after ``asked_ns``; one whose
-  leader did not tell it is left out;
-* ``{errors}``, if there were any: of a partition, or ``""`` where nothing tells of which, what a question or a fetch
-  got instead.
+* ``{run}``: name of the reader;
+* ``{next}``: for each partition (``topic-number``) the offset after the last record read so far, starting
+  from the first offset of the log;
+* ``{high}``: for each partition the high watermark that its leader returned at some time after
+  ``asked_ns``; partitions whose leader did not respond are omitted;
+* ``{errors}``, if any: error of a request or a fetch by partition, or under ``""`` if the partition is unknown.
 
-The outcome is ``ok`` if every leader told its high watermark, else ``unknown``: nothing is known then of what could be
-read there. A SIGTERM ends it after its round.
+The outcome is ``ok`` if every leader returned its high watermark. Otherwise it is ``unknown``, because the
+readable end of some partitions is not known. SIGTERM ends the reader after its current round.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ from pyhooks.workload import program
 PROCESS, OP = "viewer", "visible"
 BATCH = 2000
 POLL_S = 0.1
-# A leader that is away must not hold up what others tell for longer than checkers grant to a look.
+# An unavailable leader must not delay the others' responses longer than checkers allow for an observation.
 ASK_S = 1.0
 REQUEST_S = 20.0
 INTERVAL_S = 0.5
 
 
 class Viewer:
-    """Reads partitions as far as they may be read, round after round.
+    """Reader of partitions up to their readable ends, in rounds.
 
     Args:
-        consumer: which reads nothing else.
+        consumer: consumer for exclusive use.
         places: topics and numbers of the partitions.
-        history: where the events go.
-        run: which reader this is.
+        history: history to append to.
+        run: name of the reader.
     """
 
     def __init__(self, consumer: Consumer, places: Sequence[tuple[str, int]], history: History, run: str) -> None:
@@ -55,7 +54,7 @@ class Viewer:
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in places])
 
     def once(self, seconds: float) -> None:
-        """Reads for so long, then asks the leaders, and notes both."""
+        """Read for ``seconds``, then query the leaders, and note both."""
         errors: dict[str, str] = {}
         until = time.monotonic() + seconds
         while (left_s := until - time.monotonic()) > 0:
@@ -89,15 +88,15 @@ class Viewer:
 
 
 def view(consumer: Consumer, topics: Sequence[str], history: History, run: str, stop: threading.Event) -> None:
-    """Notes rounds until somebody ends it, at least one.
+    """Note rounds until ``stop`` is set, at least one.
 
     Raises:
-        RackgateError: a topic is not there.
+        RackgateError: a topic does not exist, or no broker responds.
     """
     viewer = Viewer(consumer, [place for topic in topics for place in _partitions(consumer, topic)], history, run)
     over = False
     while not over:
-        # what can be read at the end is looked at once more
+        # one more round after the stop, for the records readable at the end
         over = stop.is_set()
         viewer.once(INTERVAL_S)
 
@@ -113,9 +112,9 @@ def _partitions(consumer: Consumer, topic: str) -> list[tuple[str, int]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Reads topics as a process."""
+    """Read topics as a process."""
     what = "Reads topics as far as consumers may, again and again, and writes down how far that is."
-    parser = program.on_topics("visible", what)
+    parser = program.on_topics("visibility_reader", what)
     parser.add_argument("--run", help="the reader's name in the history (default: drawn)")
     found = parser.parse_args(arguments)
     stop = program.told_to_end()
