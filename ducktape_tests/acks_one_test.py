@@ -1,4 +1,4 @@
-"""acks=1 while racks are missing: taken, hidden, and shown when enough racks are in sync again."""
+"""Records with acks=1 during an outage: accepted, hidden, and visible when enough racks are in sync again."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ from pyhooks.kafka import topics
 AAB = (1, 2, 3)
 LOST = "b"
 TOPIC = "one"
-# 50 MB in the outage: more than a moment of catching up, less than a follower may lag before it leaves the ISR (30 s);
-# of 100 MB one on a busy machine was behind for 19 s, and who waited for it had no answer.
-# Few large records, many in a request: small ones would cost two cores so much that nobody else gets an answer.
+# 50 MB in the outage: more than a moment of catching up, less than a follower may lag before it leaves the ISR (30 s).
+# With 100 MB a follower on a busy machine was 19 s behind, and waiting clients got no response. Large records, many per
+# request: small ones would use so much of two cores that other clients get no response.
 RATE_PER_S, RECORD_BYTES, LINGER_MS = 250, 4096, 50
 BACKLOG_S = 40.0
 QUIET_S = 15.0
 SHOWN_S = 120.0
-# A record that waits when the rack leaves ends before the rack is back: single attempts say what the gate says then.
+# A record that waits when the rack leaves times out before the rack returns; then single attempts show the gate's
+# decision.
 TIMEOUT_MS = 20_000
 
 
 class AcksOneTest(Drill):
-    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b is killed and comes back."""
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b is killed and returns."""
 
     @cluster(num_nodes=9)
     def test_taken_hidden_and_shown(self) -> None:
-        """A leader takes records with acks=1 whoever is in sync; nobody reads them before two racks have them.
+        """A leader accepts records with acks=1 whatever the ISR; they are readable only when two racks have them.
 
         setup: a topic on replicas in racks a, a, b with M=2 and R=2; a producer with acks=1 and one with acks=all, both
-            without retries; a reader beside them.
-        drive: produce; kill rack b; produce for 40 s when the ISR is in rack a; start it; produce.
-        validate: with acks=1 all is taken, none of it is readable while the ISR is in one rack, all of it soon after
-            rack b is back, and none is missing in the end, as the leader stays; with acks=all refused meanwhile; all
-            checkers. Measured: the latency with acks=all before the outage, while the backlog is replicated, and after.
+            without retries; a concurrent reader.
+        drive: produce; kill rack b; produce for 40 s after the ISR has shrunk to rack a; restart rack b; produce.
+        validate: with acks=1 all records are accepted, none is readable while the ISR is in one rack, all are soon
+            after rack b is back, and none is missing in the end, because the leader stays; with acks=all rejected
+            meanwhile; all checkers. Measured: the latency with acks=all before the outage, while the backlog is
+            replicated, and after.
         """
         alone = ("--acks", "1", "--record-bytes", str(RECORD_BYTES), "--linger-ms", str(LINGER_MS))
         bounded = ("--timeout-ms", str(TIMEOUT_MS))
@@ -51,31 +53,31 @@ class AcksOneTest(Drill):
         ]
         own = spec(TOPIC, AAB, 2, 2)
         words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", TOPIC]
-        with self.driven([own], loads), self.clients.running("visible", [words], self.history) as readers:
+        with self.driven([own], loads), self.clients.running("visibility_reader", [words], self.history) as readers:
             self.go_on(QUIET_S)
-            # not cut off: who looks would ask the silent brokers in turn, and see nothing for seconds
+            # Not cut off: the observer would query the silent brokers in turn, and see nothing for seconds.
             with self.fault("kill", rack=LOST):
                 topics.wait_isr(self.kafka.admin, TOPIC, frozenset({1, 2}))
                 self.go_on(BACKLOG_S)
-                # of all that was taken until now
+                # of all records accepted so far
                 top = self._top()
             self._wait_shown(readers, top)
             topics.wait_settled(self.kafka.admin, [own])
             self.go_on(QUIET_S)
         self.drain()
-        # what was read of them is in the history, and they are large
+        # The history has all that was read from these copies, which are large.
         shutil.rmtree(self.results / "disks")
         self._measure()
         must_hold(self.verdicts((*NEEDS, "visibility")))
 
     def _top(self) -> int:
-        """The highest offset that was acknowledged until now."""
+        """Return the highest offset that was acknowledged so far."""
         offsets = [one.offset for one in Records(list(self.history.events())).attempts if one.offset is not None]
         assert offsets, "nothing was acknowledged"
         return max(offsets)
 
     def _wait_shown(self, readers: Sequence[Program], top: int) -> None:
-        """Waits until a reader has read an offset."""
+        """Wait until a reader has read an offset."""
 
         def shown() -> bool:
             new = [event for reader in readers for event in reader.fetch() if event.op == "visible"]

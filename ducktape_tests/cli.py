@@ -1,4 +1,4 @@
-"""``rackgate system``: the system tests in labs of this machine or on hosts, and the page of their results."""
+"""Command line of ``rackgate system``: run system tests in labs or on hosts, and build the page of their results."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def run_command(
         "tests": [asdict(planned(one)) for one in chosen],
     }
     with run_folder.held(run_dir, run_folder.SYSTEM) as folder:
-        # no old result shall be taken for a new one
+        # Delete old results, so that none is taken for a result of this run.
         run_folder.empty(folder, run_folder.SYSTEM, keep=(run_folder.LOCK,))
         files.write_json(run_dir / results.RUN, run)
         expected = plan.estimate(chosen, jobs)
@@ -181,16 +181,16 @@ def list_command(tests: TestsArgument = None, as_json: JsonOption = False) -> No
 def _console(*, stderr: bool = False) -> Console:
     console = Console(stderr=stderr, highlight=False, soft_wrap=True)
     if not console.is_terminal:
-        # a file has room for whole lines
+        # Lines in a file need no wrapping at the width of a terminal.
         console.width = FILE_WIDTH
     return console
 
 
 def _check(cluster_file: Path | None) -> None:
-    """Refuses what could not work, before anything is begun.
+    """Check the preconditions of a run before anything is started.
 
     Raises:
-        RackgateError: says what is missing.
+        RackgateError: names what is missing.
     """
     if cluster_file is None and in_lab():
         raise RackgateError("this runs in a lab already, and each test makes its own: leave the lab first")
@@ -218,10 +218,10 @@ def _settings(told: Sequence[str]) -> dict[str, Any]:
 
 
 def _host_root(cluster_file: Path | None, root: str | None) -> dict[str, str]:
-    """The setting by which tests find their folder on hosts; empty if there is none to set.
+    """Return the setting with the root folder on hosts; empty without ``--host-root``.
 
     Raises:
-        RackgateError: the root can't be one, or there are no hosts.
+        RackgateError: the root is invalid, or ``--cluster-file`` is missing.
     """
     if root is None:
         return {}
@@ -231,7 +231,7 @@ def _host_root(cluster_file: Path | None, root: str | None) -> dict[str, str]:
 
 
 def _options(seed: int, told: Sequence[str], cluster_file: Path | None, root: Mapping[str, str]) -> str:
-    """The options that repeat what was drawn and set."""
+    """Return the options that repeat a run with the same seed and settings."""
     words = ["--seed", str(seed), *(word for text in told for word in ("--set", text))]
     words += ["--cluster-file", str(cluster_file)] if cluster_file else []
     words += [word for value in root.values() for word in (host_folder.KIND.option, value)]
@@ -256,7 +256,7 @@ def _versions(python: Path) -> dict[str, str]:
     try:
         commit = process.run(["git", "-C", str(paths.REPO), "rev-parse", "HEAD"], what="git").strip()
     except RackgateError:
-        # not in a repository, or without git: the patch series below says what Kafka it was
+        # Not a repository, or git is missing: the patch series below still identifies the Kafka build.
         commit = "unknown"
     return {
         "kafka-rackgate": __version__,
@@ -269,7 +269,7 @@ def _versions(python: Path) -> dict[str, str]:
 
 
 def _page(run_dir: Path, console: Console) -> dict[str, Any]:
-    # draws pictures, which takes a second to load
+    # Imported here because the plotting libraries take a second to load.
     from ducktape_tests.report import page
 
     with console.status("page and pictures …"):

@@ -1,4 +1,4 @@
-"""Clients of several releases and makers through the same outage of a rack."""
+"""Clients of several releases and vendors in the same outage of a rack."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from pyhooks.kafka import topics
 AAB = (1, 2, 3)
 LOST = "b"
 CLIENTS = (PATCHED, "4.3.1", "3.9", "2.8", CONFLUENT)
-# longer than the outage, so that whoever keeps trying need not give up
+# longer than the outage, so that clients that keep retrying need not give up
 PATIENCE_MS = 240_000
-# for the first record, before which a client learns where its topic is; a refusal needs none of it
+# for the first record, which waits for the metadata of its topic; a rejection does not need that long
 FIRST_MS = 30_000
 CROWDED_S = 300.0
-# longer than a request may take by default, so that none of them is still waiting for its first answer
+# longer than the default time of a request, so that none still waits for its first response
 OUTAGE_S = 40.0
 
 
 class ClientsTest(Drill):
-    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b goes and comes back."""
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
     @cluster(num_nodes=9)
     def test_each_rides_it_out(self) -> None:
-        """Each client rides an outage out by its own retries, and none meets an error that it does not know.
+        """Each client outlasts an outage by its own retries, and none receives an error that it does not know.
 
-        setup: for each client (the patched one, Java 4.3.1, 3.9 and 2.8, librdkafka) a topic on replicas in racks
-            a, a, b with M=2, R=2, an idempotent producer, and one that tries once.
-        drive: produce with all; kill rack b; go on for longer than a request may take; heal; go on.
-        validate: idempotent producers have every record acknowledged, once, some after a wait; those that try once
-            are refused by the name that they know; no error is unknown to any; all checkers.
+        setup: for each client (the patched one, Java 4.3.1, 3.9 and 2.8, librdkafka) a topic on replicas in racks a, a,
+            b with M=2, R=2, an idempotent producer, and one without retries.
+        drive: produce with all; kill rack b; continue for longer than a request may take; heal; continue.
+        validate: idempotent producers have every record acknowledged, once, some after a wait; producers without
+            retries get the error that they know; no error is unknown to any; all checkers.
         """
         riding = [Load(f"client-{at}", "idempotent", one, 5, patient_ms=PATIENCE_MS) for at, one in enumerate(CLIENTS)]
         trying = [
@@ -52,5 +52,5 @@ class ClientsTest(Drill):
         self.judge((*NEEDS, "refusals", "rides"))
 
     def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S, *, patient: bool = False) -> None:
-        """As of any test, with more time: ten clients, most of them in JVMs of their own, share a machine."""
+        """Wait as in any test, with more time: ten clients, most of them in their own JVMs, share a machine."""
         super().go_on(seconds, max(timeout_s, CROWDED_S), patient=patient)

@@ -1,7 +1,7 @@
-"""A lab as a ducktape cluster: ``--cluster ducktape_tests.cluster.LabCluster``, run inside ``rackgate lab run --bare``.
+"""ducktape cluster of lab nodes: ``--cluster ducktape_tests.cluster.LabCluster`` inside ``rackgate lab run --bare``.
 
-Commands enter the namespaces of a node and do not go over its network, so a cut link never cuts control. On real
-hosts the same tests run with ducktape's own JsonCluster and a cluster file.
+Commands enter the namespaces of a node and do not use its network, so a network fault never cuts control. On real hosts
+the same tests run with ducktape's own JsonCluster and a cluster file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLIENTS = "clients"
 
 
 class NodeFiles:
-    """The part of an SFTP client that ducktape uses, on a folder in which a node's root is visible."""
+    """The part of an SFTP client that ducktape uses, on a local folder that shows a node's root."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -33,36 +33,36 @@ class NodeFiles:
         return self._root / path.lstrip("/")
 
     def stat(self, path: str) -> os.stat_result:
-        """Follows links."""
+        """Return the status of a file, following links."""
         return self._at(path).stat()
 
     def lstat(self, path: str) -> os.stat_result:
-        """Does not follow links."""
+        """Return the status of a file without following links."""
         return self._at(path).lstat()
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a folder."""
+        """Return the names in a folder."""
         return [entry.name for entry in self._at(path).iterdir()]
 
     def open(self, path: str, mode: str = "r") -> IO[Any]:
-        """Opens a file of the node."""
+        """Open a file of the node."""
         return self._at(path).open(mode)
 
     def get(self, path: str, local: str) -> None:
-        """Copies from the node."""
+        """Copy a file from the node."""
         shutil.copyfile(self._at(path), local)
 
     def put(self, local: str, path: str) -> None:
-        """Copies to the node."""
+        """Copy a file to the node."""
         shutil.copyfile(local, self._at(path))
 
     def mkdir(self, path: str, mode: int = 0o755) -> None:
-        """Makes a folder."""
+        """Create a folder."""
         self._at(path).mkdir(mode)
 
 
 class LabAccount(LinuxRemoteAccount):
-    """An account on a node of the lab; ``pid`` is the node's first process, None for the clients' own place."""
+    """An account on a node of the lab; ``pid`` is the node's first process, None for the clients' node."""
 
     def __init__(self, *args: Any, pid: int | None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -74,19 +74,19 @@ class LabAccount(LinuxRemoteAccount):
 
     @property
     def sftp_client(self) -> NodeFiles:
-        """Files of the node."""
+        """File access to the node."""
         return NodeFiles(Path(f"/proc/{self.pid}/root") if self.pid is not None else Path("/"))
 
     @property
     def ssh_client(self) -> Any:
-        """There is no connection that could be lent."""
+        """Raise ``NotImplementedError``: a lab node has no SSH connection."""
         raise NotImplementedError("a node of a lab has no ssh connection; use ssh, ssh_output or ssh_capture")
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is open."""
 
     def ssh(self, cmd: str, allow_fail: bool = False) -> int:
-        """Runs a command to its end; see RemoteAccount.ssh."""
+        """Run a command to its end; see RemoteAccount.ssh."""
         self._log(10, f"Running: {cmd}")
         done = subprocess.run(self._words(cmd), stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if done.returncode != 0 and not allow_fail:
@@ -96,7 +96,7 @@ class LabAccount(LinuxRemoteAccount):
     def ssh_output(
         self, cmd: str, allow_fail: bool = False, combine_stderr: bool = True, timeout_sec: float | None = None
     ) -> bytes:
-        """Runs a command to its end and returns its output; see RemoteAccount.ssh_output."""
+        """Run a command to its end and return its output; see RemoteAccount.ssh_output."""
         self._log(10, f"Running: {cmd}")
         done = subprocess.run(
             self._words(cmd),
@@ -118,7 +118,7 @@ class LabAccount(LinuxRemoteAccount):
         combine_stderr: bool = True,
         timeout_sec: float | None = None,  # noqa: ARG002 - ducktape's signature; a namespace does not time out
     ) -> SSHOutputIter:
-        """Starts a command and returns its lines as they come; see RemoteAccount.ssh_capture."""
+        """Start a command and return its lines as they arrive; see RemoteAccount.ssh_capture."""
         self._log(10, f"Running: {cmd}")
         process = subprocess.Popen(
             self._words(cmd),
@@ -139,7 +139,7 @@ class LabAccount(LinuxRemoteAccount):
 
 
 class LabCluster(JsonCluster):
-    """All nodes of the lab, and the clients' place as one more node called ``clients``.
+    """All nodes of the lab, and one more node called ``clients`` for client programs.
 
     A node's host name is its name in the topology, and its node type is its site.
     """

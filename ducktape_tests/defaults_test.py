@@ -1,4 +1,4 @@
-"""What an application sees that leaves a producer's settings as they are."""
+"""Behaviour of a producer with default settings in an outage of a rack."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from ducktape.mark.resource import cluster
 from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, spec
 from pyhooks.kafka import topics
 
-# Two of three replicas in rack a: M=2 holds without rack b, R=2 does not.
+# Two of three replicas in rack a: without rack b, M=2 is met and R=2 is not.
 AAB = (1, 2, 3)
 LOST = "b"
 DELIVERY_TIMEOUT_MS = 8000
 
 
 class DefaultsTest(Drill):
-    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b goes and comes back."""
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
     @cluster(num_nodes=9)
     def test_default_settings_time_out(self) -> None:
-        """With default settings a producer tries refused records again until its time is over, and then says that.
+        """With default settings a producer retries rejected records until its delivery timeout, and reports a timeout.
 
         setup: a topic on replicas in racks a, a, b with M=2, R=2.
         drive: produce; kill rack b and wait until the ISR is in rack a; produce once without retries, and once with
@@ -31,7 +31,7 @@ class DefaultsTest(Drill):
             with self.fault("kill", rack=LOST):
                 topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
                 self.phase("one rack left", "plain", NOT_ENOUGH_RACKS)
-                # so that too few have been in sync for a while when it is sent
+                # So that too few racks have been in sync for a while when the record is sent.
                 self.go_on()
                 self.probe("plain", "--defaults", "--delivery-timeout-ms", str(DELIVERY_TIMEOUT_MS), attempts=1)
                 self.go_on()

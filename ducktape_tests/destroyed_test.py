@@ -1,4 +1,4 @@
-"""A rack that is destroyed: with two racks required nothing that was acknowledged is lost; without them it is."""
+"""Destroyed racks: with two racks required no acknowledged record is lost; with one rack records are lost."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ ROUNDS = 3
 RATE_PER_S = 40.0
 WHOLE_S = 120.0
 ASK_S = 5.0
-# Of a producer with acks=1, which goes on while too few racks are in sync: what it writes is missing elsewhere.
+# Of a producer with acks=1 that continues while too few racks are in sync, so that other racks lack its records.
 BEHIND_PER_S, BEHIND_BYTES = 10.0, 16384
-# Two of three replicas in rack a, which is two replicas and one rack.
+# Two of three replicas in rack a: two replicas, but one rack.
 AAB = (1, 2, 3)
 HOLDER, LOST = "b", "a"
 RECORDS = 100
 TWO = {topics.MIN_INSYNC_REPLICAS: "2", topics.MIN_INSYNC_RACKS: "2"}
-# All of them must be acknowledged, however long a busy machine takes to start.
+# Long enough for all records to be acknowledged, even on a busy machine.
 PATIENT_MS = 60_000
 
 
 class _Destroyed(Drill):
-    """What tests on destroyed racks have in common."""
+    """Common parts of the tests on destroyed racks."""
 
     def whole(self, specs: Sequence[TopicSpec]) -> None:
-        """Waits until all replicas are in sync, and has the first ones lead."""
+        """Wait until all replicas are in sync, and elect the preferred leaders."""
         wanted = {one.name: set(one.replicas) for one in specs}
 
         def in_sync() -> bool:
@@ -69,7 +69,7 @@ class _Destroyed(Drill):
         topics.wait_settled(self.kafka.admin, specs)
 
     def elect_unclean(self, specs: Sequence[TopicSpec]) -> None:
-        """Require that the topics have no leader although all replicas have returned, and elect one of these.
+        """Require that the topics have no leader although all replicas have returned, and elect one of the replicas.
 
         Raises:
             AssertionError: a topic has a leader already.
@@ -80,9 +80,9 @@ class _Destroyed(Drill):
         self.history.note("test", "elect-unclean", "info", leaders=elected)
 
     def recovered(self, specs: Sequence[TopicSpec]) -> None:
-        """Waits until all replicas are in sync and each producer has since had acknowledgements for 5 s without a gap.
+        """Wait until all replicas are in sync and each producer has then had acknowledgements for 5 s without a gap.
 
-        A fault that comes earlier leaves nothing by which the recovery from the one before could be judged.
+        If the next fault came earlier, checkers could not judge the recovery from the previous one.
         """
         self.whole(specs)
         since_ns = time.monotonic_ns()
@@ -101,7 +101,7 @@ class _Destroyed(Drill):
         wait_for(going_on, what=what, timeout_s=STEADY_S + GO_ON_S, interval_s=0.5)
 
     def counted(self, **more: Any) -> dict[str, Losses]:
-        """What was acknowledged and what was lost, as figures."""
+        """Record the numbers of acknowledged and lost records as figures, and return the losses by topic."""
         found = losses(list(self.history.events()))
         told = {topic: {"acked": one.acked, "lost": len(one.lost)} for topic, one in found.items()}
         acked, lost = (sum(one[name] for one in told.values()) for name in ("acked", "lost"))
@@ -117,17 +117,18 @@ class DestroyedTest(_Destroyed):
 
     @cluster(num_nodes=9)
     def test_no_acknowledged_record_is_lost(self) -> None:
-        """Whichever rack is destroyed, and whenever: what two racks had to have is there.
+        """Records that two racks had to acknowledge survive the destruction of any rack at any time.
 
-        setup: for each round (``rounds`` of ducktape's globals; 3) a topic with R=2 and M=1 or 2 on replicas that are
-            drawn from the racks; a producer without retries and an idempotent one. They send to that topic alone: a
-            request is answered when the last of its topics is, so one would wait for another. The seeds of the rounds
-            are drawn by that of the run, and printed; ``round_seeds`` of the globals, a list, repeats such rounds.
-        drive: in each round a rack of its topic may be killed, cut off or paused, for so short a time that no ISR
-            changes or so long that every ISR does. Meanwhile, or when it is in sync again, another rack of the topic or
-            the same one is destroyed. If two racks are unavailable, either returns first. One more round, with seeds of
-            its own: a producer with acks=1 continues while a rack is unavailable; that rack returns, but can't reach
-            the other one, which is destroyed while the first lacks what was written meanwhile.
+        setup: for each round (``rounds`` of ducktape's globals; 3) a topic with R=2 and M=1 or 2 on replicas in
+            randomly chosen racks; a producer without retries and an idempotent one. They send only to that topic: a
+            request is answered when the last of its topics is, so topics would delay each other. The seed of the run
+            determines the seeds of the rounds, which are logged; ``round_seeds`` of the globals, a list, repeats such
+            rounds.
+        drive: in each round a rack of its topic may be killed, cut off or paused, too briefly for any ISR to change or
+            long enough for every ISR to change. Meanwhile, or when it is in sync again, another rack of the topic or
+            the same one is destroyed. If two racks are unavailable, either returns first. One more round, with its own
+            kind of seed: a producer with acks=1 continues while a rack is unavailable. That rack returns, but can't
+            reach the other one, which is destroyed while the first lacks the records written meanwhile.
         validate: no acknowledged record of any topic is lost, whatever later rounds have destroyed; all checkers.
         """
         racks = {
@@ -144,7 +145,7 @@ class DestroyedTest(_Destroyed):
                 self.logger.info("seed %d of a round: %s; again: --set round_seeds=[%d]", one.seed, one.text, one.seed)
                 plain = Load(one.topic, rate_per_s=RATE_PER_S, more=NIMBLE)
                 idempotent = Load(one.topic, "idempotent", rate_per_s=RATE_PER_S, more=NIMBLE)
-                # what the leader alone acknowledges may be lost, and waits for nobody
+                # With acks=1 the leader waits for no other replica, and its records may be lost.
                 size = ("--acks", "1", "--record-bytes", str(BEHIND_BYTES))
                 behind = [Load(one.topic, rate_per_s=BEHIND_PER_S, more=(*NIMBLE, *size))] if one.behind else []
                 with self.loaded([plain, idempotent, *behind]):
@@ -170,20 +171,20 @@ class DestroyedTest(_Destroyed):
             self.go_on(one.down_s)
             for back in (away, destroyed) if one.first_back else (destroyed, away):
                 back.close()
-        # the next round may destroy what would still be missing of this one elsewhere
+        # The next round may destroy the only copies of records that other replicas still lack.
         self.recovered(self.specs)
 
     def _comes_back(self, one: Round) -> None:
-        """Has a rack leave that is parted from the other one, and come back while it still is.
+        """Let a rack that is cut off from the other one leave, and return during the cut.
 
-        Parted it stays behind for sure. A way or a quota that is slow would not keep it so: the high watermark is held
-        at what both racks have, so it is in sync again with its first fetch.
+        The cut guarantees that it stays behind. A slow link or a quota would not: the high watermark stays at what both
+        racks have, so the rack is in sync again after its first fetch.
         """
         own = {broker for broker in one.replicas if self.racks[broker] == one.leaves}
         with self.fault(one.how, rack=one.leaves):
             self.go_on(one.away_s)
             topics.wait_isr(self.kafka.admin, one.topic, frozenset(one.replicas) - own)
-        # one of it would tell what it knew before
+        # A broker of this rack would report its old metadata.
         others = ",".join(node.address for node in self.kafka.brokers() if node.site != one.leaves)
         asker = Asker(others, each_s=ASK_S)
 
@@ -206,8 +207,8 @@ class OneRackTest(_Destroyed):
         setup: a topic on replicas in racks a, a, b with M=2 and R=1, and a producer without retries.
         drive: cut rack b off; produce; destroy rack a; restore a, then b. No replica is eligible to lead: elect one
             uncleanly.
-        validate: the checker of deliveries finds records lost that were acknowledged while b was cut off; every fault
-            took hold.
+        validate: the checker ``delivery`` finds lost records that were acknowledged while b was cut off; every fault is
+            proved.
         """
         own = spec("alone", AAB, 2, 1)
         with self.driven([own], [Load("alone", rate_per_s=50)]):
@@ -224,7 +225,7 @@ class OneRackTest(_Destroyed):
         assert alone, "rack a alone acknowledged nothing"
 
     def _acked_alone(self) -> frozenset[str]:
-        """What was sent and acknowledged while rack b was away for sure."""
+        """Return the records that were sent and acknowledged while rack b was certainly unavailable."""
         events = list(self.history.events())
         since_ns = next(one.mono_ns for one in events if one.op == "cut-rack" and one.data["step"] == "proved")
         until_ns = next(one.mono_ns for one in events if one.op == "cut-rack" and one.data["step"] == "heal")
@@ -277,7 +278,7 @@ class _BothRacksFail(_Destroyed):
             if unclean:
                 self.elect_unclean(specs)
             self.whole(specs)
-            # that they can be written to again; what lies at the lost offsets then is something else
+            # Check that they are writable again; the lost offsets now have other records.
             self.probe(",".join(names))
         self.drain()
 
@@ -285,7 +286,7 @@ class _BothRacksFail(_Destroyed):
         return ("--bootstrap", self.kafka.topology.bootstrap, "--topics", topic, "--mode", "idempotent")
 
     def _attempt(self, names: Sequence[str]) -> None:
-        """Send records that time out within the outage, so that its spread over clients can be judged."""
+        """Send records that time out within the outage, so that the checker ``spread`` can judge it."""
         for name in names:
             size = ("--rate", "5", "--count", "5", "--timeout-ms", "3000")
             self.clients.produce(self.history, *self._words(name), *size)
@@ -321,18 +322,17 @@ class _BothRacksFail(_Destroyed):
 
 
 class StockTest(_BothRacksFail):
-    """The control for the memory of who may lead: stock Kafka forgets the only holder of what was acknowledged."""
+    """Control of the last known ELR: stock Kafka forgets the only replica with all acknowledged records."""
 
     OVERLAY = False
 
     @cluster(num_nodes=9)
     def test_the_only_holder_is_forgotten(self) -> None:
-        """Nothing is acknowledged that rack b has not, and all of it is lost with rack a.
+        """Rack b has all acknowledged records, and yet all are lost with rack a.
 
         setup: stock brokers, so no feature level for racks; a topic on replicas in racks a, a, b with M=2.
-        drive: 100 records while all are in sync; cut rack b off, write nothing more; destroy rack a; give a back,
-            then b.
-        validate: the checker of deliveries finds all 100 lost; every fault took hold.
+        drive: 100 records while all are in sync; cut rack b off, write nothing more; destroy rack a; restore a, then b.
+        validate: the checker ``delivery`` finds all 100 lost; every fault is proved.
         """
         self.forgets(spec("forgotten", AAB, 2), "cut", unclean=False)
 
@@ -355,8 +355,8 @@ class LevelOffTest(_BothRacksFail):
 class KilledTest(_BothRacksFail):
     """A killed rack keeps its disks, so no acknowledged record is lost with another rack.
 
-    So it is wherever M and R were set. One topic has its own; another one inherits those of the cluster, which the
-    controller took from its properties when the cluster was formatted.
+    This is independent of where M and R were set. One topic has its own values. Another one inherits those of the
+    cluster, which the controller took from its properties when the cluster was formatted.
     """
 
     PROPERTIES: ClassVar[Mapping[str, str]] = TWO
@@ -365,10 +365,10 @@ class KilledTest(_BothRacksFail):
 
     @cluster(num_nodes=9)
     def test_the_destroyed_rack_returns_first(self) -> None:
-        """With R=2 the loss of one rack's disks loses nothing, although the other rack was killed.
+        """With R=2 the destruction of one rack loses no record, although the other rack was killed.
 
-        The broker of rack b leaves the ELR when it registers after its unclean shutdown. The controller remembers it in
-        the last known ELR, and knows by the directory IDs that the logs of rack a are lost.
+        The broker of rack b leaves the ELR when it registers after its unclean shutdown. The controller keeps it in the
+        last known ELR, and detects by the directory ids that the logs of rack a are lost.
 
         setup: topics on replicas in racks a, a, b, with M=2 and R=2 of their own or of the cluster.
         drive: 100 records each while all are in sync; kill rack b; destroy rack a; restore a, then b.
@@ -378,7 +378,7 @@ class KilledTest(_BothRacksFail):
 
     @cluster(num_nodes=9)
     def test_the_killed_rack_returns_first(self) -> None:
-        """The same if the killed rack returns while the last leader, which is destroyed, may still do so.
+        """No record is lost, either, if the killed rack returns before the destroyed one with the last leader.
 
         setup: topics on replicas in racks a, a, b, with M=2 and R=2 of their own or of the cluster.
         drive: 100 records each while all are in sync; kill rack b; destroy rack a; restore b, then a.
@@ -388,18 +388,18 @@ class KilledTest(_BothRacksFail):
 
 
 class BrokerPropertiesTest(_BothRacksFail):
-    """Control of the inherited values of ``KilledTest``: R=2 in the properties of brokers alone is R=1."""
+    """Control of the inherited values of ``KilledTest``: R=2 only in the properties of brokers has no effect."""
 
     PROPERTIES: ClassVar[Mapping[str, str]] = {topics.MIN_INSYNC_RACKS: "2"}
 
     @cluster(num_nodes=9)
     def test_one_rack_acknowledges(self) -> None:
-        """The controller has no R, so leaders require one rack, whatever their properties have.
+        """The controller has no R, so leaders require one rack, whatever their properties contain.
 
-        setup: R=2 in the properties of brokers alone; a topic with M=2 and no R on racks a, a, b.
+        setup: R=2 only in the properties of brokers; a topic with M=2 and no R on racks a, a, b.
         drive: 100 records while all are in sync; kill rack b; produce; destroy rack a; restore a, then b; elect a
             replica uncleanly, because none is eligible.
-        validate: the checker of deliveries finds records lost that rack a acknowledged alone; every fault took hold.
+        validate: the checker ``delivery`` finds lost records that rack a acknowledged alone; every fault is proved.
         """
         self.fail_both([spec("ignored", AAB, 2)], "kill", attempts=True, unclean=True)
         found = self.counted()
@@ -415,9 +415,9 @@ class UnknownRackTest(_Destroyed):
         """With rack b killed, one broker in rack a and one without a rack acknowledge nothing.
 
         setup: topics on replicas in racks a, a, b with M=2: one with R=2, one with R=1 as a control.
-        drive: produce; restart broker 2 without a rack, in good order; produce; kill rack b and wait until the ISR is
-            {1, 2}; produce; lower R of the first to 1; produce; heal; restart broker 2 in rack a; produce.
-        validate: with R=2 acknowledged while 1 and 3 are in sync, refused with NotEnoughRacksException without 3, and
+        drive: produce; restart broker 2 cleanly without a rack; produce; kill rack b and wait until the ISR is {1, 2};
+            produce; lower R of the first to 1; produce; heal; restart broker 2 in rack a; produce.
+        validate: with R=2 acknowledged while 1 and 3 are in sync, rejected with NotEnoughRacksException without 3, and
             acknowledged when R is 1; with R=1 always acknowledged; all checkers.
         """
         specs = [spec("gated", AAB, 2, 2), spec("free", AAB, 2, 1)]
@@ -441,7 +441,7 @@ class UnknownRackTest(_Destroyed):
         self.phases({"gated": (f"{name}: gated", gated), "free": (f"{name}: free", OK)})
 
     def _restart(self, rack: str) -> None:
-        """Restart broker 2 in a rack, or in none, in good order, and wait until it is in sync again."""
+        """Restart broker 2 cleanly in a rack, or without one, and wait until it is in sync again."""
         (node,) = [node for node in self.kafka.brokers() if node.node_id == 2]
         self.kafka.stop_kafka(node)
         for one in self.specs:
@@ -452,7 +452,7 @@ class UnknownRackTest(_Destroyed):
 
 
 class KilledLevelOffTest(_BothRacksFail):
-    """Control of ``KilledTest``: the same loses all records while the feature is at level 0."""
+    """Control of ``KilledTest``: at feature level 0 the same faults lose all records."""
 
     @cluster(num_nodes=9)
     def test_a_killed_rack_is_forgotten(self) -> None:
@@ -460,17 +460,17 @@ class KilledLevelOffTest(_BothRacksFail):
 
         setup: patched brokers, the feature at level 0; a topic on replicas in racks a, a, b with M=2.
         drive: as in ``KilledTest``; rack a returns first; an unclean election, because no replica is eligible.
-        validate: the checker of deliveries finds all 100 records lost; every fault took hold.
+        validate: the checker ``delivery`` finds all 100 records lost; every fault is proved.
         """
         internal.change_level(self.kafka, "downgrade", 0)
         self.forgets(spec("killed", AAB, 2), "kill", unclean=True)
 
 
 def must_find_loss(found: Sequence[Verdict], counted: Mapping[str, Losses]) -> frozenset[str]:
-    """The keys that a control has lost, as the checker of deliveries must have found.
+    """Return the keys of the records that a control has lost, which the checker ``delivery`` must have found.
 
     Raises:
-        AssertionError: a fault is not proved, a node has crashed, or the checker found no loss, or another one than was
+        AssertionError: a fault is not proved, a node has crashed, or the checker found no loss or another one than was
             counted.
     """
     verdicts = {one.checker: one for one in found}

@@ -1,4 +1,4 @@
-"""What a round of the tests on destroyed racks does: which rack leaves, which one is destroyed, and when; all drawn."""
+"""Random plan of a round with a destroyed rack: which rack leaves, which one is destroyed, and when."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from itertools import pairwise
 
 from pyhooks.core.errors import RackgateError
 
-# Racks by their places in a drawn order: each can lose any one rack and still hold what two racks had.
+# Racks by position in a random order. Each placement can lose any one rack and keep what two racks had.
 SHAPES = ("xxy", "xyy", "xyz", "xyx", "xy")
 # Faults that leave the disks of a rack intact. A killed broker leaves the ELR, but the controller remembers it.
 KEEPING_DISKS = ("kill", "cut", "pause")
-# From a moment that no ISR notices to one at which every ISR has shrunk (sessions last 9 s).
+# From too short for any ISR to change to long enough for every ISR to shrink (sessions last 9 s).
 MOST_AWAY_S = 25.0
 MOST_DOWN_S = 15.0
 OVERLAPPING, AFTERWARDS = 0.55, 0.75
-# Of one that is to come back with something missing, so that every ISR has shrunk.
+# Minimum time away of a rack that returns with records missing: every ISR must have shrunk.
 LEAST_BEHIND_S = 18.0
-# between two acknowledgements of a producer that goes on
+# maximum time between two acknowledgements of a producer without a gap
 GAP_S = 1.0
 NS = 1_000_000_000
-# of a round, so that a person can type one
+# upper bound for seeds of rounds, so that they are short enough to type
 SEEDS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Round:
-    """One topic, and what becomes of the racks that it is placed in.
+    """One topic, and the faults of its racks.
 
     Attributes:
-        seed: by which it is drawn.
+        seed: random seed of the round.
         replicas: broker ids; the first leads.
-        min_replicas: of the topic.
-        wiped: the rack whose disks go.
-        down_s: how long it is away.
+        min_replicas: M of the topic.
+        wiped: the rack that is destroyed.
+        down_s: how long the destroyed rack is unavailable.
         leaves: the rack that leaves before, or empty.
         how: the fault by which it leaves, or empty.
-        away_s: how long it is away before the other one is destroyed, or before it comes back.
-        overlaps: it is still away when the other one is destroyed.
-        first_back: of two that are away, whether the one that left first comes back first.
-        behind: it comes back, but parted from the other one, so that it lacks what was written meanwhile when the other
-            one is destroyed.
+        away_s: how long it is unavailable before the other rack is destroyed, or before it returns.
+        overlaps: whether it is still unavailable when the other rack is destroyed.
+        first_back: if two racks are unavailable, whether the one that left first returns first.
+        behind: whether it returns while cut off from the other rack. It then lacks the records written meanwhile when
+            the other rack is destroyed.
     """
 
     seed: int
@@ -59,12 +59,12 @@ class Round:
 
     @property
     def topic(self) -> str:
-        """Its own."""
+        """Name of its topic."""
         return f"round-{self.seed}"
 
     @property
     def text(self) -> str:
-        """In one line."""
+        """Description in one line."""
         placed = f"{self.topic} on {', '.join(map(str, self.replicas))} with M={self.min_replicas}"
         destroyed = f"{self.wiped} is destroyed for {self.down_s:.1f} s"
         if not self.leaves:
@@ -80,11 +80,11 @@ class Round:
 
 
 def seeds(seed: int, count: int, racks: Mapping[str, Sequence[int]]) -> list[int]:
-    """The seeds of the rounds of a run, each another one; the first one's round has two racks away at a time.
+    """Return distinct seeds for the rounds of a run; in the first round two racks are unavailable at the same time.
 
     Args:
         seed: of the run.
-        count: how many rounds.
+        count: number of rounds.
         racks: rack to its brokers.
 
     Raises:
@@ -100,7 +100,7 @@ def seeds(seed: int, count: int, racks: Mapping[str, Sequence[int]]) -> list[int
 
 
 def behind_seed(seed: int) -> int:
-    """That of the round of a run in which a rack is back and behind; rounds of such seeds are of no other kind.
+    """Return the seed of the run's round in which a rack returns behind; such seeds give only rounds of this kind.
 
     Args:
         seed: of the run.
@@ -109,7 +109,7 @@ def behind_seed(seed: int) -> int:
 
 
 def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> Round:
-    """A round, decided by its own seed alone.
+    """Return the round that belongs to a seed.
 
     Args:
         seed: of the round.
@@ -124,14 +124,14 @@ def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> Round:
     while True:
         replicas = _placed(choice, racks)
         own = sorted({rack for rack, brokers in racks.items() if set(brokers) & set(replicas)})
-        # with a third rack what waits for who is behind would be in two racks already
+        # With a third rack, the records that wait for the lagging replica would already be in two racks.
         if seed < SEEDS or len(own) == 2:
             break
     wiped, leaves = choice.sample(own, 2)
     down_s, away_s = choice.uniform(0, MOST_DOWN_S), choice.uniform(0, MOST_AWAY_S)
     min_replicas, first_back = choice.choice((1, 2)), choice.random() < 0.5
     if seed >= SEEDS:
-        # one that is paused does not go on leading, though it can't reach anybody
+        # A paused leader stops leading; one that is cut off would lead on although it reaches no other broker.
         away_s = choice.uniform(LEAST_BEHIND_S, MOST_AWAY_S)
         return Round(seed, replicas, min_replicas, wiped, down_s, leaves, "pause", away_s, behind=True)
     what = choice.random()
@@ -139,14 +139,14 @@ def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> Round:
         how = choice.choice(KEEPING_DISKS)
         return Round(seed, replicas, min_replicas, wiped, down_s, leaves, how, away_s, True, first_back)
     if what < AFTERWARDS:
-        # it is in sync again before the next fault, so that may hit the same rack
+        # It is in sync again before the next fault, so both faults may hit the same rack.
         leaves = choice.choice(own)
         return Round(seed, replicas, min_replicas, wiped, down_s, leaves, choice.choice(KEEPING_DISKS), away_s)
     return Round(seed, replicas, min_replicas, wiped, down_s)
 
 
 def _placed(choice: random.Random, racks: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
-    """Replicas in at least two racks, in a shape that these racks have room for."""
+    """Return replicas in at least two racks, in a shape that fits these racks."""
     while True:
         shape = choice.choice(SHAPES)
         names = dict(zip("xyz", choice.sample(sorted(racks), len(racks)), strict=False))
@@ -156,11 +156,11 @@ def _placed(choice: random.Random, racks: Mapping[str, Sequence[int]]) -> tuple[
 
 
 def goes_on_s(acks_ns: Iterable[int], gap_s: float = GAP_S) -> float:
-    """For how long acknowledgements have followed one another, up to the last of them, in seconds.
+    """Return for how long acknowledgements have followed one another without a gap, up to the last one, in seconds.
 
     Args:
-        acks_ns: when each was there, monotonic, in any order.
-        gap_s: how far two of them may be apart.
+        acks_ns: monotonic times of acknowledgements, in any order.
+        gap_s: maximum time between two of them.
     """
     marks = sorted(acks_ns)
     since_ns = marks[0] if marks else 0

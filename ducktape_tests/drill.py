@@ -1,6 +1,6 @@
-"""What every test of the suite does around its own steps: a cluster, load and looks all the time, the drain, a verdict.
+"""Base class of system tests: starts the cluster, applies load, observes topics, reads everything, and judges.
 
-A test arranges; what it says comes from checkers that read its history alone (``pyhooks.checkers``).
+A test only arranges. Its verdict comes from checkers that read nothing but its history (``pyhooks.checkers``).
 """
 
 from __future__ import annotations
@@ -53,28 +53,28 @@ NOT_ENOUGH_RACKS = f"{ERRORS}.NotEnoughRacksException"
 NOT_ENOUGH_REPLICAS = f"{ERRORS}.NotEnoughReplicasException"
 ATTEMPTS = 5
 NEEDS = ("delivery", "offsets", "promise", "progress")
-# what every test needs, whatever it is about
+# required of every test
 CRASHES = "crashes"
-# where a rack is missed, beside NEEDS
+# for tests in which the ISR spans too few racks, in addition to NEEDS
 FLOOD = "flood"
-# where anybody is killed, paused, cut off or destroyed while somebody produces
+# for tests that kill, pause, cut off or destroy nodes while clients produce
 SPREAD = "spread"
 LOOK_S = 0.5
-# longer than a change is granted to have its effect, so that a stretch of it can be judged
+# longer than a change may take to become effective, so that checkers can judge the state after it
 STEADY_S = 5.0
 START_S = 90.0
 GO_ON_S = 60.0
-# Longer than a checker grants: what comes too late, and not only what never comes, is the checker's to judge.
+# Longer than a checker allows: it must also judge recoveries that are late, not only those that never happen.
 SETTLED_S = 2 * ISR_S
-# Longer than an outage here lasts: no record runs out of its time in it.
+# Longer than outages here, so that no record times out during one.
 PATIENT_MS = 120_000
-# Faults under which a broker keeps its connections and answers nobody.
+# Faults under which a broker keeps its connections but does not respond.
 SILENT = ("pause", "cut")
-# needs the wires of a lab
+# needs the emulated links of a lab
 SLOW = "slow"
-# A client that learns of another leader within the time that a change is granted, whatever does not answer it. While it
-# connects and has no other connection it asks nobody, so it must not connect to a silent leader again before it may ask
-# (kip/found.md).
+# A client with these settings finds a new leader within the time that a change may take, even if brokers do not
+# respond. While it connects to a broker and has no other connection, it requests no metadata. So it must not reconnect
+# to a silent leader before its next metadata request (kip/found.md).
 NIMBLE = (
     *("--timeout-ms", "3000"),
     *("--config", "metadata.max.age.ms=500"),
@@ -87,15 +87,15 @@ NIMBLE = (
 
 @dataclass(frozen=True)
 class Load:
-    """A producer beside a test.
+    """A producer that runs beside a test.
 
     Attributes:
-        topic: where to.
+        topic: the topic, or several separated by commas.
         mode: as in ``pyhooks.workload.producer``.
         client: patched, confluent, or a release.
         rate_per_s: records per second.
         more: further arguments.
-        patient_ms: how long a record may take, if it rides outages out: nobody waits for its answers in one.
+        patient_ms: timeout of a record if it is to outlast outages; tests do not wait for its results during one.
     """
 
     topic: str
@@ -106,7 +106,7 @@ class Load:
     patient_ms: int | None = None
 
     def arguments(self, bootstrap: str, seconds: float) -> list[str]:
-        """Of the program."""
+        """Return the arguments of the program."""
         words = ["--bootstrap", bootstrap, "--topics", self.topic, "--mode", self.mode, "--client", self.client]
         words += ["--rate", str(self.rate_per_s), "--seconds", str(seconds)]
         if self.patient_ms is not None:
@@ -118,14 +118,15 @@ class Drill(Test):
     """A test on a cluster with racks.
 
     Attributes:
-        TOPOLOGY: its name.
-        OVERLAY: whether brokers run the patched Kafka; else stock.
-        PROPERTIES: further lines for the configuration of all brokers.
-        CONTROLLER_PROPERTIES: the same of all controllers. M and R in them become the first values of the cluster.
-        SECONDS: how long load is driven at most.
-        seed: of the run.
-        rng: where a test gets what it draws.
-        left_out: what can't be done on this cluster.
+        TOPOLOGY: name of the topology.
+        OVERLAY: whether brokers run patched Kafka; otherwise stock Kafka.
+        PROPERTIES: additional properties of all brokers.
+        CONTROLLER_PROPERTIES: additional properties of all controllers. M and R in them become the initial values of
+            the cluster.
+        SECONDS: maximum duration of the load.
+        seed: random seed of the run.
+        rng: random number generator of the test.
+        left_out: steps that are not possible on this cluster.
     """
 
     TOPOLOGY = "az3-outside"
@@ -136,7 +137,7 @@ class Drill(Test):
 
     def __init__(self, test_context: Any) -> None:
         super().__init__(test_context)
-        # the same seed repeats what a test draws, whichever tests run beside it
+        # The same seed repeats a test's random choices, whichever tests run beside it.
         self.seed = int(test_context.globals.get("seed", 1))
         self.rng = random.Random(f"{self.seed} {type(self).__name__} {test_context.test_name}")  # noqa: S311 - no secret
         wanted = topology.load(topology.find(self.TOPOLOGY))
@@ -152,19 +153,19 @@ class Drill(Test):
         self.patient: frozenset[str] = frozenset()
         self.specs: list[TopicSpec] = []
         self.also: tuple[str, ...] = ()
-        # the metadata is the only source of both, and its first values are those of the active controller
+        # The metadata are the only source of both, with initial values from the active controller.
         first = wanted.properties_of(wanted.controllers[0])
         self.default_racks = int(first.get(topics.MIN_INSYNC_RACKS, 1))
         self.default_replicas = int(first.get(topics.MIN_INSYNC_REPLICAS, 1))
         self.silent: frozenset[str] = frozenset()
         self.left_out: list[str] = []
-        # what can be done once alone
+        # Each can be done only once.
         self.drained = self.ended = False
-        # a cluster that did not come up has not been tested
+        # A cluster that did not start has not been tested.
         self.came_up = False
 
     def setUp(self) -> None:
-        """Starts the cluster."""
+        """Start the cluster."""
         self.results = Path(TestContext.results_dir(self.test_context, self.test_context.test_index))
         self.history = self.kafka.notes = History(self.results / "history.jsonl")
         self.kafka.start()
@@ -172,9 +173,9 @@ class Drill(Test):
         self.clients.start()
 
     def tearDown(self) -> None:
-        """Of a test that failed before any verdict, reads what there is and keeps what checkers find wrong in it.
+        """After a failure before any verdict, judge what was recorded and keep the false verdicts.
 
-        What they find true or unknown is not kept: a test that did not come to its end has shown nothing.
+        Verdicts that are true or unknown are dropped: an incomplete test proves nothing.
         """
         if not self.came_up or (self.results / VERDICTS).exists():
             return
@@ -185,12 +186,12 @@ class Drill(Test):
 
     def _after_a_failure(self) -> list[Verdict]:
         events = list(self.history.events())
-        # with a rack still away nobody can tell what is lost
+        # While a rack is unavailable, the lost records can't be determined.
         if not self.drained and self.specs and all(one.healed_ns is not None for one in faults(events)):
             try:
                 self.drain()
                 return judge(list(self.history.events()))[0]
-            # a client's own error, too, leaves what nodes did to be judged
+            # After a client's own error the behaviour of the nodes can still be judged.
             except (RackgateError, KafkaException) as error:
                 self.logger.warning("what was acknowledged could not be read after the failure: %s", error)
         nodes = self.kafka.topology.nodes
@@ -199,21 +200,21 @@ class Drill(Test):
             lives.note_faults(self.kafka, nodes, self.history)
         return [check_crashes(list(self.history.events()))]
 
-    # -- load and looks ---------------------------------------------------------------------------------------------
+    # -- load and observations --------------------------------------------------------------------------------------
 
     @property
     def racks(self) -> dict[int, str]:
-        """Of all brokers."""
+        """Rack of each broker."""
         return {node.node_id: node.site for node in self.kafka.brokers()}
 
     @contextmanager
     def driven(self, specs: Sequence[TopicSpec], loads: Sequence[Load], *, also: Sequence[str] = ()) -> Iterator[None]:
-        """Drives topics and looks at them within the block; after it all is in sync and the load has ended.
+        """Produce to topics and observe them during the block; before the load ends, all replicas are in sync.
 
         Args:
-            specs: the topics; those that were not driven before are made.
-            loads: who produces to them, all the time; see ``loaded`` for others.
-            also: further topics that are looked at, Kafka's own for instance.
+            specs: the topics; new ones are created.
+            loads: producers that run all the time; see ``loaded`` for others.
+            also: further topics to observe, for instance Kafka's internal ones.
         """
         new = [one for one in specs if one not in self.specs]
         if new:
@@ -227,8 +228,8 @@ class Drill(Test):
         names = [*(one.name for one in specs), *also]
         racks = ",".join(f"{broker}={rack}" for broker, rack in self.racks.items())
         looks = ["--bootstrap", bootstrap, "--topics", ",".join(names), "--racks", racks, "--interval", str(LOOK_S)]
-        # a process of its own, since this one is busy with what producers tell
-        with self.clients.running("looks", [looks], self.history) as (self.looking,):
+        # A separate process, because this one is busy with the events of producers.
+        with self.clients.running("topic_observer", [looks], self.history) as (self.looking,):
             what = "a first look at the topics"
             wait_for(lambda: bool(self._looks()), what=what, timeout_s=START_S)
             with self.loaded(loads):
@@ -237,17 +238,17 @@ class Drill(Test):
         self.looking, self.also = before
 
     def _asked(self, one: TopicSpec) -> Requirement:
-        """What a topic that is made now is to require: brokers are not asked, since they are what is tested."""
+        """Return what a new topic must require; brokers are not queried, because they are under test."""
         return Requirement(
             int(one.config.get(topics.MIN_INSYNC_REPLICAS, self.default_replicas)),
             int(one.config.get(topics.MIN_INSYNC_RACKS, self.default_racks)),
         )
 
     def require_racks(self, racks: int) -> None:
-        """Makes ``min.insync.racks`` of the cluster, and waits until topics that have none of their own go by it.
+        """Set ``min.insync.racks`` of the cluster, and wait until it applies to topics without their own value.
 
         Raises:
-            RackgateError: the cluster refused, or does not tell it in time.
+            RackgateError: the cluster refused, or does not report the value in time.
         """
         own = [one.name for one in self.specs if topics.MIN_INSYNC_RACKS not in one.config]
 
@@ -259,10 +260,10 @@ class Drill(Test):
 
     @contextmanager
     def loaded(self, loads: Sequence[Load]) -> Iterator[None]:
-        """Produces within the block, to topics that are looked at, and some seconds longer."""
+        """Produce during the block, and some seconds longer, to topics that are observed."""
         before = self.producers, self.patient
         programs = [load.arguments(self.kafka.topology.bootstrap, self.SECONDS) for load in loads]
-        with self.clients.running("produce", programs, self.history) as self.producers:
+        with self.clients.running("producer", programs, self.history) as self.producers:
             pairs = zip(self.producers, loads, strict=True)
             self.patient = frozenset(one.run_id for one, load in pairs if load.patient_ms is not None)
             self.go_on(STEADY_S, START_S, patient=True)
@@ -271,17 +272,17 @@ class Drill(Test):
         self.producers, self.patient = before
 
     def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S, *, patient: bool = False) -> None:
-        """Waits until each producer has an answer to a record that it sent so much later, and for a look after that.
+        """Wait until each producer has a result of a record sent after a delay, and for an observation after that.
 
-        What ends after the last look at a state is not judged by it, and whoever waits does so to end that state.
+        Checkers do not judge results after the last observation of a state, and callers usually end the state next.
 
         Args:
-            seconds: how much.
-            timeout_s: how long it may take after that.
-            patient: whether those are waited for, too, who get no answer in an outage.
+            seconds: the delay.
+            timeout_s: additional time limit.
+            patient: whether to wait for patient producers, too, which get no result in an outage.
 
         Raises:
-            RackgateError: one has none in time, there is none to wait for, or nobody looks.
+            RackgateError: a result or the observation is missing, or all producers are patient.
         """
         since_ns = time.monotonic_ns() + round(seconds * 1e9)
         asked = [one for one in self.producers if patient or one.run_id not in self.patient]
@@ -306,17 +307,14 @@ class Drill(Test):
             wait_for(looked, what="a look at the topics after that", timeout_s=timeout_s, interval_s=0.2)
 
     def _looks(self) -> list[Event]:
-        """What has been seen of the topics since this was asked last."""
+        """Return the observations of topics since the last call."""
         return [event for event in self.looking.fetch() if event.op == "look"] if self.looking is not None else []
 
     # -- phases -------------------------------------------------------------------------------------------------------
 
     def probe(self, topic: str, *more: str, attempts: int = ATTEMPTS) -> None:
-        """Single attempts of a client that tries nothing again, or of one that ``more`` describes.
-
-        At a topic or at several, separated by commas.
-        """
-        # with brokers that do not answer it would spend its patience on them
+        """Send single attempts to topics, separated by commas, without retries or with the options in ``more``."""
+        # Brokers that do not respond would use up the client's timeout.
         bootstrap = ",".join(node.address for node in self._answering())
         words = [
             "--mode",
@@ -334,19 +332,19 @@ class Drill(Test):
         self.clients.produce(self.history, *words)
 
     def _answering(self) -> list[Node]:
-        """The brokers that run, and are under no fault that keeps them silent."""
+        """Return the brokers that run and are under no fault that keeps them from responding."""
         asked = [node for node in self.kafka.brokers() if node.name not in self.silent]
         return [node for node in asked if self.kafka.kafka_pid(node) is not None]
 
     def phase(self, name: str, topic: str, expect: str = OK) -> None:
-        """Single attempts that are all to end in one way; refused ones leave nothing in the leader's log."""
+        """Run a phase: single attempts with one expected result; rejected ones leave nothing in the leader's log."""
         self.phases({topic: (name, expect)})
 
     def phases(self, many: Mapping[str, tuple[str, str]]) -> None:
-        """Phases of several topics at the same time.
+        """Run phases of several topics at the same time.
 
         Args:
-            many: topic to the name of its phase, and how its attempts are to end.
+            many: topic to the name of its phase and the expected result of its attempts.
         """
         self._edges("begin", many)
         self.probe(",".join(many))
@@ -356,7 +354,7 @@ class Drill(Test):
         refused = [topic for topic, (_, expect) in many.items() if expect != OK]
         leaders: dict[str, int] = {}
         if refused and edge == "begin":
-            # one that has not yet heard of the ISR that others tell goes on taking records
+            # A leader accepts records until it knows of the smaller ISR that other brokers already report.
             brokers = {node.node_id: node.address for node in self._answering()}
             leaders = wait_agreed(brokers, refused, steady_s=LAG_S)
         elif refused:
@@ -372,11 +370,11 @@ class Drill(Test):
 
     @contextmanager
     def fault(self, kind: str, *, rack: str = "", broker: int = 0, **settings: Any) -> Iterator[None]:
-        """A fault of a rack or of a broker, with its proofs, for the length of a block."""
+        """Inject a fault of a rack or a broker, with its proofs, for the duration of a block."""
         target = Target.rack(self.kafka, rack) if rack else Target.broker(self.kafka, str(broker))
         before = self.silent
         with applied(kinds.build(self.kafka, kind, target, settings), self.history):
-            # one that is cut off from some racks alone answers clients
+            # A broker that is cut off only from some racks responds to clients.
             if kind in SILENT and not settings.get("peers"):
                 self.silent |= {node.name for node in target.nodes}
             try:
@@ -385,11 +383,11 @@ class Drill(Test):
                 self.silent = before
 
     def can(self, kind: str, what: str) -> bool:
-        """Whether there is a kind of fault on this cluster; if not, that is kept in ``left-out.json``.
+        """Return whether this cluster supports a kind of fault; if not, record the skipped step in ``left-out.json``.
 
         Args:
             kind: of the fault.
-            what: what the test would do with it.
+            what: the step of the test that uses it.
         """
         if kind != SLOW or self.kafka.ways.slows:
             return True
@@ -400,10 +398,10 @@ class Drill(Test):
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def drain(self, *, logs: bool = False) -> None:
-        """Reads everything, stops everything and reads the disks.
+        """Read all records, end all processes and read the disks.
 
         Args:
-            logs: read what Kafka has logged, too, for the checker ``flood``.
+            logs: whether to read the server logs, too, for the checker ``flood``.
         """
         self.drained = True
         names = [one.name for one in self.specs]
@@ -415,7 +413,7 @@ class Drill(Test):
             self.kafka.server_logs(self.kafka.topology.nodes, self.history)
 
     def end_all(self) -> None:
-        """Looks whether all nodes run, kills them, and reads what their logs tell of faults of Kafka's own."""
+        """Record which nodes run, kill all of them, and record the faults in their server logs."""
         nodes = self.kafka.topology.nodes
         lives.note_states(self.kafka, nodes, self.history)
         self.ended = True
@@ -424,10 +422,10 @@ class Drill(Test):
         lives.note_faults(self.kafka, nodes, self.history)
 
     def verdicts(self, needs: Sequence[str] = NEEDS) -> list[Verdict]:
-        """What all checkers that apply find in the history, kept beside it in ``verdicts.json``.
+        """Return the verdicts of all checkers that apply, and write them to ``verdicts.json`` beside the history.
 
         Args:
-            needs: checkers that must have something to say, with ``CRASHES``, beside all others that do.
+            needs: checkers that must apply, in addition to ``CRASHES``.
         """
         found, _ = judge(list(self.history.events()))
         self.keep(found)
@@ -436,37 +434,37 @@ class Drill(Test):
         return found
 
     def keep(self, found: Sequence[Verdict]) -> None:
-        """Writes verdicts to the log, and to ``verdicts.json`` beside the history."""
+        """Log verdicts, and write them to ``verdicts.json`` beside the history."""
         for one in found:
             self.logger.info("verdict of %s: %s %s", one.checker, one.valid, "; ".join([*one.because, *one.notes]))
         write_json(self.results / VERDICTS, [asdict(one) for one in found])
 
     def judge(self, needs: Sequence[str] = NEEDS) -> None:
-        """The drain; then all that applies must be true.
+        """Drain the cluster and require that all checkers that apply return true.
 
         Args:
-            needs: as of ``verdicts``.
+            needs: see ``verdicts``.
         """
         self.drain(logs=FLOOD in needs)
         must_hold(self.verdicts(needs))
 
     def figures(self, **values: Any) -> None:
-        """Keeps what a test measured beside its history, in ``figures.json``."""
+        """Write what a test measured to ``figures.json`` beside the history."""
         write_text(self.results / "figures.json", json.dumps(values, indent=1) + "\n")
 
 
 def must_hold(found: Sequence[Verdict]) -> None:
-    """Fails unless all verdicts are true.
+    """Fail unless all verdicts are true.
 
     Raises:
-        AssertionError: one is false or unknown, with the reasons.
+        AssertionError: a verdict is false or unknown; includes the reasons.
     """
     joined = verdict.join(found)
     assert joined.valid == "true", f"{joined.valid}: {'; '.join(joined.because)}"
 
 
 def spec(name: str, replicas: Sequence[int], m: int, r: int | None = None, **more: str) -> TopicSpec:
-    """A topic with its two thresholds; without the second none is set."""
+    """Return a topic with M and R; without ``r``, R is not set."""
     config: Mapping[str, str] = {topics.MIN_INSYNC_REPLICAS: str(m)} | (
         {} if r is None else {topics.MIN_INSYNC_RACKS: str(r)}
     )

@@ -1,8 +1,9 @@
-"""ducktape as ``rackgate system run`` starts it: ``python -m ducktape_tests.driver FOLDER`` and ducktape's own words.
+"""Entry point of ducktape for ``rackgate system run``.
 
-Two things differ from the command ``ducktape``: its notes lie in FOLDER, since those of two that run in one place would
-spoil each other, and what it is about to run is written to ``expected.json`` beside its report before anything runs, so
-that nobody has to believe it that all ran.
+Usage: ``python -m ducktape_tests.driver FOLDER ARGUMENTS…``, with the arguments of the command ``ducktape``. It differs
+from that command in two points. ducktape's metadata are written to FOLDER, because two runs in one working directory
+would corrupt each other's. The tests that it found are written to ``expected.json`` beside its report before any test
+runs, so that missing results are detected.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ EXPECTED = "expected.json"
 
 
 class Telling(TestLoader):
-    """Finds tests, and writes which it has found."""
+    """Test loader that records the tests it finds."""
 
     __test__ = False
 
     def load(self, symbols: list[str], excluded_test_symbols: Any = None) -> Any:
-        """See TestLoader.load."""
+        """Find tests and record them; see TestLoader.load."""
         found = super().load(symbols, excluded_test_symbols=excluded_test_symbols)
         told = [
             {
@@ -44,7 +45,7 @@ class Telling(TestLoader):
 
 
 def main() -> None:
-    """Runs ducktape on the words after the first."""
+    """Run ducktape with the arguments after the first."""
     notes = Path(sys.argv.pop(1)).resolve() / "ducktape"
     ConsoleDefaults.METADATA_DIR = str(notes)
     ConsoleDefaults.SESSION_ID_FILE = str(notes / "session_id")

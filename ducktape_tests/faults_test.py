@@ -1,4 +1,4 @@
-"""Every fault on a cluster that ducktape started: each proves that it took hold, that it lasted and that it is back."""
+"""Every fault on a cluster started by ducktape: each proves that it is effective, that it lasts and is healed."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ BROKER_FAULTS: tuple[tuple[str, dict[str, Any]], ...] = (("cut", {}), ("slow", {
 
 
 class FaultsTest(Drill):
-    """Five brokers in racks a, a, b, b, c with a controller in each rack; rack b goes and comes back in every way."""
+    """Five brokers in racks a, a, b, b, c with a controller in each rack; every kind of fault hits rack b."""
 
     TOPOLOGY = "az3"
 
     @cluster(num_nodes=9)
     def test_every_fault_proves_itself(self) -> None:
-        """All that can be taken away comes back.
+        """Every fault can be proved and healed.
 
         setup: a cluster without topics.
         drive: kill, pause, cut off, slow and destroy a rack with a voter in it, and cut off, slow and destroy a broker;
             heal each before the next.
-        validate: each is proved to have taken hold, to have lasted and to be healed; the quorum has three voters, of
-            which the destroyed one alone has another directory; no node has crashed.
+        validate: each is proved to be effective, to last and to be healed; the quorum has three voters, of which only
+            the destroyed one has a new directory id; no node has crashed.
         """
         others = self.kafka.brokers("a")
         before = self.kafka.voters(others)
@@ -54,7 +54,7 @@ class FaultsTest(Drill):
         lost = {node.node_id for node in self.kafka.members(RACK) if node.is_controller}
         assert set(before) == set(after) == {node.node_id for node in self.kafka.topology.controllers}
         assert {voter for voter in after if after[voter] != before[voter]} == lost
-        # of a cluster without topics there is nothing else to say
+        # Without topics all other checkers have nothing to judge.
         self.end_all()
         found, _ = judge(list(self.history.events()), ("faults", CRASHES))
         self.keep(found)

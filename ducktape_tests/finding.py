@@ -1,6 +1,6 @@
-"""Which tests the modules here hold, by their source: ducktape lives elsewhere, and nothing has to be imported for it.
+"""Discovery of system tests from their source; neither ducktape nor the test modules are imported.
 
-A test is a method ``test…`` of a class that no other class derives from, as ducktape has it, inherited ones included.
+A test is a method ``test…``, own or inherited, of a class without subclasses. This is ducktape's rule.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ TOPOLOGY = "TOPOLOGY"
 
 @dataclass(frozen=True)
 class Found:
-    """A test that there is.
+    """A test found in the source.
 
     Attributes:
         id: ``file.py::Class.method``.
-        topology: what its class says, or None if that can't be read from the source.
+        topology: as set in its class, or None if that can't be read from the source.
     """
 
     id: str
@@ -30,14 +30,14 @@ class Found:
 
 @dataclass(frozen=True)
 class _Class:
-    """A class as it is written.
+    """A class as written in the source.
 
     Attributes:
         module: the name of its file without ``.py``.
         name: its name.
-        bases: names of the classes it derives from, as its module knows them.
-        tests: its own.
-        topology: what it says itself.
+        bases: names of its base classes, as its module uses them.
+        tests: its own test methods.
+        topology: as set in the class itself.
     """
 
     module: str
@@ -48,7 +48,7 @@ class _Class:
 
 
 def find(folder: Path = TESTS) -> tuple[Found, ...]:
-    """All tests of a folder, by their ids."""
+    """Return all tests of a folder, sorted by id."""
     trees = {path.stem: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path in sorted(folder.glob("*.py"))}
     classes = {(one.module, one.name): one for module, tree in trees.items() for one in _classes(module, tree)}
     names = {module: _names(tree) for module, tree in trees.items()}
@@ -98,7 +98,7 @@ def _topology(node: ast.ClassDef) -> str | None:
 
 
 def _names(tree: ast.Module) -> Mapping[str, tuple[str, str]]:
-    """What a module has from its neighbours: name to module and name there."""
+    """Return the names that a module imports: local name to module and name there."""
     return {
         alias.asname or alias.name: (str(node.module).rpartition(".")[2], alias.name)
         for node in tree.body

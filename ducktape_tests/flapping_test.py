@@ -1,4 +1,4 @@
-"""A rack that comes and goes, and followers that are parted from their leader while both see everybody else."""
+"""Flapping racks, and followers that are cut off from their leader while both reach all other nodes."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pyhooks.core.wait import wait_for
 from pyhooks.kafka import topics
 from pyhooks.kafka.topics import TopicSpec
 
-# M and R of all topics here, if nothing else is said
+# default M and R of the topics
 NEED = (2, 2)
 AAB, ABC = (1, 2, 3), (1, 3, 5)
 LOST = "b"
 FLAP_S = 180.0
-# Not a cut: what that has silenced comes back only when TCP tries again, after as long as it was silent. Meanwhile the
-# rack's brokers are unfenced, and a leader waits with its high watermark for a replica that was in sync within
-# replica.lag.time.max.ms and may join the ISR (Partition.maybeIncrementLeaderHW of Kafka 4.3.1): seen after a cut of
-# 15 s, what was sent in the next 12 s ran out of its 6 s at an ISR that was enough. The connections of one that is
-# paused stay, and it goes on fetching at once.
+# Pause, not cut: after a cut, connections resume only when TCP retransmits, as much later as the cut was long.
+# Meanwhile the rack's brokers are unfenced. A leader then holds back its high watermark for a replica that was in sync
+# within replica.lag.time.max.ms and may join the ISR (Partition.maybeIncrementLeaderHW of Kafka 4.3.1). After a cut of
+# 15 s, records sent in the next 12 s reached their timeout of 6 s although the ISR was sufficient. A paused broker
+# keeps its connections and resumes fetching at once.
 FLAP = "pause"
-# Beside the two proofs, which take 3 s and more each, since they wait for answers that do not come: so some outages are
-# about as long as the session of 9 s, and some longer.
+# In addition to the two proofs, which take at least 3 s each because they wait for missing responses. So some outages
+# last about as long as the session of 9 s, and some longer.
 AWAY_S = (0.0, 6.0)
-# A stretch that has settled would be judged by attempts that begin and run out of their time in it; so it is shorter.
+# Checkers would judge a settled state by attempts that start and time out in it, so these times are shorter.
 BACK_S = (2.0, 4.5)
-# Where nothing overlaps with the outages each recovery is judged, and the attempts in it, which are over after 6 s.
+# Without overlapping faults each recovery is judged, by attempts in it, which end after 6 s.
 JUDGED_S = (8.0, 12.0)
 PATIENT = ("--timeout-ms", "6000")
-# Of so many outages one lasts until the rack has left the ISR.
+# One of so many outages lasts until the rack has left the ISR.
 LONG = 3
 # No topic has a replica on it.
 BYSTANDER = 4
@@ -40,7 +40,7 @@ CHECKED = ("delivery", "offsets", "promise", "progress", "phases", "faults", "re
 
 
 def pause(seconds: float, what: str) -> None:
-    """Time that passes."""
+    """Let time pass."""
     until = time.monotonic() + seconds
     wait_for(lambda: time.monotonic() >= until, what=what, timeout_s=seconds + 5)
 
@@ -48,14 +48,14 @@ def pause(seconds: float, what: str) -> None:
 class FlappingTest(Drill):
     """Five brokers in racks a, a, b, b, c and three controllers outside."""
 
-    # on a busy machine the proofs of a dozen cuts take their time
+    # On a busy machine the proofs of a dozen outages take long.
     SECONDS = 1500.0
 
     def _isr(self, one: TopicSpec, without: str) -> frozenset[int]:
         return frozenset(broker for broker in one.replicas if self.racks[broker] != without)
 
     def _phases(self, name: str, isrs: dict[str, frozenset[int]]) -> None:
-        """What single attempts get with these ISRs."""
+        """Run a phase of each topic with the result expected for these ISRs."""
         many = {}
         for one in self.specs:
             need = (int(one.config[topics.MIN_INSYNC_REPLICAS]), int(one.config[topics.MIN_INSYNC_RACKS]))
@@ -65,32 +65,32 @@ class FlappingTest(Drill):
 
     @cluster(num_nodes=9)
     def test_a_rack_that_comes_and_goes(self) -> None:
-        """What is acknowledged between the outages survives them all, and after the last one everything goes on.
+        """Records acknowledged between outages survive all of them, and after the last one all topics recover.
 
-        setup: topics on replicas in racks a, a, b and a, b, c with M=2, R=2; on each kind one without retries and one
-            idempotent. A broker without replicas is slow all the while: so the outages overlap with something that
-            is healed after the last one, and the recovery is judged from there; after the others the next one comes
-            too soon. On hosts that can't be slow it comes later, and each recovery is judged.
-        drive: for 3 minutes pause rack b and let it go on, a few seconds each, as the seed draws; each third time, and
-            the last time, until it has left the ISR.
-        validate: single attempts before, in the last outage and after it end as computed; each pause proves itself;
-            all checkers.
+        setup: topics on replicas in racks a, a, b and a, b, c with M=2, R=2; on each placement one without retries and
+            one idempotent. A broker without replicas is slow all the time. So the outages overlap with a fault that is
+            healed after the last one, and only that recovery is judged; after the other outages the next one follows
+            too soon. Hosts that can't be slowed get longer breaks, and each recovery is judged.
+        drive: for 3 minutes pause and resume rack b, for a random time of a few seconds each; every third time, and the
+            last time, until it has left the ISR.
+        validate: single attempts before, in the last outage and after it have the computed results; each pause is
+            proved; all checkers.
         """
         self._flaps(FLAP)
 
     @cluster(num_nodes=9)
     def test_a_rack_that_is_killed_again_and_again(self) -> None:
-        """The same where each outage costs the rack what Kafka lets a broker lose that ends without notice.
+        """The same with killed brokers, which lose what an unclean shutdown loses.
 
         setup: as above.
-        drive: as above, but that rack b is killed, and started again.
+        drive: as above, but rack b is killed and restarted.
         validate: as above; and a dozen outages do not flood the logs.
         """
         self._flaps("kill", FLOOD)
 
     def _flaps(self, kind: str, *needs: str) -> None:
         specs = [spec(name, AAB if name.startswith("aab") else ABC, *NEED) for name in ("aab", "aab-i", "abc", "abc-i")]
-        # a producer each: one topic that is stuck would hold up others of its producer
+        # One producer per topic: a topic that stops would delay others of its producer.
         loads = [Load(one.name, "idempotent" if one.name.endswith("-i") else "plain", more=PATIENT) for one in specs]
         whole = {one.name: frozenset(one.replicas) for one in specs}
         left = {one.name: self._isr(one, LOST) for one in specs}
@@ -126,14 +126,14 @@ class FlappingTest(Drill):
 
     @cluster(num_nodes=9)
     def test_followers_parted_from_their_leader(self) -> None:
-        """Who can't reach the leader leaves the ISR, though the controllers see all; then R refuses.
+        """Followers that can't reach the leader leave the ISR, although the controllers reach all; then R rejects.
 
-        setup: topics with M=2, R=2 on replicas in racks a, a, b and b, b, a, each led from where two are, in a, b, c,
-            and in c, a, b with a leader that all reach; one in a, b with M=1, R=2.
-        drive: cut racks a and b off from each other alone; wait until each leader has put the other rack out of the
-            ISR, which takes it 30 s and more; produce; heal; produce.
-        validate: no leader moves; single attempts before, meanwhile and after end as computed from the ISR that the
-            parting leaves; all checkers.
+        setup: topics with M=2, R=2: on replicas in racks a, a, b and b, b, a, each led from the rack with two; in a, b,
+            c; and in c, a, b with a leader that all reach. One in a, b with M=1, R=2.
+        drive: cut only racks a and b off from each other; wait until each leader has removed the other rack from the
+            ISR, which takes at least 30 s; produce; heal; produce.
+        validate: no leader moves; single attempts before, during and after the cut have the results computed from the
+            remaining ISR; all checkers.
         """
         specs = [
             spec("aab", AAB, *NEED),
@@ -146,7 +146,7 @@ class FlappingTest(Drill):
         left = {one.name: self._isr(one, parted.get(self.racks[one.replicas[0]], "")) for one in specs}
         whole = {one.name: frozenset(one.replicas) for one in specs}
         led = {one.name: one.replicas[0] for one in specs}
-        # one that is stuck would hold up others of its producer
+        # A topic that stops would delay others of its producer.
         loads = [Load("aab,bba,ab", rate_per_s=10, more=PATIENT), Load("abc,cab", rate_per_s=10, more=PATIENT)]
         with self.driven(specs, loads):
             self._phases("before", whole)

@@ -1,4 +1,4 @@
-"""Consumer groups through the outage of a rack, where the cluster requires two racks and where it requires one."""
+"""Consumer groups in an outage of a rack, with two racks required by the cluster and with one."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ from pyhooks.workload.group_members import PROCESS
 from pyhooks.workload.group_offsets import note_committed
 
 LOST = "b"
-# all in more than one rack without rack b, so that there is always something to read
+# all in more than one rack even without rack b, so that there is always something to read
 DATA = {"d1": (1, 2, 5), "d2": (2, 5, 3), "d3": (5, 1, 4), "d4": (1, 5, 3)}
-# of the group coordinators' topic: one copy in rack a, or three in racks a, a, b
+# placements of the offsets topic: one replica in rack a, or three in racks a, a, b
 PLACES = {1: (1,), 3: (1, 2, 3)}
 STEADY_S = 5.0
-# a commit that nobody answers is given up by its client after 5 s (offsets.commit.timeout.ms)
+# an unanswered commit ends after 5 s (offsets.commit.timeout.ms)
 OUTAGE_S = 8.0
-# racks, of the cluster: the outage with the first is compared with the one with the second
+# R of the cluster; the outages with the two values are compared
 REQUIRED = (2, 1)
-# Longer than the checker grants, so that it judges what comes too late.
+# Longer than the checker allows, so that it judges late results.
 PATIENCE_S = BOUND_S + 60
 
 
 class GroupsTest(Drill):
-    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b goes and comes back."""
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
     PROPERTIES: ClassVar[Mapping[str, str]] = SINGLE_PARTITIONS
 
     @cluster(num_nodes=9)
     @matrix(replicas=[1, 3])
     def test_groups_in_an_outage(self, replicas: int) -> None:
-        """Commits and rebalances wait for the racks that their topic requires, and nothing else does.
+        """Commits and rebalances wait for the racks that the offsets topic requires, and nothing else does.
 
         setup: ``__consumer_offsets`` with one replica, or with three in racks a, a, b; topics to read that stay
             writable; R=2 for the cluster; groups of two members of each protocol.
         drive: kill rack b; a member joins each group, and one leaves; heal; another one joins. The same with R=1.
-        validate: what M, R and placement of that topic demand of commits, joins and leaves; no commit is lost, and each
-            new owner goes on where the last one committed; reading goes on; known errors alone; with R=2 all is as with
-            R=1 where the racks are enough; no broker logs each commit that waits; all checkers. Kept: how long commits
-            and rebalances took.
+        validate: commits, joins and leaves have the results that M, R and the placement of that topic require; no
+            commit is lost, and each new owner resumes at the last commit; reading continues; only known errors; with
+            R=2 all results equal those with R=1 where the racks suffice; no broker logs each commit that waits; all
+            checkers. Recorded: how long commits and rebalances took.
         """
         topics.create(self.kafka.admin, [offsets_topic(PLACES[replicas])])
         self.kafka.wait_log(OFFSETS, PLACES[replicas])
@@ -66,7 +66,7 @@ class GroupsTest(Drill):
                 self.require_racks(racks)
                 self._outage(racks, PLACES[replicas])
             note_committed(self.kafka.admin, [name for pair in pairs for name in pair], self.history)
-        # with a single replica the partition of the coordinators never has too few racks
+        # With a single replica the partition of the coordinators never has too few racks.
         short = [FLOOD] if replicas > 1 else []
         self.drain(logs=bool(short))
         found = self.verdicts((*NEEDS, "groups", "alike", *short))
@@ -101,18 +101,18 @@ class GroupsTest(Drill):
 
     @contextmanager
     def _member(self, names: Sequence[str]) -> Iterator[Program]:
-        """A process with a member in each group, which leave at the end of the block."""
+        """Run a process with a member in each group; the members leave at the end of the block."""
         words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", ",".join(DATA)]
         words += ["--groups", ",".join(f"{name}:{name.partition('-')[0]}" for name in names)]
-        with self.clients.running("member", [words], self.history) as (one,):
+        with self.clients.running("group_members", [words], self.history) as (one,):
             yield one
 
     def _commit(self, members: Sequence[Program], names: Sequence[str], seconds: float, more_s: float = 90.0) -> None:
-        """Waits until each member has committed something that it began to commit so much later."""
+        """Wait until each member has completed a commit that it started ``seconds`` from now or later."""
         self._ended(members, names, seconds, more_s, ok=True)
 
     def _tried(self, members: Sequence[Program], names: Sequence[str], seconds: float) -> None:
-        """Waits until a commit of each member has ended, in any way, that it began so much later."""
+        """Wait until each member has ended a commit, with any result, that it started ``seconds`` from now or later."""
         self._ended(members, names, seconds, 60.0, ok=False)
 
     def _ended(
@@ -136,7 +136,7 @@ class GroupsTest(Drill):
         wait_for(ended, what=what, timeout_s=seconds + more_s, interval_s=0.5)
 
     def _balanced(self, members: Sequence[Program], names: Sequence[str]) -> None:
-        """Waits until the last change of each group is over, so that the next one does not overtake it."""
+        """Wait until the last rebalance of each group is complete, so that the next one does not overtake it."""
 
         def balanced() -> bool:
             for one in members:
@@ -147,7 +147,7 @@ class GroupsTest(Drill):
         wait_for(balanced, what="a partition for each member of each group", timeout_s=PATIENCE_S, interval_s=1.0)
 
     def _lasts(self, seconds: float, members: Sequence[Program] = (), names: Sequence[str] = ()) -> None:
-        """Waits until members have asked to join, and then so many seconds of what there is to be seen."""
+        """Wait until members have requested to join, and then for so many seconds."""
         waits = {(one.run_id, name) for one in members for name in names}
         until_s: float | None = None
 

@@ -1,4 +1,7 @@
-"""Kafka's own topics, placed by a test, and what holds for the whole cluster: what it requires, and its features."""
+"""Internal topics of Kafka with a chosen placement, and settings of the whole cluster: R and feature levels.
+
+R is ``min.insync.racks``, M is ``min.insync.replicas``.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +18,26 @@ from pyhooks.kafka.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpe
 from pyhooks.patchset.distribution import Distribution
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
-# Coordinators go by the number of partitions that they knew when they started; tests make these topics with one.
+# Coordinators keep the number of partitions that they read at startup; tests create these topics with one.
 SINGLE_PARTITIONS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
 HANDSHAKE_S = 10.0
 LEVEL_S = 30.0
-# what the tool says of a level that is set
+# output of the tool if the level is set
 DONE = re.compile(r"was (up|down)graded to")
 
 
 def offsets_topic(replicas: Sequence[int]) -> TopicSpec:
-    """The group coordinators' topic, as they make it, on replicas of a test's choice; what it requires is inherited."""
+    """Return the topic of group coordinators as they create it, on chosen replicas; M and R are inherited."""
     return TopicSpec(OFFSETS, tuple(replicas), {"cleanup.policy": "compact", "compression.type": "producer"})
 
 
 def transactions_topic(replicas: Sequence[int], m: int) -> TopicSpec:
-    """The transaction coordinators' topic, as they make it, on replicas of a test's choice; its R is inherited."""
+    """Return the topic of transaction coordinators as they create it, on chosen replicas; R is inherited."""
     return TopicSpec(TRANSACTIONS, tuple(replicas), {"cleanup.policy": "compact", MIN_INSYNC_REPLICAS: str(m)})
 
 
 def require_racks(kafka: RackKafka, racks: int) -> None:
-    """Makes ``min.insync.racks`` of the cluster; ``Drill.require_racks`` does, and tells the history.
+    """Set ``min.insync.racks`` of the cluster; ``Drill.require_racks`` also records it in the history.
 
     Raises:
         RackgateError: the cluster refused.
@@ -49,22 +52,22 @@ def _cluster_config(kafka: RackKafka, name: str, value: int) -> None:
 
 
 def features_tool(kafka: RackKafka, *words: str) -> str:
-    """What the overlay's tool for features writes, however it ends."""
+    """Run the overlay's tool for features and return its output, whatever its exit status."""
     node = kafka.brokers()[0]
     command = tools.command(Distribution.load().classpath(), "features", words, node.address)
     return kafka.run_on(node, f"{shlex.join(command)} 2>&1 || true")
 
 
 def ask_level(kafka: RackKafka, how: str, level: int) -> str:
-    """What the tool says of racks when it is asked for a level of their feature.
+    """Request a level of the feature for racks, and return the tool's output about it.
 
     Args:
         kafka: the cluster.
-        how: upgrade or downgrade.
-        level: which.
+        how: ``upgrade`` or ``downgrade``.
+        level: the level.
     """
     words = [how, "--feature", f"{RACKS_FEATURE}={level}"]
-    # what the first depends on; it stays on, as a stock Kafka has it
+    # The feature for racks depends on this one, which stays enabled after a downgrade, as on stock Kafka.
     words[1:1] = ["--feature", f"{ELR_FEATURE}=1"] if level else []
     told = features_tool(kafka, *words)
     about = [line for line in told.splitlines() if RACKS_FEATURE in line]
@@ -72,33 +75,33 @@ def ask_level(kafka: RackKafka, how: str, level: int) -> str:
 
 
 def level(kafka: RackKafka) -> int:
-    """The level of the feature for racks as a broker tells it."""
+    """Return the level of the feature for racks that a broker reports."""
     node = kafka.brokers()[0]
     return feature_handshake.finalized(node.ip, int(node.address.rpartition(":")[2]), HANDSHAKE_S).get(RACKS_FEATURE, 0)
 
 
 def level_after(kafka: RackKafka, said: str, to: int) -> int:
-    """The level that a broker tells after a request; the one asked for is waited for if the tool says it is set.
+    """Return the level that a broker reports after a request; if the tool reports success, wait for that level first.
 
     Args:
         kafka: the cluster.
-        said: by the tool, see ``ask_level``.
-        to: the level asked for.
+        said: output of the tool, see ``ask_level``.
+        to: the requested level.
     """
     if DONE.search(said):
         try:
             wait_for(lambda: level(kafka) == to, what=f"level {to} of {RACKS_FEATURE} ({said})", timeout_s=LEVEL_S)
         except RackgateError:
-            # what it is instead is for a checker to judge
+            # A checker judges the level that it has instead.
             return level(kafka)
     return level(kafka)
 
 
 def change_level(kafka: RackKafka, how: str, to: int) -> None:
-    """Asks for a level of the feature for racks and waits until a broker tells it.
+    """Request a level of the feature for racks and wait until a broker reports it.
 
     Raises:
-        RackgateError: it does not in time; with what the tool said.
+        RackgateError: no broker reports it in time; includes the tool's output.
     """
     said = ask_level(kafka, how, to)
     wait_for(lambda: level(kafka) == to, what=f"level {to} of {RACKS_FEATURE} ({said})", timeout_s=LEVEL_S)

@@ -1,4 +1,4 @@
-"""The system tests that the KIP names, each by what it says."""
+"""The system tests that the KIP names."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from pyhooks.kafka import tools, topics
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.requirement_changes import change
 
-# Two of three replicas in rack a: M=2 holds without rack b, R=2 does not.
+# Two of three replicas in rack a: without rack b, M=2 is met and R=2 is not.
 AAB = (1, 2, 3)
 LOST = "b"
 USABLE = re.compile(r"^\s*(\w+)\((\d+)\):.*\[usable: (\d+)\]", re.MULTILINE)
 
 
 class KipTest(Drill):
-    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b, or a broker, goes and comes back."""
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b or one broker fails and returns."""
 
     @cluster(num_nodes=9)
     def test_spans_enough_racks(self) -> None:
-        """While the ISR spans as many racks as required, all is acknowledged, be it by few brokers.
+        """While the ISR spans enough racks, all records are acknowledged, even by few brokers.
 
         setup: topics on replicas in racks a, a, b with M=2, R=2; one without retries, one idempotent.
         drive: produce; kill one of the two brokers in rack a, so that two racks are left; produce; heal.
-        validate: every attempt of a probe is acknowledged; all checkers on the history.
+        validate: every attempt of a probe is acknowledged; all checkers.
         """
         with self.driven([spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2)], _plain_and_idempotent()):
             self.phase("three replicas in two racks", "plain")
@@ -42,12 +42,12 @@ class KipTest(Drill):
 
     @cluster(num_nodes=9)
     def test_a_whole_rack_shut_down(self) -> None:
-        """A single rack acknowledges nothing, says so by name, and goes on when the other is back.
+        """A single rack acknowledges nothing, returns NotEnoughRacksException, and resumes when the other rack is back.
 
         setup: topics on replicas in racks a, a, b with M=2, R=2; one without retries, one idempotent.
         drive: produce; kill rack b and wait until the ISR is in rack a; produce; heal; produce.
         validate: acknowledged, NotEnoughRacksException with the log's size unchanged, acknowledged; no broker logs each
-            refusal; all checkers.
+            rejection; all checkers.
         """
         with self.driven([spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2)], _plain_and_idempotent()):
             self.phase("all racks", "plain")
@@ -61,19 +61,20 @@ class KipTest(Drill):
 
     @cluster(num_nodes=9)
     def test_lowered_during_the_outage(self) -> None:
-        """Lowered to 1 it lets the single rack acknowledge, without a restart, and shows what waits in an idle topic.
+        """With R lowered to 1 a single rack acknowledges without a restart, and hidden records of an idle topic appear.
 
-        setup: topics on replicas in racks a, a, b with M=2, R=2: one driven, one with nothing in its log; a reader of
-            the second.
-        drive: kill rack b; produce, to the second at last with acks=1, and nothing more; lower the value to 1 on both;
+        setup: topics on replicas in racks a, a, b with M=2, R=2: one driven, one with an empty log; a reader of the
+            second.
+        drive: kill rack b; produce; as the last write to the second topic, produce with acks=1; lower R of both to 1;
             wait; produce; heal; produce.
-        validate: refused before, acknowledged after, by the same processes; with acks=1 taken, hidden, and shown within
-            a second after all brokers tell the lower value, by what leaders are asked each half second; all checkers.
+        validate: rejected before, acknowledged after, by the same processes; with acks=1 accepted, hidden, and visible
+            within a second after all brokers report the lower value, by queries of the leaders every half second; all
+            checkers.
         """
         words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", "idle"]
         with (
             self.driven([spec("plain", AAB, 2, 2), spec("idle", AAB, 2, 2)], [Load("plain")]),
-            self.clients.running("visible", [words], self.history),
+            self.clients.running("visibility_reader", [words], self.history),
         ):
             before = self._processes()
             with self.fault("kill", rack=LOST):
@@ -96,11 +97,11 @@ class KipTest(Drill):
 
     @cluster(num_nodes=9)
     def test_rack_restored_and_value_restored(self) -> None:
-        """With the rack back the old value is restored without harm, and guards as before.
+        """With the rack back, R=2 is restored without disruption and protects again.
 
         setup: a topic on replicas in racks a, a, b with M=2, R=2.
-        drive: kill rack b; lower the value to 1; heal; set it to 2; produce; kill rack b once more.
-        validate: acknowledged once all is restored, refused in the second outage; all checkers.
+        drive: kill rack b; lower R to 1; heal; set R to 2; produce; kill rack b once more.
+        validate: acknowledged once all is restored, rejected in the second outage; all checkers.
         """
         with self.driven([spec("plain", AAB, 2, 2)], [Load("plain")]):
             with self.fault("kill", rack=LOST):
@@ -118,7 +119,7 @@ class KipTest(Drill):
 
     @cluster(num_nodes=9)
     def test_both_thresholds_are_independent(self) -> None:
-        """Each threshold refuses by itself and by its own name; replicas are asked first.
+        """M and R reject independently, each with its own error; M is checked first.
 
         setup: topics on replicas in racks a, a, b with M=3 and R=1, M=1 and R=2, M=3 and R=2, M=2 and R=1.
         drive: kill rack b, produce to each; heal.
@@ -144,24 +145,25 @@ class KipTest(Drill):
         self.judge((*NEEDS, SPREAD, "refusals", FLOOD))
 
     def _processes(self) -> dict[str, int]:
-        """Kafka's processes outside the rack that is to be lost: all brokers and controllers one could restart."""
+        """Return the PIDs of Kafka on brokers and controllers outside the lost rack, so that restarts are detected."""
         found = {n.name: self.kafka.kafka_pid(n) for n in self.kafka.topology.nodes if n.site != LOST}
         return {name: pid for name, pid in found.items() if pid is not None}
 
 
 class WithoutTest(Drill):
-    """Stock Kafka, then the patched one on the same disks, without its feature and with it, always with R=1."""
+    """Stock Kafka, then patched Kafka on the same disks with its feature disabled and enabled, always with R=1."""
 
     OVERLAY = False
 
     @cluster(num_nodes=9)
     def test_one_rack_required_is_as_without_the_feature(self) -> None:
-        """With R=1 everything ends as on stock Kafka, and a stock client speaks the same versions with both.
+        """With R=1 all results equal those of stock Kafka, and a stock client uses the same versions with both.
 
         setup: stock brokers; topics on replicas in racks a, a, b with M=2 and M=3, and no R.
-        drive: kill rack b, produce to both; heal; stop everything and start it with the patched Kafka; the same again
-            at level 0 of its feature, and at level 1.
-        validate: the same ends of the same attempts; the versions that the stock client may use; all checkers.
+        drive: kill rack b, produce to both; heal; kill all nodes and start them with patched Kafka; the same again at
+            level 0 of its feature, and at level 1.
+        validate: the same results of the same attempts; the request versions that the stock client may use; all
+            checkers.
         """
         specs = [spec("m2", AAB, 2), spec("m3", AAB, 3)]
         with self.driven(specs, [Load("m2"), Load("m3")]):
@@ -185,7 +187,7 @@ class WithoutTest(Drill):
         self.judge((*NEEDS, "versions"))
 
     def _outage(self, kafka: str) -> None:
-        """An outage of rack b; then a stock client is asked which version of each request it uses."""
+        """Run an outage of rack b; then record the version of each request that a stock client uses."""
         with self.fault("kill", rack=LOST):
             topics.wait_isr(self.kafka.admin, "m3", frozenset({1, 2}))
             self.phase(f"{kafka}, two of two", "m2")
@@ -209,5 +211,5 @@ class WithoutTest(Drill):
 
 
 def _plain_and_idempotent() -> list[Load]:
-    # Longer than the other: when its time is over, an idempotent producer first begins anew.
+    # A longer timeout than that of the other one: after a timeout, an idempotent producer first has to start anew.
     return [Load("plain"), Load("idem", "idempotent", more=("--timeout-ms", "10000"))]

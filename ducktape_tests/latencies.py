@@ -1,4 +1,4 @@
-"""How long producers with acks=all wait for their acknowledgements before, during and after an outage; pure."""
+"""Acknowledgement latency of producers with acks=all before, during and after an outage; pure functions."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ MS = 1_000_000
 NS = 1_000 * MS
 Span = tuple[int, int]
 BEFORE, OUTAGE, RETURNING, CATCHING_UP, AFTER = "before", "outage", "returning", "catching up", "after"
-# Before the outage only the last seconds count: at first clients warm up.
+# Only these last seconds before the outage count: earlier ones include the clients' warm-up.
 WARM_S = 15
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Of the records that were meant to be sent within a stretch of time, from then until their acknowledgement.
+    """Latency of the records scheduled within a time span, from the scheduled send time to the acknowledgement.
 
     Attributes:
-        seconds: how long the stretch is.
-        acked: how many of them were acknowledged.
-        others: how many were not.
-        p50_ms: half of the acknowledged took no longer; None if there are none.
-        p99_ms: 99 of 100 did not.
-        max_ms: none did.
+        seconds: length of the span.
+        acked: number of acknowledged records.
+        others: number of records that were not acknowledged.
+        p50_ms: median; None without acknowledged records.
+        p99_ms: 99th percentile; None without acknowledged records.
+        max_ms: maximum; None without acknowledged records.
     """
 
     seconds: float
@@ -42,17 +42,17 @@ class Latency:
 
 
 def of(values_ms: Sequence[float], others: int, seconds: float) -> Latency:
-    """The figures of latencies.
+    """Compute the statistics of latencies.
 
     Args:
-        values_ms: of the acknowledged records.
-        others: how many were not acknowledged.
-        seconds: in which time.
+        values_ms: latencies of the acknowledged records.
+        others: number of records that were not acknowledged.
+        seconds: length of the time span.
     """
     found = sorted(values_ms)
 
     def rank(percent: int) -> float | None:
-        # the least value that so many of a hundred do not exceed
+        # nearest-rank percentile
         return round(found[(len(found) * percent + 99) // 100 - 1], 1) if found else None
 
     return Latency(round(seconds, 1), len(found), others, rank(50), rank(99), rank(100))
@@ -60,12 +60,12 @@ def of(values_ms: Sequence[float], others: int, seconds: float) -> Latency:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What a leader took with acks=1 while too few were in sync.
+    """Records that a leader accepted with acks=1 during the fault.
 
     Attributes:
-        records: how many were acknowledged from the begin of the fault to that of its heal.
-        top: the highest offset of them.
-        shown_ns: when a reader beside had read it.
+        records: number of records acknowledged from the inject to the heal of the fault.
+        top: their highest offset.
+        shown_ns: time at which a concurrent reader had read up to it.
     """
 
     records: int
@@ -74,10 +74,10 @@ class Backlog:
 
 
 def backlog(events: Sequence[Event], topic: str) -> Backlog:
-    """The backlog of the only fault of a history.
+    """Return the backlog of the only fault of a history.
 
     Raises:
-        RackgateError: there was none, or nobody read to its end.
+        RackgateError: there is not exactly one healed fault, no record was accepted, or no reader reached the end.
     """
     fault = only(events)
     records = Records(events)
@@ -95,10 +95,10 @@ def backlog(events: Sequence[Event], topic: str) -> Backlog:
 
 
 def only(events: Sequence[Event]) -> Fault:
-    """The only fault of a history, which is healed.
+    """Return the only fault of a history, which is healed.
 
     Raises:
-        RackgateError: there is none, or there are others.
+        RackgateError: there is no fault, more than one, or it is not healed.
     """
     found = cluster_view.faults(events)
     if len(found) != 1 or found[0].heal_ns is None:
@@ -107,16 +107,17 @@ def only(events: Sequence[Event]) -> Fault:
 
 
 def latencies(events: Sequence[Event], topic: str) -> Mapping[str, Latency]:
-    """Latencies with acks=all before the only fault, under it, and after its heal.
+    """Compute latencies with acks=all before the only fault, during it, and after its heal.
 
-    That is first until one is taken again, then until the backlog was readable, and then to the end.
+    The time after the heal has three spans: until a record is acknowledged again, until the backlog is readable, and
+    until the end.
 
     Args:
         events: a whole history.
-        topic: which.
+        topic: name of the topic.
 
     Raises:
-        RackgateError: one of these is not to be told from the others.
+        RackgateError: the history does not determine the spans.
     """
     fault, shown_ns = only(events), backlog(events, topic).shown_ns
     heal_ns = fault.heal_ns or 0

@@ -1,11 +1,11 @@
-"""Many partitions through outages of a rack: the cost, on stock Kafka and on the patched one, and what others feel.
+"""Outages of a rack with many partitions: the cost on stock and patched Kafka, and the effect on other topics.
 
-Takes long, and belongs to no other selection: ``partitions`` (10,000 by default), ``cycles`` and ``rounds`` come from
-ducktape's ``--globals``.
+These tests take long, and belong only to the selection ``load``. ``partitions`` (10,000 by default), ``cycles`` and
+``rounds`` come from ducktape's ``--globals``.
 
-At the end of each arm all topics that somebody produced to are read, once and with read_uncommitted, since there are no
-transactions. What other tests do besides is left out: nobody looks at the partitions twice a second, and no disks are
-read, on which there are 30,000 logs. So ``promise``, ``progress``, ``refusals`` and ``recovery`` have nothing to judge.
+At the end of each arm all topics that were produced to are read, once and with read_uncommitted, since there are no
+transactions. Two steps of other tests are left out: partitions are not observed twice a second, and disks are not read,
+because they have 30,000 logs. So ``promise``, ``progress``, ``refusals`` and ``recovery`` have nothing to judge.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ from pyhooks.workload.known_errors import note_known
 
 LOST = "b"
 REMAIN = frozenset({1, 2, 5})
-# what the gate is about: two replicas in rack a, which leads, one in rack b
+# topics that the gate affects: two replicas in rack a, which leads, one in rack b
 GATED = ((1, 2, 3), (2, 1, 4))
-# what goes on: racks a and c stay, one of which leads
+# topics that continue: racks a and c remain, and one of them leads
 OTHERS = ((1, 3, 5), (5, 2, 4), (2, 4, 5))
 WIDE, NARROW, PROBED, DRIVEN = 20, 2, 5, 2
 OTHER_PARTITIONS = 3
 BLOCK_S = 10.0
-# a stage in which the use of processors is asked
+# duration of a stage in which CPU time is measured
 STAGE_S = 40.0
 SETTLED_S = 900.0
-# Of all that is not probed: nothing but the brokers differs. Who probes knows the gate's errors.
+# Client of all topics that are not probed, so that only the brokers differ. The probing client knows the gate's errors.
 CLIENT = "4.3.1"
 PATIENCE_MS = 600_000
-# Records a second and topic: of any, and of others and those that are driven where latency is asked, which keep two
-# cores from being full.
+# Records per second and topic: of all in the outage test; of others and of driven topics in the latency test, where
+# they keep two cores from saturation.
 BUSY_PER_S, EASY_PER_S, TRIED_PER_S = 20, 10, 2
-# of the clients whose latency is asked: nothing of theirs ends early
+# for the clients whose latency is measured: none of their requests ends early
 FIRST_MS = "20000"
-# Of those that ask when a topic refuses: a broker answers one request of a connection after the other, so a record
-# that was sent before the ISR shrank holds up the refusal of the next until its time is over.
+# For clients that detect when a topic rejects: a broker answers the requests of a connection in order. So a record sent
+# before the ISR shrank delays the rejection of the next one until it times out.
 PROBE_MS = "2000"
-# Who read the topics in the end, side by side: a partition that has little in it is 0.1 s of waiting.
+# Concurrent readers at the end: each partition with few records costs 0.1 s of waiting.
 READERS = 8
-# of the kernel's fields from the state letter on: time in the program, and in the kernel for it
+# fields of /proc/PID/stat from the state letter on: CPU time in user mode and in the kernel
 UTIME, STIME = 11, 12
 
 
 class LoadTest(Drill):
-    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b goes and comes back."""
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
     TOPOLOGY = "az3-load"
     SECONDS = 7200.0
@@ -74,13 +74,13 @@ class LoadTest(Drill):
         super().__init__(test_context)
         given = test_context.globals
         self.partitions = int(given.get("partitions", 10_000))
-        # of a topic
+        # partitions per topic
         self.width = max(1, self.partitions // WIDE)
         self.waiting: list[str] = []
         self.cycles, self.rounds = int(given.get("cycles", 3)), int(given.get("rounds", 24))
 
     def setUp(self) -> None:
-        """Starts no cluster: each arm has one of its own."""
+        """Start only the clients: each arm has its own cluster."""
         self.results = Path(TestContext.results_dir(self.test_context, self.test_context.test_index))
         self.history = self.kafka.notes = History(self.results / "history.jsonl")
         note_known(self.history, [CLIENT])
@@ -88,15 +88,15 @@ class LoadTest(Drill):
 
     @cluster(num_nodes=9)
     def test_outage_of_many_partitions(self) -> None:
-        """An outage stops many partitions with the gate, and none without it; both come back.
+        """An outage stops many partitions with the gate, and none without it; both recover.
 
-        setup: stock Kafka and the patched one, one after the other in an order that the seed draws, each on new
-            disks: many partitions on replicas in racks a, a, b with M=2, and R=2 where there is R; some on a, b, c.
-        drive: produce to some of both, and follow the others; an outage of rack b, several times; read what was
-            produced to. Of the 20 topics of many partitions two are driven and five are probed, at one partition each;
-            13 are idle, and are not read.
-        validate: stops, delivery, offsets, known, crashes; times to refuse and to recover, and the processors that each
-            node used, are written down.
+        setup: stock and patched Kafka, one after the other in random order, each on new disks: many partitions on
+            replicas in racks a, a, b with M=2, and R=2 if R is supported; some on a, b, c.
+        drive: produce to some of both, and follow the others; an outage of rack b, several times; read the topics that
+            were produced to. Of the 20 topics of many partitions two are driven and five are probed, at one partition
+            each; 13 are idle, and are not read.
+        validate: stops, delivery, offsets, known, crashes; times until rejection and recovery, and the CPU time of each
+            node, are recorded.
         """
         for arm in self.rng.sample(many_partitions.ARMS, len(many_partitions.ARMS)):
             self._begin(arm)
@@ -112,11 +112,11 @@ class LoadTest(Drill):
 
     @cluster(num_nodes=9)
     def test_others_beside_refusals(self) -> None:
-        """Refusing the records of many partitions slows other topics no more than taking them does.
+        """Rejecting the records of many partitions slows other topics no more than accepting them does.
 
-        setup: the patched Kafka, with partitions as above.
-        drive: produce to all topics, of those that are probed to one partition, and follow the others; in an outage of
-            rack b rounds of three blocks in an order that the seed draws: R=2, R=1, and R=1 once more; read all topics.
+        setup: patched Kafka, with partitions as above.
+        drive: produce to all topics, but to one partition of each probed topic, and follow the others; in an outage of
+            rack b rounds of three blocks in random order: R=2, R=1, and R=1 once more; read all topics.
         validate: slowdown, delivery, offsets, known, crashes.
         """
         self._begin(OVERLAY)
@@ -137,18 +137,18 @@ class LoadTest(Drill):
         self._judge(events, "slowdown")
 
     def _read(self) -> None:
-        """Reads the topics of the present cluster to which somebody produced; nobody does any more."""
+        """Read the topics of the current cluster that were produced to, after all producers have ended."""
         names = [*self.others, *self.probed, *self.waiting]
         read_all(self.kafka.topology.bootstrap, names, self.history, readers=READERS)
 
     def _judge(self, events: Sequence[Event], name: str) -> None:
-        """What each test is about must hold, and what any history with these clients can be judged by."""
+        """Require that the checker ``name`` and those that apply to every history of these clients return true."""
         found, _ = judge(events, ("faults", CRASHES, "delivery", "offsets", "known", name))
         self.keep(found)
         must_hold(found)
 
     def _begin(self, arm: str) -> None:
-        """A new cluster with all topics, whose names are of this arm: what one has must not pass for the other's."""
+        """Start a new cluster with all topics; topic names contain the arm, which keeps records of arms apart."""
         minima = {topics.MIN_INSYNC_REPLICAS: "2"} | ({topics.MIN_INSYNC_RACKS: "2"} if arm == OVERLAY else {})
         gated = [Wide(f"{arm}-gated-{at}", bulk_topics.rotating(self.width, GATED), minima) for at in range(WIDE)]
         others = [
@@ -159,9 +159,9 @@ class LoadTest(Drill):
         self.gated = [one.name for one in gated]
         self._note(ARM, arm, probed=self.probed)
         self.kafka.classpath = Distribution.load().classpath(overlay=arm == OVERLAY)
-        # what brokers cost is asked here, so they are compiled as anywhere else
+        # CPU time is measured here, so Kafka runs with the usual compilers.
         self.kafka.java = ()
-        # what a client knows of the cluster before is of no use
+        # The metadata of the previous cluster's client are of no use.
         self.kafka.forget_admin()
         self.kafka.start()
         self.came_up = True
@@ -170,14 +170,14 @@ class LoadTest(Drill):
 
     @contextmanager
     def _loaded(self, others_per_s: float, driven_per_s: float) -> Iterator[tuple[Program, Program]]:
-        """Produces to others, probes some of the gated topics and drives some more, patiently.
+        """Produce to others, probe some of the gated topics, and drive further ones with a long timeout.
 
         Args:
-            others_per_s: records a second and topic of the others.
-            driven_per_s: the same of those that are driven.
+            others_per_s: records per second and topic of the others.
+            driven_per_s: the same of the driven topics.
 
         Yields:
-            The producer of the others, and the one that probes, when each driven partition has acknowledged something.
+            The producer of the others and the probing one, once each driven partition has acknowledged a record.
         """
         bootstrap = self.kafka.topology.bootstrap
         loads = [
@@ -189,7 +189,7 @@ class LoadTest(Drill):
         follower = ["--bootstrap", bootstrap, "--topics", ",".join(self.others)]
         with (
             self.clients.running("arrivals", [follower], self.history),
-            self.clients.running("produce", words, self.history) as (others, probes, driven),
+            self.clients.running("producer", words, self.history) as (others, probes, driven),
         ):
             self.producers = [others, probes, driven]
             self.go_on(timeout_s=START_S)
@@ -198,10 +198,10 @@ class LoadTest(Drill):
             self.producers = []
 
     def _warm(self, driven: Program, per_s: float) -> None:
-        """Waits until each driven partition has acknowledged something.
+        """Wait until each driven partition has acknowledged a record.
 
-        Of a producer that a partition does not know, it takes whatever batch comes first: if that is not the first of
-        those that were refused, this one fails for as long as it is retried, and the test waits for it.
+        A partition accepts any batch as the first one of a producer that it does not know. If that is not the first of
+        the rejected batches, the first one fails as long as it is retried, and the test waits for it.
         """
         acked: set[tuple[str, int]] = set()
 
@@ -211,20 +211,20 @@ class LoadTest(Drill):
                     acked.add((str(event.data["topic"]), int(event.data["partition"])))
             return len(acked) == self.width * len(self.waiting)
 
-        # it goes through the partitions in turn; what is read before this is not told again, so it has to do so twice
+        # The producer visits the partitions in turn. Events fetched earlier are not returned again, so allow two turns.
         timeout_s = START_S + 2 * self.width / per_s
         wait_for(so, what="a record in each driven partition", timeout_s=timeout_s, interval_s=0.5)
 
     @property
     def probed(self) -> list[str]:
-        """Topics whose records are tried once."""
+        """Topics to which single attempts are sent."""
         return self.gated[:PROBED]
 
-    # -- what an outage costs ------------------------------------------------------------------------------------------
+    # -- cost of an outage ---------------------------------------------------------------------------------------------
 
     def _cycle(self, arm: str, cycle: int, others: Program) -> None:
-        """A stage before an outage, one in it, and the heal."""
-        # those that are refused have no answer until the heal
+        """Run a stage before an outage and one in it, and heal."""
+        # Rejected topics have no results until the heal.
         self.producers = [others]
         with self._stage(arm, "before", cycle):
             self.go_on(STAGE_S)
@@ -237,7 +237,7 @@ class LoadTest(Drill):
 
     @contextmanager
     def _healing(self, arm: str, cycle: int) -> Iterator[None]:
-        """From the heal until all is in sync again."""
+        """Record the stage from the heal until all replicas are in sync again."""
         yield
         self._reach(arm, cycle, "back", None)
         self._note(many_partitions.STAGE, arm, stage="heal", cycle=cycle, edge="end", **self._used())
@@ -249,7 +249,7 @@ class LoadTest(Drill):
         self._note(many_partitions.STAGE, arm, stage=stage, cycle=cycle, edge="end", **self._used())
 
     def _reach(self, arm: str, cycle: int, what: str, brokers: frozenset[int] | None) -> None:
-        """Waits until the ISRs of all partitions are what they come to, and notes when."""
+        """Wait until each ISR consists of the partition's replicas on ``brokers`` (None: all); record the time."""
         step = "heal" if brokers is None else "inject"
         since_ns = max(
             event.mono_ns
@@ -260,7 +260,7 @@ class LoadTest(Drill):
         self._note(many_partitions.REACHED, arm, cycle=cycle, what=what, since_ns=since_ns)
 
     def _used(self) -> dict[str, Any]:
-        """What each node's Kafka has used of a processor, in ticks, and how many of them a second has."""
+        """Return the CPU time of each node's Kafka in ticks, and the number of ticks per second."""
         ticks: dict[str, Sequence[int]] = {}
         for node in self.kafka.topology.nodes:
             pid = self.kafka.kafka_pid(node)
@@ -270,10 +270,10 @@ class LoadTest(Drill):
         hz = int(self.kafka.run_on(self.kafka.topology.nodes[0], "getconf CLK_TCK"))
         return {"ticks": ticks, "hz": hz}
 
-    # -- what others feel ----------------------------------------------------------------------------------------------
+    # -- effect on other topics ----------------------------------------------------------------------------------------
 
     def _require(self, arm: str, probes: Program) -> None:
-        """Sets R of all gated topics and waits until what is probed is refused, or taken, by all of them."""
+        """Set R of all gated topics and wait until all probed topics reject, or accept, attempts."""
         gate = arm == slowdown.GATE
         for topic in self.gated:
             topics.alter(self.kafka.admin, topic, {topics.MIN_INSYNC_RACKS: "2" if gate else "1"})
@@ -290,7 +290,7 @@ class LoadTest(Drill):
 
         what = f"all of {PROBED} topics to {'refuse' if gate else 'take'} what is tried"
         wait_for(so, what=what, timeout_s=SETTLED_S, interval_s=0.5)
-        # what was held back until now has been sent by then
+        # By then the records that were held back have been sent.
         self.go_on(STEADY_S)
 
     def _block(self, arm: str, number: int) -> None:

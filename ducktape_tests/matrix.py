@@ -1,8 +1,8 @@
-"""Which outages the suite makes on which topology, and what each of its topics must answer to single attempts. Pure.
+"""Matrix of outages per topology, and the expected results of single attempts at each topic; pure functions.
 
-A *case* is a fault, what it is aimed at, a topology, a placement and what a topic requires. All topics of a topology go
-through the same outages, so a *run*, which is one outage of a topology, is the case of each of them. The runs in
-``matrix.toml`` are few: every pair of values that is possible is in some case, and no case is added that brings no new
+A *case* is a fault, its target, a topology, a placement and the M and R of a topic. All topics of a topology go through
+the same outages, so a *run*, which is one outage of a topology, covers one case of each topic. ``matrix.toml`` lists
+few runs, selected for pairwise coverage: every possible pair of values is in a case, and no run is added without a new
 pair. ``python -m ducktape_tests.matrix`` writes the file.
 """
 
@@ -29,11 +29,11 @@ FILE = Path(__file__).with_name("matrix.toml")
 FAULTS = ("kill", "pause", "cut", "slow", "wipe")
 LEADER, FOLLOWER, CONTROLLER = TARGETS = ("leader", "follower", "controller")
 TOPOLOGIES = ("az3", "az3-outside", "az3x2", "stretch2")
-# M and R
+# (M, R)
 NEEDS = ((2, 1), (3, 1), (2, 2), (3, 2), (2, 3))
-# One letter a replica, which is its rack; the first one leads.
+# Each letter is the rack of one replica; the first replica leads.
 SHAPES = ("ab", "aab", "abc", "aabb")
-# Far below replica.lag.time.max.ms and all timeouts: what is slow stays in sync.
+# Far below replica.lag.time.max.ms and all timeouts, so that slow replicas stay in sync.
 SLOW_RTT_MS = 60.0
 SEED, TRIES = 7, 200
 HEAD = """\
@@ -49,9 +49,9 @@ class Run:
     """One outage.
 
     Attributes:
-        topology: name of one.
-        fault: its kind.
-        target: whose rack it takes.
+        topology: name of the topology.
+        fault: kind of the fault.
+        target: role whose rack the fault hits.
     """
 
     topology: str
@@ -61,11 +61,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Case:
-    """What one topic goes through in one outage.
+    """One topic in one outage.
 
     Attributes:
         run: the outage.
-        shape: of the topic's placement.
+        shape: the topic's placement.
         need: M and R of the topic.
     """
 
@@ -75,7 +75,7 @@ class Case:
 
     @property
     def pairs(self) -> frozenset[Pair]:
-        """Any two of its values."""
+        """All pairs of its values."""
         values = {
             "topology": self.run.topology,
             "fault": self.run.fault,
@@ -101,11 +101,11 @@ class Topic:
     need: tuple[int, int]
 
 
-# -- what is possible -------------------------------------------------------------------------------------------------
+# -- possible cases ---------------------------------------------------------------------------------------------------
 
 
 def placed(shape: str, on: Topology) -> tuple[int, ...]:
-    """Broker ids of a placement; none if the topology has too few racks, or too few brokers in one.
+    """Return the broker ids of a placement; empty if the topology has too few racks, or too few brokers in one.
 
     The letters stand for the racks in the topology's order.
     """
@@ -122,10 +122,10 @@ def placed(shape: str, on: Topology) -> tuple[int, ...]:
 
 
 def may_be_taken(target: str, on: Topology, shapes: Iterable[str] = SHAPES) -> tuple[Site, ...]:
-    """The racks that a target may turn out to be.
+    """Return the racks that a target may be in.
 
-    The leader's is where the placements begin, a follower's is one that all have in common beside it, the controller's
-    any that has one.
+    The leader's rack is the first one of the placements. The follower's rack is another one that all placements share.
+    The controller's rack is any with a controller.
     """
     if target == CONTROLLER:
         return tuple(rack for rack in on.racks if any(node.is_controller for node in rack.nodes))
@@ -140,12 +140,12 @@ def may_be_taken(target: str, on: Topology, shapes: Iterable[str] = SHAPES) -> t
 
 
 def impossible(case: Case, on: Topology) -> str:
-    """Why there is no such case; nothing if there is.
+    """Return why a case is impossible; empty if it is possible.
 
     * The placement must fit into the topology, and the target must be in a rack.
-    * A fault that takes processes or their way to others away must leave a majority of the voters, whichever rack it
-      takes: without one no ISR shrinks and no leader moves, and a destroyed voter could not be replaced.
-    * It must leave a replica, in sync as all of them are before, that can lead.
+    * A fault that removes processes or their connections must leave a majority of the voters, whichever rack it hits.
+      Without a majority no ISR shrinks and no leader moves, and a destroyed voter could not be replaced.
+    * It must leave a replica that can lead; before the fault all replicas are in sync.
     """
     replicas = placed(case.shape, on)
     if not replicas:
@@ -165,7 +165,7 @@ def impossible(case: Case, on: Topology) -> str:
 
 
 def possible(names: Sequence[str] = TOPOLOGIES) -> Iterator[Case]:
-    """All cases that there are."""
+    """Yield all possible cases."""
     for name in names:
         on = topology.load(topology.find(name))
         for fault, target, shape, need in product(FAULTS, TARGETS, SHAPES, NEEDS):
@@ -174,16 +174,18 @@ def possible(names: Sequence[str] = TOPOLOGIES) -> Iterator[Case]:
                 yield case
 
 
-# -- what is chosen ---------------------------------------------------------------------------------------------------
+# -- selected runs ----------------------------------------------------------------------------------------------------
 
 
 def choose(cases: Iterable[Case], seed: int = SEED, tries: int = TRIES) -> tuple[Run, ...]:
-    """Few runs with every pair that is in any case: greedily, and the shortest of some tries; the same seed, the same.
+    """Return few runs that cover every pair of values of the cases: the shortest of several greedy selections.
+
+    The same seed gives the same runs.
 
     Args:
-        cases: all that are possible.
-        seed: decides between runs that bring as many new pairs.
-        tries: how many.
+        cases: all possible cases.
+        seed: decides between runs with equally many new pairs.
+        tries: number of greedy selections.
     """
     brings: dict[Run, frozenset[Pair]] = {}
     for case in cases:
@@ -204,7 +206,7 @@ def _greedy(brings: Mapping[Run, frozenset[Pair]], rng: random.Random) -> list[R
 
 
 def text(runs: Sequence[Run]) -> str:
-    """The file that lists them."""
+    """Return the content of the file that lists the runs."""
     tables = [
         f'\n[[run]]\ntopology = "{run.topology}"\nfault = "{run.fault}"\ntarget = "{run.target}"\n' for run in runs
     ]
@@ -212,10 +214,10 @@ def text(runs: Sequence[Run]) -> str:
 
 
 def listed(path: Path = FILE) -> tuple[Run, ...]:
-    """The runs that the file lists.
+    """Return the runs that the file lists.
 
     Raises:
-        RackgateError: it can't be read, or lists something else.
+        RackgateError: the file can't be read, or an entry is invalid.
     """
     top = toml_config.Table(toml_config.read(path, "it lists the outages of the matrix"), path)
     runs = tuple(
@@ -226,11 +228,11 @@ def listed(path: Path = FILE) -> tuple[Run, ...]:
     return runs
 
 
-# -- what is made of it, and what must come of it ---------------------------------------------------------------------
+# -- topics and expected results --------------------------------------------------------------------------------------
 
 
 def topics_of(on: Topology) -> tuple[Topic, ...]:
-    """All topics of a topology: each placement that fits with each requirement."""
+    """Return all topics of a topology: each placement that fits with each pair of M and R."""
     return tuple(
         Topic(f"{shape}-m{m}-r{r}", replicas, (m, r))
         for shape in SHAPES
@@ -240,26 +242,26 @@ def topics_of(on: Topology) -> tuple[Topic, ...]:
 
 
 def racks_of(on: Topology) -> dict[int, str]:
-    """Broker id to rack."""
+    """Return the rack of each broker by id."""
     return {node.node_id: node.site for node in on.brokers}
 
 
 def surviving(replicas: Iterable[int], racks: Mapping[int, str], fault: str, taken: str) -> frozenset[int]:
-    """The ISR that is left of all replicas once a fault of a rack has had its effect; a slow rack stays in sync."""
+    """Return the ISR that remains of all replicas once a fault of a rack is effective; a slow rack stays in sync."""
     return frozenset(broker for broker in replicas if fault == "slow" or racks[broker] != taken)
 
 
 def expected(
     isr: Iterable[int], racks: Mapping[int, str], *, need: tuple[int, int], replicas: int, names: str = ERRORS
 ) -> str:
-    """How a single attempt ends with this ISR, as phases call it; replicas are asked for before racks.
+    """Return the expected result of a single attempt with this ISR; M is checked before R.
 
     Args:
         isr: broker ids.
         racks: broker id to rack.
         need: M and R.
-        replicas: how many replicas there are, in sync or not.
-        names: the package of the exceptions.
+        replicas: number of replicas, in sync or not.
+        names: package of the exceptions.
     """
     answer = gate.ask(frozenset(isr), racks, min_replicas=need[0], min_racks=need[1], replicas=replicas)
     if not answer.enough_replicas:
@@ -268,11 +270,12 @@ def expected(
 
 
 def together(on: Topology) -> tuple[tuple[Topic, ...], ...]:
-    """The topics of a topology, those together that go on, wait or stop together in the outage of any of its racks.
+    """Group the topics of a topology by whether they continue, wait or stop in the outage of each rack.
 
-    They can share a producer. A request is answered when all partitions in it are, and the next one on the same
-    connection after it; so a topic that stops holds up the others of its producer until its records have timed out. So
-    does one that goes on, but has a replica in the rack: it waits until that has left the ISR.
+    The topics of a group can share a producer. A broker responds to a request when all partitions in it are done, and
+    to the next one on the same connection after that. So a topic that stops delays the others of its producer until its
+    records have timed out. A topic that continues but has a replica in the rack delays them until that replica has left
+    the ISR.
     """
     racks = racks_of(on)
     groups: dict[tuple[tuple[bool, bool], ...], list[Topic]] = {}
@@ -285,7 +288,7 @@ def together(on: Topology) -> tuple[tuple[Topic, ...], ...]:
 
 
 def main() -> int:
-    """Writes the file."""
+    """Write the file."""
     runs = choose(possible())
     write_text(FILE, text(runs))
     sys.stdout.write(f"{len(runs)} runs in {FILE.name}\n")

@@ -1,4 +1,4 @@
-"""The matrix of outages: each kind of fault on the racks of leader, follower and active controller; see ``matrix``."""
+"""Matrix of outages: each kind of fault on the racks of leader, follower and active controller; see ``matrix``."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from pyhooks.lab import quorum_changes
 from pyhooks.lab.topology import Node
 
 RATE_PER_S = 3.0
-# A rack is away until sessions of 9 s end, after an election of a controller if it had the active one.
+# The ISR shrinks when sessions of 9 s end, after an election of a controller if the rack had the active one.
 ISR_S = 90.0
 LEADER_S = 60.0
 CHECKED = ("delivery", "offsets", "promise", SPREAD, "progress", "phases", "faults", "recovery", "refusals")
 
 
 class _Matrix(Drill):
-    """All outages that the matrix has for a topology, one after the other, with a topic of each kind."""
+    """All outages of the matrix for a topology, one after the other, with a topic of each kind."""
 
     SECONDS = 1500.0
 
     def outages(self) -> None:
-        """Drives all topics through all outages and judges."""
+        """Run all outages under load on all topics, and judge."""
         made = {one.name: one for one in matrix.topics_of(self.kafka.topology)}
         specs = [spec(one.name, one.replicas, *one.need) for one in made.values()]
         whole = {one.name: frozenset(one.replicas) for one in made.values()}
@@ -70,13 +70,13 @@ class _Matrix(Drill):
     def _settings(self, run: Run, rack: str) -> dict[str, Any]:
         if run.fault == "slow":
             return {"rtt_ms": matrix.SLOW_RTT_MS}
-        # where controllers stand in the rack, their disks are destroyed with it
+        # Controllers in the rack lose their disks, too.
         return {"controllers": True} if run.fault == "wipe" and self._has_controller(rack) else {}
 
-    # -- whose rack ---------------------------------------------------------------------------------------------------
+    # -- target racks -------------------------------------------------------------------------------------------------
 
     def _rack(self, run: Run, made: Mapping[str, Topic]) -> str:
-        """The rack that a target is in, as the cluster tells it now."""
+        """Return the rack of a target, as the cluster currently reports it."""
         if run.target == CONTROLLER:
             return self._rack_of_controller()
         leading = {self.racks[leader] for leader in topics.leaders(self.kafka.admin, list(made)).values()}
@@ -87,14 +87,14 @@ class _Matrix(Drill):
         return min(common - leading)
 
     def _rack_of_controller(self) -> str:
-        """That of the active controller; one that stands outside of all racks is made to hand over to another."""
+        """Return the rack of the active controller; outside all racks, kill it until one in a rack takes over."""
         active = self._active()
         while not self.kafka.topology.site(active.site).is_rack:
             self.kafka.kill_kafka(active)
             gone = active
 
             def another(gone: Node = gone) -> Node | None:
-                # while there is none nobody can tell
+                # The query fails while there is no active controller.
                 try:
                     found = self._active()
                 except RackgateError as error:
@@ -122,11 +122,12 @@ class Az3OutsideTest(_Matrix):
 
     @cluster(num_nodes=9)
     def test_matrix(self) -> None:
-        """With whoever is left, attempts end as M, R and the placement demand.
+        """Attempts have the results that M, R and the placement require of the remaining replicas.
 
         setup: a topic for each placement and each of five (M,R).
         drive: the outages that the matrix has for this topology, each healed before the next; load on all topics.
-        validate: single attempts under each fault and after it end as computed from the surviving ISR; all checkers.
+        validate: single attempts under each fault and after it have the results computed from the remaining ISR; all
+            checkers.
         """
         self.outages()
 
@@ -138,11 +139,12 @@ class Az3Test(_Matrix):
 
     @cluster(num_nodes=9)
     def test_matrix(self) -> None:
-        """As on az3-outside; a rack takes a voter with it, and may take the active controller.
+        """As on az3-outside; the lost rack contains a voter, possibly the active controller.
 
         setup: a topic for each placement and each of five (M,R).
         drive: the outages that the matrix has for this topology, each healed before the next; load on all topics.
-        validate: single attempts under each fault and after it end as computed from the surviving ISR; all checkers.
+        validate: single attempts under each fault and after it have the results computed from the remaining ISR; all
+            checkers.
         """
         self.outages()
 
@@ -158,22 +160,24 @@ class Az3x2Test(_Matrix):
 
         setup: a topic for each placement and each of five (M,R).
         drive: the outages that the matrix has for this topology, each healed before the next; load on all topics.
-        validate: single attempts under each fault and after it end as computed from the surviving ISR; all checkers.
+        validate: single attempts under each fault and after it have the results computed from the remaining ISR; all
+            checkers.
         """
         self.outages()
 
 
 class Stretch2Test(_Matrix):
-    """Two far data centres with two brokers and a controller each, and the third controller at a third place."""
+    """Two distant data centres with two brokers and a controller each, and a third controller elsewhere."""
 
     TOPOLOGY = "stretch2"
 
     @cluster(num_nodes=8)
     def test_matrix(self) -> None:
-        """As on az3, with one rack left in every outage, so that R=2 refuses.
+        """As on az3, with one rack left in every outage, so that R=2 rejects.
 
-        setup: a topic for each placement that two racks have room for, and each of five (M,R).
+        setup: a topic for each placement that fits into two racks, and each of five (M,R).
         drive: the outages that the matrix has for this topology, each healed before the next; load on all topics.
-        validate: single attempts under each fault and after it end as computed from the surviving ISR; all checkers.
+        validate: single attempts under each fault and after it have the results computed from the remaining ISR; all
+            checkers.
         """
         self.outages()

@@ -1,4 +1,4 @@
-"""The metrics of the gate through an outage, against the metadata log, and against what clients were refused."""
+"""Metrics of the gate in an outage, compared with the metadata log and with the rejections that clients received."""
 
 from __future__ import annotations
 
@@ -19,48 +19,49 @@ from pyhooks.workload.requirement_changes import change
 
 LOST = "b"
 TURNS = 2
-# for the first record, before which a client learns where its topic is; a refusal needs none of it
+# for the first record, which waits for the metadata of its topic; a rejection does not need that long
 FIRST_MS = "20000"
 SPECS = (
-    # under its minimum of racks without rack b
+    # below its minimum of racks without rack b
     spec("under", (1, 2, 3), 2, 2),
-    # at its minimum then, and above it before
+    # at its minimum without rack b, and above it with all racks
     spec("at", (2, 3, 5), 2, 2),
-    # at its minimum before, and under it then, by a leader in another rack
+    # at its minimum with all racks, and below it without rack b; its leader is in another rack
     spec("all", (5, 1, 3), 1, 3),
-    # led by rack b, so that another broker tells of it meanwhile
+    # led by rack b, so that another broker reports it during the outage
     spec("moved", (3, 1, 5), 2, 2),
-    # for which racks do not matter
+    # not affected by racks
     spec("free", (4, 3, 1), 2),
-    # whose requirement changes meanwhile
+    # its R changes during the outage
     spec("changed", (2, 1, 4), 2, 2),
 )
-# what each of them answers without rack b
+# expected result of each without rack b
 PROBED = {"under": NOT_ENOUGH_RACKS, "at": OK, "all": NOT_ENOUGH_RACKS}
 
 
 class MetricsTest(Drill):
-    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b goes and comes back."""
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
     def setUp(self) -> None:
-        """Starts the cluster with its metrics to be asked for."""
+        """Start the cluster with the metrics agent."""
         self.kafka.agent = str(Distribution.load().hooks)
         super().setUp()
 
     @cluster(num_nodes=9)
     def test_metrics_tell_the_truth(self) -> None:
-        """Gauges of the gate show what was true 2 s before or later; the meter counts the refusals that clients saw.
+        """Gauges of the gate lag by at most 2 s; the meter counts the rejections that clients received.
 
-        setup: topics on several replicas, led by several racks, with R from 1 to 3; a question for the metrics of
-            each broker every second.
-        drive: produce one record a request, each once; kill rack b; produce; lower R of one topic; heal; restore it.
-        validate: each answer that took 0.5 s at most against what the metadata log says of the two seconds before; the
-            meters of all brokers against the refusals; all checkers. How late each gauge was at most is written down.
+        setup: topics on several replicas, led by several racks, with R from 1 to 3; the metrics of each broker are read
+            every second.
+        drive: produce one record per request without retries; kill rack b; produce; lower R of one topic; heal; restore
+            R.
+        validate: each reading that took at most 0.5 s against the last two seconds of the metadata log; the meters of
+            all brokers against the rejections; all checkers. The maximum lag of each gauge is recorded.
         """
-        # Nobody waits for an answer while rack b leaves: a broker reads on after a client has given up a connection,
-        # and counts what that had sent on it, which nobody is told.
+        # No producer waits for a result while rack b leaves: a broker still reads requests from a connection that a
+        # client has given up, and counts their rejections, which no client receives.
         with self._metered(), self.driven(SPECS, []):
-            with self.clients.running("produce", [self._load()], self.history):
+            with self.clients.running("producer", [self._load()], self.history):
                 for name in PROBED:
                     self.phase(f"all racks, {name}", name)
             with ExitStack() as until_the_end:
@@ -68,7 +69,7 @@ class MetricsTest(Drill):
                     topics.wait_isr(self.kafka.admin, "under", frozenset({1, 2}))
                     for name in ("at", "all", "moved"):
                         topics.wait_isr(self.kafka.admin, name, frozenset({1, 2, 5} & set(_replicas(name))))
-                    until_the_end.enter_context(self.clients.running("produce", [self._load()], self.history))
+                    until_the_end.enter_context(self.clients.running("producer", [self._load()], self.history))
                     for turn in range(TURNS):
                         for name, expect in PROBED.items():
                             self.phase(f"without rack b, {name}, {turn}", name, expect)
@@ -87,23 +88,23 @@ class MetricsTest(Drill):
         must_hold(self.verdicts(("delivery", "offsets", "promise", "progress", "refusals", "metrics", "meter")))
 
     def _load(self) -> list[str]:
-        """Of a producer of one record a request, each once."""
+        """Return the arguments of a producer with one record per request and no retries."""
         load = Load(",".join(PROBED), "probe", rate_per_s=3, more=("--name", "producer", "--timeout-ms", FIRST_MS))
         return load.arguments(self.kafka.topology.bootstrap, self.SECONDS)
 
     @contextmanager
     def _metered(self) -> Iterator[None]:
-        """Asks all brokers for their metrics within the block, which begins when each has answered."""
+        """Read the metrics of all brokers during the block, which starts when each broker has responded."""
         brokers, socket = self.kafka.brokers(), self.kafka.metrics_socket
         words = [["--broker", f"{node.node_id},{node.name},{node.site},{socket}"] for node in brokers]
         places = [self.kafka.place(node) for node in brokers]
-        with self.clients.running("meter", words, self.history, places) as meters:
+        with self.clients.running("gate_meter", words, self.history, places) as meters:
             self._answered(meters)
             yield
             self._answered(meters)
 
     def _answered(self, meters: Sequence[Program]) -> None:
-        """Waits until each broker has answered a question that was asked from now on."""
+        """Wait until each broker has responded to a request from now on."""
         since_ns = time.monotonic_ns()
         waits = {node.node_id for node in self.kafka.brokers()}
 

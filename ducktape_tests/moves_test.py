@@ -1,4 +1,4 @@
-"""What moves while a workload runs: replicas, brokers from rack to rack, leadership."""
+"""Reassigned replicas, brokers that change racks, and moves of leadership, under load."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ AAB = (1, 2, 3)
 LOST = "b"
 # out of rack b, into it again, out of it, to one more rack, to a single replica, and back
 MOVES = ((1, 2), (1, 3), (1, 2), (1, 2, 5), (5,), AAB)
-# The number of partitions in too few racks as a controller logs it; there are none if it logs no number.
+# Number of partitions in too few racks in a controller's log; no number in the line means none.
 REPORT = re.compile(r"(?:(\d+) partition\(s\) have|No partition has) replicas in too few racks")
 BOTH = ("plain", "idem")
-# Impatient: of a record that waits while brokers change racks nobody can tell in which of them it was acknowledged.
-# After one that ran out of its time an idempotent producer may need as much again (kip/found.md): no more than a change
+# Short timeouts: if a record waits while brokers change racks, the rack at its acknowledgement is unknown. After a
+# record timed out, an idempotent producer may need as much time again (kip/found.md), in total no more than a change
 # may take.
 LOAD = (Load("plain"), Load("idem", "idempotent", more=("--timeout-ms", "2000")))
-# Patient: nothing runs out of its time.
+# Long timeouts: no record times out.
 RIDING = (Load("plain"), Load("idem", "idempotent", patient_ms=PATIENT_MS))
 
 
@@ -40,13 +40,13 @@ class MovesTest(Drill):
 
     @cluster(num_nodes=9)
     def test_a_broker_restarts_in_another_rack(self) -> None:
-        """What counts is the rack that a broker is in now, not the one that it was in, or its disk.
+        """R counts the current rack of a broker, not its previous one or that of its disk.
 
         setup: topics on replicas in racks a, a, b with M=2, R=2; one without retries, one idempotent.
-        drive: produce; restart the broker of rack b in rack a, then the leader in rack c, then both where they were,
-            each in good order.
-        validate: with all replicas in sync, acknowledged or refused as M, R and the racks of the moment demand, with
-            each attempt of a probe; all checkers.
+        drive: produce; restart the broker of rack b in rack a, then the leader in rack c, then both in their original
+            racks, each cleanly.
+        validate: with all replicas in sync, each attempt of a probe is acknowledged or rejected as M, R and the current
+            racks require; all checkers.
         """
         with self.driven([spec(name, AAB, 2, 2) for name in BOTH], LOAD):
             now = dict(self.racks)
@@ -61,7 +61,7 @@ class MovesTest(Drill):
         self.judge(("delivery", "offsets", "promise", "progress", "refusals"))
 
     def _restart(self, broker: int, rack: str) -> None:
-        """Restarts a broker in a rack, and waits until it is in sync again."""
+        """Restart a broker in a rack, and wait until it is in sync again."""
         (node,) = [node for node in self.kafka.brokers() if node.node_id == broker]
         self.kafka.stop_kafka(node)
         for one in self.specs:
@@ -75,13 +75,14 @@ class MovesTest(Drill):
 
     @cluster(num_nodes=9)
     def test_replicas_are_moved_out_of_a_rack(self) -> None:
-        """A reassignment into too few racks is carried out, told of, and refused to be written to; into one more, not.
+        """A reassignment to too few racks completes, is logged and stops writes; one to a further rack does not.
 
         setup: topics on replicas in racks a, a, b with M=2, R=2; one without retries, one idempotent.
-        drive: produce; move the replica of rack b away, a rack back, all but one replica away, and all back; kill rack
-            b, and move its replica to rack c while it is away; heal, and move it back.
-        validate: after each move, acknowledged or refused as M and R, bounded by the number of replicas, and the racks
-            of the ISR demand; controllers have logged each time how many partitions are in too few racks; all checkers.
+        drive: produce; move the replica out of rack b, back, out again, to one more rack, all to a single replica, and
+            all back; kill rack b, and move its replica to rack c meanwhile; heal, and move it back.
+        validate: after each move, attempts are acknowledged or rejected as M and R, limited by the number of replicas,
+            and the racks of the ISR require; controllers have logged each time how many partitions are in too few
+            racks; all checkers.
         """
         with self.driven([spec(name, AAB, 2, 2) for name in BOTH], RIDING):
             self._phase("before", AAB, AAB)
@@ -103,7 +104,7 @@ class MovesTest(Drill):
         self.judge(("delivery", "offsets", "promise", SPREAD, "progress", "refusals", "warned"))
 
     def _move(self, before: Sequence[int], after: Sequence[int]) -> None:
-        """Moves all topics, in their order, and waits until that is over."""
+        """Move all topics, wait until the moves are complete, and record them."""
         moves = {one.name: tuple(after) for one in self.specs}
         self.kafka.reassign(moves)
         reassignments.wait_placed(self.kafka.topology.bootstrap, moves)
@@ -113,7 +114,7 @@ class MovesTest(Drill):
             self.history.note("test", placement_reports.OP, "info", **told)
 
     def _note_warnings(self) -> None:
-        """What the controllers' logs have of partitions in too few racks."""
+        """Record the numbers of partitions in too few racks from the controllers' logs."""
         command = shlex.join(["cat", self.kafka.log])
         logs = {node.node_id: self.kafka.run_on(node, command) for node in self.kafka.topology.controllers}
         counts = {str(node): [int(count or 0) for count in REPORT.findall(text)] for node, text in logs.items()}
@@ -123,12 +124,12 @@ class MovesTest(Drill):
 
     @cluster(num_nodes=9)
     def test_leadership_moves_during_the_outage(self) -> None:
-        """Whoever of a single rack leads, and however late it learns of it, acknowledges nothing.
+        """With R=2 and one rack left, no leader acknowledges a record, however late it learns that it leads.
 
         setup: topics on replicas in racks a, a, b with M=2: two with R=2, one of them idempotent, and one with R=1.
-        drive: kill rack b; produce while the two replicas of rack a lead by turns, four times; heal; produce.
-        validate: with R=2 refused under each leader, with R=1 acknowledged, as a control; acknowledged in the end; all
-            checkers.
+        drive: kill rack b; produce while the two replicas of rack a lead in turn, four times; heal; produce.
+        validate: with R=2 rejected under each leader; with R=1 acknowledged, as a control; acknowledged after the heal;
+            all checkers.
         """
         specs = [spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2), spec("free", AAB, 2, 1)]
         names = [one.name for one in specs]
@@ -145,7 +146,7 @@ class MovesTest(Drill):
         self.judge(("delivery", "offsets", "promise", SPREAD, "progress", "refusals"))
 
     def _lead(self, order: Sequence[int]) -> None:
-        """Has the first of the replicas lead all topics, whether the others live or not."""
+        """Make the first of the replicas lead all topics, whether or not the others run."""
         moves = {one.name: tuple(order) for one in self.specs}
         with Admin(self._living, timeout_s=60) as admin:
             admin.reassign(moves)
@@ -157,15 +158,15 @@ class MovesTest(Drill):
     def _living(self) -> str:
         return ",".join(node.address for node in self.kafka.brokers() if self.kafka.kafka_pid(node) is not None)
 
-    # -- what is expected ---------------------------------------------------------------------------------------------
+    # -- expected results ---------------------------------------------------------------------------------------------
 
     def _phase(
         self, name: str, replicas: Sequence[int], isr: Sequence[int], racks: Mapping[int, str] | None = None
     ) -> bool:
-        """Single attempts at each topic, which are all to end as its thresholds demand of an ISR.
+        """Send single attempts to each topic; their expected result follows from M, R and the ISR.
 
         Returns:
-            Whether that is an acknowledgement at all topics.
+            Whether all topics are expected to acknowledge.
         """
         said = {one.name: self._said(one, replicas, isr, racks) for one in self.specs}
         expect = {
@@ -178,7 +179,7 @@ class MovesTest(Drill):
     def _said(
         self, one: TopicSpec, replicas: Sequence[int], isr: Sequence[int], racks: Mapping[int, str] | None = None
     ) -> gate.Answer:
-        """What a topic's thresholds say of an ISR, in the racks of the topology or in others."""
+        """Return the gate's decision for a topic and an ISR, in the racks of the topology or in others."""
         need = {name: int(one.config[name]) for name in (MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS)}
         return gate.ask(
             isr,

@@ -1,6 +1,6 @@
-"""Which system tests there are, by ``suite.toml``: what belongs to a selection, on which topology, for how long.
+"""The list of system tests in ``suite.toml``: selections, topologies and expected times; and the order to run them.
 
-The list and the tests must agree: what is listed exists, and what exists is listed, so that no test is forgotten.
+Every listed test must exist and every existing test must be listed, so that none is forgotten.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pyhooks.core.toml_config import Table
 from pyhooks.lab import topology
 
 SUITE = Path(__file__).parent / "suite.toml"
-# of a folder; file systems take 255
+# of a folder; file systems allow 255
 LONGEST_NAME = 120
 SELECTIONS = ("smoke", "system", "long", "load")
-# what a selection may take on 2 cores with two labs at a time, in minutes; a run tells whether it did
+# Target time of a selection in minutes, on 2 cores with two labs at a time; a run reports whether it met the target.
 BARS_MIN: Mapping[str, float] = {"smoke": 8, "system": 40}
 JOBS_OF_BARS = 2
 _ID = re.compile(r"(?P<name>\w+_test\.py::\w+\.\w+)(?:@(?P<args>\{.*\}))?")
@@ -36,12 +36,12 @@ class Listed:
     """A test of the suite.
 
     Attributes:
-        id: ``file.py::Class.method``, with ``@{"name": value}`` behind it if it is about one set of parameters.
+        id: ``file.py::Class.method``, followed by ``@{"name": value}`` to select one set of parameters.
         topology: of its cluster.
-        minutes: what it is expected to take, all sets of its parameters together.
-        selections: where it belongs to.
-        alone: no other test may run on the machine beside it.
-        finds: checkers that must find something wrong: it is a control.
+        minutes: expected time of all sets of its parameters together.
+        selections: the selections that include it.
+        alone: whether no other test may run on the machine at the same time.
+        finds: checkers that must return false, because the test is a control.
         settings: ducktape's globals for it.
     """
 
@@ -55,17 +55,17 @@ class Listed:
 
     @property
     def name(self) -> str:
-        """Its id without parameters."""
+        """Id without parameters."""
         return self.id.partition("@")[0]
 
     @property
     def file(self) -> str:
-        """The module that it is in."""
+        """File name of its module."""
         return self.id.partition("::")[0]
 
     @property
     def folder(self) -> str:
-        """A name for its files, which no other test of a run has."""
+        """Folder name for its files, unique within a run."""
         name = re.sub(r"[^\w=.-]+", ".", self.id.replace("_test.py::", ".").replace('"', "")).strip(".")
         if len(name) <= LONGEST_NAME:
             return name
@@ -73,10 +73,10 @@ class Listed:
 
 
 def read(path: Path = SUITE) -> tuple[Listed, ...]:
-    """The tests of a suite, in the order of the file.
+    """Read the tests of a suite, in the order of the file.
 
     Raises:
-        RackgateError: says which table is wrong, and why.
+        RackgateError: names the invalid table and the reason.
     """
     top = Table(toml_config.read(path, "it lists the system tests"), path)
     found = tuple(map(_listed, top.tables("test")))
@@ -111,7 +111,7 @@ def _listed(table: Table) -> Listed:
 
 
 def _parameters(test_id: str) -> None:
-    """Refuses parameters that are not JSON.
+    """Check that the parameters of a test id are JSON.
 
     Raises:
         RackgateError: they are not.
@@ -125,10 +125,10 @@ def _parameters(test_id: str) -> None:
 
 
 def check(suite: Sequence[Listed], found: Sequence[Found], path: Path = SUITE) -> None:
-    """List and tests must agree.
+    """Check that the list and the existing tests agree.
 
     Raises:
-        RackgateError: a listed test does not exist or is on another topology, or one that exists is not listed.
+        RackgateError: a listed test does not exist or has another topology, or an existing test is not listed.
     """
     by_name = {one.id: one for one in found}
     for listed in suite:
@@ -142,10 +142,10 @@ def check(suite: Sequence[Listed], found: Sequence[Found], path: Path = SUITE) -
 
 
 def load(path: Path = SUITE, tests: Path = TESTS) -> tuple[Listed, ...]:
-    """The suite, checked against the tests that there are.
+    """Read the suite and check it against the existing tests.
 
     Raises:
-        RackgateError: they do not agree, or the list is wrong.
+        RackgateError: they do not agree, or the list is invalid.
     """
     suite, found = read(path), find(tests)
     check(suite, found, path)
@@ -153,15 +153,15 @@ def load(path: Path = SUITE, tests: Path = TESTS) -> tuple[Listed, ...]:
 
 
 def select(suite: Sequence[Listed], words: Sequence[str]) -> tuple[Listed, ...]:
-    """The tests that are meant, each once, in the order of the suite.
+    """Return the selected tests, each once, in the order of the suite.
 
     Args:
         suite: all tests.
-        words: selections, files, ``file.py::Class``, or ids of tests, also with parameters. Of a test that is listed
-            more than once, the first counts, unless it is a selection that names it.
+        words: selections, files, ``file.py::Class``, or test ids with or without parameters. If a test is listed more
+            than once, its first entry counts, unless a selection names another one.
 
     Raises:
-        RackgateError: nothing is called like that.
+        RackgateError: a word matches neither a selection nor a test.
     """
     chosen: dict[str, Listed] = {}
     for word in words:
@@ -194,17 +194,17 @@ def _meant(suite: Sequence[Listed], word: str) -> Iterator[Listed]:
 
 
 def bar_min(words: Sequence[str], jobs: int) -> float | None:
-    """The minutes that a run may take; None if there is no bar for it.
+    """Return the target time of a run in minutes; None if it has no target.
 
     Args:
-        words: what was asked for.
-        jobs: how many at a time.
+        words: the arguments that select the tests.
+        jobs: tests at a time.
     """
     return BARS_MIN.get(words[0]) if len(words) == 1 and jobs == JOBS_OF_BARS else None
 
 
 def next_up(waiting: Sequence[Listed], running: Sequence[Listed], jobs: int) -> Listed | None:
-    """The test that may begin now: the longest; those that must be alone come last, one by one."""
+    """Return the test to start now: the longest one. Tests that must run alone come last, one by one."""
     if len(running) >= jobs or any(one.alone for one in running):
         return None
     together = [one for one in waiting if not one.alone]
@@ -215,12 +215,12 @@ def next_up(waiting: Sequence[Listed], running: Sequence[Listed], jobs: int) -> 
 
 
 def estimate(tests: Sequence[Listed], jobs: int, running: Mapping[Listed, float] | None = None) -> float:
-    """Minutes that tests will take with so many at a time.
+    """Estimate the time that tests will take, in minutes.
 
     Args:
-        tests: those that wait.
-        jobs: how many run at a time.
-        running: those that run, with the minutes that each has still to go.
+        tests: the waiting tests.
+        jobs: tests at a time.
+        running: the running tests, with the remaining minutes of each.
     """
     waiting = list(tests)
     ends = [(minutes, one) for one, minutes in (running or {}).items()]

@@ -1,9 +1,9 @@
-"""What became of each test of a run, by what lies in its folder alone; what is not proved to have passed has not.
+"""Results of the tests of a run, derived from the files in its folder only; a test passes only if that is proved.
 
-A test of the suite has a folder ``tests/NAME`` with ``ended.json`` of the runner and ducktape's ``results/SESSION``:
-``expected.json`` (what it was about to run), ``report.json`` (what it says of it), and a folder of each test with
-``history.jsonl``, ``verdicts.json`` and perhaps ``figures.json``. ducktape itself ends with 0 when nothing ran and when
-tests were ignored; nothing here goes by that.
+Each test of the suite has a folder ``tests/NAME`` with ``ended.json`` of the runner and ducktape's ``results/SESSION``.
+The session has ``expected.json`` (the tests that it was about to run), ``report.json`` (their results), and a folder
+for each test with ``history.jsonl``, ``verdicts.json`` and optionally ``figures.json``. ducktape's exit status is not
+used: it is 0 even if no test ran or tests were ignored.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from pyhooks.core import files, targets
 from pyhooks.core.errors import RackgateError
 
 Outcome = Literal["pass", "fail", "unknown", "not run"]
-# the last: what was to run and did not
+# "not run": planned, but it did not run
 OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "unknown", "not run")
 SCHEMA = 3
 RUN, RESULTS, ENDED = "run.json", "results.json", "ended.json"
 VERDICTS = "verdicts.json"
-# What a control needs as any other test does: else nothing that it finds tells what it seems to.
+# Checkers that must return true even in a control; otherwise its other verdicts prove nothing.
 STRICT = ("faults", "crashes")
-# how ducktape tells of a test that found by itself that something is not as it must be
+# start of ducktape's summary of a failed assertion
 ASSERTED = "AssertionError("
-# what of a test can't be done on the cluster that it ran on
+# steps of a test that are not possible on its cluster
 LEFT_OUT = "left-out.json"
-# of a lab that left no report
+# log lines to show of a lab that left no report
 LAST_LINES = 8
 REASONS = 20
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A test as the run that is judged was to run it.
+    """A test as planned by the run.
 
     Attributes:
         id: of the suite.
         topology: of its cluster.
-        minutes: what it was expected to take.
+        minutes: expected time.
         folder: name of its folder below ``tests``.
-        finds: checkers that must find something wrong: it is a control.
+        finds: checkers that must return false, because the test is a control.
     """
 
     id: str
@@ -56,22 +56,22 @@ class Planned:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a test, with one set of its parameters.
+    """Result of a test with one set of its parameters.
 
     Attributes:
-        id: of the suite, with the parameters if it has any: it can be run again by that.
+        id: of the suite, with parameters if there are any; the test can be run again by it.
         topology: of its cluster.
-        outcome: ``pass`` only if all is proved.
-        seconds: what it took; None if it did not run.
-        reasons: what was wrong or is not known, or why it did not run.
-        about: the first line of its description.
+        outcome: ``pass`` only if everything is proved.
+        seconds: duration; None if it did not run.
+        reasons: what failed or is unknown, or why it did not run.
+        about: first line of its description.
         verdicts: checker to verdict.
-        finds: checkers that must find something wrong: it is a control.
-        figures: what it measured.
-        left_out: what of it can't be done on that cluster, and was not.
+        finds: checkers that must return false, because the test is a control.
+        figures: measured values.
+        left_out: steps that were skipped because they are not possible on that cluster.
         folder: its results, relative to the run, or empty.
         report: ducktape's page, relative to the run, or empty.
-        log: what the lab and ducktape wrote, relative to the run, or empty.
+        log: output of the lab and ducktape, relative to the run, or empty.
     """
 
     id: str
@@ -90,25 +90,25 @@ class Result:
 
     @property
     def name(self) -> str:
-        """For files of it."""
+        """Name for its files; empty without a folder."""
         return Path(self.folder).as_posix().replace("/", ".") if self.folder else ""
 
 
 def read_json(path: Path) -> Any:
-    """What a file of a run holds.
+    """Read a JSON file of a run.
 
     Raises:
         RackgateError: it can't be read, or is not JSON.
     """
-    # what is not a number stays a word, so that it can be written again
+    # NaN and infinities stay strings, so that they can be written again.
     return files.read_json(path, "'rackgate system run' writes it", constants=str)
 
 
 def planned(run: Mapping[str, Any]) -> tuple[Planned, ...]:
-    """The tests of ``run.json``.
+    """Return the tests of ``run.json``.
 
     Raises:
-        TypeError: one is not as a run writes it.
+        TypeError: an entry does not have the format of a run.
     """
     found = tuple(Planned(**one) for one in run["tests"])
     for one in found:
@@ -119,16 +119,16 @@ def planned(run: Mapping[str, Any]) -> tuple[Planned, ...]:
 
 
 def judge(run_dir: Path, tests: Sequence[Planned]) -> tuple[Result, ...]:
-    """What became of the tests of a run, at least one result for each."""
+    """Return the results of the tests of a run, at least one for each."""
     return tuple(result for one in tests for result in judge_one(run_dir, one))
 
 
 def judge_one(run_dir: Path, test: Planned) -> tuple[Result, ...]:
-    """What became of one test of the suite: a result for each set of its parameters.
+    """Return the results of one test of the suite: one for each set of its parameters.
 
     Args:
         run_dir: folder of the run.
-        test: as it was planned.
+        test: the test as planned.
     """
     own = run_dir / "tests" / test.folder
     if not own.is_dir():
@@ -150,7 +150,7 @@ def judge_one(run_dir: Path, test: Planned) -> tuple[Result, ...]:
 def _no_session(
     own: Path, ended: Mapping[str, Any] | None, sessions: int
 ) -> tuple[Outcome, float | None, tuple[str, ...]]:
-    """How a test is told of that has not exactly one session with an end."""
+    """Return outcome, seconds and reasons of a test that does not have exactly one session with an end."""
     if ended is None:
         return "unknown", None, ("it was begun, and nothing tells how it ended",)
     why = ended["why"] or f"the lab ended with status {ended['status']}"
@@ -188,7 +188,7 @@ def _session(
             why = ended["why"] or f"ducktape ended with status {ended['status']}"
             reason = f"{count[name]} results of it, and there must be one: {why}"
             found.append(Result(own, test.topology, "unknown", ended["seconds"], (reason,), **told))
-    # whatever ran and was not to run makes the rest doubtful, too
+    # An unplanned test makes the other results doubtful, too.
     strangers = sorted(set(by_id) - {str(one["test_id"]) for one in expected})
     found += [
         Result(f"{test.id} ({name})", test.topology, "unknown", None, ("it ran, and nobody asked for it",), **told)
@@ -198,10 +198,10 @@ def _session(
 
 
 def _as_wanted(checker: str, valid: str, finds: Sequence[str]) -> bool:
-    """Whether a verdict is what a test, or a control that is to find something wrong, needs of a checker."""
+    """Return whether a verdict is the required one, for a test or for a control that must find something wrong."""
     if checker in finds:
         return valid == "false"
-    # a control shows that loss is found, whether or not it lasted long enough for each of the others to say something
+    # A control shows that loss is detected; its faults may be too short for other checkers to reach a verdict.
     return valid == "true" or (valid == "unknown" and bool(finds) and checker not in STRICT)
 
 
@@ -233,11 +233,11 @@ def _result(
     elif status == "pass" and not verdicts:
         reasons.append("ducktape says pass, and no checker has said anything")
     elif sure or (status == "fail" and not reasons and (verdicts or summary.startswith(ASSERTED))):
-        # an error without any verdict says that something could not be tried, and not what is wrong
+        # An error without any verdict means that the test could not be completed, not that something is wrong.
         outcome = "fail"
     elif status not in ("pass", "fail"):
         reasons.append(f"ducktape says {status}")
-    # an assertion's summary is what the verdicts say anyway
+    # The summary of an assertion repeats the verdicts.
     if status == "fail" and not (others and summary.startswith(ASSERTED)):
         reasons.insert(0, summary)
     return Result(
@@ -266,14 +266,14 @@ def _relative(run_dir: Path, path: Path) -> str:
 
 
 def exit_status(found: Iterable[Result]) -> int:
-    """0 if something ran and all that was to run has passed."""
+    """Return 0 if at least one test passed and every planned test did, else 1."""
     counts = Counter(one.outcome for one in found)
     bad = counts["fail"] + counts["unknown"] + counts["not run"]
     return 1 if bad or not counts["pass"] else 0
 
 
 def bar(run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a run may take, what it took, and whether that is met; None if there is no bar, or it was broken off.
+    """Return target time, actual time and whether the target was met; None without a target or if interrupted.
 
     Args:
         run: ``run.json``.
@@ -282,7 +282,7 @@ def bar(run: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def document(run: Mapping[str, Any], found: Sequence[Result]) -> dict[str, Any]:
-    """All of a run as plain JSON, for ``results.json``."""
+    """Return the content of ``results.json``: all of a run as plain JSON."""
     counts = Counter(one.outcome for one in found)
     return {
         "schema": SCHEMA,

@@ -1,4 +1,4 @@
-"""A rolling upgrade from stock Kafka to the overlay and back, node by node, under the load of several clients."""
+"""Rolling upgrade from stock Kafka to the overlay and back, node by node, under the load of several clients."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from pyhooks.workload.known_errors import note_known
 from pyhooks.workload.requirement_changes import change
 
 AAB = (1, 2, 3)
-# the broker whose absence leaves replicas in one rack; by the order of the roll it goes before those of rack a
+# Without this broker the replicas are in one rack. It is restarted before those of rack a.
 THIRD = 3
 STOCK_CLIENT = "4.3.1"
 LONG = ("--timeout-ms", "60000")
-# of librdkafka: with less it writes records again that were refused for long
+# for librdkafka: with a shorter timeout it duplicates records that were rejected for long
 LONGER = ("--timeout-ms", "120000")
 STARTED = "Kafka Server started"
-# a stock broker at level 1, and a stock controller that reads of it
+# log text of a stock broker at level 1, and of a stock controller that reads this level
 NOT_LET_IN = "returned error UNSUPPORTED_VERSION"
-# an hour by default, which is the longest time that the way back would take
+# one hour by default, which would be the longest step of the downgrade
 SNAPSHOTS = {"metadata.log.max.snapshot.interval.ms": "5000"}
 START_S = 120.0
 ASK_S = 10.0
-# a voter that is gone falls behind by two records a second
+# a voter that has ended falls behind by two records a second
 LAG = 4
 EPOCH = re.compile(rf"{re.escape(RACKS_FEATURE)}\s.*FinalizedVersionLevel: 0\s.*Epoch: (\d+)")
 CHECKPOINT = re.compile(r"(\d+)-\d+\.checkpoint")
@@ -54,18 +54,18 @@ class RollingTest(Drill):
 
     @cluster(num_nodes=9)
     def test_stock_to_overlay_and_back(self) -> None:
-        """Nobody loses a record or meets an error that it does not know, whatever runs side by side.
+        """No client loses a record or receives an unknown error, whatever versions run at the same time.
 
         setup: stock Kafka; topics on replicas in racks a, a, b with M=2, driven by a stock client, a patched one and
             librdkafka, all idempotent.
-        drive: restart each broker, then each controller, in good order with the overlay; enable the feature and set
-            R=2 of two topics; let a broker start without the overlay; set R=1, downgrade the feature, wait for
-            metadata snapshots, and restart each broker and controller without the overlay. At each stage ask for R=2
-            and for the feature, and have single attempts while the replicas of rack a are alone.
+        drive: restart each broker, then each controller, cleanly with the overlay; enable the feature and set R=2 of
+            two topics; start a broker without the overlay; set R=1, downgrade the feature, wait for metadata snapshots,
+            and restart each broker and controller without the overlay. At each stage request R=2 and the feature, and
+            send single attempts while only the replicas of rack a are in sync.
         validate: the feature is refused as long as one node lacks the overlay, R=2 as long as the feature is off, and
-            the way back as long as a topic has R=2; single attempts are acknowledged with R=1 by stock leaders and
-            patched ones, and refused with R=2, a stock client's in its own words; a broker without the overlay is not
-            let in at R=2; all checkers.
+            the downgrade as long as a topic has R=2; single attempts are acknowledged with R=1 by stock and patched
+            leaders, and rejected with R=2, for a stock client with an error that it knows; a broker without the overlay
+            can't join at R=2; all checkers.
         """
         self._rows: list[dict[str, Any]] = []
         self._took_s: dict[str, float] = {}
@@ -87,10 +87,10 @@ class RollingTest(Drill):
         self.figures(restart_s=self._took_s, mixed=self._rows)
         self.judge((*NEEDS, "known", "refusals", "levels"))
 
-    # -- the roll -----------------------------------------------------------------------------------------------------
+    # -- rolling restart ----------------------------------------------------------------------------------------------
 
     def _roll_all(self, software: str) -> None:
-        """Restarts all nodes with other software, brokers first, the leader last of them."""
+        """Restart all nodes with other software: brokers first, the leader last of them."""
         topics.elect_preferred(self.kafka.admin)
         reassignments.wait_led(self.kafka.topology.bootstrap, [one.name for one in self.specs], AAB[0])
         for kind, nodes in (("broker", self.kafka.brokers()[::-1]), ("controller", self.kafka.topology.controllers)):
@@ -101,11 +101,11 @@ class RollingTest(Drill):
             self.go_on()
 
     def _roll(self, node: Node, software: str) -> None:
-        """Restarts a node in good order with other software and waits until it does its work again."""
+        """Restart a node cleanly with other software and wait until it works again."""
         begun = time.monotonic()
         self.kafka.stop_kafka(node)
         if node.node_id == THIRD:
-            # the leader is restarted last, so it still has what it had
+            # The leader is restarted last, so it still has the previous software.
             leads = self._leader()
             assert leads != software, f"on the way to {software} the leader has that already: nothing else was tried"
             self._alone(f"on the way to {software}, led by {leads}")
@@ -130,23 +130,23 @@ class RollingTest(Drill):
         reassignments.wait_placed(self.kafka.topology.bootstrap, {one.name: one.replicas for one in self.specs})
 
     def _follows(self, controller: Node) -> bool:
-        """Whether the leader of the quorum has heard of a controller just now."""
+        """Return whether a controller currently follows the leader of the quorum."""
         try:
             lag = self.kafka.quorum(self.kafka.brokers()).lag(controller.node_id)
         except RackgateError:
-            # nobody leads the quorum just now
+            # The quorum currently has no leader.
             return False
         return lag is not None and lag in range(LAG + 1)
 
     def _count(self, node: Node, text: str) -> int:
-        """How many lines of a node's log have a text in them."""
+        """Return how many lines of a node's log contain a text."""
         command = shlex.join(["grep", "-c", text, self.kafka.log])
         return int(self.kafka.run_on(node, f"{command} || true").strip() or 0)
 
-    # -- what a mixed cluster does ------------------------------------------------------------------------------------
+    # -- behaviour of a mixed cluster ---------------------------------------------------------------------------------
 
     def _refuses_racks(self, stage: str) -> None:
-        """Asks for the feature, if a node lacks the overlay, and for R=2; keeps the words that refuse them."""
+        """Request R=2, and the feature if a node lacks the overlay; record the replies."""
         row: dict[str, Any] = {"stage": stage, "software": self._counted()}
         if "stock" in self._software.values():
             row["the feature"] = self._ask_level(feature_levels.UPGRADE, 1)
@@ -158,7 +158,7 @@ class RollingTest(Drill):
         self._rows.append(row)
 
     def _ask_level(self, how: str, to: int) -> str:
-        """Asks for a level of the feature, and tells the history what came of it; returns what the tool said."""
+        """Request a level of the feature, record the result in the history, and return the tool's output."""
         before = internal.level(self.kafka)
         said = internal.ask_level(self.kafka, how, to)
         after = internal.level_after(self.kafka, said, to)
@@ -168,22 +168,22 @@ class RollingTest(Drill):
         return said
 
     def _alone(self, stage: str, expect: str = OK) -> None:
-        """Single attempts while the replicas of rack a are alone."""
+        """Send single attempts while only the replicas of rack a are in sync."""
         for one in self.specs:
             topics.wait_isr(self.kafka.admin, one.name, frozenset(AAB) - {THIRD})
         self.phase(f"rack a alone, {stage}", "patched", expect)
         if expect != OK:
-            # one that does not know the error, and tries nothing again
+            # A client that does not know the error, and does not retry.
             self.probe("stock", "--client", STOCK_CLIENT)
         self._rows.append({"stage": stage, "software": self._counted(), "single attempts of rack a alone": expect})
 
     def _counted(self) -> dict[str, int]:
-        """How many brokers and controllers have the overlay."""
+        """Return how many brokers and controllers have the overlay."""
         nodes = {"brokers": self.kafka.brokers(), "controllers": self.kafka.topology.controllers}
         return {kind: sum(self._software[node.name] == "overlay" for node in own) for kind, own in nodes.items()}
 
     def _leader(self) -> str:
-        """The software of the broker that leads."""
+        """Return the software of the broker that leads."""
         told = Asker(self.kafka.topology.bootstrap, each_s=ASK_S).ask(["patched"], 2 * ASK_S)
         leader = told.partitions["patched", 0].leader
         (node,) = [node for node in self.kafka.brokers() if node.node_id == leader]
@@ -192,7 +192,7 @@ class RollingTest(Drill):
     # -- the feature --------------------------------------------------------------------------------------------------
 
     def _racks_required(self) -> None:
-        """All have the overlay: R=2 is taken, and nobody without it is let in."""
+        """Enable the feature and R=2 on an all-overlay cluster, and check that a broker without overlay can't join."""
         self._ask_level(feature_levels.UPGRADE, 1)
         for name in ("patched", "stock"):
             change(self.kafka.admin, name, self.history, min_racks=2)
@@ -205,15 +205,16 @@ class RollingTest(Drill):
         wait_for(lambda: self._count(node, NOT_LET_IN) > refused, what=f"{node.name} to be refused", timeout_s=START_S)
         self._alone("R=2, and broker 3 starts without the overlay", NOT_ENOUGH_RACKS)
         self.kafka.kill_kafka(node)
-        # A stock broker leaves out of its metadata snapshots what it does not know, R=2 among it, and here writes one
-        # every few seconds. With the overlay it would go by that, and lead without the gate: it must fetch them anew.
+        # A stock broker omits from its metadata snapshots what it does not know, including R=2, and writes one every
+        # few seconds here. With the overlay it would load such a snapshot, and lead without the gate: it must fetch the
+        # metadata again.
         self.kafka.run_in_folder(node, 'rm -rf -- "$1"', f"{DATA}/{metadata_records.TOPIC}")
         self._start(node, "overlay")
         self._all_in_sync()
         self.phase("R=2, broker 3 with the overlay", "patched")
 
     def _way_back(self) -> None:
-        """The feature goes, and its level from all that a stock node would read."""
+        """Disable the feature, and wait until its level is in no snapshot that a stock node would read."""
         row = {"stage": "R=2, asked for the way back", "software": self._counted(), "the feature": ""}
         row["the feature"] = self._ask_level(feature_levels.DOWNGRADE, 0)
         self._rows.append(row)
@@ -230,6 +231,6 @@ class RollingTest(Drill):
             )
 
     def _snapshot(self, node: Node) -> int:
-        """The metadata offset at which the last snapshot of a node ends."""
+        """Return the metadata offset at which the last snapshot of a node ends; -1 without a snapshot."""
         names = self.kafka.run_on(node, f"ls {shlex.quote(self.kafka.data)}/{metadata_records.TOPIC}")
         return max(map(int, CHECKPOINT.findall(names)), default=-1)

@@ -1,7 +1,8 @@
-"""Runs tests of the suite, some at a time, each in a lab of its own or all on the hosts of a cluster file.
+"""Parallel execution of tests of the suite, each in its own lab, or one by one on the hosts of a cluster file.
 
-A lab is a process of ours that ends with us, kill -9 included, and takes all that is in it along
-(``pyhooks.lab.running_labs``). What a test leaves is judged afterwards, from its files (``ducktape_tests.results``).
+A lab is a child process that ends with this one, even after kill -9, together with everything in it
+(``pyhooks.lab.running_labs``). The results of a test are derived afterwards from its files
+(``ducktape_tests.results``).
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ HOSTS_CLUSTER = "ducktape.cluster.json.JsonCluster"
 DRIVER = "ducktape_tests.driver"
 TICK_S = 0.25
 GONE_S = 30.0
-# Of a test on hosts that is to end in good order: it heals its fault, and ends Kafka and clients, by ssh.
+# Time for a test on hosts to stop cleanly: it heals its fault, and ends Kafka and clients by SSH.
 ENDS_S = 120.0
 LEFT = "it did not end in good order, so what it began may still run on the hosts; the next test there ends that first"
-# What a test may take: so many times what was planned, and so many minutes more.
+# A test is ended after this multiple of its planned time plus these minutes.
 PATIENCE, GRACE_MIN = 3.0, 5.0
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where tests run.
+    """Environment in which tests run.
 
     Attributes:
-        python: of the environment that has ducktape.
-        cluster_file: of ducktape, for hosts; None for labs.
+        python: interpreter of the environment with ducktape.
+        cluster_file: ducktape's cluster file for hosts; None for labs.
         run_dir: folder of the run.
         settings: ducktape's globals for all tests.
     """
@@ -55,16 +56,16 @@ class Place:
     settings: Mapping[str, Any]
 
     def folder(self, test: Listed) -> Path:
-        """Of a test."""
+        """Return the folder of a test."""
         return self.run_dir / "tests" / test.folder
 
     @property
     def on_hosts(self) -> bool:
-        """Whether what a test begins would outlive its own process here."""
+        """Whether processes started by a test would outlive its local process."""
         return self.cluster_file is not None
 
     def words(self, test: Listed) -> list[str]:
-        """The words that run a test."""
+        """Return the command line that runs a test."""
         folder = self.folder(test)
         told = json.dumps({**test.settings, **self.settings})
         words = [str(self.python), "-m", DRIVER, str(folder), "--results-root", str(folder / "results")]
@@ -77,27 +78,27 @@ class Place:
 
 
 class Audience(Protocol):
-    """Who hears how tests go."""
+    """Receiver of the progress of a run."""
 
     def begun(self, test: Listed) -> None:
-        """A test has begun."""
+        """Report that a test has started."""
 
     def ended(self, test: Listed, found: Sequence[results.Result]) -> None:
-        """A test has ended."""
+        """Report that a test has ended."""
 
     def tick(self, running: Mapping[Listed, float]) -> None:
-        """Some time has gone by; the tests that run, with the seconds since each has begun."""
+        """Report the running tests, with the seconds since each has started; called periodically."""
 
 
 @dataclass(frozen=True)
 class _Begun:
-    """A test that runs.
+    """A running test.
 
     Attributes:
-        test: which.
-        child: its first process, the leader of a session of its own.
-        handle: by which the kernel tells of its end.
-        since: monotonic seconds.
+        test: the test.
+        child: its first process, the leader of its own session.
+        handle: pidfd that becomes readable when the process ends.
+        since: start time in monotonic seconds.
     """
 
     test: Listed
@@ -107,7 +108,7 @@ class _Begun:
 
 
 def limit_s(test: Listed) -> float:
-    """When a test is given up."""
+    """Return the time limit of a test in seconds."""
     return 60 * (PATIENCE * test.minutes + GRACE_MIN)
 
 
@@ -115,13 +116,13 @@ class Session:
     """A run of tests.
 
     Args:
-        place: where.
-        tests: what.
-        jobs: how many at a time.
-        audience: who hears of it.
+        place: environment of the tests.
+        tests: all tests of the run.
+        jobs: tests at a time.
+        audience: receives the progress.
 
     Attributes:
-        left: tests that may have left something running on hosts.
+        left: ids of tests that may have left processes on hosts.
     """
 
     def __init__(self, place: Place, tests: Sequence[Listed], jobs: int, audience: Audience) -> None:
@@ -131,10 +132,10 @@ class Session:
         self.left: list[str] = []
 
     def run(self) -> None:
-        """Runs all; however it ends, nothing of it is left behind, but for ``left``.
+        """Run all tests; even after an error no process of theirs is left, except those of tests in ``left``.
 
         Raises:
-            RackgateError: a lab that was killed is not gone in time.
+            RackgateError: processes of a killed lab do not end in time.
         """
         try:
             while self._waiting or self._running:
@@ -147,21 +148,23 @@ class Session:
 
     def _begin(self, test: Listed) -> None:
         folder = self._place.folder(test)
-        # the test's lab takes it over with the log that is put there first
+        # Created here because it receives the log first; the test's lab then takes the folder over.
         run_folder.claim(folder, run_folder.LAB)
-        # the code of this checkout, whatever is installed; and not the lab in which somebody may have started us
+        # Use the code of this checkout instead of an installed version, and ignore a lab that this process runs in.
         env = {key: value for key, value in os.environ.items() if key not in (LAB_VARIABLE, RUN_DIR_VARIABLE)}
         env["PYTHONPATH"] = os.pathsep.join([str(paths.REPO), *([env["PYTHONPATH"]] if env.get("PYTHONPATH") else [])])
         with (folder / "session.log").open("wb") as log:
             child = subprocess.Popen(
-                # who runs us in the background has us ignore what is to end a test on hosts, and it would, too
+                # In the background of a shell, SIGINT is ignored and children inherit that; tests on hosts need it to
+                # stop.
                 [*process.DIES_WITH_PARENT, "env", "--default-signal=INT", *self._place.words(test)],
                 cwd=paths.REPO,
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # Ctrl-C is for us alone: ducktape would take it for a wish to end in good order, and take its time
+                # Ctrl-C must reach only this process: ducktape would take it as a request to stop cleanly, which takes
+                # time.
                 start_new_session=True,
             )
         self._waiting.remove(test)
@@ -169,7 +172,7 @@ class Session:
         self._audience.begun(test)
 
     def _look(self) -> None:
-        """Waits a moment, or until a test ends."""
+        """Wait briefly or until a test ends, then handle tests that ended or exceeded their time limit."""
         select.select([one.handle for one in self._running], [], [], TICK_S)
         for one in list(self._running):
             late = time.monotonic() - one.since > limit_s(one.test)
@@ -182,14 +185,14 @@ class Session:
         self._audience.tick({one.test: time.monotonic() - one.since for one in self._running})
 
     def _end(self, one: _Begun, why: str) -> None:
-        """Notes how a test ended; if it has not, it is ended: on hosts in good order, if it can, else at once."""
+        """Record how a test ended; if it still runs, end it first: cleanly if possible on hosts, at once in a lab."""
         hurry: KeyboardInterrupt | None = None
         if why:
             ended = not self._place.on_hosts
             try:
                 ended = ended or _ends(one.child)
             except KeyboardInterrupt as error:
-                # a person who does not want to wait
+                # The user does not want to wait.
                 hurry = error
             if not ended:
                 self.left.append(one.test.id)
@@ -197,7 +200,7 @@ class Session:
             with suppress(ProcessLookupError):
                 os.killpg(one.child.pid, signal.SIGKILL)
         status = one.child.wait()
-        # the first process of a lab is in that session, and goes when all that is in the lab has gone
+        # The first process of a lab is in that session, and ends after all processes in the lab.
         wait_for(
             lambda: not _in_session(one.child.pid), what=f"the end of all of {one.test.id}", timeout_s=GONE_S,
             interval_s=0.05,
@@ -212,7 +215,7 @@ class Session:
 
 
 def _ends(child: subprocess.Popen[bytes]) -> bool:
-    """Asks a test to end in good order, as Ctrl-C does; tells whether it did in time."""
+    """Interrupt a test as Ctrl-C does, and return whether it ended in time."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGINT)
     try:
@@ -223,17 +226,17 @@ def _ends(child: subprocess.Popen[bytes]) -> bool:
 
 
 def _in_session(leader: int) -> list[int]:
-    """The processes of a session that are not yet gone; a zombie of somebody else's is."""
+    """Return the running processes of a session; zombies are not counted."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             fields = process.stat_fields(entry)
-            # state, parent, process group, session
+            # Fields: state, parent, process group, session.
             if len(fields) > 3 and fields[0] != "Z" and int(fields[3]) == leader:
                 found.append(int(entry.name))
     return found
 
 
 def planned(test: Listed) -> results.Planned:
-    """A test as ``run.json`` has it."""
+    """Return a test in the format of ``run.json``."""
     return results.Planned(test.id, test.topology, test.minutes, test.folder, test.finds)

@@ -1,8 +1,8 @@
-"""Hosts that are reached by ssh, to try the suite on an ordinary cluster file of ducktape: the nodes of a lab.
+"""SSH hosts made of the nodes of a lab, to test the suite with an ordinary cluster file of ducktape.
 
-``python -m ducktape_tests.sshhosts FILE -- COMMAND…``, inside ``rackgate lab run --bare``: an sshd in each node and one
-at the clients' place, ``FILE`` with ducktape's description of them (``ducktape.cluster.json.JsonCluster``), then the
-command. Ends with the command's status; the daemons end with the lab.
+Usage, inside ``rackgate lab run --bare``: ``python -m ducktape_tests.sshhosts FILE -- COMMAND…``. This starts an sshd
+in each node and one for the clients, writes ducktape's description of them (``ducktape.cluster.json.JsonCluster``) to
+``FILE``, and runs the command. The exit status is that of the command; the daemons end with the lab.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ PORT = 2222
 USER = "root"
 READY_S = 20.0
 CONNECT_S = 1.0
-# the folder into which sshd confines what has no rights yet
+# sshd's folder for privilege separation
 PRIVSEP = Path("/run/sshd")
 
 
 def config(ip: str, host_key: Path, authorized: Path) -> str:
-    """Of a daemon that lets in whoever has the key, and nobody by a password.
+    """Return the configuration of a daemon that accepts public keys only, and no passwords.
 
     Args:
-        ip: the one address on which it listens.
+        ip: the only address on which it listens.
         host_key: file of its own key.
-        authorized: file of the public keys that are let in.
+        authorized: file of the public keys that it accepts.
     """
     options = {
         "Port": PORT,
@@ -50,11 +50,11 @@ def config(ip: str, host_key: Path, authorized: Path) -> str:
         "PasswordAuthentication": "no",
         "KbdInteractiveAuthentication": "no",
         "UsePAM": "no",
-        # the lab's folders belong to the lab
+        # sshd would reject the owner of the lab's folders.
         "StrictModes": "no",
         "UseDNS": "no",
         "PidFile": "none",
-        # a test asks all nodes at the same time
+        # Tests connect to all nodes at the same time.
         "MaxSessions": 200,
         "MaxStartups": 200,
         "Subsystem": "sftp internal-sftp",
@@ -63,24 +63,24 @@ def config(ip: str, host_key: Path, authorized: Path) -> str:
 
 
 def described(name: str, ip: str, identity: Path) -> dict[str, Any]:
-    """A host as a cluster file has it."""
+    """Return the entry of a host in a cluster file."""
     how = {"host": name, "hostname": ip, "user": USER, "port": PORT, "password": None, "identityfile": str(identity)}
     return {"ssh_config": how, "externally_routable_ip": ip}
 
 
 def serve(lab: Lab, folder: Path) -> list[dict[str, Any]]:
-    """Starts the daemons and waits until each of them listens.
+    """Start the daemons and wait until each of them listens.
 
     Args:
-        lab: whose nodes they are in.
-        folder: for keys, configurations and logs; what an earlier start left there is deleted.
+        lab: the lab of the nodes.
+        folder: for keys, configurations and logs; files of an earlier start are deleted.
 
     Returns:
-        The hosts: all nodes, then the clients' place.
+        The hosts: all nodes, then the clients' host.
 
     Raises:
-        RackgateError: there is no sshd on this machine, one of them does not listen in time, or the folder is not one
-            of this program's.
+        RackgateError: this machine has no sshd, a daemon does not listen in time, or another program created the
+            folder.
     """
     if not Path(SSHD).exists():
         raise RackgateError(f"{SSHD} is not there: install openssh-server")
@@ -116,7 +116,7 @@ def _listens(ip: str) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serves, writes the file and runs the command."""
+    """Start the daemons, write the cluster file and run the command."""
     if len(arguments) < 3 or arguments[1] != "--":
         sys.stderr.write("usage: python -m ducktape_tests.sshhosts FILE -- COMMAND…\n")
         return 2

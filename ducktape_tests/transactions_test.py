@@ -1,4 +1,4 @@
-"""Idempotent and transactional producers, and who reads what is committed, through the outage of a rack."""
+"""Idempotent and transactional producers, and read_committed readers, in an outage of a rack."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from pyhooks.history.event_log import Event
 from pyhooks.kafka import topics
 
 LOST = "b"
-# Without rack b the first is in rack a alone, the second in a and c.
+# Without rack b the first is only in rack a, the second in a and c.
 AAB, ABC = (1, 2, 3), (1, 3, 5)
 OUTAGE_S = 40.0
-# Who has this gives up records, and with them transactions, in the outage.
+# Shorter than the outage: a producer with this timeout gives up records, and with them transactions.
 SHORT_MS = 8_000
 BOTH = "aab,abc"
 # The first stays writable in the outage, so that there is always something to copy; the second does not.
 COPIED, COPIES = "abc", "copies"
-# Longer than checkers grant, so that they judge what comes too late.
+# Longer than checkers allow, so that they judge late results.
 PATIENCE_S = BOUND_S + 60
 
 
@@ -44,36 +44,38 @@ def _loads() -> list[Load]:
         Load(BOTH, "idempotent", "confluent", patient_ms=PATIENT_MS),
         Load(BOTH, "transactional", more=aborting, patient_ms=PATIENT_MS),
         Load(BOTH, "transactional", "confluent", more=aborting, patient_ms=PATIENT_MS),
-        # To the topic that is refused alone: what it has in the other one would fail with the transaction.
+        # Only to the topic that rejects: in the other one its records would fail with the transaction.
         Load("aab", "transactional", more=("--timeout-ms", str(SHORT_MS), *aborting)),
     ]
 
 
 class TransactionsTest(Drill):
-    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b goes and comes back."""
+    """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
     PROPERTIES: ClassVar[Mapping[str, str]] = SINGLE_PARTITIONS
 
     @cluster(num_nodes=9)
     def test_producers_ride_out_an_outage(self) -> None:
-        """No record is doubled or out of order, and transactions go on, as do those who read what is committed.
+        """No record is duplicated or reordered, and transactions and read_committed readers continue after an outage.
 
-        setup: topics on replicas in racks a, a, b and a, b, c with M=2, R=2; the transactions' own topic in a, b, c
-            with M=2 and no R; idempotent and transactional producers, Java's and librdkafka, with timeouts of 120 s,
-            and one of Java with 8 s; a reader of what is committed; one that copies the second topic into a third, in
-            racks a, a, b, with its group's offsets in the same transactions, and the groups' own topic there, too.
-        drive: kill rack b for 40 s, in which a client without retries is refused and the last producer gives up a
-            transaction; heal; until each commits one.
-        validate: delivery, order, all or nothing; each record copied once; readers and producers go on within a bound;
-            no broker logs each refusal; all checkers.
+        setup: topics on replicas in racks a, a, b and a, b, c with M=2, R=2; the topic of transaction coordinators in
+            a, b, c with M=2 and no R; idempotent and transactional producers, Java's and librdkafka, with timeouts of
+            120 s, and one of Java with 8 s; a read_committed reader; a program that copies the second topic into a
+            third, in racks a, a, b, with its group's offsets in the same transactions, and the topic of group
+            coordinators there, too.
+        drive: kill rack b for 40 s, in which a client without retries is rejected and the last producer gives up a
+            transaction; heal; continue until each commits one.
+        validate: delivery, order, all or nothing; each record copied once; readers and producers continue within a
+            bound; no broker logs each rejection; all checkers.
         """
         self._outage(ABC)
 
     @cluster(num_nodes=9)
     def test_the_transactions_topic_is_refused_too(self) -> None:
-        """The same where no transaction can even be decided during the outage.
+        """The same if no transaction can be completed at all during the outage.
 
-        setup: as above, but R=2 is the cluster's, and the transactions' own topic is on replicas in racks a, a, b.
+        setup: as above, but R=2 is the cluster's, and the topic of transaction coordinators is on replicas in racks a,
+            a, b.
         drive: as above.
         validate: as above.
         """
@@ -90,11 +92,11 @@ class TransactionsTest(Drill):
         copier += ["--group", "copiers"]
         with (
             self.driven(specs, _loads(), also=[TRANSACTIONS]),
-            self.clients.running("follow", [reader], self.history) as (follower,),
-            self.clients.running("copying", [copier], self.history) as (copying,),
+            self.clients.running("committed_reader", [reader], self.history) as (follower,),
+            self.clients.running("copier", [copier], self.history) as (copying,),
         ):
             _commits_again([copying])
-            # a client that starts in an outage may wait for a broker that is dead
+            # A client that starts in an outage may wait for a killed broker.
             wait_for(
                 lambda: _reads(follower.fetch()),
                 what="records that a reader of what is committed has got",
@@ -102,7 +104,7 @@ class TransactionsTest(Drill):
             )
             with self.fault("kill", rack=LOST):
                 topics.wait_isr(self.kafka.admin, "aab", frozenset({1, 2}))
-                # those who are patient get no answer now, which tells nothing
+                # Patient producers have no results during the outage, so single attempts are needed.
                 self.phases({name: (f"one rack left of {name}", NOT_ENOUGH_RACKS) for name in ("aab", COPIES)})
                 self._last(OUTAGE_S)
             transactional = zip(self.producers, _loads(), strict=True)
@@ -115,7 +117,7 @@ class TransactionsTest(Drill):
         must_hold(found)
 
     def _last(self, seconds: float) -> None:
-        """Waits until an outage has lasted so long, and the producer that is not patient has given a transaction up."""
+        """Wait until an outage has lasted so long, and the producer with a short timeout gave up a transaction."""
         until_s, given_up = time.monotonic() + seconds, 0
 
         def enough() -> bool:
@@ -128,7 +130,7 @@ class TransactionsTest(Drill):
 
 
 def _commits_again(programs: Sequence[Program]) -> None:
-    """Waits until each of these programs has committed a transaction that it began from now on."""
+    """Wait until each of these programs has committed a transaction that it started from now on."""
     now_ns, waits = time.monotonic_ns(), list(programs)
 
     def committed() -> bool:
@@ -143,7 +145,7 @@ def _commits_again(programs: Sequence[Program]) -> None:
 
 
 def _read_on(follower: Program) -> None:
-    """Waits until a reader has got to where the high watermarks are now."""
+    """Wait until a reader has reached the current high watermarks."""
     now_ns = time.monotonic_ns()
     ends: dict[str, int] = {}
     waits = set(BOTH.split(","))
@@ -163,13 +165,13 @@ def _read_on(follower: Program) -> None:
 
 
 def _reads(events: Sequence[Event]) -> bool:
-    """Whether a reader told that it had got records of each topic."""
+    """Return whether a reader has reported records of each topic."""
     near = {event.data["topic"] for event in events if event.outcome == "ok" and event.data["records"] > 0}
     return near == set(BOTH.split(","))
 
 
 def _producers(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """What became of each producer's records and transactions."""
+    """Return the results of each producer's records and transactions."""
     faults = told.faults(events)
     found: dict[str, dict[str, Any]] = {}
     for event in events:
@@ -196,7 +198,7 @@ def _producers(events: Sequence[Event]) -> list[dict[str, Any]]:
 
 
 def _readers(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """How long readers of what is committed were held up, from a fault to its heal and afterwards."""
+    """Return how long read_committed readers were blocked: during a fault, and from the fault to the end."""
     (fault,) = told.faults(events)
     assert fault.heal_ns is not None
     readers = followed(events)

@@ -1,1 +1,1 @@
-"""What people see of the system tests: progress on a terminal, timelines, and the page of a run."""
+"""Reports of system tests: progress on a terminal, timeline pictures, and the HTML page of a run."""

@@ -1,4 +1,4 @@
-"""What a person sees of a run of system tests: a bar, or a line when a test begins and ends; at the end a table."""
+"""Terminal output of a run of system tests: a progress bar, or a line when a test starts and ends; a final table."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ REASONS = 3
 
 
 class Display:
-    """Shows a run as it goes.
+    """Progress display of a run.
 
     Args:
-        console: where to.
-        tests: all that will run.
-        jobs: how many at a time.
+        console: the terminal or file.
+        tests: all tests of the run.
+        jobs: tests at a time.
     """
 
     def __init__(self, console: Console, tests: Sequence[Listed], jobs: int) -> None:
@@ -41,7 +41,7 @@ class Display:
 
     @contextmanager
     def shown(self) -> Iterator[Display]:
-        """Shows the bar while the block runs, if there is a terminal."""
+        """Show the progress bar during the block, if there is a terminal."""
         with Progress(
             SpinnerColumn(),
             TextColumn("{task.fields[over]} of {task.fields[count]} tests"),
@@ -58,13 +58,13 @@ class Display:
             yield self
 
     def begun(self, test: Listed) -> None:
-        """A line, where there is no bar."""
+        """Print a line, unless there is a progress bar."""
         self._waiting.remove(test)
         if not self._console.is_terminal:
             self._say(f"begun   {test.id} on {test.topology} (about {test.minutes:g} min)")
 
     def ended(self, test: Listed, found: Sequence[Result]) -> None:
-        """A line for each result."""
+        """Print a line for each result."""
         self._over += 1
         for one in found:
             took = "" if one.seconds is None else f" ({minutes(one.seconds)} min)"
@@ -79,7 +79,7 @@ class Display:
                     self._say(f"        {reason}")
 
     def tick(self, running: Mapping[Listed, float]) -> None:
-        """The bar goes on by what was planned; a test that takes longer does not run into the next one's share."""
+        """Advance the bar by planned time; a test that takes longer does not use the share of other tests."""
         if not self._console.is_terminal:
             return
         done = self._total - sum(one.minutes for one in [*self._waiting, *running])
@@ -97,12 +97,12 @@ class Display:
 
 
 def minutes(seconds: float | None) -> str:
-    """Seconds as minutes with one digit, or a dash."""
+    """Format seconds as minutes with one digit, or a dash."""
     return "\N{EN DASH}" if seconds is None else f"{seconds / 60:.1f}"
 
 
 def table(found: Sequence[Mapping[str, Any]]) -> Table:
-    """All results of a document: test, topology, outcome, minutes."""
+    """Return a table of all results: test, topology, outcome, minutes."""
     shown = Table(box=None, pad_edge=False)
     for head in ("test", "topology", "outcome"):
         shown.add_column(head, overflow="fold")

@@ -1,4 +1,4 @@
-"""The picture of a test: faults shaded, acknowledgements and refusals of each topic, the racks of its ISRs below."""
+"""Timeline picture of a test: shaded faults, acknowledgements and rejections per topic, and racks of the ISRs."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 WIDTH, LEFT, RIGHT = 11.0, 1.15, 0.15
 ACKS, ROW, GAP, HEAD, FOOT = 1.15, 0.17, 0.34, 0.75, 0.2
-# Rows of partitions under a topic; the others share one.
+# Rows of partitions below a topic; all further partitions share one row.
 PARTITIONS = 6
 PAPER = "#ffffff"
 MARKERS = "xv^sDP*1"
-# What refuses for want of racks and of replicas looks the same in every picture.
+# These kinds of rejections have the same marker and colour in every picture.
 FIRST = ("NotEnoughRacks", "NotEnoughReplicas", "Timeout")
 COLOURS = (LIGHT.refusal, LIGHT.series[1], LIGHT.series[2], LIGHT.ink, LIGHT.series[3], LIGHT.muted)
-# A burst above so many times what is usual is cut, and its height written out.
+# A burst above this multiple of the median is cut off and labelled with its height.
 BURST = 4.0
-# so many values that are cut off are told one by one
+# up to this many values that are cut off are listed one by one
 FEW = 2
-# How wide a letter of a fault's name is, in inches.
+# Width of a letter in a fault's name, in inches.
 LETTER = 0.068
-# The same of what a topic asks for.
+# The same for smaller labels.
 SMALL = 0.058
 LINES = 3
-# A fault that comes more often is named where it came first.
+# A fault that occurs more often than this is named only where it occurred first.
 OFTEN = 5
 
 
 def svg(timeline: Timeline, title: str) -> str:
-    """The picture as SVG, the same for the same history."""
+    """Return the picture as SVG; the same history gives the same text."""
     with mpl.rc_context(RC):
         figure = draw(timeline, title)
         buffer = io.StringIO()
@@ -51,11 +51,11 @@ def svg(timeline: Timeline, title: str) -> str:
 
 
 def draw(timeline: Timeline, title: str) -> Figure:
-    """The picture.
+    """Draw the picture.
 
     Args:
-        timeline: what to draw.
-        title: above it.
+        timeline: data to draw.
+        title: text above the picture.
     """
     below = [_rows(topic, timeline) for topic in timeline.topics]
     lines = [max(1, len(own)) for own in below]
@@ -100,7 +100,7 @@ def _axes(figure: Figure, timeline: Timeline, height: float, top: float, tall: f
 
 
 def _kinds(topics: Sequence[Topic]) -> dict[str, tuple[str, str, int]]:
-    """Kinds of refusals to marker, colour and number; the most frequent after those that all pictures have."""
+    """Return marker, colour and count of each kind of rejection: the fixed kinds first, then the most frequent."""
     counts: Counter[str] = Counter()
     for topic in topics:
         for kind, seconds in topic.refused.items():
@@ -139,7 +139,7 @@ def _acks(axes: Axes, topic: Topic, kinds: dict[str, tuple[str, str, int]], time
         axes.annotate(f" {text}", (at_s, cut), va="top", fontsize=8, color=LIGHT.ink)
     top = cut * 1.12
     own = [kind for kind in kinds if kind in topic.refused]
-    # a lane for each kind above the acknowledgements, which its marks would hide
+    # One lane per kind above the acknowledgements, which the markers would hide.
     for lane, kind in enumerate(own):
         marker, colour, _ = kinds[kind]
         seconds = sorted(topic.refused[kind])
@@ -170,7 +170,7 @@ def _acks(axes: Axes, topic: Topic, kinds: dict[str, tuple[str, str, int]], time
 
 
 def _rows(topic: Topic, timeline: Timeline) -> dict[str, list[Span]]:
-    """What is drawn below a topic: of one partition a row for each rack; of several a row each, while all is well."""
+    """Return the rows below a topic: of a single partition one per rack, else one per partition, without spans."""
     if not topic.partitions:
         return {}
     end_s = timeline.looked_s
@@ -182,7 +182,7 @@ def _rows(topic: Topic, timeline: Timeline) -> dict[str, list[Span]]:
 
 
 def _places(topic: Topic) -> dict[str, list[State]]:
-    """The first partitions of a topic by their numbers, and all others as one: the one in the fewest racks."""
+    """Return the states of the first partitions by number, and all others merged to those with the fewest racks."""
     ordered = sorted(topic.partitions)
     shown = {str(number): topic.partitions[number] for number in ordered[:PARTITIONS]}
     if others := [topic.partitions[number] for number in ordered[PARTITIONS:]]:
@@ -193,7 +193,7 @@ def _places(topic: Topic) -> dict[str, list[State]]:
 def _isr(axes: Axes, topic: Topic, own: dict[str, list[Span]], timeline: Timeline) -> None:
     if not own:
         axes.set_yticks([])
-        # inside: beside it two lines would run into the axis above
+        # Inside the axes: beside them, two lines would overlap the axes above.
         axes.text(0.005, 0.5, "nobody looked at the ISR", transform=axes.transAxes, fontsize=8, va="center")
         return
     rows(axes, own, LIGHT.series[0])
@@ -203,7 +203,7 @@ def _isr(axes: Axes, topic: Topic, own: dict[str, list[Span]], timeline: Timelin
         axes.broken_barh(_leaderless(states, end_s), (0, len(own)), facecolors=LIGHT.refusal, alpha=0.8, linewidth=0)
         axes.set_ylabel("ISR in\nracks", fontsize=8, rotation=0, ha="right", va="center", labelpad=4)
         return
-    # of several partitions: the darker, the more racks
+    # Several partitions: the darker, the more racks.
     most = max(len(state.racks) for states in topic.partitions.values() for state in states) or 1
     for row, states in enumerate(_places(topic).values()):
         low = len(own) - 1 - row + 0.15
@@ -222,7 +222,10 @@ def _leaderless(states: Sequence[State], end_s: float) -> list[Span]:
 
 
 def _names(faults: Sequence[Shaded], length_s: float) -> tuple[list[tuple[float, int, str]], int]:
-    """Where the names of faults go, and in how many lines: none over another; what comes often is named once."""
+    """Return time, line and text of the names of faults without overlap, and the number of lines.
+
+    A frequent fault is named once.
+    """
     per_s = (WIDTH - LEFT - RIGHT) / max(1.0, length_s)
     free = [0.0] * LINES
     placed: list[tuple[float, int, str]] = []
@@ -242,7 +245,7 @@ def _names(faults: Sequence[Shaded], length_s: float) -> tuple[list[tuple[float,
 
 
 def bursts(values: Sequence[int], cut: float, length_s: float) -> list[tuple[float, str]]:
-    """What the seconds had that are cut off, and where it stands: neighbours in one text, none over another."""
+    """Return position and text of the values that are cut off; neighbours share a text, and texts do not overlap."""
     a_letter_s = max(1.0, length_s) * SMALL / (WIDTH - LEFT - RIGHT)
     found: list[tuple[int, list[int]]] = []
     free_s = 0.0
@@ -262,16 +265,16 @@ def _burst(high: Sequence[int]) -> str:
 
 
 def _labels(changes: Sequence[tuple[float, str]], length_s: float) -> list[tuple[float, int, str, str]]:
-    """What a topic asks for: when, in which line, the words, and with which side at that time.
+    """Return the labels of a topic's settings: time, line, text, and the side of the text at that time.
 
-    Where no line is free, the label before goes on.
+    If no line is free, the previous label is extended.
     """
     width, length_s = WIDTH - LEFT - RIGHT, max(1.0, length_s)
     free = [0.0] * LINES
     placed: list[tuple[float, int, str, str]] = []
     for at_s, text in changes:
         at, wide = at_s / length_s * width, SMALL * (len(text) + 2)
-        # of the last ones the words are to the left of their time
+        # At the right edge the text is to the left of its time.
         side, begins = ("left", at) if at + wide <= width else ("right", at - wide)
         line = next((number for number, until in enumerate(free) if begins >= until), None)
         if line is None and placed:

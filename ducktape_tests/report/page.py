@@ -1,6 +1,6 @@
-"""The page of a run: a grid of tests and topologies, a timeline picture of each test, and why what failed did.
+"""HTML page of a run: a grid of tests and topologies, a timeline picture of each test, and reasons for failures.
 
-It is made from the files of the run alone, so it can be made again at any time; see ``ducktape_tests.results``.
+The page is made only from the files of the run, so it can be made again at any time; see ``ducktape_tests.results``.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ FIGURES = 40
 
 
 def make(run_dir: Path) -> dict[str, Any]:
-    """Judges a run, and writes ``results.json``, the pictures and ``index.html``.
+    """Judge a run, and write ``results.json``, the pictures and ``index.html``.
 
     Args:
         run_dir: folder of the run.
 
     Returns:
-        What ``results.json`` holds.
+        The content of ``results.json``.
 
     Raises:
-        RackgateError: there is no run in it.
+        RackgateError: the folder has no run.
     """
     if not (run_dir / results.RUN).is_file():
         raise RackgateError(f"{run_dir}: no run of system tests in it; 'rackgate system run' makes one")
@@ -57,10 +57,10 @@ def make(run_dir: Path) -> dict[str, Any]:
 
 
 def draw(run_dir: Path, result: Result) -> tuple[str, str]:
-    """Draws the timeline of a test, unless it is there already and newer than its history and what draws.
+    """Draw the timeline of a test, unless a picture exists that is newer than its history and the drawing code.
 
     Returns:
-        The picture relative to the run, or empty; and why there is none, or empty.
+        The picture's path relative to the run, or empty; and why there is no picture, or empty.
     """
     history = run_dir / result.folder / "history.jsonl"
     if not result.folder or not history.is_file():
@@ -78,7 +78,7 @@ def draw(run_dir: Path, result: Result) -> tuple[str, str]:
 
 
 def html(document: Mapping[str, Any]) -> str:
-    """The page."""
+    """Render the page."""
     environment = pages.environment(Path(__file__).parent)
     environment.filters["minutes"] = minutes
     environment.filters["value"] = value
@@ -98,11 +98,11 @@ def html(document: Mapping[str, Any]) -> str:
 
 
 def grid(found: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of the grid, and its columns: what is called alike on several topologies stands in one row.
+    """Return rows and columns of the grid; tests with the same name on several topologies share a row.
 
     Returns:
-        Rows, each with its name, whether it begins a file, and its cells: the numbers of results by topology; and the
-        topologies.
+        Rows and topologies. A row has its name, the file name if the row is the first of a file, and its cells: the
+        numbers of results by topology.
     """
     topologies = sorted({str(one["topology"]) for one in found})
     rows: dict[tuple[str, str], dict[str, list[int]]] = {}
@@ -117,7 +117,7 @@ def grid(found: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list
 
 
 def row_of(test_id: str) -> tuple[str, str]:
-    """The file of a test, and what is tested in words."""
+    """Return the file of a test, and the test's name in plain text."""
     name, _, parameters = test_id.partition("@")
     file, _, rest = name.partition("::")
     words = rest.rpartition(".")[2].removeprefix("test_").replace("_", " ")
@@ -130,13 +130,13 @@ def _parsed(parameters: str) -> dict[str, Any]:
     try:
         parsed: dict[str, Any] = json.loads(parameters)
     except ValueError:
-        # of a stranger, whose name was put behind
+        # The name of an unplanned test, which was appended to the id.
         return {}
     return parsed
 
 
 def figure_rows(figures: Any, name: str = "") -> list[tuple[str, str]]:
-    """Names and values of what a test measured, flat; the first of them, if there are many."""
+    """Return names and values of measured figures as a flat list, truncated if there are many."""
     found: list[tuple[str, str]] = []
     if isinstance(figures, Mapping):
         for key, one in figures.items():
@@ -152,7 +152,7 @@ def figure_rows(figures: Any, name: str = "") -> list[tuple[str, str]]:
 
 
 def value(one: Any) -> str:
-    """A number without needless digits, or what it is."""
+    """Format a number without needless digits, or any other value as text."""
     if isinstance(one, bool) or one is None:
         return {True: "yes", False: "no", None: NONE}[one]
     if isinstance(one, float):

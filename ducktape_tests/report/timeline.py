@@ -1,6 +1,6 @@
-"""What a history tells of a test over time: faults, acknowledgements and refusals a second, the racks of the ISRs.
+"""Timeline of a test from its history: faults, acknowledgements and rejections per second, and racks of the ISRs.
 
-Events that are not known here, or lack something, are passed over: a picture explains, and judges nothing.
+Unknown and incomplete events are skipped: a picture explains, and does not judge.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pyhooks.history.event_log import Event
 from pyhooks.history.events import LOOK_PROCESS, RACKS, REPLICAS
 
 NS = 1_000_000_000
-# Topics that are shown each by itself; all others are summed.
+# Topics that are shown individually; all others are summed.
 TOPICS = 8
 REFUSED = "refused"
 NAMELESS = "no rack"
-# what a look may lack
+# raised by incomplete events
 BROKEN = (KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -28,9 +28,9 @@ class Shaded:
     """A fault, in seconds since the start.
 
     Attributes:
-        name: for people, as ``kill rack b``.
-        from_s: it began.
-        to_s: it was healed, or the end of the history.
+        name: display name, for instance ``kill rack b``.
+        from_s: when it was injected.
+        to_s: when it was healed, or the end of the history.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Shaded:
 
 @dataclass(frozen=True)
 class State:
-    """A partition from a moment on.
+    """State of a partition from a point in time.
 
     Attributes:
-        at_s: since the start.
+        at_s: seconds since the start.
         racks: of its ISR, sorted.
         leader: rack of its leader; empty without one.
     """
@@ -55,15 +55,15 @@ class State:
 
 @dataclass
 class Topic:
-    """What became of a topic's records, and of its partitions.
+    """Results of a topic's records, and states of its partitions.
 
     Attributes:
-        name: of it, or of what is summed here.
-        acked: second to acknowledgements.
-        refused: kind of answer to second to number of answers.
-        partitions: number to its states, each different from the one before.
-        changes: of its settings: second, and what is asked for from then on, or was in vain.
-        asks: its settings as they were told first, or empty.
+        name: of the topic, or of the sum of several.
+        acked: second to number of acknowledgements.
+        refused: kind of error to second to number of errors.
+        partitions: number to its states, each different from the previous one.
+        changes: of its settings: second, and the new values or a refused change.
+        asks: its initial settings, or empty.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Topic:
 
     @property
     def weight(self) -> int:
-        """How many answers there were."""
+        """Number of results."""
         return self.acked.total() + sum(seconds.total() for seconds in self.refused.values())
 
 
@@ -85,9 +85,9 @@ class Timeline:
 
     Attributes:
         length_s: from the first event to the last one that is shown.
-        faults: in the order of their beginnings.
-        topics: the busiest, in the order of their names; then, perhaps, all others together.
-        looked_s: when somebody looked last.
+        faults: in the order of their start.
+        topics: the busiest ones by name, followed by the sum of all others if there are any.
+        looked_s: time of the last observation.
     """
 
     length_s: float
@@ -97,7 +97,7 @@ class Timeline:
 
 
 class _Reading:
-    """Takes events in, one by one."""
+    """Collector that builds a timeline from events."""
 
     def __init__(self) -> None:
         self.start_ns: int | None = None
@@ -105,9 +105,9 @@ class _Reading:
         self.faults: list[Event] = []
         self.racks: dict[int, str] = {}
         self.last_s = self.looked_s = 0.0
-        # the racks and leader that were told last, so that what did not change costs nothing
+        # Last observed leader and ISR by partition, so that unchanged observations cost nothing.
         self.last: dict[str, tuple[Any, ...]] = {}
-        # what a process of its own saw is not in the history where it belongs in time
+        # Kept until the end, because events of other processes are not in the order of time.
         self.asked: list[Event] = []
         self.values: dict[str, tuple[Any, Any]] = {}
         self.pending: dict[str, tuple[Any, Any] | None] = {}
@@ -119,7 +119,7 @@ class _Reading:
         return self.topics.setdefault(name, Topic(name))
 
     def take(self, event: Event) -> None:
-        # a torn line has no time
+        # An incomplete line has no time.
         if event.mono_ns <= 0:
             return
         if self.start_ns is None:
@@ -156,12 +156,12 @@ class _Reading:
             self.topic(topic).partitions[int(number)].append(State(at_s, racks, leader))
 
     def settings(self, event: Event) -> None:
-        """Of what a topic asks for; all of it in the order of time."""
+        """Apply a settings event of a topic; these events must be in the order of time."""
         name, value = str(event.data["topic"]), (event.data.get(REPLICAS), event.data.get(RACKS))
         topic, step, before = self.topic(name), event.data.get("step"), self.values.get(name)
         topic.asks = topic.asks or f"M={value[0]}, R={value[1]}"
         if step == "refused":
-            # the change that began last was none
+            # The change that started last did not happen.
             was = self.pending.pop(name, None)
             if was is not None and topic.changes:
                 at_s, text = topic.changes[-1]
@@ -172,7 +172,7 @@ class _Reading:
         if value == before:
             self.pending.pop(name, None)
         elif begins or name not in self.pending:
-            # of a default of the cluster nobody tells that it begins to change; and what is seen after that may be old
+            # A change of a cluster default has no start event. A value observed after a start may be an old one.
             if begins or name in self.values:
                 named = [
                     f"{letter}={now}"
@@ -186,11 +186,11 @@ class _Reading:
 
 
 def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
-    """What is drawn of a history.
+    """Build the timeline of a history.
 
     Args:
         events: a whole history; it is read once, and not kept.
-        topics: how many topics are shown each by itself.
+        topics: number of topics to show individually.
     """
     reading = _Reading()
     for event in events:
@@ -224,7 +224,7 @@ def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
 
 
 def _sum(many: list[Topic]) -> Topic:
-    """All topics that are not shown by themselves as one; of their partitions, the fewest racks of any."""
+    """Sum all topics that are not shown individually; of their partitions, keep the fewest racks of any."""
     whole = Topic(f"{len(many)} other topics together")
     for one in many:
         whole.acked.update(one.acked)
@@ -236,9 +236,9 @@ def _sum(many: list[Topic]) -> Topic:
 
 
 def fewest(places: Iterable[list[State]]) -> list[State]:
-    """Of many partitions the racks of the one whose ISR spans the fewest, over time; without a leader if any is."""
+    """Return over time the racks of the partition whose ISR spans the fewest, of many; without a leader if any is."""
     now: dict[int, tuple[tuple[str, ...], str]] = {}
-    # of thousands of partitions nearly all are in one of a few states
+    # Nearly all of thousands of partitions are in one of a few states.
     counts: Counter[tuple[tuple[str, ...], str]] = Counter()
     found: list[State] = []
     changes = sorted(((state.at_s, place, state) for place, states in enumerate(places) for state in states),
@@ -246,7 +246,7 @@ def fewest(places: Iterable[list[State]]) -> list[State]:
     for at_s, place, state in changes:
         if place in now:
             counts[now[place]] -= 1
-            counts += Counter()  # drops what nothing is in any more
+            counts += Counter()  # drops states without partitions
         now[place] = (state.racks, state.leader)
         counts[now[place]] += 1
         racks, leader = min(counts, key=lambda one: (bool(one[1]), len(one[0]), one))
@@ -259,7 +259,7 @@ def fewest(places: Iterable[list[State]]) -> list[State]:
 
 
 def kind_of(exception: Any) -> str:
-    """A short name of an answer: of Java's classes and of librdkafka's errors that say the same, the same."""
+    """Return a short name of an error, the same for equivalent errors of Java clients and librdkafka."""
     name = str(exception or "no answer").rpartition(".")[2].removesuffix("Exception")
     if name.isupper() or name.startswith("_"):
         return "".join(part.capitalize() for part in name.strip("_").split("_"))

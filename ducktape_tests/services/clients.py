@@ -1,4 +1,4 @@
-"""Client programs as a ducktape service: one node from which they run, to their ends or beside a test."""
+"""ducktape service that runs client programs on one node, either to completion or beside a test."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from pyhooks.workload.processes import ending
 from pyhooks.workload.standby_producer import ASKED, TOLD
 
 GRACE_S = 90.0
-# A plan that is asked for has its own bounds, far below.
+# Upper limit only: each plan has its own time limits, far below this one.
 PLAN_S = 600
 PIECE_BYTES = 8_000_000
 
 
 @dataclass(frozen=True)
 class Place:
-    """A host on which client programs run.
+    """A host that runs client programs.
 
     Attributes:
-        account: ducktape's, of the host.
-        scratch: the project's folder there (``host_folder``), for what programs write.
-        python: the interpreter there that has the project installed.
+        account: ducktape's account on the host.
+        scratch: the project's folder on the host (``host_folder``), for files that programs write.
+        python: the interpreter on the host that has the project installed.
     """
 
     account: Any
@@ -48,7 +48,7 @@ class Place:
 
     @cached_property
     def clock(self) -> Clock:
-        """That of the host, compared at first use."""
+        """Clock of the host, compared with the local one at first use."""
         words = [self.python, "-c", "import time; print(time.monotonic_ns())"]
         return compare(lambda: int(self.account.ssh_output(shlex.join(words))))
 
@@ -57,44 +57,44 @@ class Process:
     """A client program on a host.
 
     Args:
-        place: where.
-        words: what runs.
-        log: the file on the node for what it writes.
-        before: a shell command on the node before it.
+        place: the host.
+        words: command line.
+        log: path of its output file on the host.
+        before: shell command to run on the host first.
     """
 
     def __init__(self, place: Place, words: Sequence[str], log: str, before: str) -> None:
         self._place, self._log = place, shlex.quote(log)
-        # the next run goes by its id if this one is killed
+        # Record the PID: if this run is killed, the next run ends the process by it.
         known = f"echo $! >> {shlex.quote(f'{place.scratch}/{PIDS}')}; echo $!"
         command = f"{before}; setsid nohup {shlex.join(words)} > {self._log} 2>&1 < /dev/null & {known}"
         self.pid = int(place.account.ssh_output(command).decode().strip())
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether the process still runs."""
         check = f"test -e /proc/{self.pid} && ! grep -q '^State:.Z' /proc/{self.pid}/status"
         return bool(self._place.account.ssh(check, allow_fail=True) == 0)
 
     @property
     def said(self) -> str:
-        """The end of its log."""
+        """Last 40 lines of its log."""
         return str(self._place.account.ssh_output(f"tail -n 40 {self._log}").decode(errors="replace"))
 
     def kill(self) -> None:
-        """Ends it as a power failure does."""
+        """Kill the process with SIGKILL and wait until it has ended."""
         self._place.account.signal(self.pid, signal.SIGKILL, allow_fail=True)
         wait_for(lambda: not self.runs, what=f"the end of process {self.pid}", timeout_s=GRACE_S)
 
 
 class Program(Process):
-    """A running ``pyhooks.workload.<workload>`` on a host, whose events come here as it writes them.
+    """A running ``pyhooks.workload.<workload>`` on a host; ``fetch`` copies its events into the history.
 
     Args:
-        place: where.
-        workload: name of the module; a SIGTERM ends it in good order.
+        place: the host.
+        workload: name of the module; SIGTERM stops it cleanly.
         arguments: of the program, without ``--history`` and ``--run``.
-        history: where its events go.
+        history: receives its events.
     """
 
     def __init__(self, place: Place, workload: str, arguments: Sequence[str], history: History) -> None:
@@ -109,7 +109,7 @@ class Program(Process):
         super().__init__(place, words, f"{place.scratch}/{self.run_id}.log", f"touch {self._file}")
 
     def fetch(self) -> list[Event]:
-        """Brings what it has written since, and returns it."""
+        """Copy the events written since the last call into the history, and return them."""
         found: list[Event] = []
         while True:
             command = f"tail -c +{self._read + 1} {self._file} | head -c {PIECE_BYTES}"
@@ -123,10 +123,10 @@ class Program(Process):
                 return found
 
     def stop(self) -> None:
-        """Ends it in good order, waits until it has told of every attempt and brings that.
+        """Stop it with SIGTERM, wait until it has reported every attempt, and fetch the remaining events.
 
         Raises:
-            RackgateError: it had ended before, did not end in time, or left half a line.
+            RackgateError: it had already ended, did not end in time, or left an incomplete line.
         """
         if not self.runs:
             self.fetch()
@@ -138,7 +138,7 @@ class Program(Process):
             raise RackgateError(f"{self.workload} {self.run_id} ended within a line of its events")
 
     def kill(self) -> None:
-        """Ends it as a power failure does, and notes that, so that checkers know why it tells no more."""
+        """Kill it, and record that in the history, so that checkers know why its events stop."""
         super().kill()
         self.fetch()
         if self._half:
@@ -147,7 +147,7 @@ class Program(Process):
 
 
 class Clients(Service):
-    """Runs workloads of ``pyhooks.workload`` on a node and brings their events into the test's history.
+    """ducktape service that runs workloads of ``pyhooks.workload`` on a node and collects their events in the history.
 
     Args:
         context: ducktape's test context.
@@ -165,35 +165,35 @@ class Clients(Service):
         self._plans = 0
 
     def start_node(self, node: Any, **_: Any) -> None:
-        """Creates the folder anew; what a run that was killed has left in it is ended and deleted before."""
-        # ducktape goes on if clean_node fails before this
+        """Create an empty folder, after ending and deleting what a killed run left in it."""
+        # ducktape continues if its own call of clean_node before this one fails.
         self.clean_node(node)
         self._run_in_folder(node, ":")
 
     def stop_node(self, node: Any, **_: Any) -> None:  # noqa: ARG002 - there is one
-        """Ends what a failed test has left running."""
+        """Kill the processes that a failed test left running."""
         for one in self._begun:
             if one.runs:
                 one.kill()
 
     def clean_node(self, node: Any, **_: Any) -> None:
-        """Deletes the folder."""
+        """Delete the folder."""
         self._run_in_folder(node, DELETE)
 
     def _run_in_folder(self, node: Any, script: str) -> None:
         run_command(node.account, str(node.account.hostname), self._folder.command(script))
 
     def produce(self, history: History, *arguments: str) -> tuple[Event, ...]:
-        """Carries out a plan of ``pyhooks.workload.producer`` and appends its events to ``history``.
+        """Run a plan of ``pyhooks.workload.producer`` and append its events to ``history``.
 
-        One process does that for all plans of a test, see ``pyhooks.workload.standby_producer``.
+        One process runs all plans of a test; see ``pyhooks.workload.standby_producer``.
 
         Args:
-            history: where the events go.
+            history: receives the events.
             arguments: of the program, without ``--history``.
 
         Returns:
-            The events that it wrote.
+            The events of the plan.
 
         Raises:
             RackgateError: the plan failed.
@@ -228,16 +228,16 @@ class Clients(Service):
     def running(
         self, workload: str, many: Sequence[Sequence[str]], history: History, places: Sequence[Place] = ()
     ) -> Iterator[list[Program]]:
-        """Programs run within the block, and end in good order after it; if it fails they are killed.
+        """Run programs during the block; stop them cleanly after it, or kill them if it fails.
 
         Args:
             workload: name of a module of ``pyhooks.workload``.
-            many: the arguments of each.
-            history: where their events go.
-            places: the host of each; the clients' node by default.
+            many: the arguments of each program.
+            history: receives their events.
+            places: the host of each program; the clients' node by default.
 
         Raises:
-            RackgateError: one ended by itself, or did not end in time.
+            RackgateError: a program ended by itself, or did not end in time.
         """
         pairs = zip(places or [self.place] * len(many), many, strict=True)
         with ending(self._begin(place, workload, arguments, history) for place, arguments in pairs) as started:

@@ -1,4 +1,4 @@
-"""The clock of another host: what it tells of moments, by the clock of this one."""
+"""Conversion of timestamps from the monotonic clock of another host to the local one."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from dataclasses import dataclass, replace
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 
-# fields of events that are moments of the monotonic clock, in nanoseconds
+# Event fields with timestamps of the monotonic clock, in nanoseconds.
 MOMENTS = ("intended_ns", "sent_ns", "begun_ns", "asked_ns")
 QUESTIONS = 5
-# A fifth of what checkers grant to a look, see pyhooks.checkers.settling_times.LAG_S.
+# A fifth of the lag that checkers allow for an observation (LAG_S in pyhooks.checkers.settling_times).
 ERROR_MS = 200.0
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A monotonic clock, which begins anywhere.
+    """Monotonic clock of a host, relative to the local one.
 
     Attributes:
-        ahead_ns: by how much it is ahead of ours.
-        error_ns: by how much that may be wrong.
+        ahead_ns: how far it is ahead of the local clock.
+        error_ns: maximum error of ``ahead_ns``.
     """
 
     ahead_ns: int
     error_ns: int
 
     def here(self, event: Event) -> Event:
-        """An event that was noted by it, by our clock."""
+        """Return an event with its timestamps converted from this clock to the local one."""
         if not self.ahead_ns:
             return event
         moments = {name: int(event.data[name]) - self.ahead_ns for name in MOMENTS if event.data.get(name) is not None}
@@ -37,20 +37,21 @@ class Clock:
 
 
 def compare(ask: Callable[[], int]) -> Clock:
-    """Compares a clock with ours; the quickest answer counts.
+    """Compare a clock with the local one; of several readings the most precise one counts.
 
     Args:
-        ask: returns its time in nanoseconds.
+        ask: returns the other clock's time in nanoseconds.
 
     Raises:
-        RackgateError: no answer came quickly enough.
+        RackgateError: no reading was fast enough.
     """
     best: Clock | None = None
     for _ in range(QUESTIONS):
         before_ns = time.monotonic_ns()
         there_ns = ask()
         after_ns = time.monotonic_ns()
-        # A host that shares our kernel has our clock; then the difference is none, as far as that can be told.
+        # A host that shares our kernel has our clock: the reading then lies between our own two, and the difference is
+        # 0.
         ahead_ns = 0 if before_ns <= there_ns <= after_ns else there_ns - (before_ns + after_ns) // 2
         found = Clock(ahead_ns, 0 if ahead_ns == 0 else (after_ns - before_ns) // 2)
         best = found if best is None or found.error_ns < best.error_ns else best

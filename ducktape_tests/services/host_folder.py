@@ -1,7 +1,7 @@
 """Folder on a host for everything that a system test writes there: created with a marker, emptied only with it.
 
-The marker is that of ``pyhooks.core.run_folder``. A script that writes or deletes in the folder is run by
-``HostFolder.command``, whose checks come first in the same shell. Nothing of ducktape is imported here.
+The marker is that of ``pyhooks.core.run_folder``. ``HostFolder.command`` runs every script that writes or deletes in
+the folder, after its checks in the same shell. This module does not import ducktape.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.run_folder import MARKER, PROJECT, Kind
 from pyhooks.lab.mbeans import SOCKET
 
-# ducktape's global with the folder below which a host's folder is created; set by --host-root
+# ducktape global with the parent of the folders on hosts; set by --host-root
 HOST_ROOT = "host_root"
 DEFAULT_ROOT = "/mnt"
 KAFKA, CLIENTS = "kafka", "clients"
 KIND = Kind("system-host", 1, "--host-root")
-# files in the folder: process id of Kafka; process ids of programs of pyhooks.workload, one a line
+# files in the folder: PID of Kafka; PIDs of programs of pyhooks.workload, one per line
 PID, PIDS = "pid", "pids"
 # exit status of a script that refuses to touch the folder; its output is one line with the reason
 REFUSED = 78
-# sun_path has 108 bytes, one of them for the end; the metrics agent's socket has the longest name of all
+# sun_path has 108 bytes including the terminator; the metrics agent's socket has the longest name in the folder
 ROOT_BYTES_MAX = 107 - len(f"/{PROJECT}/{KAFKA}/{SOCKET}")
 
-# $1: root; $2: the project's folder in it; $3: the folder; $4: its marker; the rest: arguments of the script.
-# A failing command ends the shell (set -e), except in a condition: so results are assigned before they are compared.
-# The script runs in the folder, so a link that is put in its place later leads nowhere else.
+# $1: root; $2: the project's folder in it; $3: the folder; $4: its marker; the rest: arguments of the script. A failing
+# command ends the shell (set -e), except in a condition: so results are assigned before they are compared. The folder
+# is the script's working directory, so replacing its path with a link later can't redirect the script.
 GUARD = f"""\
 set -eu
 umask 077
@@ -63,8 +63,8 @@ else
     refuse "$folder" "has files but no $file"
 fi
 """  # noqa: E501 - a message is one line
-# Ends the processes of an earlier run, then deletes the folder. A process is ended if its id is in a file of the folder
-# and its command line names the folder: the id may belong to another process by now. Each leads a group of its own.
+# Ends the processes of an earlier run, then deletes the folder. A process is ended only if its PID is in a file of the
+# folder and its command line names the folder, because PIDs are reused. Each process leads its own process group.
 DELETE = f"""\
 # $1: process id; the rest: words that must all be in its command line
 ours() {{
@@ -105,7 +105,7 @@ class HostFolder:
 
     Attributes:
         root: existing folder below which it is created.
-        name: what it is for.
+        name: its purpose, ``kafka`` or ``clients``.
     """
 
     root: str = DEFAULT_ROOT
@@ -113,7 +113,7 @@ class HostFolder:
 
     @property
     def path(self) -> str:
-        """Its path on the host; unquoted."""
+        """Path on the host, unquoted."""
         return f"{self._parent}/{self.name}"
 
     @property
@@ -123,12 +123,11 @@ class HostFolder:
     def command(self, script: str, *arguments: str) -> str:
         """Return the shell command that runs a script in the folder if the folder belongs to the project.
 
-        A missing or empty folder is created and marked first. The command ends with status ``REFUSED``, and the script
-        does not run, if the folder has other files and no marker, or any part of its path is not as this project
-        creates it.
+        A missing or empty folder is created and marked first. If the folder has other files and no marker, or a part of
+        its path is not as this project creates it, the script does not run and the exit status is ``REFUSED``.
 
         Args:
-            script: of sh, run with ``set -eu`` in the folder.
+            script: POSIX shell script, run with ``set -eu`` in the folder.
             arguments: of the script, ``$1`` and so on.
         """
         own = [self.root, self._parent, self.path, KIND.marker.strip()]
@@ -139,7 +138,7 @@ def checked_root(text: str) -> str:
     """Return the normalised path of a root.
 
     Raises:
-        RackgateError: it is relative or too long, or Kafka's ``log.dirs`` could not have it.
+        RackgateError: it is relative or too long, or ``log.dirs`` of Kafka does not allow one of its characters.
     """
     if not text.startswith("/") or not re.fullmatch(r"[ -~]+", text) or set(text) & set(",\\"):
         raise RackgateError(
@@ -152,7 +151,7 @@ def checked_root(text: str) -> str:
 
 
 def host_root(settings: Mapping[str, Any]) -> str:
-    """Return the root that ducktape's globals name, or the default one.
+    """Return the root from ducktape's globals, or the default one.
 
     Raises:
         RackgateError: see ``checked_root``.

@@ -1,6 +1,7 @@
-"""Kafka on hosts that take commands: what faults and tests need of a cluster, see ``pyhooks.lab.running_cluster``.
+"""Kafka on hosts that run shell commands; implements ``pyhooks.lab.running_cluster`` for faults and tests.
 
-Nothing of ducktape is imported here; of its accounts ``ssh``, ``ssh_output`` and ``signal`` are used.
+This module does not import ducktape. It uses ``ssh``, ``ssh_output``, ``signal`` and ``copy_from`` of ducktape's
+accounts.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from pyhooks.lab.topology import Node, Topology
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-# a copy of a node's disk on its way to the test's driver
+# copy of a node's disk on the host, before it is sent to the test driver
 PACKED = "disk.tar"
 TOOL_TIMEOUT_S = 60.0
-# a broker hands over what it leads, and writes down what it has
+# for a controlled shutdown, in which a broker hands over its leaderships and flushes its logs
 STOP_TIMEOUT_S = 90.0
-# Commands at a time on a host, over its one connection: sshd refuses more than 10 (MaxSessions).
+# Concurrent commands on a host over its single connection: sshd refuses more than 10 (MaxSessions).
 SESSIONS = 8
 
 
@@ -52,13 +53,13 @@ def run_command(account: Any, name: str, command: str, timeout_s: float = TOOL_T
     """Run a shell command on a host to its end and return its standard output.
 
     Args:
-        account: ducktape's, of the host.
-        name: of the host, for errors.
-        command: for its shell.
-        timeout_s: bound in seconds.
+        account: ducktape's account on the host.
+        name: of the host, for error messages.
+        command: shell command.
+        timeout_s: time limit in seconds.
 
     Raises:
-        RackgateError: it ended with a status other than 0; with all that it wrote.
+        RackgateError: its exit status is not 0; the detail has its output.
     """
     tell = f"( {command} ) 2>$e; s=$?; [ $s -eq 0 ] || tail -c 4000 $e; rm -f $e; printf '\\n%d' $s"
     script = f"e=$(mktemp) && {{ {tell}; }}"
@@ -74,23 +75,22 @@ def run_command(account: Any, name: str, command: str, timeout_s: float = TOOL_T
 
 
 class Hosts:
-    """A cluster whose nodes are hosts.
+    """Base class of clusters whose nodes are hosts.
 
     Attributes:
-        topology: what it consists of, with the addresses of the hosts.
-        classpath: of Kafka, as the hosts see it.
-        archives: files of loaded classes by class path, used by the hosts that have them; see
+        topology: of the cluster, with the addresses of the hosts.
+        classpath: Kafka's class path on the hosts.
+        archives: class data archives by class path, used by the hosts that have them; see
             ``pyhooks.lab.class_data_sharing``.
-        java: options of Java for Kafka's processes; the first compiler alone by default, since in the minutes of a test
-            the second one costs the processors more than it wins them.
-        accounts: what runs commands on a node, by the node's name.
-        ways: what lies between the hosts.
-        cluster_id: Kafka's.
-        directory_ids: controller id to directory id, of a new cluster.
-        folder: on each host for all of Kafka's files.
-        agent: jar of the metrics agent (``pyhooks.lab.mbeans``) as the hosts see it, or empty for none.
-        notes: where it is written that Kafka was started or ended on a node (``pyhooks.history.process_events``), or
-        None.
+        java: JVM options of Kafka's processes. By default only the first compiler is enabled: within the minutes of a
+            test the second one costs more CPU time than it saves.
+        accounts: ducktape's accounts by node name.
+        ways: network faults between the hosts.
+        cluster_id: Kafka's cluster id.
+        directory_ids: controller id to directory id, for a new cluster.
+        folder: folder on each host for all of Kafka's files.
+        agent: jar of the metrics agent (``pyhooks.lab.mbeans``) on the hosts, or empty for none.
+        notes: history that records starts and ends of Kafka (``pyhooks.history.process_events``), or None.
     """
 
     topology: Topology
@@ -107,47 +107,47 @@ class Hosts:
 
     @property
     def home(self) -> str:
-        """Path of the folder for Kafka's files, on the host; like all paths here, unquoted."""
+        """Path of the folder for Kafka's files on the host; like all paths of this class, unquoted."""
         return self.folder.path
 
     @property
     def metrics_socket(self) -> str:
-        """The socket on which a node's metrics agent listens, on the host."""
+        """Path of the socket on which a node's metrics agent listens."""
         return f"{self.home}/{SOCKET}"
 
     @property
     def log(self) -> str:
-        """The log of a node's Kafka process, on the host."""
+        """Path of the server log of a node's Kafka process."""
         return f"{self.home}/server.log"
 
     @property
     def data(self) -> str:
-        """The folder of a node's disk, on the host."""
+        """Path of the folder that contains a node's disk."""
         return f"{self.home}/{DATA}"
 
     @cached_property
     def admin(self) -> AdminClient:
-        """A client for metadata, made at first use."""
+        """Admin client, created at first use."""
         return topics.admin(self.topology.bootstrap)
 
     def forget_admin(self) -> None:
-        """Lets a new client be made at the next use, for a cluster that is begun anew."""
+        """Discard the admin client, so that the next use creates one for a new cluster."""
         self.__dict__.pop("admin", None)
 
     def run_on(self, node: Node, command: str, timeout_s: float = TOOL_TIMEOUT_S) -> str:
-        """Runs a shell command on a host to its end and returns its standard output.
+        """Run a shell command on a host to its end and return its standard output.
 
         Raises:
-            RackgateError: it ended with a status other than 0, or the host can't be asked; with all that it wrote.
+            RackgateError: its exit status is not 0 (the detail has its output), or the host can't be reached.
         """
         with self._asked(node):
             return run_command(self.accounts[node.name], node.name, command, timeout_s)
 
     def run_in_folder(self, node: Node, script: str, *arguments: str) -> str:
-        """Run a script of sh in the host's folder and return its output; see ``HostFolder.command``.
+        """Run a shell script in the host's folder and return its output; see ``HostFolder.command``.
 
         Raises:
-            RackgateError: the folder is not the project's, the script failed, or the host can't be asked.
+            RackgateError: the folder is not the project's, the script failed, or the host can't be reached.
         """
         command = self.folder.command(script, *arguments)
         with self._asked(node):
@@ -155,18 +155,21 @@ class Hosts:
 
     @cached_property
     def _slots(self) -> dict[str, BoundedSemaphore]:
-        """By the name of a node: how many more commands may run there at a time."""
+        """Free slots for concurrent commands, by node name."""
         return {}
 
     @contextmanager
     def _asked(self, node: Node) -> Iterator[None]:
-        """Waits for a turn, and makes what ssh raises an answer of ours, so that a proof that needed it is unknown."""
+        """Wait for a free slot, and raise SSH errors as ``RackgateError``.
+
+        So a proof that needs the failed command becomes unknown.
+        """
         with self._slots.setdefault(node.name, BoundedSemaphore(SESSIONS)):
             try:
                 yield
             except RackgateError:
                 raise
-            except Exception as error:  # paramiko's and ducktape's own have no common class
+            except Exception as error:  # errors of paramiko and ducktape have no common class
                 raise RackgateError(f"{node.name}: its host can't be asked: {type(error).__name__}: {error}") from error
 
     def _status(self, node: Node, command: str) -> int:
@@ -176,7 +179,7 @@ class Hosts:
 
     def _holds(self, node: Node, test: str) -> bool:
         status = self._status(node, f"test {test}")
-        # anything else is trouble of the shell, or of the way to the host
+        # Any other status is an error of the shell or of the connection to the host.
         if status not in (0, 1):
             raise RackgateError(f"{node.name}: 'test {test}' ended with status {status}")
         return status == 0
@@ -184,23 +187,23 @@ class Hosts:
     # -- Kafka processes --------------------------------------------------------------------------------------------
 
     def brokers(self, rack: str | None = None) -> tuple[Node, ...]:
-        """The brokers of a rack, or all."""
+        """Return the brokers of a rack, or all brokers."""
         if rack is None:
             return self.topology.brokers
         return tuple(node for node in self.topology.site(rack).nodes if node.is_broker)
 
     def members(self, site: str) -> tuple[Node, ...]:
-        """All nodes of a site, controllers included."""
+        """Return all nodes of a site, including controllers."""
         return self.topology.site(site).nodes
 
     def kafka_pid(self, node: Node) -> int | None:
-        """PID of the node's Kafka process, or None if it does not run."""
+        """Return the PID of the node's Kafka process, or None if it does not run."""
         pid = self.run_on(node, f"cat {shlex.quote(self.home)}/{host_folder.PID} 2> /dev/null || true").strip()
-        # one that has ended has an entry in /proc as long as nobody fetches its status, as in a container without init
+        # A process that has ended stays in /proc until its parent reaps it, as in a container without init.
         return int(pid) if pid and state_of(self._stat(node, int(pid))) != "down" else None
 
     def process_state(self, node: Node) -> ProcessState:
-        """What the node's Kafka process does, by its entry in /proc."""
+        """Return the state of the node's Kafka process, from its entry in /proc."""
         pid = self.kafka_pid(node)
         return "down" if pid is None else state_of(self._stat(node, pid))
 
@@ -220,45 +223,45 @@ class Hosts:
             self.notes.note(process_events.PROCESS, op, "info", node=node.node_id, **more)
 
     def _end(self, node: Node, number: signal.Signals, op: str) -> bool:
-        """Sends a signal that ends Kafka; tells whether there was a process, which is written down."""
+        """Record that Kafka is about to be ended, send the signal, and return whether there was a process."""
         ran = self.kafka_pid(node) is not None
-        # before it is done: who is interrupted in between must not take it for a crash
+        # Recorded first: after an interrupt in between, checkers must not take the end for a crash.
         self._note(op, node, ran=ran)
         return ran and self._signal(node, number)
 
     def kill_kafka(self, node: Node) -> None:
-        """Ends the node's Kafka process at once and waits until it is gone; does nothing if it does not run."""
+        """Kill the node's Kafka process and wait until it has ended; do nothing if it does not run."""
         if self._end(node, signal.SIGKILL, process_events.KILL):
             wait_for(lambda: self.kafka_pid(node) is None, what=f"{node.name} to end", timeout_s=20)
 
     def stop_kafka(self, node: Node) -> None:
-        """Ends the node's Kafka process in good order and waits until it is gone; does nothing if it does not run."""
+        """Stop the node's Kafka process with SIGTERM and wait until it has ended; do nothing if it does not run."""
         if self._end(node, signal.SIGTERM, process_events.STOP):
             wait_for(
                 lambda: self.kafka_pid(node) is None, what=f"{node.name} to end in good order", timeout_s=STOP_TIMEOUT_S
             )
 
     def pause_kafka(self, node: Node) -> None:
-        """Stops the node's Kafka process where it is and waits until it stands.
+        """Pause the node's Kafka process with SIGSTOP and wait until it is paused.
 
         Raises:
-            RackgateError: it does not run, or does not stand.
+            RackgateError: it does not run, or is not paused in time.
         """
         if not self._signal(node, signal.SIGSTOP):
             raise RackgateError(f"{node.name}: its Kafka does not run, so it can't be paused")
         wait_for(lambda: self.process_state(node) == "paused", what=f"{node.name} to stand", timeout_s=20)
 
     def resume_kafka(self, node: Node) -> None:
-        """Lets a paused Kafka process go on; does nothing to one that runs, or to none."""
+        """Resume a paused Kafka process; do nothing if it is not paused or does not run."""
         self._signal(node, signal.SIGCONT)
 
     def start_kafka(self, node: Node) -> None:
-        """Starts Kafka on ``node`` and does not wait until it serves; does nothing if it runs."""
+        """Start Kafka on ``node`` without waiting until it is ready; do nothing if it runs."""
         if self.kafka_pid(node) is None:
             self.launch(node)
 
     def launch(self, node: Node, before: str = "true") -> None:
-        """Starts Kafka on a host on which it does not run, after a shell command; they have one process id."""
+        """Start Kafka on a host on which it does not run, after a shell command that has the same PID."""
         command = kafka_process.java_command(
             classpath=self.classpath,
             heap_mb=self.topology.heap_mb_of(node),
@@ -271,29 +274,29 @@ class Hosts:
         self._note(process_events.START, node)
 
     def java_options(self, node: Node) -> list[str]:
-        """Java's options for the Kafka process of a node, beside those of every Kafka process."""
+        """Return JVM options for the Kafka process of a node, in addition to those of every Kafka process."""
         agent = [f"-javaagent:{self.agent}={self.metrics_socket}"] if self.agent else []
         return [*self.java, *self._shared(node), *agent]
 
     def _shared(self, node: Node) -> list[str]:
-        """Java's option for the archive of the classes that it would load, where the host has it."""
+        """Return the JVM option for the class data archive of the class path, if the host has it."""
         archive = self.archives.get(self.classpath)
         return (
             [f"-XX:SharedArchiveFile={archive}"] if archive and self._holds(node, f"-e {shlex.quote(archive)}") else []
         )
 
     def all_run(self, nodes: Sequence[Node]) -> None:
-        """Does nothing while all of them run.
+        """Check that Kafka runs on all nodes.
 
         Raises:
-            RackgateError: one does not.
+            RackgateError: it does not run on one of them.
         """
         for node in nodes:
             if self.kafka_pid(node) is None:
                 raise RackgateError(f"{node.name} ended while starting, see its server.log")
 
     def wait_unfenced(self, nodes: Sequence[Node], timeout_s: float = BOOT_TIMEOUT_S) -> None:
-        """Waits until all of ``nodes`` are registered and unfenced.
+        """Wait until all ``nodes`` are registered and unfenced.
 
         Raises:
             RackgateError: not in time, or a process ended.
@@ -309,7 +312,7 @@ class Hosts:
     # -- disks and the quorum ---------------------------------------------------------------------------------------
 
     def format_command(self, node: Node, *, joins: bool = False) -> str:
-        """The shell command that formats the disk of a host."""
+        """Return the shell command that formats the disk of a node."""
         arguments = kafka_process.format_arguments(
             node,
             properties=f"{self.home}/server.properties",
@@ -323,23 +326,23 @@ class Hosts:
         return shlex.join([*command, "kafka.tools.StorageTool", *arguments])
 
     def format(self, nodes: Sequence[Node], *, joins: bool = False) -> None:
-        """Formats the disks of ``nodes``, for a new cluster or, with ``joins``, for the one that is there.
+        """Format the disks of ``nodes`` for a new cluster or, with ``joins``, for the existing one.
 
         Raises:
             RackgateError: the storage tool refused.
         """
         if not nodes:
             return
-        # all at the same time, as each is a program of its own that takes seconds to start
+        # In parallel, because each run of the storage tool takes seconds to start.
         with ThreadPoolExecutor(len(nodes)) as pool:
             list(pool.map(lambda node: self.run_on(node, self.format_command(node, joins=joins)), nodes))
 
     def formatted(self, node: Node) -> bool:
-        """Whether the disk of a node is formatted."""
+        """Return whether the disk of a node is formatted."""
         return self._holds(node, f"-e {shlex.quote(self.data)}/meta.properties")
 
     def directory_id(self, node: Node) -> str:
-        """The id of the node's directory, which Kafka draws anew when the disk is formatted.
+        """Return the directory id of the node's disk, which Kafka generates when the disk is formatted.
 
         Raises:
             RackgateError: the disk is not formatted.
@@ -349,20 +352,20 @@ class Hosts:
         return self.run_on(node, f"sed -n s/^directory.id=//p {shlex.quote(self.data)}/meta.properties").strip()
 
     def wipe(self, node: Node) -> str:
-        """Deletes the disk of a node whose Kafka does not run; returns the id that its directory had.
+        """Delete the disk of a node whose Kafka does not run, and return its directory id.
 
         Raises:
-            RackgateError: its Kafka runs, or it had no formatted disk.
+            RackgateError: Kafka runs on the node, or the disk is not formatted.
         """
         if self.kafka_pid(node) is not None:
             raise RackgateError(f"{node.name}: its Kafka runs, so its disk can't be deleted")
         identity = self.directory_id(node)
-        # so that a disk is there whole, or not at all
+        # Renamed first, so that a disk exists completely or not at all.
         self.run_in_folder(node, 'rm -rf -- "$2"; mv -- "$1" "$2"; rm -rf -- "$2"', DATA, quorum_changes.GONE)
         return identity
 
     def copy_disk(self, node: Node, into: Path) -> Disk:
-        """Copies the logs of a broker into a folder here, its indexes aside; a disk that is not there is empty."""
+        """Copy the logs of a broker, without indexes, into a local folder; a missing disk gives an empty copy."""
         stopped = self.kafka_pid(node) is None
         disk = Disk(node.node_id, node.site, into / DATA, stopped)
         if not self._holds(node, f"-d {shlex.quote(self.data)}"):
@@ -374,7 +377,7 @@ class Hosts:
         with self._asked(node):
             self.accounts[node.name].copy_from(f"{self.home}/{PACKED}", str(local))
         self.run_in_folder(node, f"rm {PACKED}")
-        # not by tarfile, which in early releases of Python 3.11 (Debian 12's) can't be kept from paths elsewhere
+        # Not tarfile: in early releases of Python 3.11 (Debian 12) it can't prevent extraction to paths elsewhere.
         process.run(
             ["tar", "-C", str(into), "-xf", str(local)],
             what=f"unpack the disk of {node.name}",
@@ -384,10 +387,10 @@ class Hosts:
         return disk
 
     def metadata_log(self, node: Node, history: History) -> None:
-        """Writes the metadata log of a controller whose Kafka does not run into a history.
+        """Write the metadata log of a controller whose Kafka does not run into a history.
 
         Raises:
-            RackgateError: it can't be read, or the controller's clock can't be compared with ours.
+            RackgateError: the log can't be read, or the controller's clock can't be compared with the local one.
         """
         segments = self.run_on(node, f"ls {shlex.quote(self.data)}/{metadata_records.TOPIC}/*.log").splitlines()
         command = tools.command(self.classpath, "dump-log", metadata_records.words(segments), "")
@@ -396,7 +399,7 @@ class Hosts:
         metadata_records.note(records, history, controller=node.node_id, ahead_ns=ahead_ns, error_ns=error_ns)
 
     def server_logs(self, nodes: Sequence[Node], history: History) -> None:
-        """Writes what Kafka has logged on hosts into a history; that a log can't be read is written there, too."""
+        """Write the server logs of nodes into a history, or that a log can't be read."""
         history.note(log_events.PROCESS, log_events.EXPECTED, "info", nodes=[node.node_id for node in nodes])
         for node in nodes:
             try:
@@ -409,18 +412,18 @@ class Hosts:
                 log_events.note(entries, history, node=node.node_id, ahead_ns=ahead_ns, error_ns=error_ns)
 
     def _wall_clock(self, node: Node) -> tuple[int, int]:
-        """By how much a host's wall clock is ahead of our monotonic one, and by how much that may be wrong, in ns."""
-        # by how much our own is; the host may share it
+        """Return how far a host's wall clock is ahead of the local monotonic clock, and the maximum error, in ns."""
+        # Offset of the local wall clock, which the host may share.
         wall_ns = time.time_ns() - time.monotonic_ns()
         clock = compare(lambda: int(self.run_on(node, "date +%s%N")) - wall_ns)
         return clock.ahead_ns + wall_ns, clock.error_ns
 
     def clear_disk(self, node: Node) -> None:
-        """Deletes what is left of a disk that is not formatted."""
+        """Delete the remains of a disk that is not formatted."""
         self.run_in_folder(node, 'rm -rf -- "$@"', DATA, quorum_changes.GONE)
 
     def replace_disks(self, nodes: Sequence[Node]) -> None:
-        """Formats the disks of ``nodes`` that are not, starts Kafka on all, and makes their controllers voters again.
+        """Format the unformatted disks of ``nodes``, start Kafka on all, and make their controllers voters again.
 
         Raises:
             RackgateError: the quorum refuses, or a process does not start.
@@ -428,36 +431,36 @@ class Hosts:
         quorum_changes.replace_disks(self, nodes)
 
     def voters(self, brokers: Sequence[Node]) -> Mapping[int, str]:
-        """Directory ids of the quorum's voters by node id, as some of ``brokers`` tell.
+        """Return the directory ids of the quorum's voters by node id, as reported by ``brokers``.
 
         Raises:
-            RackgateError: none of them answers.
+            RackgateError: no broker responds.
         """
         return quorum_changes.voters(self, brokers)
 
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
-        """The metadata quorum, as the first of ``brokers`` that answers tells it.
+        """Return the metadata quorum, as reported by the first of ``brokers`` that responds.
 
         Raises:
-            RackgateError: none of them answers, or nobody leads the quorum.
+            RackgateError: no broker responds, or the quorum has no leader.
         """
         return quorum_state.ask(quorum_changes.addresses(brokers))
 
     def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
-        """What Kafka's tool for the quorum writes when it is to change it, on the host of one of ``brokers``.
+        """Change the quorum with Kafka's tool on the host of one of ``brokers``, and return the tool's output.
 
         Raises:
-            RackgateError: it failed, or there is nobody to ask.
+            RackgateError: the tool failed, or there is no broker to query.
         """
         return self._ask_from(None, words, brokers)
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
-        """Makes a controller that follows the quorum a voter with the directory that it has now.
+        """Make a controller that follows the quorum a voter, with its current directory.
 
         Raises:
             RackgateError: the quorum refuses.
         """
-        # its own configuration says where its directory is
+        # The controller's own configuration names its directory.
         self._ask_from(node, ["--command-config", f"{self.home}/server.properties", "add-controller"], brokers)
 
     def _ask_from(self, node: Node | None, words: Sequence[str], brokers: Sequence[Node]) -> str:
@@ -469,28 +472,28 @@ class Hosts:
     # -- the network ------------------------------------------------------------------------------------------------
 
     def answers(self, target: Node, source: Node | None = None) -> bool:
-        """Whether ``target`` answers echo requests from ``source`` (None: from the test's driver).
+        """Return whether ``target`` responds to echo requests from ``source`` (None: from the test driver).
 
         Raises:
-            RackgateError: ping itself failed, so nothing is known.
+            RackgateError: ping itself failed, so the result is unknown.
         """
         if source is None:
             return echo.answers(target.ip, None)
         status = self._status(source, shlex.join(echo.ping(target.ip)))
-        # 1: no answer; anything else is ping's own trouble
+        # 1: no response; any other status is an error of ping itself.
         if status not in (0, 1):
             raise RackgateError(f"{source.name}: ping {target.ip} ended with status {status}")
         return status == 0
 
     def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
-        """The round-trip time to ``target`` from ``source`` (None: from the test's driver).
+        """Measure the round-trip time to ``target`` from ``source`` (None: from the test driver).
 
         Raises:
-            RackgateError: no answer.
+            RackgateError: no response.
         """
         if source is None:
             return echo.measure("clients", target.name, target.ip, None, count)
-        # without an answer it ends with 1, and says so in what is read here
+        # Without a response, ping exits with 1 and reports it in the text that is parsed here.
         text = self.run_on(source, f"{shlex.join(echo.ping(target.ip, count, echo.SLOWEST_S))} || test $? -eq 1", 120)
         return echo.parse(source.name, target.name, count, text)
 
@@ -498,5 +501,5 @@ class Hosts:
 if TYPE_CHECKING:
 
     def _all_that_faults_need(hosts: Hosts) -> tuple[RunningCluster, quorum_changes.Disks]:
-        # here and not for the service, whose base has no types: it would pass for anything
+        # Checked for this class and not for the service, whose untyped base class would satisfy any protocol.
         return hosts, hosts

@@ -1,4 +1,4 @@
-"""A KRaft cluster with racks as a ducktape service: one Kafka process a node, stock or with the overlay."""
+"""KRaft cluster with racks as a ducktape service: one Kafka process per node, stock or with the overlay."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from pyhooks.patchset.distribution import Distribution
 
 
 class RackKafka(Hosts, Service):
-    """Starts the controllers and brokers of a topology on the nodes of the cluster.
+    """ducktape service that runs the controllers and brokers of a topology on the nodes of the cluster.
 
-    In a lab a node of the topology runs on the machine of the same name; on other hosts the nodes of the topology
-    are dealt out in order, and their addresses are those of the hosts.
+    In a lab, each node of the topology runs on the machine of the same name. On other hosts, the nodes are assigned to
+    the machines in order and take their addresses.
 
     Args:
         context: ducktape's test context.
-        topology: what to start.
-        classpath: of Kafka, as the nodes see it; overlay first, or stock alone.
+        topology: the topology to start.
+        classpath: Kafka's class path on the nodes: overlay first, or stock only.
     """
 
     def __init__(self, context: Any, topology: Topology, classpath: str) -> None:
@@ -52,7 +52,7 @@ class RackKafka(Hosts, Service):
         self.folder = HostFolder(str(NODE_DISK.resolve()) if in_lab else host_root(context.globals))
         self._claimed: set[str] = set()
         self.ways: Ways = of_lab(self.topology) if in_lab else HostWays(self.topology, self.run_on)
-        # read by ducktape when the test has ended
+        # ducktape collects these files after the test.
         self.logs = {"server_log": {"path": self.log, "collect_default": True}}
 
     def _deal(self, topology: Topology) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class RackKafka(Hosts, Service):
     # -- ducktape's life cycle --------------------------------------------------------------------------------------
 
     def start(self, **_: Any) -> None:
-        """Formats and starts all nodes and waits until every broker is registered and unfenced."""
+        """Format and start all nodes, and wait until every broker is registered and unfenced."""
         for machine in self.nodes:
             self.clean_node(machine)
             self.run_in_folder(self._node(machine), ":")
@@ -76,34 +76,34 @@ class RackKafka(Hosts, Service):
             self.configure(self._node(machine))
         for node in self.topology.controllers:
             self.launch(node, self.format_command(node))
-        # why brokers come later: see pyhooks.lab.init_process
+        # Brokers start after the controllers; pyhooks.lab.init_process explains why.
         wait_for(self._controller_is_active, what="an active controller", timeout_s=BOOT_TIMEOUT_S, interval_s=0.3)
         for node in self.topology.brokers:
             self.launch(node, self.format_command(node))
         self.wait_unfenced(self.topology.brokers)
 
     def start_node(self, node: Any, **_: Any) -> None:
-        """Starts the formatted disk of a machine."""
+        """Start Kafka on a machine whose disk is formatted."""
         self.start_kafka(self._node(node))
 
     def stop_node(self, node: Any, **_: Any) -> None:
-        """Ends Kafka at once: a test has read all it wants by then."""
-        # a folder that is not the project's may have the process id of another program
+        """Kill Kafka: the test has read everything it needs by now."""
+        # In a folder of another project, the PID file may contain the PID of an unrelated program.
         if self._node(node).name in self._claimed:
             self.kill_kafka(self._node(node))
 
     def clean_node(self, node: Any, **_: Any) -> None:
-        """Ends what a run that was killed has left on a host, deletes the folder and joins the host with the others."""
+        """End processes that a killed run left on a host, delete the folder, and remove the host's network cuts."""
         self.run_in_folder(self._node(node), DELETE)
         if isinstance(self.ways, HostWays):
             self.ways.forget(self._node(node))
 
-    # -- what tests ask ----------------------------------------------------------------------------------------------
+    # -- queries and actions for tests -------------------------------------------------------------------------------
 
     def wait_log(self, topic: str, brokers: Sequence[int], timeout_s: float = 30.0) -> None:
-        """Waits until every broker of ``brokers`` has a log of partition 0 of ``topic``.
+        """Wait until every broker of ``brokers`` has a log of partition 0 of ``topic``.
 
-        A leader that the metadata names may not have made its log yet.
+        The metadata may name a leader that has not created its log yet.
         """
         nodes = [node for node in self.topology.brokers if node.node_id in brokers]
 
@@ -114,10 +114,11 @@ class RackKafka(Hosts, Service):
         wait_for(there, what=f"logs of {topic} on brokers {sorted(brokers)}", timeout_s=timeout_s, interval_s=0.3)
 
     def wait_logs(self, wide: Sequence[Wide], timeout_s: float) -> None:
-        """Waits until each replica of all partitions has a log.
+        """Wait until each replica of all partitions has a log.
 
-        A leader that has none yet refuses the first record of an idempotent producer, may take the second one, since it
-        knows nothing of that producer, and refuses the first for ever then (OutOfOrderSequenceException, 4.3.1).
+        A leader without a log rejects the first record of an idempotent producer. It may then accept the second one,
+        because it has no state for that producer, and reject the first one forever (OutOfOrderSequenceException,
+        4.3.1).
         """
         wanted: defaultdict[int, set[str]] = defaultdict(set)
         for one in wide:
@@ -135,10 +136,10 @@ class RackKafka(Hosts, Service):
         wait_for(there, what=f"the logs of {count} replicas", timeout_s=timeout_s, interval_s=0.5)
 
     def reassign(self, moves: Mapping[str, Sequence[int]]) -> None:
-        """Has Kafka's tool move partition 0 of topics to other brokers; does not wait until they are there.
+        """Move partition 0 of topics to other brokers with Kafka's tool, without waiting for completion.
 
         Args:
-            moves: topic to its brokers, all of them living, of which the first is preferred to lead.
+            moves: topic to its new brokers, all of them live, the preferred leader first.
 
         Raises:
             RackgateError: the tool failed.
@@ -148,28 +149,28 @@ class RackKafka(Hosts, Service):
         self.accounts[living[0].name].create_file(file, reassignments.document(moves))
         words = ("--execute", "--reassignment-json-file", file)
         bootstrap = ",".join(node.address for node in living)
-        # what it has to say of a failure goes to both
+        # The tool writes error messages to both outputs.
         self.run_on(
             living[0], shlex.join(tools.command(self.classpath, reassignments.TOOL, words, bootstrap)) + " 2>&1"
         )
 
     def log_bytes(self, node: Node, topic: str) -> int:
-        """Size of the log of partition 0 of ``topic`` on the node's disk, all segments, in bytes."""
+        """Return the size of the log of partition 0 of ``topic`` on the node's disk, all segments, in bytes."""
         command = f"stat -c %s {shlex.quote(self.data)}/{topic}-0/*.log"
         return sum(map(int, self.accounts[node.name].ssh_output(command).decode().split()))
 
     # -- files and processes ----------------------------------------------------------------------------------------
 
     def place(self, node: Node) -> Place:
-        """Where programs of ``pyhooks.workload`` run on the host of a node: in the folder of its Kafka."""
+        """Return where programs of ``pyhooks.workload`` run on the host of a node: in the folder of its Kafka."""
         return Place(self.accounts[node.name], self.home)
 
     def configure(self, node: Node, other: Mapping[str, str] | None = None) -> None:
-        """Writes the properties of a node, with which it starts the next time.
+        """Write the properties of a node, which apply from its next start.
 
         Args:
-            node: whose.
-            other: what is to differ from what the topology says.
+            node: the node.
+            other: properties that override those of the topology.
         """
         quorum = [controller.quorum_address for controller in self.topology.controllers]
         properties = kafka_process.server_properties(
@@ -189,7 +190,7 @@ class RackKafka(Hosts, Service):
 
 
 def _moved(topology: Topology, accounts: dict[str, Any]) -> Topology:
-    """The topology with the addresses of the machines that its nodes were dealt to."""
+    """Return the topology with the addresses of the machines assigned to its nodes."""
     sites = tuple(
         replace(
             site,

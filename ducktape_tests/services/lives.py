@@ -1,6 +1,6 @@
-"""Whether Kafka runs on the nodes of a cluster, and what faults their logs tell of: for the checker ``crashes``.
+"""Process states and logged faults of Kafka nodes, recorded for the checker ``crashes``.
 
-Nothing of ducktape is imported here.
+This module does not import ducktape.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyhooks.lab.topology import Node
 
 
 def note_states(hosts: Hosts, nodes: Sequence[Node], history: History) -> None:
-    """Writes what each node's Kafka does now; that a host can't be asked is written, too."""
+    """Record the state of each node's Kafka process, or that its host can't be reached."""
     for node in nodes:
         try:
             state = hosts.process_state(node)
@@ -26,7 +26,7 @@ def note_states(hosts: Hosts, nodes: Sequence[Node], history: History) -> None:
 
 
 def note_faults(hosts: Hosts, nodes: Sequence[Node], history: History) -> None:
-    """Writes what the nodes have logged of faults of Kafka's own; that a log can't be read is written, too."""
+    """Record the faults in the log of each node's Kafka, or that the log can't be read."""
     for node in nodes:
         try:
             answer = hosts.run_on(node, process_events.question(hosts.log))

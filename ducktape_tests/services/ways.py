@@ -1,6 +1,6 @@
-"""What parts racks from each other: the routers of a lab, or a packet filter on each host of a cluster file.
+"""Network faults between racks: by the routers of a lab, or by a packet filter on each host of a cluster file.
 
-Nothing of ducktape is imported here.
+This module does not import ducktape.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pyhooks.lab.lab import Lab
 from pyhooks.lab.network_faults import LabWays, Ways
 from pyhooks.lab.topology import Link, Node, Quality, Topology
 
-# Each a table of its own, since a broker may be cut off in a rack that is, too.
+# Separate tables, because a broker may be cut off while its rack is cut off, too.
 RACK_TABLE, BROKER_TABLE = "rackgate_rack", "rackgate_broker"
-# By itself a cut ends then, so that a host is reached again if nobody is left who would take it away.
+# A cut expires after this time, so that a host becomes reachable again if no process is left to heal it.
 LASTS_S = 1800
-# before filters of the usual priority, which may accept
+# before filters of the default priority, which may accept packets
 PRIORITY = -200
-# The host knows best by which port it is reached, and what it takes to be root there.
+# The host itself determines the port of its SSH connection, and whether it needs sudo.
 SCRIPT = """\
 PATH=$PATH:/usr/sbin:/sbin; port=${{SSH_CONNECTION##* }}; root=; [ "$(id -u)" = 0 ] || root="sudo -n"
 {unless}
@@ -31,13 +31,13 @@ $root nft -f - << RULES
 
 
 def of_lab(topology: Topology) -> LabWays:
-    """Those of the lab that this process runs in, whose nodes the cluster runs on.
+    """Return the network faults of the lab that this process and the cluster run in.
 
     Args:
         topology: of the cluster.
 
     Raises:
-        RackgateError: there is no lab, or it is laid out in another way than the cluster.
+        RackgateError: there is no lab, or its layout differs from that of the cluster.
     """
     lab = Lab.attach()
     if (lab.topology.sites, lab.topology.links) != (topology.sites, topology.links):
@@ -49,13 +49,13 @@ def of_lab(topology: Topology) -> LabWays:
 
 
 class HostWays:
-    """Those between hosts: nftables on a host drop what comes from elsewhere or goes there by IPv4, but for ssh.
+    """Network faults between hosts: nftables rules on a host drop its IPv4 traffic with other hosts, except SSH.
 
     Attributes:
         topology: of the cluster, with the addresses of the hosts.
-        run: runs a shell command on the host of a node, by ssh, and raises a ``RackgateError`` if it fails.
-        slows: whether links can be made slow.
-        by_site: rules are by address, and one that sends from another address would not be cut off.
+        run: runs a shell command on the host of a node by SSH; raises ``RackgateError`` if it fails.
+        slows: whether links can be slowed.
+        by_site: False, because rules match addresses: a node that sends from another address would not be cut off.
     """
 
     slows = False
@@ -66,12 +66,12 @@ class HostWays:
         self.run = run
 
     def cut(self, site: str, peers: Sequence[str] = ()) -> None:
-        """Drops everything between ``site`` and others (all, or ``peers``); cutting twice is the same as once.
+        """Drop all traffic between ``site`` and others (all, or ``peers``); idempotent.
 
-        With the site of the clients go all hosts that are no nodes.
+        If the clients' site is one of the others, all hosts that are not nodes are cut off, too.
 
         Raises:
-            RackgateError: the clients are in ``site``, so that hosts that nobody knows would have to be cut off, too.
+            RackgateError: the clients are in ``site``, so that unknown hosts would have to be cut off, too.
         """
         client_site = self.topology.client_site.name
         if site == client_site:
@@ -87,10 +87,10 @@ class HostWays:
             self._change(node, rules)
 
     def join(self, site: str) -> None:
-        """Takes a cut away; joining what is not cut does nothing.
+        """Remove the cut of a site; idempotent.
 
         Raises:
-            RackgateError: some host is still cut off; the others are not.
+            RackgateError: at least one host is still cut off; all others are joined.
         """
         wrong = []
         for node in self.topology.site(site).nodes:
@@ -102,36 +102,39 @@ class HostWays:
             raise RackgateError("; ".join(map(str, wrong)), detail=wrong[0].detail)
 
     def unplug(self, node: Node) -> None:
-        """Drops everything between a node and all others; doing so twice is the same as once."""
+        """Drop all traffic between a node and all others; idempotent."""
         self._change(node, dropping(BROKER_TABLE, but_for=[node.ip]))
 
     def plug(self, node: Node) -> None:
-        """Takes ``unplug`` back."""
+        """Undo ``unplug``."""
         self._change(node, _gone(BROKER_TABLE))
 
     def forget(self, node: Node) -> None:
-        """Takes away what a run that was killed has left on a host; who may not look there has left nothing."""
+        """Remove the cuts that a killed run left on a host.
+
+        Without permission to list the tables there are none, because creating them needs the same permission.
+        """
         rules = "".join(map(_gone, (RACK_TABLE, BROKER_TABLE)))
         self._change(node, rules, unless="$root nft list tables 2> /dev/null | grep -q rackgate_ || exit 0")
 
     def slow(self, site: str, added: Quality) -> None:  # noqa: ARG002 - as of a lab
-        """Only in a lab."""
+        """Raise a ``RackgateError``: only a lab supports this."""
         self._only_in_a_lab("slow a rack")
 
     def restore_links(self, site: str) -> None:  # noqa: ARG002
-        """Only in a lab."""
+        """Raise a ``RackgateError``: only a lab supports this."""
         self._only_in_a_lab("restore the links of a rack")
 
     def quality(self, link: Link, without: str) -> Quality:  # noqa: ARG002
-        """Only in a lab."""
+        """Raise a ``RackgateError``: only a lab supports this."""
         self._only_in_a_lab("tell what a link does")
 
     def slow_node(self, node: Node, added: Quality) -> None:  # noqa: ARG002
-        """Only in a lab."""
+        """Raise a ``RackgateError``: only a lab supports this."""
         self._only_in_a_lab("slow a broker")
 
     def restore_node(self, node: Node) -> None:  # noqa: ARG002
-        """Only in a lab."""
+        """Raise a ``RackgateError``: only a lab supports this."""
         self._only_in_a_lab("restore a broker")
 
     def _only_in_a_lab(self, what: str) -> NoReturn:
@@ -151,22 +154,22 @@ class HostWays:
 
 
 def _gone(table: str) -> str:
-    # what is not there can't be deleted
+    # Declared first, because deleting a missing table fails.
     return f"table inet {table} {{}}\ndelete table inet {table}\n"
 
 
 def dropping(table: str, *, but_for: Collection[str] | None = None, these: Collection[str] = ()) -> str:
-    """Rules of nftables that drop what a host exchanges with others, but for ssh, for ``LASTS_S`` at most.
+    """Return nftables rules that drop a host's traffic with others, except SSH, for at most ``LASTS_S``.
 
-    The host's shell puts the port at which it listens for ssh in place of ``$port``.
+    The host's shell replaces ``$port`` with the port of its SSH server.
 
     Args:
-        table: its name; what was in it goes.
-        but_for: addresses with which the host goes on; all others are cut off.
+        table: its name; its previous content is deleted.
+        but_for: addresses that stay reachable; all others are cut off.
         these: addresses that are cut off, if ``but_for`` is None.
 
     Raises:
-        RackgateError: there is no address, or one that is not of IPv4.
+        RackgateError: there is no address, or one is not an IPv4 address.
     """
     named = sorted(these if but_for is None else but_for)
     if not named:
@@ -185,7 +188,7 @@ def dropping(table: str, *, but_for: Collection[str] | None = None, these: Colle
             *([f"ip {other} {addresses} {drop}"] if but_for is None else [f"ip {other} {addresses} accept", drop]),
             "}",
         ]
-    # The filter drops what is of the protocol in this set, and the kernel takes that out by itself.
+    # The rules drop the protocols in this set, and the kernel removes the element after its timeout.
     held = f"set cut {{ type nf_proto; flags timeout; elements = {{ ipv4 timeout {LASTS_S}s }}; }}"
     return _gone(table) + "\n".join([f"table inet {table} {{", held, *chains, "}", ""])
 
