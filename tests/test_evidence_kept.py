@@ -170,9 +170,9 @@ def test_a_command_ends_with_the_one_who_runs_it(tmp_path: Path, told: signal.Si
     )
     words = ["sleeper", "-n1", "-r1", "-s", setup, "time.sleep(60)"]
     script = (
-        "from pathlib import Path; from pyhooks.evidence import running\n"
-        "running.MODULES['sleeper'] = 'timeit'\n"
-        f"running.execute({words!r}, Path({str(tmp_path / 'log')!r}), 60)\n"
+        "from pathlib import Path; from pyhooks.evidence import runs\n"
+        "runs.MODULES['sleeper'] = 'timeit'\n"
+        f"runs.execute({words!r}, Path({str(tmp_path / 'log')!r}), 60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script]) as parent:
         wait_for(lambda: begun.exists() and begun.read_text(), what="the command to begin", timeout_s=30)

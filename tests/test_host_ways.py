@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from ducktape_tests.services import ways
 from ducktape_tests.services.ways import HostWays
-from pyhooks.cluster.lab import Lab
-from pyhooks.errors import RackgateError
-from pyhooks.wait import wait_for
+from pyhooks.lab.lab import Lab
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.wait import wait_for
 
 SSH, OTHER = 2222, 9092
 lab = Lab.attach()

@@ -119,7 +119,7 @@ def test_order_does_not_matter() -> None:
     script = (
         "from pyhooks.jvm.java_exception import JavaError\n"
         f"old = JavaError.told(['{RACKS.name}', 'java.lang.RuntimeException', 'java.lang.Throwable'], '')\n"
-        "from pyhooks.jvm import errors\n"
+        "from pyhooks.jvm import kafka_errors as errors\n"
         "assert type(old) is errors.NotEnoughRacksException\n"
         "assert isinstance(old, errors.RetriableException)\n"
         # whether to retry is what the Kafka that threw it thinks

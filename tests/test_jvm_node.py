@@ -71,7 +71,7 @@ def test_only_the_calling_thread_is_elsewhere() -> None:
     script = """
 import subprocess, threading
 from pathlib import Path
-from pyhooks.cluster.netns import network_of
+from pyhooks.core.network_namespace import network_of
 def mine() -> str:
     return str(Path("/proc/thread-self/ns/net").readlink())
 own = mine()

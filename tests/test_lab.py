@@ -88,7 +88,7 @@ def test_nothing_stays_behind(person: Person, tmp_path: Path, number: signal.Sig
 
 def test_a_rack_is_cut_off_and_joined_again(person: Person) -> None:
     program = """
-from pyhooks.cluster.lab import Lab
+from pyhooks.lab.lab import Lab
 lab = Lab.attach()
 first, second, other = lab.node("broker-3"), lab.node("broker-4"), lab.node("broker-1")
 def seen():
@@ -309,9 +309,9 @@ def test_an_ordinary_user_has_labs_too(person: Person) -> None:
 
 ROUND_TRIPS = """
 import json, socket, subprocess, sys, threading, time
-from pyhooks.cluster.lab import Lab
-from pyhooks.process import DIES_WITH_PARENT
-from pyhooks.wait import wait_for
+from pyhooks.lab.lab import Lab
+from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.core.wait import wait_for
 
 SINK = "import socket; s = socket.create_server(('', 7000)); c, _ = s.accept()\\nwhile c.recv(65536): pass"
 lab, asked = Lab.attach(), json.loads(sys.argv[1])
@@ -398,7 +398,7 @@ def test_what_a_heal_raises_does_not_end_the_lab(person: Person) -> None:
     # a record of a kind that there is not
     program = """
 import time
-from pyhooks.fault import registry
+from pyhooks.faults import registry
 registry.FOLDER.mkdir(exist_ok=True)
 registry.Active("melt", "rack", "b", {}, time.monotonic_ns(), 1, {}, "", "in force").write()
 """

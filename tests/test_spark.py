@@ -29,7 +29,7 @@ SESSION = """
 import contextlib, json, os, sys
 from pathlib import Path
 from bench.session import spark_session
-from pyhooks.model.simulation.speed import STANDALONE, standalone
+from pyhooks.simulation.speed import STANDALONE, standalone
 with contextlib.ExitStack() as stack:
     work, master = Path(sys.argv[1]), sys.argv[2]
     if master == STANDALONE:
