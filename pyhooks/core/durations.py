@@ -1,4 +1,4 @@
-"""Durations as a person writes them: ``500ms``, ``30s``, ``2m``, ``1.5h``."""
+"""Durations as users write them: ``500ms``, ``30s``, ``2m``, ``1.5h``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds(text: str, option: str, *, most_s: float = MAX_S) -> float:
-    """A duration in seconds, above 0.
+    """Parse a duration and return it in seconds; it must be above 0.
 
     Args:
-        text: as written.
-        option: by which it was given, for the error.
-        most_s: how long it may be.
+        text: the duration with its unit.
+        option: command-line option that it was given with, for the error.
+        most_s: maximum in seconds.
 
     Raises:
-        RackgateError: not a duration, or out of bounds.
+        RackgateError: the text is not a duration, or the duration is out of bounds.
     """
     found = _WRITTEN.fullmatch(text.strip())
     value = float(found[1]) * _SECONDS[found[2]] if found else 0.0

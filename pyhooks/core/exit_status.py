@@ -1,6 +1,6 @@
-"""How a command ends that an exception ends: one line and an exit status, and the traceback for who asks for it.
+"""Map exceptions to a one-line error message and an exit status; with ``--debug`` also print the traceback.
 
-Python itself ends with 1 then, which says here that something was checked and found wrong.
+Python's own status for an uncaught exception is 1, which means a failed check here.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.terminal import plain, visible
 
-# Set by "rackgate --debug", so that it reaches what runs in a lab, too.
+# Set by "rackgate --debug"; as an environment variable it also reaches processes within a lab.
 DEBUG_VARIABLE = "RACKGATE_DEBUG"
 UNFORESEEN_STATUS = 2
 
 
 def debugging() -> bool:
-    """Whether tracebacks are asked for."""
+    """Return whether tracebacks are to be printed."""
     return bool(os.environ.get(DEBUG_VARIABLE))
 
 
 def tell(error: Exception, console: Console) -> int:
-    """Tells in one line on standard error why a command ends; returns its exit status.
+    """Print an error in one line on standard error and return the exit status of the command.
 
     Args:
-        error: that ends it.
-        console: for what there is beside the line, if it is one that was foreseen.
+        error: the exception that ended the command.
+        console: where to print the ``detail`` of a RackgateError.
     """
     if debugging():
         traceback.print_exception(error)
     line = one_line(str(error) if isinstance(error, RackgateError) else unforeseen(error))
     ours = Console(stderr=True, soft_wrap=True, highlight=False)
     ours.print("[bold red]error:[/bold red]", end=" ")
-    # one line, whatever is in the words of a broker or a file
+    # messages may contain text of a broker or file, with any characters
     ours.print(plain(" ".join(line.split("\n"))))
     if not isinstance(error, RackgateError):
         return UNFORESEEN_STATUS
@@ -48,20 +48,20 @@ def tell(error: Exception, console: Console) -> int:
 
 
 def one_line(text: str) -> str:
-    """Return a text in one line: control characters, which names of files may contain, are escaped."""
+    """Return a text in one line, with control characters escaped; file names may contain them."""
     return "".join(one if one.isprintable() else " " if one == "\n" else repr(one)[1:-1] for one in text)
 
 
 def unforeseen(error: Exception) -> str:
-    """An exception that nobody foresaw, in one line: its kind, its words, the place in our code, how to see more.
+    """Describe an unexpected exception in one line: class, message, place in our code, and how to get the traceback.
 
-    Of an operating system error with a path: the path and the reason in place of kind and words.
+    An operating system error with a path is described by path and reason instead of class and message.
     """
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror} ({_place(error)}rackgate --debug shows the traceback)"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     words = lines[:1]
-    # Spark and py4j tell what happened further down
+    # Spark and py4j report the cause in later lines of the message
     words += [line for line in lines[1:] if "Error: " in line or "Exception: " in line][:1]
     told = f"{type(error).__name__}: {' '.join(words)}" if words else type(error).__name__
     return f"{told} ({_place(error)}rackgate --debug shows the traceback)"

@@ -1,4 +1,4 @@
-"""Files that commands read and write: strict JSON, and results that replace earlier ones whole or not at all."""
+"""Input and output files of commands: strict JSON, and results that replace earlier ones atomically."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from pyhooks.core.errors import RackgateError
 
-# What code raises that evaluates a value of another type or form than it expects.
+# Exceptions of code that evaluates a value of an unexpected type or form.
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _MOST_INTEGER = 2**64
 
@@ -46,10 +46,10 @@ def read_json(path: Path, advice: str, *, constants: Callable[[str], Any] | None
     Args:
         path: the file.
         advice: how to make it, for errors, as in "'rackgate bench run' writes it".
-        constants: what NaN and Infinity become; they are refused without it.
+        constants: converts NaN and Infinity; without it they are refused.
 
     Raises:
-        RackgateError: it can't be read, or is not JSON as ``parse_json`` requires it.
+        RackgateError: it can't be read, or ``parse_json`` refuses it.
     """
     text = read_text(path, advice)
     try:
@@ -71,15 +71,15 @@ def read_object(path: Path, advice: str) -> dict[str, Any]:
 
 
 def parse_json(text: str, *, constants: Callable[[str], Any] | None = None) -> Any:
-    """Parse JSON strictly: no duplicate keys, and no numbers or strings that can't be written again.
+    """Parse JSON strictly: no duplicate keys, and no numbers or strings that can't be serialized again.
 
     Args:
         text: the JSON.
-        constants: what NaN and Infinity become; they are refused without it.
+        constants: converts NaN and Infinity; without it they are refused.
 
     Raises:
-        ValueError: it is not JSON, nested too deeply, has a key twice, a number that is not finite or an integer beyond
-            64 bits, or half of a surrogate pair.
+        ValueError: it is not JSON, is nested too deeply, or contains a duplicate key, a number that is not finite, an
+            integer beyond 64 bits or a lone surrogate.
     """
     try:
         found = json.loads(
@@ -97,7 +97,7 @@ def parse_json(text: str, *, constants: Callable[[str], Any] | None = None) -> A
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a dictionary of JSON members.
+    """Return the members of a JSON object as a dictionary.
 
     Raises:
         ValueError: a key occurs twice.
@@ -120,7 +120,7 @@ def _finite(text: str) -> float:
 
 
 def _integer(text: str) -> int:
-    # more digits are refused by Python
+    # int() refuses texts of several thousand digits
     number = int(text) if len(text) < 100 else _MOST_INTEGER
     if abs(number) >= _MOST_INTEGER:
         raise ValueError(f"{text:.60} is too large")
@@ -136,13 +136,13 @@ def evaluating(path: Path, expected: str) -> Iterator[None]:
         expected: what it should be and how to make it, as in "a result of 'rackgate bench run'".
 
     Raises:
-        RackgateError: the body raised it, or raised what a value of an unexpected type or form causes.
+        RackgateError: the body raised it, or any exception other than OSError and MemoryError.
     """
     try:
         yield
     except (RackgateError, OSError, MemoryError):
         raise
-    except Exception as error:  # templates and drawing libraries raise exceptions of their own
+    except Exception as error:  # templates and drawing libraries raise their own exception classes
         why = f"{type(error).__name__}: {error}"
         raise RackgateError(f"{path}: malformed, not {expected}: {' '.join(why.split()):.200}") from error
 
@@ -161,12 +161,12 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write(contents: Mapping[Path, str | bytes]) -> None:
-    """Write files, all of them or none: a full disk leaves earlier files in their places as they were.
+    """Write several files after all of their content is on disk, so that a full disk leaves the earlier files intact.
 
-    Folders are made. A file that is a symbolic link stays one; its target is replaced.
+    Missing folders are created. A symbolic link stays a link; its target is replaced.
 
     Raises:
-        RackgateError: one can't be written, says which and why.
+        RackgateError: a file can't be written; the error names it and the reason.
     """
     whole: dict[Path, Path] = {}
     try:
@@ -198,7 +198,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, as ``write`` does; a number that is not finite is an error here, not in the reader."""
+    """Write a value as JSON, as ``write`` does; a number that is not finite fails here instead of in the reader."""
     write({path: json_text(value)})
 
 

@@ -1,4 +1,4 @@
-"""Keeps a second process away from what this one writes."""
+"""File lock between processes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from pyhooks.core.errors import RackgateError
 
 @contextmanager
 def alone(file: Path, *, taken: str) -> Iterator[None]:
-    """Holds a lock while the body runs; the kernel lets go however this process ends, and no child has it.
+    """Hold an exclusive lock on a file within the block.
+
+    The kernel releases the lock when this process ends, however it ends. Programs that it executes do not inherit it.
 
     Args:
-        file: that is locked; made, with its folder, and left there.
-        taken: the error in words, if another process has it.
+        file: file to lock; created with its folder if missing, and not deleted.
+        taken: error message if another process holds the lock.
 
     Raises:
-        RackgateError: another process has it, or the file can't be opened.
+        RackgateError: another process holds the lock, or the file can't be opened.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        # a link could lead to a file of somebody else's
+        # a symbolic link could point to another user's file
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise RackgateError(f"{file}: can't be locked: {error.strerror}") from error

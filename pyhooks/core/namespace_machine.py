@@ -1,4 +1,4 @@
-"""Machine made of namespaces, which runs commands in them."""
+"""Machine made of Linux namespaces; commands run inside them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NamespaceMachine:
     pid: int
 
     def enter(self, argv: Sequence[str]) -> list[str]:
-        """The words that run ``argv`` inside."""
+        """Return the command line that runs ``argv`` inside the namespaces."""
         return [
             "nsenter",
             f"--target={self.pid}",
@@ -37,13 +37,13 @@ class NamespaceMachine:
         ]
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> str:
-        """Run a program to its end and return its output, see ``pyhooks.lab.node.Machine.run``."""
+        """Run a program to its end and return its output; see ``pyhooks.lab.node.Machine.run``."""
         return process.run(self.enter(argv), what=f"{self.name}: {argv[0]}", timeout_s=timeout_s, stdin=stdin)
 
     def popen(
         self, argv: Sequence[str], *, log: Path | None = None, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a program that outlives the call, see ``pyhooks.lab.node.Machine.popen``."""
+        """Start a program that outlives the call; see ``pyhooks.lab.node.Machine.popen``."""
         out = log.open("ab") if log is not None else None
         try:
             return subprocess.Popen(
@@ -52,7 +52,7 @@ class NamespaceMachine:
                 stdout=out or subprocess.DEVNULL,
                 stderr=subprocess.STDOUT,
                 env=dict(env) if env is not None else None,
-                # Ctrl-C is for the command that runs in the lab, not for the machines under it.
+                # Ctrl-C must end only the command that runs in the lab, not programs on its machines.
                 start_new_session=True,
             )
         finally:

@@ -1,4 +1,4 @@
-"""Sockets made inside another network namespace: a thread goes in, makes its socket, and comes back."""
+"""Sockets in another network namespace: a thread enters it, opens the socket and returns."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextmanager
 def network_of(pid: int) -> Iterator[None]:
-    """The calling thread, and no other one, is in the network namespace of a process within the block.
+    """Move the calling thread, but no other thread, into the network namespace of a process within the block.
 
-    A socket stays in the namespace in which it was made, so only making it has to happen here.
+    A socket stays in the namespace in which it was opened, so only opening it has to happen within the block.
 
     Args:
-        pid: a process in that namespace, as seen from ours.
+        pid: PID of a process in that namespace, as seen from ours.
 
     Raises:
-        RackgateError: there is no such process, or this one may not enter its namespace.
+        RackgateError: there is no such process, or this process may not enter its namespace.
     """
     try:
         own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -47,7 +47,7 @@ def network_of(pid: int) -> Iterator[None]:
 
 
 def _enter(descriptor: int, what: str) -> None:
-    # Python has os.setns only from 3.12 on.
+    # os.setns exists only since Python 3.12
     if _libc.setns(descriptor, _CLONE_NEWNET) != 0:
         code = ctypes.get_errno()
         raise RackgateError(f"{what}: {os.strerror(code)}; only the lab that made a node may enter it")

@@ -1,4 +1,4 @@
-"""Where things lie in a checkout; everything made by the project is below ``build/`` or ``out/``."""
+"""Paths of a checkout; the project writes all build products and results below ``build/`` or ``out/``."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ PATCH = REPO / "patch" / "4.3.1"
 BUILD = REPO / "build"
 OUT = REPO / "out"
 NOTICE = REPO / "NOTICE"
-# Where a lab keeps its nodes' disks and its own state: a file system of its own, which only its processes see.
+# The lab's own state and its nodes' disks, on a file system that only the lab's processes see.
 LAB_HOME = Path("/run/rackgate")

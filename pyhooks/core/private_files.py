@@ -1,7 +1,7 @@
 """Folders and files of this user that no other user can write or replace.
 
-Root reads such files and acts on what they say, so each is checked before it is used: its kind, owner and mode, and
-whether a folder above it lets another user put something else in its place.
+Root reads such files and acts on their content. So each is checked before use: its type, owner and mode, and whether a
+folder above it lets another user replace it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def find_folder(path: Path, advice: str, *, forbidden: int = OTHERS_WRITE) -> Pa
 
     Args:
         path: the folder.
-        advice: what a person can do if it is unsafe, for the error.
+        advice: what the user can do if it is unsafe, for the error.
         forbidden: bits that its mode must not have.
 
     Raises:
-        RackgateError: it is a link or no directory, another user owns it, its mode has a forbidden bit, or a folder
-            above it lets another user replace it.
+        RackgateError: it is a symbolic link or no directory, another user owns it, its mode has a forbidden bit, or a
+            folder above it lets another user replace it.
     """
     if not path.is_absolute():
         raise RackgateError(f"{path}: must be an absolute path; {advice}")
@@ -51,7 +51,7 @@ def make_folder(path: Path, advice: str) -> Path:
     """Create a folder and its missing parents with mode 0700, unless it exists, and return its real path.
 
     Raises:
-        RackgateError: it can't be created, or is unsafe, see ``find_folder``.
+        RackgateError: it can't be created, or is unsafe; see ``find_folder``.
     """
     try:
         missing = [folder for folder in (path, *path.parents) if not folder.exists() and not folder.is_symlink()]
@@ -66,22 +66,22 @@ def make_folder(path: Path, advice: str) -> Path:
 
 
 def open_file(path: Path, flags: int, advice: str, *, forbidden: int = OTHERS_WRITE, root_may_own: bool = False) -> int:
-    """Open a regular file of this user without following a link, and return the descriptor; see ``os.open``.
+    """Open a regular file of this user with ``os.open``, never following a symbolic link, and return the descriptor.
 
     Args:
-        path: the file, in a folder of ``find_folder`` or ``make_folder``.
-        flags: of ``os.open``; a file that is created has mode 0600.
-        advice: what a person can do if it is unsafe, for the error.
+        path: the file, in a folder returned by ``find_folder`` or ``make_folder``.
+        flags: as for ``os.open``; a new file gets mode 0600.
+        advice: what the user can do if it is unsafe, for the error.
         forbidden: bits that its mode must not have.
-        root_may_own: whether a file of root is accepted, too.
+        root_may_own: whether a file owned by root is accepted, too.
 
     Raises:
-        RackgateError: it is a link or no regular file, another user owns it, its mode has a forbidden bit, or it can't
-            be opened.
+        RackgateError: it is a symbolic link or no regular file, another user owns it, its mode has a forbidden bit, or
+            it can't be opened.
         FileNotFoundError: it does not exist.
     """
     try:
-        # without O_NONBLOCK opening a named pipe would wait for a writer
+        # without O_NONBLOCK, opening a named pipe would wait for a writer
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except FileNotFoundError:
         raise
@@ -114,13 +114,13 @@ def read_file(path: Path, advice: str, *, forbidden: int = OTHERS_WRITE, root_ma
 
 
 def write_file(path: Path, text: str, *, mode: int = 0o600, replace: bool = True) -> None:
-    """Write a file in one step, so that nobody reads a part of it.
+    """Write a file atomically, so that no reader sees a part of it.
 
     Args:
-        path: the file, in a folder of ``make_folder``.
-        text: all of it.
-        mode: of the file.
-        replace: whether an existing file is replaced.
+        path: the file, in a folder returned by ``make_folder``.
+        text: its whole content.
+        mode: its permission bits.
+        replace: whether an existing file may be replaced.
 
     Raises:
         RackgateError: it can't be written.
@@ -167,11 +167,11 @@ def _check_owner_and_mode(
 
 
 def _check_way(path: Path, real: Path, advice: str) -> None:
-    """Refuse a path on which another user can put another folder in place of the one that is meant.
+    """Refuse a path in which another user can replace a folder.
 
     Raises:
-        RackgateError: a folder above it, or a link on the way, belongs to another user than root, or can be written by
-            others and lacks the sticky bit.
+        RackgateError: a folder above it, or a link in its path, belongs to a user other than this one and root; or such
+            a folder is writable by others and lacks the sticky bit.
     """
     trusted = _trusted_users()
     links = [folder for folder in path.parents if folder.is_symlink()]
@@ -189,7 +189,7 @@ def _check_way(path: Path, real: Path, advice: str) -> None:
 def _trusted_users() -> frozenset[int]:
     """Return the users that may own a folder above a private one: this user and root.
 
-    In a user namespace the machine's root is often not mapped; what it owns then shows the overflow uid.
+    In a user namespace the machine's root is often not mapped; its files then show the overflow UID.
     """
     trusted = {os.geteuid(), 0}
     if UID_MAP.read_text(encoding="ascii").split() != ALL_USERS:

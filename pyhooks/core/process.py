@@ -1,4 +1,4 @@
-"""Runs other programs so that they end with us, and turns their failures into one clear line."""
+"""Child processes that end with this one; their failures become one-line errors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 from pyhooks.core.errors import RackgateError
 
 _LOOK_S = 0.1
-# The kernel kills the child when we die, kill -9 included; it holds across exec.
+# The kernel kills the child when this process dies, even by SIGKILL; the setting survives exec.
 DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 @contextmanager
 def exits_on_sigterm() -> Iterator[None]:
-    """Has a SIGTERM exit with 143, like an interruption, so that what is to be taken away is; in the main thread."""
+    """Exit with status 143 on SIGTERM within the block, so that ``finally`` clauses clean up; main thread only."""
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
@@ -30,13 +30,13 @@ def exits_on_sigterm() -> Iterator[None]:
 
 
 def stat_fields(entry: Path) -> list[str]:
-    """What the kernel tells of a process in ``stat``, from its state letter (proc(5)'s third field) on.
+    """Return the fields of a process's ``stat`` file, from the state letter (proc(5)'s third field) on.
 
     Args:
-        entry: its folder below /proc.
+        entry: folder of the process below /proc.
 
     Returns:
-        The fields, or none if there is no such process.
+        The fields; empty if there is no such process.
     """
     try:
         text = (entry / "stat").read_text(encoding="ascii", errors="replace")
@@ -46,8 +46,8 @@ def stat_fields(entry: Path) -> list[str]:
 
 
 def parse_stat(text: str) -> list[str]:
-    """The fields of ``stat`` from the state letter on; see ``stat_fields``."""
-    # the second field is the program's name in brackets, which may have anything in it
+    """Return the fields of the text of ``stat`` from the state letter on; see ``stat_fields``."""
+    # the second field is the program's name in parentheses, which may contain any character
     return text.rpartition(")")[2].split()
 
 
@@ -62,17 +62,17 @@ def run(
     timeout_s: float = 600.0,
     tail_lines: int = 40,
 ) -> str:
-    """Runs a program to its end and returns its standard output as text.
+    """Run a program to its end and return its standard output as text.
 
     Args:
         argv: program and arguments; no shell is involved.
-        what: the work in words, for the error message ("compile core").
+        what: description of the work for the error message, such as "compile core".
         cwd: folder to run in.
-        env: the whole environment, or None for ours.
+        env: the whole environment, or None for that of this process.
         log: if given, standard output and error go to this file and the return value is empty.
-        stdin: text for standard input; without it standard input is closed.
-        timeout_s: bound in seconds.
-        tail_lines: how many last lines of output the error's detail shows.
+        stdin: text for standard input; without it standard input is /dev/null.
+        timeout_s: timeout in seconds.
+        tail_lines: how many of the last lines of output the error's detail shows.
 
     Raises:
         RackgateError: the program is missing, did not end in time or ended with a status other than 0.
@@ -110,7 +110,7 @@ def run(
 
 
 def close_input_and_wait(child: subprocess.Popen[Any], timeout_s: float) -> None:
-    """Close the standard input of a child that ends with it, and wait for its end; it is killed after ``timeout_s``."""
+    """Close a child's standard input, on which it exits, and wait for its end; kill it after ``timeout_s`` seconds."""
     if child.stdin is not None:
         child.stdin.close()
     try:
@@ -121,10 +121,10 @@ def close_input_and_wait(child: subprocess.Popen[Any], timeout_s: float) -> None
 
 
 def end_processes_in(folder: Path) -> int:
-    """Ends processes whose working folder is below ``folder``, also one whose parent has ended before it.
+    """Kill all processes whose working directory is ``folder`` or below it, including orphaned ones.
 
     Returns:
-        How many were ended.
+        The number of processes killed.
     """
     ended = 0
     for entry in Path("/proc").iterdir():
@@ -135,12 +135,15 @@ def end_processes_in(folder: Path) -> int:
                 os.kill(int(entry.name), signal.SIGKILL)
                 ended += 1
         except OSError:
-            continue  # it has ended meanwhile, or is another user's
+            continue  # it has ended meanwhile, or belongs to another user
     return ended
 
 
 def end_until_done(folder: Path, jobs: Collection[Future[Any]]) -> None:
-    """Ends processes below ``folder`` until jobs that wait for them are done; one that began late is found, too."""
+    """Kill processes below ``folder`` until the jobs that wait for them are done.
+
+    The loop also finds processes that a job starts late.
+    """
     while running := [job for job in jobs if not job.done()]:
         end_processes_in(folder)
         wait(running, _LOOK_S)

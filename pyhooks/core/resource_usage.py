@@ -1,4 +1,4 @@
-"""What processes use of a machine, from /proc: this one with all that it began, and everything else."""
+"""CPU and memory usage from /proc: this process with its descendants, and all other processes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ LOOK_S = 0.2
 
 
 def tree(proc: Path = PROC) -> tuple[float, float]:
-    """Of this process and all that it began, directly or not: resident memory in GiB, and CPU seconds so far.
+    """Return resident memory in GiB and CPU seconds so far, of this process and all its descendants.
 
-    Pages that processes share are counted for each of them. The CPU time of those that have ended counts once their
-    parent has waited for them.
+    Shared pages count for each process. The CPU time of an ended process counts once its parent has waited for it.
     """
     found = _ours(proc).values()
     return sum(one.pages for one in found) * PAGE_BYTES / 2**30, sum(one.own + one.ended for one in found) / TICKS_PER_S
@@ -28,7 +27,7 @@ def tree(proc: Path = PROC) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class _Used:
-    """What a process has used: pages of memory, and ticks of its own and of its children that it has waited for."""
+    """Usage of a process: pages of memory, its own CPU ticks, and those of the ended children that it waited for."""
 
     pages: int
     own: int
@@ -36,7 +35,7 @@ class _Used:
 
 
 def _ours(proc: Path) -> dict[tuple[int, int], _Used]:
-    """This process and all below it, by id and time of start."""
+    """Return the usage of this process and its descendants, by PID and start time."""
     parents: dict[int, int] = {}
     used: dict[int, tuple[int, _Used]] = {}
     for folder in proc.iterdir():
@@ -46,7 +45,7 @@ def _ours(proc: Path) -> dict[tuple[int, int], _Used]:
             fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
             pages = int((folder / "statm").read_text().split()[1])
         except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue  # it ended while we looked, or /proc hides it (hidepid), which it does with other users' alone
+            continue  # it ended meanwhile, or hidepid hides it, which affects only processes of other users
         parents[int(folder.name)] = int(fields[1])
         # user and system time
         ticks = [int(one) for one in fields[11:15]]
@@ -59,11 +58,11 @@ def _ours(proc: Path) -> dict[tuple[int, int], _Used]:
 
 
 def busy_s(cores: Collection[int] | None = None, proc: Path = PROC) -> float:
-    """CPU seconds since the start of the machine in which cores were in use, time stolen by its host included.
+    """Return the busy CPU seconds of cores since the machine's start, including time stolen by its host.
 
     Args:
-        cores: their numbers, or None for all.
-        proc: where to look.
+        cores: core numbers, or None for all.
+        proc: the proc file system.
     """
     lines = [line.split() for line in (proc / "stat").read_text(encoding="ascii").splitlines()]
     names = {"cpu"} if cores is None else {f"cpu{core}" for core in cores}
@@ -74,11 +73,11 @@ def busy_s(cores: Collection[int] | None = None, proc: Path = PROC) -> float:
 
 @contextmanager
 def others(cores: Collection[int] | None = None, own_s: Callable[[], float] | None = None) -> Iterator[Others]:
-    """Measures what others use while the block runs; the figures are there after it.
+    """Measure the CPU usage of other processes within the block; the yielded object has the result after the block.
 
     Args:
-        cores: of which, or None for all.
-        own_s: our own CPU seconds on them, by default those of this process and all that it began.
+        cores: core numbers, or None for all.
+        own_s: returns our own CPU seconds on these cores; by default those of this process and its descendants.
     """
     found = Others()
     with _own() if own_s is None else nullcontext(own_s) as own:
@@ -88,17 +87,17 @@ def others(cores: Collection[int] | None = None, own_s: Callable[[], float] | No
         finally:
             found.seconds = time.monotonic() - begun
             found.own_s = own() - used
-            # ticks are coarse, so a little below zero is zero
+            # ticks are coarse, so the difference can be slightly negative
             found.cpus = max(0.0, busy_s(cores) - busy - found.own_s) / found.seconds if found.seconds else 0.0
 
 
 @contextmanager
 def _own() -> Iterator[Callable[[], float]]:
-    """CPU seconds, from now on, of this process and all that it began; those count, too, whose parent does not wait.
+    """Measure the CPU seconds, from now on, of this process and its descendants, even of those not waited for.
 
-    The daemon of Spark's Python workers ends without: what they used, which is nearly all, would seem to be others'. So
-    all are looked at again and again, and what each had used when it was seen last counts. Who was never seen counts by
-    a parent that waited for it.
+    The daemon of Spark's Python workers ends without waiting for them. Their usage, which is nearly all, would be
+    attributed to other processes. So a thread samples all descendants every ``LOOK_S``, and the last sample of each
+    process counts. A process that was never sampled counts through a parent that waited for it.
     """
     last: dict[tuple[int, int], int] = {}
     lock, over = threading.Lock(), threading.Event()
@@ -112,7 +111,7 @@ def _own() -> Iterator[Callable[[], float]]:
     begun = ticks()
 
     def seconds() -> float:
-        # each is too low by what only the other has
+        # both are lower bounds: each misses usage that the other includes
         return max(now - before for now, before in zip(ticks(), begun, strict=True)) / TICKS_PER_S
 
     def loop() -> None:
@@ -129,11 +128,11 @@ def _own() -> Iterator[Callable[[], float]]:
 
 
 class Others:
-    """What ``others`` has found.
+    """Result of ``others``.
 
     Attributes:
-        cpus: mean number of CPUs that others had in use.
-        own_s: CPU seconds of our own.
+        cpus: mean number of CPUs that other processes used.
+        own_s: our own CPU seconds.
         seconds: length of the measurement.
     """
 

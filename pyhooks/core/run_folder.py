@@ -1,4 +1,4 @@
-"""Folders that the project may empty: each has a marker naming the project, the kind of run and a format version."""
+"""Run folders, which the project may empty: a marker file names the project, the kind of run and a format version."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _NEW = f"{MARKER}.new"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of run that owns folders.
+    """Kind of run that owns folders.
 
     Attributes:
-        name: such as ``bench``.
+        name: name of the kind, such as ``bench``.
         format: version of the folder's layout; a folder of another version is not touched.
         option: the command-line option that chooses another folder.
     """
@@ -36,14 +36,14 @@ class Kind:
 
     @property
     def marker(self) -> str:
-        """Content of the marker file: one line of JSON, on this machine and on hosts."""
+        """Content of the marker file: one line of JSON, the same on this machine and on remote hosts."""
         return json.dumps({"project": PROJECT, "kind": self.name, "format": self.format}) + "\n"
 
 
 LAB = Kind("lab", 1, "--run-dir")
 SYSTEM = Kind("system", 1, "--run-dir")
 SSH_HOSTS = Kind("ssh-hosts", 1, "--run-dir")
-# A folder of results, in which files are written over, and the folder below it that a new run empties.
+# Pairs: a folder of results, whose files are overwritten, and the folder below it that a new run empties.
 BENCH, BENCH_RUN = Kind("bench", 1, "--out"), Kind("bench-run", 1, "--out")
 OUTAGES, OUTAGES_RUN = Kind("bench-outages", 1, "--out"), Kind("bench-outages-run", 1, "--out")
 SPEED, SPEED_WORK = Kind("bench-speed", 1, "--out"), Kind("bench-speed-work", 1, "--out")
@@ -72,13 +72,13 @@ def claim(folder: Path, kind: Kind, *, keep: Collection[str] = ()) -> None:
     """Create a folder with a marker, or check that the existing one has the marker of ``kind``.
 
     Args:
-        folder: the folder; an existing one without a marker is accepted only if it is empty, a symbolic link never.
-            Resolve a path of the user's first, as ``held`` does: they may link to their own folder.
+        folder: the folder. Without a marker it is accepted only if it is empty; a symbolic link is never accepted.
+            Callers resolve a path from the user first, as ``held`` does: it may be a link to the user's own folder.
         kind: what the folder is for.
         keep: names of files that do not count as content, such as a lock.
 
     Raises:
-        RackgateError: the folder has content and no such marker, is a link, or can't be read or written.
+        RackgateError: the folder has content but no such marker, is a symbolic link, or can't be read or written.
     """
     try:
         if not _is_marked(folder, kind, keep):
@@ -92,15 +92,15 @@ def claim(folder: Path, kind: Kind, *, keep: Collection[str] = ()) -> None:
 
 
 def empty(folder: Path, kind: Kind, *, keep: Collection[str] = ()) -> None:
-    """Claim a folder and delete everything in it but the marker; links are removed, never followed.
+    """Claim a folder and delete everything in it except the marker; symbolic links are removed, never followed.
 
     Args:
-        folder: the folder, see ``claim``.
+        folder: the folder; see ``claim``.
         kind: what the folder is for.
         keep: names of files to keep, such as a lock.
 
     Raises:
-        RackgateError: see ``claim``; or something in the folder can't be deleted.
+        RackgateError: see ``claim``; or an entry of the folder can't be deleted.
     """
     claim(folder, kind, keep=keep)
     for entry in sorted(folder.iterdir()):
@@ -109,7 +109,7 @@ def empty(folder: Path, kind: Kind, *, keep: Collection[str] = ()) -> None:
 
 
 def remove(entry: Path) -> None:
-    """Delete a file or folder inside a claimed folder, if it is there; a link is removed, never followed.
+    """Delete a file or folder inside a claimed folder, if it exists; a symbolic link is removed, never followed.
 
     Raises:
         RackgateError: it can't be deleted.
@@ -132,13 +132,13 @@ def held(folder: Path, kind: Kind) -> Iterator[Path]:
         kind: what the folder is for.
 
     Yields:
-        The resolved path; ``LOCK`` in it is to be kept.
+        The resolved path; the file ``LOCK`` in it must be kept.
 
     Raises:
         RackgateError: see ``claim``, or another process has locked it.
     """
     folder = Path(os.path.realpath(folder))
-    # before the lock's file, so that nothing is added to a folder that is not the project's
+    # check before creating the lock file, so that nothing is added to a folder that the project does not own
     check(folder, kind, keep=(LOCK,))
     taken = f"{folder}: another run is at work there; wait for it, or choose another {kind.option}"
     with alone(folder / LOCK, taken=taken):
@@ -147,7 +147,7 @@ def held(folder: Path, kind: Kind) -> Iterator[Path]:
 
 
 def _is_marked(folder: Path, kind: Kind, keep: Collection[str]) -> bool:
-    """Whether a folder has the marker of ``kind``; raises if it has content and no such marker."""
+    """Return whether a folder has the marker of ``kind``; raise an error if it has content but no such marker."""
     if folder.is_symlink():
         raise _foreign(folder, kind, "is a symbolic link")
     try:

@@ -1,8 +1,8 @@
-"""Spark sessions: small, quiet, everything they write below one folder, and closed to other users.
+"""Spark sessions: small heap, no terminal output, all files below one folder, closed to other users.
 
-On this machine everything listens on loopback. A session within this process authenticates with a secret that Spark
-makes. A cluster's secret is in ``spark-defaults.conf`` in ``SPARK_CONF_DIR``, which only its owner may read: settings
-of a session are on the command line of Spark's JVM, where every user can read them.
+On this machine all Spark processes listen on loopback. A session within this process authenticates with a secret that
+Spark generates. A cluster's secret is in ``spark-defaults.conf`` in ``SPARK_CONF_DIR``, which only its owner may read.
+It must not be a session setting: those are on the command line of Spark's JVM, where every user can read them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 DRIVER_HEAP_MB = 1024
 HOST = "127.0.0.1"
-# of the driver, where master and executors are on this machine
+# addresses of the driver when master and executors are on this machine
 LOOPBACK = {"spark.driver.bindAddress": HOST, "spark.driver.host": HOST}
 AUTHENTICATE, SECRET = "spark.authenticate", "spark.authenticate.secret"
-# of executors and driver: RPC, blocks and files; and what they write to local disks
+# encryption of traffic between executors and driver (RPC, blocks, files) and of their local scratch files
 ENCRYPT, ENCRYPT_TLS, ENCRYPT_FILES = (
     "spark.network.crypto.enabled",
     "spark.ssl.rpc.enabled",
@@ -41,21 +41,21 @@ ENCRYPT, ENCRYPT_TLS, ENCRYPT_FILES = (
 CONF_DIR, LOCAL_IP, DEFAULTS = "SPARK_CONF_DIR", "SPARK_LOCAL_IP", "spark-defaults.conf"
 _LOCAL = re.compile(r"local(\[(?P<cores>\d+)\])?")
 _IN_PROCESS = re.compile(r"local(\[[^]]*\])?")
-# a line of a properties file
+# the line of a properties file that sets the secret
 _SECRET_LINE = re.compile(rf"^[ \t]*{re.escape(SECRET)}([ \t=:]|$)", re.MULTILINE)
-# asks for a signed token, whose key is in spark-defaults.conf; the project itself never makes one
+# requires a signed token; its key is in spark-defaults.conf, and the project never creates a token
 _WEB_FILTER = "org.apache.spark.ui.JWSFilter"
 _SECRET_BYTES = 32
 _END_S = 20.0
 
 
 def in_process(master: str) -> bool:
-    """Whether the executors of a master are threads of the driver's JVM, as with ``local[2]``."""
+    """Return whether the executors of a master are threads of the driver's JVM, as with ``local[2]``."""
     return _IN_PROCESS.fullmatch(master) is not None
 
 
 def near(master: str) -> bool:
-    """Whether a master and its executors are on this machine alone, so that loopback is enough."""
+    """Return whether a master and all its executors are on this machine, so that loopback addresses suffice."""
     if in_process(master) or master.startswith("local-cluster["):
         return True
     scheme, _, addresses = master.partition("://")
@@ -70,13 +70,13 @@ def _is_loopback(host: str) -> bool:
 
 
 def slots(master: str) -> int | None:
-    """How many tasks a master runs at a time, if its name says so, as ``local[2]`` does."""
+    """Return how many tasks a master runs at a time, or None if its name does not give it as ``local[2]`` does."""
     found = _LOCAL.fullmatch(master)
     return int(found["cores"] or 1) if found else None
 
 
 def pack(folder: Path, packages: Sequence[str]) -> Path:
-    """The code of packages of this project, as one file that executors can be given with ``addPyFile``."""
+    """Write the code of packages of this project to a zip file for ``addPyFile`` and return its path."""
     file = folder / "rackgate-code.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
         for package in packages:
@@ -88,14 +88,14 @@ def pack(folder: Path, packages: Sequence[str]) -> Path:
 def start_session(work: Path, *, master: str, name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Start a Spark session.
 
-    A session on a cluster ends this process's JVM of Spark and starts another one, which reads ``spark-defaults.conf``
-    anew: the secret of an earlier session within the process would be used instead of the cluster's.
+    For a session on a cluster, this process's Spark JVM is restarted so that it reads ``spark-defaults.conf`` again.
+    Otherwise it would use the secret of an earlier session within the process instead of the cluster's.
 
     Args:
-        work: folder that exists, for Spark's scratch files, warehouse and log.
-        master: such as ``local[2]``.
-        name: of the application.
-        settings: further ones; none of them secret.
+        work: existing folder for Spark's scratch files, warehouse and log.
+        master: Spark master, such as ``local[2]``.
+        name: name of the application.
+        settings: further Spark properties; none of them secret.
 
     Raises:
         RackgateError: ``spark-defaults.conf`` can't be read, or has a secret that other users can read.
@@ -118,14 +118,14 @@ def start_session(work: Path, *, master: str, name: str, settings: Mapping[str, 
         check_defaults_file()
         end_jvm()
     builder = SparkSession.builder.master(master).appName(name).config(map=own)
-    # without it Spark resolves the name of this host, which not every machine can
+    # without it Spark resolves the host name, which fails on some machines
     with environment({LOCAL_IP: HOST} if near(master) else {}):
         return builder.getOrCreate()
 
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process for the block."""
+    """Set environment variables of this process within the block."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -139,7 +139,7 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def end_jvm() -> None:
-    """End the JVM that PySpark keeps in this process between sessions, if there is one."""
+    """End the JVM that PySpark keeps between sessions of this process, if there is one."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
@@ -154,13 +154,15 @@ def _end_gateway(gateway: Any) -> None:
 
 
 def effective_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return what Spark makes of settings, ``spark-defaults.conf`` and ``PYSPARK_SUBMIT_ARGS``; no session is started.
+    """Return the effective properties of a session without starting it.
+
+    They come from ``settings``, ``PYSPARK_SUBMIT_ARGS`` and ``spark-defaults.conf``.
 
     Args:
-        settings: of a session.
+        settings: properties of the session.
 
     Raises:
-        RackgateError: Spark does not start, such as with a ``spark-defaults.conf`` that it can't read.
+        RackgateError: Spark does not start, for example because it can't read ``spark-defaults.conf``.
     """
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
@@ -191,10 +193,10 @@ def defaults_file() -> Path:
 def check_defaults_file() -> None:
     """Check that no other user can read a secret in ``spark-defaults.conf``.
 
-    The group may read a file that somebody else owns, such as an administrator.
+    If another user owns the file, such as an administrator, its group may read it.
 
     Raises:
-        RackgateError: others can read it, or this process can't.
+        RackgateError: other users can read it, or this process can't.
     """
     file = defaults_file()
     try:
@@ -212,17 +214,17 @@ def check_defaults_file() -> None:
 
 
 def write_defaults_file(folder: Path, settings: Mapping[str, str]) -> None:
-    """Write ``spark-defaults.conf`` for a cluster on this machine: a new secret for its master, workers and drivers.
+    """Write ``spark-defaults.conf`` for a cluster on this machine, with a new secret for master, workers and drivers.
 
     Args:
-        folder: that exists, to be ``SPARK_CONF_DIR`` of all of them.
-        settings: further ones.
+        folder: existing folder, the ``SPARK_CONF_DIR`` of all of them.
+        settings: further Spark properties.
     """
     key = base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode("ascii")
     own = {
         AUTHENTICATE: "true",
         SECRET: secrets.token_hex(_SECRET_BYTES),
-        # has no authentication, and is on by default
+        # the REST server has no authentication and is enabled by default
         "spark.master.rest.enabled": "false",
         "spark.ui.filters": _WEB_FILTER,
         f"spark.{_WEB_FILTER}.param.secretKey": key,
@@ -234,9 +236,9 @@ def write_defaults_file(folder: Path, settings: Mapping[str, str]) -> None:
 
 
 def _logging(work: Path) -> Path:
-    """Writes Spark's logging configuration: warnings to ``spark.log``, nothing to the terminal.
+    """Write Spark's logging configuration and return its path.
 
-    Spark's errors reach Python as exceptions.
+    Warnings go to ``spark.log``, nothing goes to the terminal: Spark's errors reach Python as exceptions.
     """
     lines = (
         "status = error",

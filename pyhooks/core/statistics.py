@@ -1,4 +1,4 @@
-"""Intervals and verdict words: pure functions of numbers, every random choice from a seed."""
+"""Confidence intervals, Student's t and histogram quantiles: pure functions; all randomness comes from a seed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Word = Literal["faster", "slower", "equivalent", "undecided"]
-# Latencies are counted in bins of equal ratio; 0.1 % is far below any band and any noise.
+# Latencies are counted in logarithmic bins; their width of 0.1 % is far below any equivalence band and the noise.
 BINS_PER_E = 1000
 
 
 @lru_cache
 def _gauss_legendre(size: int) -> tuple[Floats, Floats]:
-    """Nodes and weights of Gauss-Legendre quadrature on -1 .. 1, each of shape (``size``,), by Newton's method.
+    """Return nodes and weights of Gauss-Legendre quadrature on -1 .. 1, each of shape (``size``,), by Newton's method.
 
-    numpy's own asks LAPACK for eigenvalues, which crashes in a process that a JVM runs in as well.
+    numpy's own function computes eigenvalues with LAPACK, which crashes in a process that also runs a JVM.
     """
     nodes = np.cos(math.pi * (np.arange(size, 0, -1) - 0.25) / (size + 0.5))
     slope = nodes
@@ -37,39 +37,33 @@ def _gauss_legendre(size: int) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its interval; without unit of its own.
-
-    Attributes:
-        low: lower end.
-        point: the estimate.
-        high: upper end.
-    """
+    """Estimate ``point`` with its interval ``low`` to ``high``, in the unit of the values."""
 
     low: float
     point: float
     high: float
 
     def inside(self, low: float, high: float) -> bool:
-        """Whether the whole interval lies strictly between ``low`` and ``high``."""
+        """Return whether the whole interval lies strictly between ``low`` and ``high``."""
         return low < self.low and self.high < high
 
 
 def mean_interval(values: Sequence[float], *, confidence: float, resamples: int, seed: int) -> Interval:
-    """The mean of independent values with an expanded percentile bootstrap interval.
+    """Return the mean of independent values with an expanded percentile bootstrap interval.
 
-    The plain percentile interval of a dozen values is too narrow, since it takes the sample's spread for the
-    population's and a normal tail for Student's. Expanded (Hesterberg, "What Teachers Should Know About the
-    Bootstrap", 2015, section 3.2), its level is chosen so that both are made good. A studentised interval was tried
-    and runs to absurd widths as soon as one block is an outlier.
+    The plain percentile interval of a dozen values is too narrow: it uses the sample's spread instead of the
+    population's, and a normal tail instead of Student's. The expanded interval corrects its level for both (Hesterberg,
+    "What Teachers Should Know About the Bootstrap", 2015, section 3.2). A studentised interval becomes far too wide as
+    soon as one block is an outlier.
 
     Args:
-        values: at least two, such as the log-ratio of each block.
-        confidence: such as 0.95.
+        values: at least two values, such as the log-ratio of each block.
+        confidence: confidence level, such as 0.95.
         resamples: number of resamples.
-        seed: of the resamples.
+        seed: random seed.
 
     Raises:
-        ValueError: fewer than two values, or one that is not finite.
+        ValueError: fewer than two values, or a value is not finite.
     """
     sample = np.asarray(values, dtype=np.float64)
     if sample.size < 2 or not np.isfinite(sample).all():
@@ -82,13 +76,13 @@ def mean_interval(values: Sequence[float], *, confidence: float, resamples: int,
 
 
 def expanded_tail(confidence: float, size: int) -> float:
-    """The share of resamples to leave out at each end, so that ``size`` values reach ``confidence``."""
+    """Return the share of resamples to cut at each end, so that ``size`` values reach ``confidence``."""
     stretch = math.sqrt(size / (size - 1)) * student_t_quantile((1.0 + confidence) / 2.0, size - 1)
     return NormalDist().cdf(-stretch)
 
 
 def student_t_tail(value: float, freedom: int) -> float:
-    """The share of Student's t distribution above ``value``; with small relative error far out, too.
+    """Return the upper tail probability of Student's t distribution; the relative error is small far out, too.
 
     With ``t = sqrt(freedom) * tan(angle)`` the density is a power of the cosine on a bounded interval.
     """
@@ -102,7 +96,7 @@ def student_t_tail(value: float, freedom: int) -> float:
 
 @lru_cache(maxsize=4096)
 def student_t_quantile(probability: float, freedom: int) -> float:
-    """The quantile of Student's t distribution, for probabilities from 0.5; by bisection."""
+    """Return a quantile of Student's t distribution by bisection; ``probability`` is at least 0.5."""
     low, high = 0.0, 1.0
     while student_t_tail(high, freedom) > 1.0 - probability:
         low, high = high, high * 2
@@ -120,17 +114,17 @@ def ratio_interval(
     resamples: int,
     seed: int,
 ) -> Interval:
-    """The geometric mean of paired ratios with its interval.
+    """Return the geometric mean of paired ratios with its interval.
 
     Args:
         numerator: one positive value per block.
-        denominator: the other arm's value of the same block.
-        confidence: such as 0.95.
+        denominator: the other arm's value in the same block.
+        confidence: confidence level, such as 0.95.
         resamples: number of resamples.
-        seed: of the resamples.
+        seed: random seed.
 
     Raises:
-        ValueError: different lengths, or a value that is not positive.
+        ValueError: different lengths, or a value is not positive.
     """
     above, below = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
     if above.shape != below.shape or not ((above > 0).all() and (below > 0).all()):
@@ -141,30 +135,30 @@ def ratio_interval(
 
 
 def band_ends(band: float) -> tuple[float, float]:
-    """The equivalence band of a ratio: ``1/(1+band)`` to ``1+band``, symmetric in the logarithm."""
+    """Return the ends of the equivalence band of a ratio: ``1/(1+band)`` and ``1+band``, symmetric in the logarithm."""
     return 1.0 / (1.0 + band), 1.0 + band
 
 
 def highest_quantile(observations: int, min_beyond: int) -> float:
-    """The highest quantile beyond which ``min_beyond`` of the observations lie; 0 if there is none."""
+    """Return the highest quantile with ``min_beyond`` observations above it; 0 if there is none."""
     return max(0.0, 1.0 - min_beyond / observations) if observations > 0 else 0.0
 
 
 def bin_value(index: npt.NDArray[np.int64] | int) -> Floats:
-    """The middle of a logarithmic bin, in the unit that was binned."""
+    """Return the middle of a logarithmic bin, in the unit of the binned values."""
     return np.asarray(np.exp((np.asarray(index, dtype=np.float64) + 0.5) / BINS_PER_E))
 
 
 def histogram_quantiles(counts: npt.NDArray[np.int64], bins: Floats, quantiles: Floats) -> Floats:
-    """Quantiles of histograms.
+    """Return quantiles of histograms.
 
     Args:
         counts: shape (histograms, bins).
         bins: value of each bin, ascending.
-        quantiles: fractions.
+        quantiles: fractions from 0 to 1.
 
     Returns:
-        Shape (histograms, quantiles): for each the value of the bin in which the quantile falls.
+        Shape (histograms, quantiles): the value of the bin that contains the quantile.
     """
     sums = counts.cumsum(axis=1)
     totals = sums[:, -1]
@@ -178,22 +172,24 @@ def histogram_quantiles(counts: npt.NDArray[np.int64], bins: Floats, quantiles: 
 def curve_intervals(
     blocks: npt.NDArray[np.int64], bins: Floats, quantiles: Floats, *, confidence: float, resamples: int, seed: int
 ) -> tuple[Floats, Floats]:
-    """Bootstrap intervals of pooled percentiles; whole blocks are resampled, as records within one depend.
+    """Return bootstrap intervals of pooled quantiles.
+
+    Whole blocks are resampled because records within a block are not independent.
 
     Args:
         blocks: counts, shape (blocks, bins).
         bins: value of each bin, ascending.
-        quantiles: fractions.
-        confidence: such as 0.95.
+        quantiles: fractions from 0 to 1.
+        confidence: confidence level, such as 0.95.
         resamples: number of resamples.
-        seed: of the resamples.
+        seed: random seed.
 
     Returns:
-        Lower and upper ends, one per quantile.
+        Lower and upper ends, each of shape (quantiles,).
     """
     size = blocks.shape[0]
     weights = np.random.default_rng(seed).multinomial(size, np.full(size, 1.0 / size), size=resamples)
-    # In floating point, which is exact up to 2^53 and many times as fast as whole numbers.
+    # floating point is exact up to 2^53 and many times as fast as integers
     sums = (weights.astype(np.float64) @ blocks.astype(np.float64)).astype(np.int64)
     drawn = histogram_quantiles(sums, bins, quantiles)
     tail = (1.0 - confidence) / 2.0

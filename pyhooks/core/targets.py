@@ -1,6 +1,6 @@
-"""Bars of speed: a figure against its limit is met, missed, or unknown if others used the machine meanwhile.
+"""Performance targets: each is met, missed, or unknown if other processes used the machine during the measurement.
 
-A whole run has a bar of its own, in minutes; it is told and decides no exit status.
+A whole run has a target of its own, in minutes. It is reported but does not affect the exit status.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Outcome = Literal["met", "missed", "unknown"]
-# CPUs in use by others from which on a figure above its limit may be theirs.
+# If others used more CPUs than this, a missed limit may be due to them.
 MOST_OTHERS = 0.05
 
 
 @dataclass(frozen=True)
 class Bar:
-    """What a figure may be at most, or must be at least.
+    """Target for a measured value: an upper or a lower limit.
 
     Attributes:
         name: what is measured.
-        limit: the most that it may be, or the least.
-        unit: of both.
-        value: what was measured; None if it was not.
-        others: CPUs that others had in use meanwhile, of those that the figure is about; they can but worsen it.
-        at_least: whether the limit is the least.
-        unjudged: why the value says nothing, if so.
+        limit: the upper limit, or the lower one with ``at_least``.
+        unit: unit of limit and value.
+        value: measured value; None if it was not measured.
+        others: mean number of the measured CPUs that other processes used; their load can only worsen the value.
+        at_least: whether the limit is a lower limit.
+        unjudged: why the value can't be compared with the limit; empty if it can.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Bar:
 
     @property
     def outcome(self) -> Outcome:
-        """Met whatever else the machine did; missed only if it did nothing else."""
+        """Result of the comparison; a missed limit counts as missed only if others did not load the machine."""
         if self.value is None or self.unjudged:
             return "unknown"
         if self.value >= self.limit if self.at_least else self.value <= self.limit:
@@ -47,7 +47,7 @@ class Bar:
 
     @property
     def text(self) -> str:
-        """For people."""
+        """One line for the user: outcome, value, limit and the reason for an unknown outcome."""
         value = "not measured" if self.value is None else f"{_figure(self.value)} {self.unit}"
         why = self.unjudged or f"others had {self.others:.2f} CPUs in use meanwhile"
         told = f"; {why}" if self.outcome == "unknown" and (self.unjudged or self.value is not None) else ""
@@ -55,31 +55,31 @@ class Bar:
         return f"{self.outcome.upper()}: {self.name}: {value}, {bound} {self.limit:,g} {self.unit}{told}"
 
     def as_json(self) -> dict[str, Any]:
-        """As plain JSON, with the outcome."""
+        """Return the target as a JSON object, including the outcome."""
         return asdict(self) | {"outcome": self.outcome}
 
 
 def _figure(value: float) -> str:
-    """Three digits, or all before the point."""
+    """Format a number with three significant digits, or as a whole number from 1000 on."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def status(bars: Sequence[Bar]) -> int:
-    """The exit status of a command that has measured them: 1 if one was missed, 2 if one is unknown, else 0."""
+    """Return the exit status of a command with these targets: 1 if one is missed, else 2 if one is unknown, else 0."""
     outcomes = {bar.outcome for bar in bars}
     return 1 if "missed" in outcomes else 2 if "unknown" in outcomes else 0
 
 
 def of_run(minutes: float | None, took_s: float | None, *, whole: bool = True) -> dict[str, Any] | None:
-    """What a run may take, what it took, and whether that is met; None if there is no bar.
+    """Compare the duration of a run with its target; return None if it has no target.
 
     Args:
-        minutes: the bar.
-        took_s: from begin to end, in seconds; None if it is unknown.
-        whole: it ran in one go; of one that was interrupted and went on nothing is known.
+        minutes: the target.
+        took_s: duration from start to end in seconds; None if it is unknown.
+        whole: whether the run was never interrupted; for a resumed run the outcome is unknown.
 
     Returns:
-        ``minutes``, ``took_min``, and ``met``; None for what is unknown.
+        ``minutes``, ``took_min`` and ``met``; unknown values are None.
     """
     if minutes is None:
         return None
@@ -90,7 +90,7 @@ def of_run(minutes: float | None, took_s: float | None, *, whole: bool = True) -
 
 
 def of_run_text(bar: Mapping[str, Any]) -> str:
-    """A bar of a run in words."""
+    """Describe the target of a run and its outcome in one line."""
     head = f"bar of {bar['minutes']:g} minutes"
     if bar["took_min"] is None:
         return f"{head}: unknown, since the clock was set back"

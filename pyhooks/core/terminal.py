@@ -1,6 +1,6 @@
-"""Text from outside on a terminal: names of racks, topics and hosts, configuration values, errors of brokers.
+"""Safe terminal output of external text: rack, topic and host names, configuration values, broker errors.
 
-Such text may contain rich's markup, or control characters that move the cursor, colour or reorder what follows.
+Such text may contain rich markup, or control characters that move the cursor or change the colour or order of text.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ LENGTH_MAX = 2000
 
 
 def visible(text: str, *, length_max: int = LENGTH_MAX) -> str:
-    """Return text on one line, with each character that does not print as its Python escape.
+    """Return text on one line, with each non-printable character replaced by its Python escape.
 
     Args:
-        text: any text; newlines and directional marks count as characters that do not print.
-        length_max: longer text is cut in the middle, where ``…`` stands then; in characters before escaping.
+        text: any text; newlines and directional marks count as non-printable.
+        length_max: maximum length in characters before escaping; in longer text ``…`` replaces the middle.
     """
     if len(text) > length_max:
         half = (length_max - 1) // 2
@@ -34,16 +34,16 @@ def plain(text: str, style: str = "", *, length_max: int = LENGTH_MAX) -> Text:
 
 
 def step_line(text: str, seconds: float) -> Text:
-    """Return the line of a finished step: what was done and how long it took."""
+    """Return the output line of a finished step: its text and duration."""
     return Text.assemble("  ", plain(text), (f" {seconds:.1f} s", "dim"))
 
 
 @contextmanager
 def reader_may_leave() -> Iterator[None]:
-    """Write to standard output within the block; a reader that closes the pipe (``| head``) ends the block quietly."""
+    """Write to standard output within the block; the block ends silently if the reader closes the pipe (``| head``)."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # what is still buffered must not be tried again when the interpreter ends
+        # the interpreter must not flush the remaining buffer again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""TOML files that a person writes: what is wrong in one is told in a line, with its place and what is allowed there."""
+"""Reader for hand-written TOML files; each error names the file, the key and the allowed values in one line."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pyhooks.core.files import read_text
 V = TypeVar("V")
 W = TypeVar("W", bound=str | int)
 _INFINITE = float("inf")
-# what 64 bits hold: TOML promises no more
+# TOML guarantees 64-bit integers only
 _MOST_INTEGER = 2**63 - 1
 
 
 def read(path: Path, purpose: str) -> dict[str, Any]:
-    """Reads a file.
+    """Parse a TOML file.
 
     Args:
         path: the file.
         purpose: what the file is for, as in "it lists the mutants".
 
     Raises:
-        RackgateError: missing, not to be read, or not TOML.
+        RackgateError: the file is missing, can't be read, or is not TOML.
     """
     text = read_text(path, purpose)
     try:
@@ -38,17 +38,16 @@ def read(path: Path, purpose: str) -> dict[str, Any]:
 
 
 class Table:
-    """A table that is read key by key: each is taken once, and ``done`` refuses what nobody took.
+    """TOML table that is read key by key: each key is read once, and ``done`` rejects keys that were not read.
 
-    A key that is given a default may be left out. A text or list must not be empty, unless ``empty`` is said or its key
-    may be left out.
+    A key with a default is optional. A text or list must not be empty, unless ``empty`` is true or the key is optional.
 
     Args:
-        raw: as parsed.
-        file: for errors.
-        place: what comes before a key of it in errors, such as ``latency.`` or ``claim no-loss: ``.
+        raw: the parsed table.
+        file: name of the file for errors.
+        place: prefix of its keys in errors, such as ``latency.`` or ``claim no-loss: ``.
 
-    Every method but ``wrong``, ``has``, ``left`` and ``rest`` raises RackgateError if the file is not as it asks for.
+    Every method except ``wrong``, ``has``, ``left`` and ``rest`` raises RackgateError if the file does not match.
     """
 
     def __init__(self, raw: Mapping[str, Any], file: Path | str, place: str = "") -> None:
@@ -59,91 +58,91 @@ class Table:
         self._within: list[Table] = []
 
     def wrong(self, key: str, why: str) -> RackgateError:
-        """The error that names ``key``."""
-        # in quotes, a key or an id may have a line break, or characters that control a terminal
+        """Return an error that names ``key``."""
+        # quoted keys and ids may contain line breaks or terminal control characters
         line = " ".join(f"{self._place}{key}: {why}".split())
         shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in line)
         return RackgateError(f"{self._file}: {shown}")
 
     def done(self) -> None:
-        """Refuses what nobody took of this table and of those that were taken from it."""
+        """Raise an error if a key of this table, or of a table read from it, was not read."""
         for key in self._raw:
             raise self.wrong(key, f"is not known; known here: {', '.join(self._known)}")
         for table in self._within:
             table.done()
 
     def has(self, key: str) -> bool:
-        """Whether the key is there and not taken yet."""
+        """Return whether the key is present and not read yet; it counts as a known key from now on."""
         self._known[key] = None
         return key in self._raw
 
     def left(self) -> tuple[str, ...]:
-        """The keys that nobody took yet, of a table whose keys are the writer's."""
+        """Return the keys not read yet, for a table whose keys the author of the file chooses."""
         return tuple(self._raw)
 
     def rest(self) -> dict[str, Any]:
-        """What nobody took yet, as it is."""
+        """Read all remaining keys and values without checks."""
         rest, self._raw = self._raw, {}
         return rest
 
     def value(self, key: str) -> Any:
-        """Whatever there is."""
+        """Read a value of any type."""
         return self._take(key, "given", lambda _: True, None)
 
     def scalar(self, key: str) -> str | int | float | bool:
-        """A text, a number, true or false."""
+        """Read a text, a number, true or false."""
         return self._take(key, "a text, a number, true or false", lambda it: isinstance(it, str | int | float), None)
 
     def text(self, key: str, default: str | None = None, *, empty: bool = False) -> str:
-        """A text."""
+        """Read a text."""
         empty |= default is not None
         what = "a text" if empty else "a text that is not empty"
         return self._take(key, what, lambda it: isinstance(it, str) and (empty or it.strip()), default)
 
     def texts(self, key: str, default: Sequence[str] | None = None, *, empty: bool = False) -> tuple[str, ...]:
-        """A list of texts."""
+        """Read a list of texts."""
         return self._list(key, "texts", lambda it: isinstance(it, str) and it, default, empty=empty)
 
     def word(self, key: str, allowed: Sequence[W], default: W | None = None) -> W:
-        """One of a closed list of words or numbers."""
+        """Read one of a closed list of texts or numbers."""
         return self._take(key, f"one of {_told(allowed)}", lambda it: _is_of(it, allowed), default)
 
     def words(self, key: str, allowed: Sequence[W], default: Sequence[W] | None = None) -> tuple[W, ...]:
-        """Different ones of a closed list."""
+        """Read a list of distinct values from a closed list."""
         what = f"some of {_told(allowed)}"
         return self._list(key, what, lambda it: _is_of(it, allowed), default, different=True)
 
     def flag(self, key: str, default: bool | None = None) -> bool:
-        """True or false."""
+        """Read true or false."""
         return self._take(key, "true or false", lambda it: isinstance(it, bool), default)
 
     def number(self, key: str, low: float = -_INFINITE, high: float = _INFINITE, default: float | None = None) -> float:
-        """A number from ``low`` to ``high``."""
+        """Read a number from ``low`` to ``high``."""
         what = f"a number{_bounds(low, high)}"
         return float(self._take(key, what, lambda it: _finite(it) and low <= it <= high, default))
 
     def numbers(self, key: str, low: float, high: float) -> tuple[float, ...]:
-        """Numbers between ``low`` and ``high``."""
+        """Read a list of numbers between ``low`` and ``high``, both excluded."""
         what = f"numbers between {low:g} and {high:g}"
         found: tuple[float, ...] = self._list(key, what, lambda it: _finite(it) and low < it < high, None)
         return tuple(map(float, found))
 
     def whole(self, key: str, low: int, high: float = _INFINITE, default: int | None = None) -> int:
-        """A whole number from ``low`` to ``high``."""
+        """Read an integer from ``low`` to ``high``."""
         what = f"a whole number{_bounds(low, high)}"
         return self._take(key, what, lambda it: _integer(it) and low <= it <= high, default)
 
     def wholes(self, key: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
-        """Different whole numbers of 0 or more, such as ids of nodes."""
+        """Read a list of distinct integers of 0 or more, such as node IDs."""
         what = "whole numbers of 0 or more"
         return self._list(key, what, lambda it: _integer(it) and it >= 0, default, different=True)
 
     def table(self, key: str, default: Mapping[str, Any] | None = None) -> Table:
-        """A table within this one."""
+        """Read a table within this one."""
         return self._below(self._take(key, "a table", lambda it: isinstance(it, dict), default), f"{key}.")
 
     def tables(self, key: str, default: Sequence[Mapping[str, Any]] | None = None) -> list[Table]:
-        """A list of tables; in errors each has its id or name, or its number from 1 if it has neither."""
+        """Read a list of tables; errors name each by its id or name, else by its number from 1."""
         found = self._list(key, "tables", lambda it: isinstance(it, dict), default)
         return [
             self._below(raw, f"{key} {raw.get('id') or raw.get('name') or number}: ")
@@ -194,7 +193,7 @@ def _finite(value: object) -> bool:
 
 
 def _is_of(value: object, allowed: Sequence[object]) -> bool:
-    # True is 1 in Python, but not in a file
+    # True equals 1 in Python, but not in TOML
     return any(type(value) is type(one) and value == one for one in allowed)
 
 

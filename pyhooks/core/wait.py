@@ -1,4 +1,4 @@
-"""Bounded waiting for a condition; what was awaited is part of the error."""
+"""Bounded waiting for a condition; the timeout error names the condition."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ T = TypeVar("T")
 
 
 def wait_for(condition: Callable[[], T | None], *, what: str, timeout_s: float, interval_s: float = 0.1) -> T:
-    """Polls ``condition`` until it returns something true, and returns that.
+    """Poll ``condition`` until it returns a true value, and return that value.
 
     Args:
-        condition: asked at once and then every ``interval_s`` seconds; it must not block for long.
-        what: the awaited thing in words, for the error.
-        timeout_s: bound in seconds.
-        interval_s: pause between two questions in seconds.
+        condition: called at once and then every ``interval_s`` seconds; it must not block for long.
+        what: description of the condition for the error.
+        timeout_s: timeout in seconds.
+        interval_s: pause between two calls in seconds.
 
     Raises:
-        RackgateError: the condition did not hold within ``timeout_s``.
+        RackgateError: the condition did not become true within ``timeout_s``.
     """
     deadline = time.monotonic() + timeout_s
     while True:

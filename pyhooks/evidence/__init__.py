@@ -1,1 +1,1 @@
-"""What the KIP and its background say, claim by claim, with the command that checks each and what came of it."""
+"""Evidence for the claims of the KIP and its background: the command that checks each claim, its result and verdict."""

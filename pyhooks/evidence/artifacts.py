@@ -1,4 +1,4 @@
-"""Artifacts in ``kip/evidence``: what a run came to, in a few kB of JSON, with what tells whether it still holds."""
+"""Artifacts in ``kip/evidence``: the result of a run in a few kB of JSON, with fingerprints of its dependencies."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pyhooks.patchset import series
 EVIDENCE = paths.REPO / "kip" / "evidence"
 SCHEMA = 2
 CACHE = paths.OUT / "evidence" / "fingerprints.json"
-# beside what one reads, an artifact holds nothing
+# an artifact is for reading and review, so its size is limited
 MAX_BYTES = 32_000
-# of them, for what system tests have measured, and how many values of a list are few
+# share of these bytes for measurements of system tests, and the longest list that is kept
 FIGURES_BYTES, FEW = 12_000, 20
 INDEX = "claims.json"
 ABSENT = "absent"
@@ -37,11 +37,11 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """Fingerprints of what a run depends on.
+    """Fingerprints of a run's dependencies.
 
     Attributes:
         depends: fingerprint of each dependency, by its name in ``depends`` of the run.
-        files: fingerprint of the contents of all files that it depends on, wherever they are.
+        files: fingerprint of the contents of all files that it depends on, regardless of their paths.
     """
 
     depends: Mapping[str, str]
@@ -50,13 +50,13 @@ class Fingerprints:
 
 @dataclass(frozen=True)
 class Book:
-    """What is known of all claims by the artifacts in a folder.
+    """Artifacts in a folder, and the judgements of all claims by them.
 
     Attributes:
-        artifacts: run to its artifact, of those that have one.
-        hashes: run to SHA-256 of the file.
-        stale: run to what has changed since.
-        judged: claim to what is known of it.
+        artifacts: artifact by run; runs without one are missing.
+        hashes: SHA-256 of the file by run.
+        stale: description of the changes since a stale artifact was made, by run.
+        judged: judgement by claim.
     """
 
     artifacts: Mapping[str, Mapping[str, Any]]
@@ -66,15 +66,15 @@ class Book:
 
 
 def read_book(claims: Claims, folder: Path = EVIDENCE, root: Path = paths.REPO) -> Book:
-    """Reads all artifacts and judges all claims by them; runs nothing.
+    """Read all artifacts and judge all claims by them, without running anything.
 
     Args:
-        claims: what to judge.
-        folder: of the artifacts.
-        root: of the files that runs depend on.
+        claims: claims to judge.
+        folder: folder of the artifacts.
+        root: root of the files that runs depend on.
 
     Raises:
-        RackgateError: an artifact that is not one.
+        RackgateError: an artifact is invalid, a pattern matches no file, or a file can't be parsed.
     """
     artifacts: dict[str, Mapping[str, Any]] = {}
     hashes: dict[str, str] = {}
@@ -94,10 +94,10 @@ def read_book(claims: Claims, folder: Path = EVIDENCE, root: Path = paths.REPO) 
 
 
 def read(path: Path) -> Mapping[str, Any]:
-    """An artifact.
+    """Return an artifact.
 
     Raises:
-        RackgateError: it is not one of this schema.
+        RackgateError: the file is not an artifact of this schema and of the run that its name gives.
     """
     again = f"run `rackgate evidence --fresh {path.stem}`"
     told = read_object(path, again)
@@ -115,8 +115,8 @@ def changes(run: Run, artifact: Mapping[str, Any], now: Fingerprints) -> str:
 
     Args:
         run: the run of the artifact.
-        artifact: the artifact as it was read.
-        now: the present fingerprints of what the run depends on.
+        artifact: the artifact.
+        now: current fingerprints of the run's dependencies.
     """
     found = [] if artifact["commands"] == dict(run.commands) else ["the command has changed"]
     then = artifact["depends"]
@@ -132,7 +132,7 @@ def changes(run: Run, artifact: Mapping[str, Any], now: Fingerprints) -> str:
 
 
 def fingerprints(runs: Iterable[Run], root: Path = paths.REPO) -> dict[str, Fingerprints]:
-    """Return the present fingerprints of what runs depend on, by run.
+    """Return the current fingerprints of the dependencies of runs, by run.
 
     Fingerprints of unchanged contents are read from a cache below ``out``.
 
@@ -176,7 +176,7 @@ def _of_file(path: Path, cache: fingerprint.Cache) -> str:
 
 
 def _of_series(name: str, root: Path, cache: fingerprint.Cache) -> str:
-    """Return the fingerprint of the whole series, or of what a build makes of it."""
+    """Return the fingerprint of the whole series, or only of what is built from it."""
     folder = root / paths.PATCH.relative_to(paths.REPO)
     patches = series.load_all(folder) if name == SERIES else series.load(folder)
     key = f"{name}\0{series.series_hash(patches)}".encode()
@@ -184,10 +184,10 @@ def _of_series(name: str, root: Path, cache: fingerprint.Cache) -> str:
 
 
 def text_of(artifact: Mapping[str, Any]) -> str:
-    """An artifact as it is written.
+    """Return the text of an artifact's file.
 
     Raises:
-        RackgateError: too large to be committed.
+        RackgateError: the artifact is too large to be committed.
     """
     text = json.dumps(artifact, indent=1, sort_keys=True) + "\n"
     if len(text.encode()) > MAX_BYTES:
@@ -199,18 +199,18 @@ def text_of(artifact: Mapping[str, Any]) -> str:
 
 
 def asked(claims: Claims, run: str) -> tuple[str, ...]:
-    """The tests of a run that rules ask for."""
+    """Return the tests of a run that rules require."""
     atoms = (atom for claim in claims.claims.values() for rule in claim.rules.values() for atom in rule)
     return tuple(sorted({case for atom in atoms if atom.run == run for case in atom.cases}))
 
 
 def of_junit(files: Iterable[Path], wanted: Sequence[str]) -> dict[str, Any]:
-    """What JUnit's XML says of the wanted tests, and how many there were.
+    """Return the outcomes of the wanted tests in JUnit XML files, and the number of all tests by outcome.
 
-    A test with parameters has passed if it has with all of them.
+    A parameterized test has passed only if it has passed with all parameters.
 
     Raises:
-        RackgateError: no file, or one that is not XML.
+        RackgateError: there is no file, or a file is not XML.
     """
     cases: dict[str, set[str]] = {}
     totals = dict.fromkeys((PASSED, FAILED, SKIPPED), 0)
@@ -236,16 +236,15 @@ def _together(outcomes: set[str]) -> str:
 
 
 def of_system(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``results.json`` of the system tests says, without what needs more than a line.
+    """Return the content of the system tests' ``results.json``, shortened for an artifact.
 
-    What tests measured is in it as far as it is short; where it is not, words tell that it was left out, by which no
-    rule decides.
+    Measured figures are kept if they are short; a text replaces each long one, so that no rule can use it.
     """
     names = ("outcome", "reasons", "seconds", "verdicts", "figures")
     tests = {one["id"]: {name: one[name] for name in names} for one in document["results"]}
     figures = {(test, name): value for test, told in tests.items() for name, value in brief(told["figures"]).items()}
     room = FIGURES_BYTES
-    # the least first, so that one test with much to tell leaves room for all others
+    # smallest first, so that a test with large figures leaves space for the others
     for (test, name), value in sorted(figures.items(), key=lambda one: (_size(one[1]), one[0])):
         room -= _size(value)
         if room < 0:
@@ -256,7 +255,7 @@ def of_system(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def brief(value: Any) -> Any:
-    """Figures without long lists, of which only the length is told."""
+    """Return figures with each long list replaced by a text with its length."""
     if isinstance(value, Mapping):
         return {str(name): brief(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -265,13 +264,13 @@ def brief(value: Any) -> Any:
 
 
 def _size(value: Any) -> int:
-    """What a figure adds to an artifact, in bytes, where its lines are further in than here."""
+    """Return the size of a figure in an artifact in bytes, where its lines have a deeper indentation."""
     text = json.dumps(value, indent=1)
     return len(text) + 6 * (text.count("\n") + 1)
 
 
 def index_of(claims: Claims, book: Book) -> dict[str, Any]:
-    """What is committed beside the artifacts: for each claim its verdict and by which files, with their SHA-256."""
+    """Return the index, which is committed with the artifacts: state of each claim and SHA-256 of its artifacts."""
     return {
         name: {
             "state": one.state,
@@ -282,20 +281,20 @@ def index_of(claims: Claims, book: Book) -> dict[str, Any]:
 
 
 def write_index(claims: Claims, book: Book, folder: Path = EVIDENCE) -> None:
-    """Writes the index."""
+    """Write the index."""
     text = json.dumps(index_of(claims, book), indent=1, sort_keys=True) + "\n"
     write_text(folder / INDEX, text)
 
 
 def contradiction(claim: Claim, judged: Judged) -> str:
-    """How an artifact of the present contradicts what the claims say of a sentence, or empty."""
+    """Describe how current artifacts contradict the expected verdict of a claim; empty if they do not."""
     if judged.state == claim.verdict or judged.state in (NOT_RUN, STALE):
         return ""
     return f"{claim.id}: claims.toml says {claim.verdict}, its artifact {judged.state}: {'; '.join(judged.because)}"
 
 
 def missing(book: Book) -> list[str]:
-    """The claims without a result of the present, each with what is to be run; ``--check --strict`` fails for them."""
+    """Describe the claims without a current result, with the commands to run; ``--check --strict`` fails for them."""
     return [
         f"{name}: {one.state}: {'; '.join(one.because)}; run `rackgate evidence {name}`"
         for name, one in book.judged.items()
@@ -304,7 +303,7 @@ def missing(book: Book) -> list[str]:
 
 
 def faults(claims: Claims, book: Book, folder: Path = EVIDENCE) -> list[str]:
-    """What is wrong with the committed files: contradictions, and an index that is not of them."""
+    """Describe faults of the committed files: contradictions of claims, and an index that does not match."""
     found = [words for name, one in book.judged.items() if (words := contradiction(claims.claims[name], one))]
     path = folder / INDEX
     try:
@@ -321,7 +320,7 @@ def faults(claims: Claims, book: Book, folder: Path = EVIDENCE) -> list[str]:
         told = index.get(name, {"state": NOT_RUN, "artifacts": {}})
         if told["artifacts"] != entry["artifacts"]:
             found.append(f"{name}: {INDEX} has other hashes of its artifacts; run `rackgate evidence --judge`")
-        # what the series' next patch makes stale is no fault of the index
+        # a state that became stale by a later change is no fault of the index
         elif told["state"] != entry["state"] and entry["state"] != STALE and claims.claims[name].runs:
             found.append(
                 f"{name}: {INDEX} says {told['state']}, and it is {entry['state']}; run `rackgate evidence --judge`"

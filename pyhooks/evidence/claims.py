@@ -1,4 +1,4 @@
-"""``kip/claims.toml``: the claims, the runs that check them, and the rules by which a result is judged."""
+"""Parser for ``kip/claims.toml``: claims, runs that check them, and rules that judge the results."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.toml_config import Table
 
 CLAIMS = paths.REPO / "kip" / "claims.toml"
-# what a rule can say; NOT_TESTABLE is a person's word and has a reason instead of a rule
+# verdicts of rules; NOT_TESTABLE is a human judgement with a reason instead of a rule
 CONFIRMED, REFUTED, CONDITIONAL, NOT_TESTABLE = "confirmed", "refuted", "confirmed with a condition", "not testable"
 RULES = {"confirmed": CONFIRMED, "refuted": REFUTED, "conditional": CONDITIONAL}
 VERDICTS = (CONFIRMED, CONDITIONAL, REFUTED, NOT_TESTABLE)
 KINDS = ("json", "junit", "system")
 COSTS = ("seconds", "minutes", "lab", "hours")
 PROGRAMS = ("rackgate", "pytest")
-# The whole series, or what is built from it: its tests are no part of a broker.
+# dependencies: the whole patch series, or only what is built from it, without its tests
 SERIES, OVERLAY = "series", "overlay"
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _COMPARES = ("is", "least", "most", "has", "lacks", "near")
@@ -31,19 +31,19 @@ _CASE = re.compile(r"[\w.]+#\w+")
 
 @dataclass(frozen=True)
 class Run:
-    """A command whose result is kept, and what that result depends on.
+    """Commands whose result is kept as an artifact, and the dependencies of that result.
 
     Attributes:
         id: lower-case words with hyphens; the artifact is ``kip/evidence/ID.json``.
-        kind: ``json`` (what it prints, or the file in ``reads``), ``junit`` (XML) or ``system`` (``results.json``).
-        commands: label to command; of a single command the label is empty, and its result has no level of its own.
+        kind: ``json`` (standard output, or the file in ``reads``), ``junit`` (XML) or ``system`` (``results.json``).
+        commands: command by label. The label of a single command is empty, and its result is not nested under it.
         cost: ``seconds``, ``minutes``, ``lab`` (minutes to an hour, in namespaces) or ``hours``.
-        minutes: what it is expected to take.
-        needs: what must be there before, in words.
-        depends: ``series``, ``overlay``, or patterns of files, whose change makes the artifact stale.
-        reads: file or pattern, from the root of the repository, that the command writes; empty for standard output.
-        keep: keys of the object that each command prints, or pointers into it, of what is kept; all if empty.
-        statuses: exit statuses with which there is a result.
+        minutes: expected duration.
+        needs: description of the prerequisites.
+        depends: ``series``, ``overlay`` or file patterns; their change makes the artifact stale.
+        reads: file or pattern, relative to the repository, that the command writes; empty for standard output.
+        keep: keys of each command's result, or pointers into it, to keep; all if empty.
+        statuses: exit statuses with a valid result.
     """
 
     id: str
@@ -60,16 +60,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Atom:
-    """One condition on the result of one run: all of a rule must hold.
+    """Condition on the result of one run; all conditions of a rule must be true.
 
     Attributes:
-        run: whose result.
-        at: pointer into it, such as ``/weighed/total`` or ``/rows/name=x/value``; empty if ``cases`` are given.
-        compare: one of ``is``, ``least``, ``most``, ``has``, ``lacks``, ``near``; of cases ``passed`` or ``failed``.
-        value: what is compared with.
-        within: of ``near``, the relative difference that is allowed.
-        cases: ``package.Class#method`` of JUnit, ``tests.test_x#test_y`` of pytest. All must have passed, or at
-            least one must have failed.
+        run: id of the run.
+        at: pointer into its result, such as ``/weighed/total`` or ``/rows/name=x/value``; empty if there are ``cases``.
+        compare: ``is``, ``least``, ``most``, ``has``, ``lacks`` or ``near``; with ``cases``, ``passed`` or ``failed``.
+        value: value to compare with.
+        within: allowed relative difference for ``near``.
+        cases: ``package.Class#method`` of JUnit, ``tests.test_x#test_y`` of pytest. With ``passed`` all must have
+            passed, with ``failed`` at least one must have failed.
     """
 
     run: str
@@ -82,17 +82,17 @@ class Atom:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence that can be checked.
+    """Checkable sentence of a document.
 
     Attributes:
         id: lower-case words with hyphens.
         document: key of the table ``documents``.
         place: section and line or row in the document.
-        says: the sentence in words of ours, short.
-        verdict: what this project holds to be so; an artifact that says otherwise is an error.
-        why: the reason for a verdict other than ``confirmed``: the condition, or what is so instead.
+        says: the sentence in our own words, short.
+        verdict: expected verdict; an artifact with another verdict is an error.
+        why: reason for a verdict other than ``confirmed``: the condition, or the correct statement.
         runs: ids of the runs that check it; empty if it is not testable.
-        rules: verdict to the conditions under which it is given.
+        rules: conditions by verdict.
     """
 
     id: str
@@ -107,10 +107,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Claims:
-    """All of the file.
+    """Content of the file.
 
     Attributes:
-        documents: key to title.
+        documents: title by key.
         runs: by id, in the order of the file.
         claims: by id, in the order of the file.
     """
@@ -121,10 +121,10 @@ class Claims:
 
 
 def load(path: Path = CLAIMS) -> Claims:
-    """Reads the file.
+    """Parse the file.
 
     Raises:
-        RackgateError: it can't be read, or an entry is wrong: which, and how.
+        RackgateError: it can't be read, or an entry is invalid; the error names the entry and the reason.
     """
     top = Table(toml_config.read(path, "it lists what the KIP claims and what checks it"), path)
     titles = top.table("documents")
@@ -240,7 +240,7 @@ def _atom(table: Table, own: Sequence[str], runs: Mapping[str, Run]) -> Atom:
 
 
 def _trouble(case: str, run: Run) -> str:
-    """Why a test never has a result of its own in that run, or empty."""
+    """Return the reason why a run can't have a result for a test; empty if it can."""
     if not _CASE.fullmatch(case):
         return "must be package.Class#method"
     if run.kind != "junit":

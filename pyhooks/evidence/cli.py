@@ -1,4 +1,4 @@
-"""``rackgate evidence``: runs what checks the claims, judges them, and shows what is known."""
+"""``rackgate evidence``: run the checks of claims, judge their results, and show the verdicts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def evidence_command(
         if not list_:
             artifacts.write_index(claims, book)
             page.write(claims, book, PAGE)
-    # of a claim that needs a run besides which was not asked for, nothing can be said yet
+    # skip claims that also need a run that was not selected and has no current artifact
     present = {*wanted, *(book.hashes.keys() - book.stale.keys())}
     if costs or names:
         chosen = [name for name in chosen if name in (names or []) or set(claims.claims[name].runs) <= present]
@@ -97,10 +97,10 @@ def evidence_command(
 
 
 def choose(claims: Claims, names: Sequence[str]) -> list[str]:
-    """The claims that names of claims or runs stand for, in the order of the file; all without names.
+    """Return the claims selected by names of claims or runs, in the order of the file; all if there are no names.
 
     Raises:
-        RackgateError: a name that is neither.
+        RackgateError: a name is neither a claim nor a run.
     """
     for name in names:
         if name not in claims.claims and name not in claims.runs:
@@ -110,7 +110,7 @@ def choose(claims: Claims, names: Sequence[str]) -> list[str]:
 
 
 def _asked(claims: Claims, names: Sequence[str]) -> list[str]:
-    """The runs that are named, and those of the claims that are; all without names."""
+    """Return the runs selected by names of runs or claims; all if there are no names."""
     own = [name for name in names if name in claims.claims] if names else list(claims.claims)
     used = {*names, *_runs(claims, own)}
     return [name for name in claims.runs if name in used]
@@ -131,7 +131,7 @@ def _carry_out(claims: Claims, todo: Sequence[Run], *, quiet: bool) -> list[str]
             with stages.stage(run.id):
                 runs.carry_out(claims, run)
         except RackgateError as error:
-            # the others may do, and each is kept
+            # the other runs may succeed, and their artifacts are kept
             failed.append(run.id)
             stages.say(f"{run.id}: {error}")
             if error.detail:

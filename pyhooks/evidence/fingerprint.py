@@ -1,7 +1,7 @@
-"""Fingerprints of source files and patches that ignore text: docstrings, comments and formatting.
+"""Fingerprints of source files and patches that ignore docstrings, comments and formatting (called "text" here).
 
-A result stays current while the fingerprints of its dependencies are unchanged. When in doubt whether something is a
-comment, it counts as code: a result may become stale needlessly, but never stays current wrongly.
+A result stays current while the fingerprints of its dependencies are unchanged. If it is uncertain whether a part is a
+comment, it counts as code: a result may become stale without need, but is never treated as current by mistake.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from pyhooks.core.files import parse_json, read_object, write_text
 from pyhooks.patchset.series import Patch, is_test
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
-# How many fingerprints are cached.
+# maximum number of cached fingerprints
 CACHED = 2_000
-# Fewest lines starting with an asterisk that are part of a block comment for certain: a changed line and its context.
+# If a hunk has only lines with a leading asterisk, at least so many (a changed line and its context), they are part of
+# a block comment for certain.
 _STARRED_LINES = 4
 
 
@@ -37,9 +38,9 @@ class Language:
     Attributes:
         token: matches one token. Its groups are the kinds ``space``, ``line`` (comment), ``block`` (start of a block
             comment), ``literal``, ``interpolated`` (start of an interpolated string) and ``code``.
-        nests: block comments nest.
-        newlines: line breaks separate statements.
-        unicode_escapes: Unicode escapes are replaced before the text is divided into tokens.
+        nests: whether block comments nest.
+        newlines: whether line breaks separate statements.
+        unicode_escapes: whether Unicode escapes are replaced before the text is divided into tokens.
     """
 
     token: re.Pattern[str]
@@ -102,8 +103,8 @@ def of_file(path: Path, content: bytes) -> str:
     The syntax tree of Python depends on the minor version of Python, which ``pyproject.toml`` fixes.
 
     Args:
-        path: selects the language by its suffix; named in errors.
-        content: of the file.
+        path: path of the file; its suffix selects the language, and errors name it.
+        content: content of the file.
 
     Raises:
         RackgateError: the content can't be parsed.
@@ -137,13 +138,13 @@ class Cache:
         try:
             stored = read_object(path, "")
         except RackgateError:
-            # it can be made again
+            # a missing or invalid cache is rebuilt
             stored = {}
         self._stored = {key: value for key, value in stored.items() if isinstance(value, str)}
         self._changed = False
 
     def get(self, content: bytes, make: Callable[[], str]) -> str:
-        """Return the fingerprint of a content, which is made if it is not in the cache."""
+        """Return the fingerprint of a content; ``make`` computes it if it is not in the cache."""
         digest = self._maker.copy()
         digest.update(content)
         key = digest.hexdigest()
@@ -153,7 +154,7 @@ class Cache:
         return self._stored[key]
 
     def save(self) -> None:
-        """Write what is new; the oldest entries go if there are too many. A file that can't be written is left out."""
+        """Write the cache if it has new entries, without the oldest beyond ``CACHED``; ignore a failure to write it."""
         if self._changed:
             with suppress(RackgateError):
                 write_text(self._path, json.dumps(dict(list(self._stored.items())[-CACHED:])))
@@ -173,7 +174,7 @@ def _python(content: bytes) -> bytes:
 
 
 def _is_text(statement: ast.AST) -> bool:
-    """Whether a statement is a string alone: a docstring, or one that documents an attribute."""
+    """Return whether a statement is only a string: a docstring, or the documentation of an attribute."""
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Constant)
@@ -182,7 +183,7 @@ def _is_text(statement: ast.AST) -> bool:
 
 
 def _toml(content: bytes) -> bytes:
-    # dates and times are no JSON
+    # JSON has no dates and times
     return json.dumps(tomllib.loads(content.decode()), sort_keys=True, default=repr).encode()
 
 
@@ -207,7 +208,7 @@ def _without_comments(language: Language) -> Callable[[bytes], bytes]:
 
 
 def _replace_unicode_escapes(text: str) -> str:
-    """Replace Unicode escapes as a Java compiler does (JLS 3.3): a backslash after a backslash starts none."""
+    """Replace Unicode escapes as a Java compiler does (JLS 3.3): a backslash after a backslash starts no escape."""
     return re.sub(r"\\\\|\\u+([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)) if match[1] else match[0], text)
 
 
@@ -220,9 +221,9 @@ def _tokens(text: str, language: Language, at: int = 0, *, part: bool = False, i
     Args:
         text: the source.
         language: its grammar.
-        at: where to begin.
-        part: the text is part of a file, so it may end inside a block comment.
-        inside: it begins inside a block comment.
+        at: start position.
+        part: whether the text is only a part of a file, so that it may end inside a block comment.
+        inside: whether it begins inside a block comment.
 
     Yields:
         Kind (``space``, ``comment``, ``literal``, ``code``), start and end.
@@ -276,7 +277,7 @@ def _interpolated_end(text: str, quote: int, language: Language) -> int:
             if text.startswith('""', at) and not text.startswith('"""', at):
                 return at + 2
         elif triple and match[0].startswith("\\"):
-            # a backslash escapes nothing here
+            # in a triple-quoted string a backslash escapes nothing
             at = match.start() + 1
         elif match[0] == '"':
             return at
@@ -327,15 +328,15 @@ class Section:
 
 
 def of_patches(patches: Sequence[Patch], *, main_only: bool) -> str:
-    """Return the SHA-256 of what patches change in code, without comments.
+    """Return the SHA-256 of the code changes of patches, without comments.
 
     It covers, for each file, the pairs of adjacent lines of code that all patches together add and remove. It depends
-    on the order and the neighbours of changed lines, but not on line numbers, commit messages, names of patches or how
-    a change is divided into patches of a part.
+    on the order and the neighbours of changed lines. It does not depend on line numbers, commit messages, names of
+    patches, or the division of a change into patches of the same part.
 
     Args:
-        patches: in the order in which they are applied.
-        main_only: only what is built from the patches: without tests, and regardless of the part.
+        patches: patches in the order in which they are applied.
+        main_only: cover only what is built from the patches: skip tests, and ignore the part of a patch.
     """
     changes: dict[tuple[str, str, str], Counter[tuple[str, str]]] = {}
     for patch in patches:
@@ -374,7 +375,7 @@ def _sections(text: str) -> Iterator[Section]:
             old, new = (1 if count is None else int(count) for count in match.groups())
             section.hunks.append([])
         elif line == "-- ":
-            # git's version follows
+            # the signature with git's version follows
             break
         elif section and line and not line.startswith(("index ", "--- ", "+++ ", "\\")):
             section.header.append(line)
@@ -383,7 +384,7 @@ def _sections(text: str) -> Iterator[Section]:
 
 
 def _sides(hunk: Iterable[str], file: str) -> tuple[list[str], list[str]]:
-    """Return the lines of code before and after a hunk, without comments if they can be told apart on both sides."""
+    """Return the lines of code before and after a hunk; comments are removed if both sides can be parsed."""
     hunk = list(hunk)
     sides = tuple([line[1:] for line in hunk if line[:1] in (" ", sign, "")] for sign in "-+")
     suffix = Path(file).suffix
@@ -400,7 +401,7 @@ def _sides(hunk: Iterable[str], file: str) -> tuple[list[str], list[str]]:
 
 
 def _part_code(lines: Sequence[str], language: Language) -> list[str] | None:
-    """Return the tokens of each of some lines of a file, or None where it is in doubt what is a comment."""
+    """Return the tokens of each of a part's lines, or None if it is uncertain which of them are comments."""
     starred = list(takewhile(lambda line: line.lstrip().startswith("*"), lines))
     inside = any("*/" in line for line in starred) or len(starred) == len(lines) >= _STARRED_LINES
     try:
@@ -410,5 +411,5 @@ def _part_code(lines: Sequence[str], language: Language) -> list[str] | None:
 
 
 def _pairs(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield each line with the one before it."""
+    """Return pairs of each line and the line before it."""
     return zip(("", *lines), lines, strict=False)

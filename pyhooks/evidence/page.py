@@ -1,4 +1,4 @@
-"""The matrix of claims as one page, from claims and artifacts alone."""
+"""HTML page with the matrix of claims, from claims and artifacts only."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ STATES = (CONFIRMED, CONDITIONAL, REFUTED, UNDECIDED, STALE, NOT_RUN, NOT_TESTAB
 
 
 def counts(book: Book) -> dict[str, int]:
-    """How many claims there are in each state, all states named."""
+    """Return the number of claims in each state, including 0."""
     found = Counter(one.state for one in book.judged.values())
     return {state: found[state] for state in STATES}
 
 
 def row(claim: Claim, claims: Claims, book: Book) -> dict[str, Any]:
-    """All that is shown of a claim.
+    """Return the data of a claim for the page and JSON.
 
     Returns:
-        The fields of the claim; ``state``, ``because`` and ``was`` of what is known; ``agrees``, whether that is what
-        the claims say (None while nothing is known); ``checks``, for each run its command, cost, needs and artifact.
+        The fields of the claim; ``state``, ``because`` and ``was`` of its judgement; ``agrees``, whether the state is
+        the expected verdict (None without a current result); ``checks``, for each run its commands, cost, needs and
+        artifact.
     """
     judged = book.judged[claim.id]
     known = judged.state not in (NOT_RUN, STALE)
@@ -68,17 +69,17 @@ def _check(run: Run, book: Book) -> dict[str, Any]:
 
 
 def code(text: str) -> Markup:
-    """What stands between backticks, as in Markdown, as code; all else as it is."""
+    """Return text as HTML, with parts in backticks as ``<code>`` elements."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
 def html(claims: Claims, book: Book, artifacts: str) -> str:
-    """The page.
+    """Return the page.
 
     Args:
-        claims: all of them.
-        book: what is known of them.
-        artifacts: where a link finds the folder of the artifacts, without a slash at its end.
+        claims: all claims.
+        book: their artifacts and judgements.
+        artifacts: link to the folder of the artifacts, without a slash at its end.
     """
     rows = [row(claim, claims, book) for claim in claims.claims.values()]
     return (
@@ -100,7 +101,7 @@ def html(claims: Claims, book: Book, artifacts: str) -> str:
 
 
 def write(claims: Claims, book: Book, path: Path, folder: Path = EVIDENCE) -> None:
-    """Writes the page; its links to artifacts are relative to it."""
+    """Write the page; its links to artifacts are relative to it."""
     up = folder.resolve()
     beside = path.parent.resolve()
     common = next(parent for parent in (beside, *beside.parents) if up.is_relative_to(parent))

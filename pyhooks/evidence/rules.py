@@ -1,4 +1,7 @@
-"""Judges results by the rules of ``claims.toml``: what is not there decides nothing, two verdicts at once are none."""
+"""Judgement of results by the rules of ``claims.toml``.
+
+A condition on a missing value is false. If no rule or several rules are met, the claim is undecided.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,18 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
 class AbsentError(LookupError):
-    """The result has nothing at a place."""
+    """The result has no value at a pointer."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What is known of a claim.
+    """Judgement of a claim.
 
     Attributes:
         state: a verdict of a rule, ``not testable``, ``undecided``, ``not run yet`` or ``stale``. Only the first two
-            say anything of the sentence as it is now.
-        because: why, one line each.
-        was: of ``stale``, what the old artifacts say.
+            are conclusions about the current version of the claim.
+        because: reasons, one line each.
+        was: if ``stale``, the state according to the old artifacts.
     """
 
     state: str
@@ -34,12 +37,12 @@ class Judged:
 
 
 def judge(claim: Claim, results: Mapping[str, Any], stale: Mapping[str, str]) -> Judged:
-    """What is known of a claim by the artifacts that there are.
+    """Judge a claim by the existing artifacts.
 
     Args:
-        claim: to judge.
-        results: run to result, of those that have an artifact.
-        stale: run to what has changed since, of those whose artifact is of something older.
+        claim: claim to judge.
+        results: results of the runs that have an artifact, by run.
+        stale: description of the changes since a stale artifact was made, by run.
     """
     if claim.verdict == NOT_TESTABLE:
         return Judged(NOT_TESTABLE, (claim.why,))
@@ -54,13 +57,13 @@ def judge(claim: Claim, results: Mapping[str, Any], stale: Mapping[str, str]) ->
 
 
 def _unasked(claim: Claim, results: Mapping[str, Any]) -> list[str]:
-    """Tests that no rule asked for when the run was made, of which the artifact says nothing for that reason."""
+    """Return tests missing in the artifacts because no rule required them when the run was made."""
     atoms = [atom for rule in claim.rules.values() for atom in rule]
     return sorted({case for atom in atoms for case in atom.cases if case not in results[atom.run]["cases"]})
 
 
 def by_rules(rules: Mapping[str, Sequence[Atom]], results: Mapping[str, Any]) -> Judged:
-    """The one verdict whose conditions all hold, or undecided with what is in the way."""
+    """Return the only verdict whose conditions are all true, or ``undecided`` with the reasons."""
     reasons: list[str] = []
     given: dict[str, list[str]] = {}
     for verdict, atoms in rules.items():
@@ -100,7 +103,7 @@ def _cases(atom: Atom, result: Any) -> tuple[bool, str]:
 
 
 def compare(atom: Atom, value: Any) -> bool:
-    """Whether a value is as the condition says; what is of another kind is not."""
+    """Return whether a value meets a condition; a value of another type does not."""
     wanted = atom.value
     if atom.compare == "is":
         return bool(value == wanted) and (type(value) is type(wanted) or _numbers(value, wanted))
@@ -122,16 +125,16 @@ def _numbers(*values: Any) -> bool:
 
 
 def find(result: Any, pointer: str) -> Any:
-    """What is at a place of a result.
+    """Return the value at a pointer in a result.
 
     Args:
-        result: of JSON.
-        pointer: keys and positions with ``/`` before each; ``key=value``, or several with ``&`` between, takes the one
-            object of a list that has it. ``~1`` stands for ``/`` in a key and ``~0`` for ``~``, as in RFC 6901; ``#``
-            is how many there are. A result may have been kept as the values of whole pointers.
+        result: parsed JSON. Its keys may be whole pointers, if only these values were kept.
+        pointer: keys and positions with ``/`` before each. ``key=value``, or several of them joined by ``&``, selects
+            the only matching object of a list. As in RFC 6901, ``~1`` stands for ``/`` in a key and ``~0`` for ``~``.
+            ``#`` is the number of elements.
 
     Raises:
-        AbsentError: there is nothing.
+        AbsentError: there is no such value.
     """
     at: Any = result
     for kept in result if isinstance(result, dict) else ():

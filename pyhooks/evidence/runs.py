@@ -1,4 +1,4 @@
-"""Runs the commands of ``claims.toml`` and keeps what they came to."""
+"""Execution of the commands of ``claims.toml``; their results are written as artifacts."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from pyhooks.patchset.distribution import Distribution
 
 OUT = paths.OUT / "evidence"
 MODULES = {"rackgate": "pyhooks.cli", "pytest": "pytest"}
-# how much longer than expected a run may take on a busy machine
+# timeout of a run as a multiple of its expected duration, for busy machines, and its minimum
 _PATIENCE, _LEAST_S = 10.0, 900.0
 _END_S = 120.0
 
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended.
+    """Result of a finished command.
 
     Attributes:
         status: its exit status.
-        output: what it printed.
+        output: its standard output.
     """
 
     status: int
@@ -47,15 +47,17 @@ Execute = Callable[[Sequence[str], Path, float], Done]
 
 
 def execute(words: Sequence[str], log: Path, timeout_s: float) -> Done:
-    """Runs one command of the project from the root of the checkout; it ends with us, in good order if we may ask it.
+    """Run one command of the project in the root of the checkout.
+
+    The command ends with this process. On a timeout or an interruption it gets SIGTERM first, so that it can clean up.
 
     Args:
-        words: of ``rackgate`` or ``pytest``; the interpreter of this process runs it.
-        log: file for what it writes to standard error.
-        timeout_s: how long it may take, in seconds.
+        words: command line of ``rackgate`` or ``pytest``; the interpreter of this process runs it.
+        log: file for its standard error.
+        timeout_s: timeout in seconds.
 
     Raises:
-        RackgateError: it took longer, and was ended.
+        RackgateError: the command did not end in time and was terminated.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [*DIES_WITH_PARENT, sys.executable, "-m", MODULES[words[0]], *words[1:]]
@@ -70,7 +72,7 @@ def execute(words: Sequence[str], log: Path, timeout_s: float) -> Done:
         try:
             output, _ = process.communicate(timeout=timeout_s)
         except BaseException as error:
-            # it has labs or brokers to end first
+            # SIGTERM first: the command may have to shut down labs or brokers
             process.terminate()
             try:
                 process.communicate(timeout=_END_S)
@@ -91,18 +93,19 @@ def carry_out(
     out: Path = OUT,
     execute: Execute = execute,
 ) -> dict[str, Any]:
-    """Runs the commands of a run and writes its artifact.
+    """Execute the commands of a run, and write and return its artifact.
 
     Args:
-        claims: what rules ask for.
-        run: to carry out.
-        folder: of the artifacts.
-        root: of the files that it depends on, and of what it writes.
-        out: for logs.
-        execute: what runs a command.
+        claims: all claims; their rules name the required tests.
+        run: run to execute.
+        folder: folder of the artifacts.
+        root: root of the files that the run depends on or writes.
+        out: folder for logs.
+        execute: executes one command.
 
     Raises:
-        RackgateError: it ended with another status, left nothing to read, or the build is not of the present series.
+        RackgateError: a command ended with an unexpected status or wrote no valid result, a dependency changed
+            meanwhile, the built overlay does not match the current series, or the artifact is too large.
     """
     present = artifacts.fingerprints([run], root)[run.id]
     if {SERIES, OVERLAY} & set(run.depends):
@@ -142,7 +145,7 @@ def carry_out(
 
 
 def versions() -> dict[str, str]:
-    """Of what the results are."""
+    """Return the versions of Kafka, patch series, Python and this project, for an artifact."""
     plan = recipe.load()
     patches = len(series.load(plan.path.parent))
     return {
@@ -160,13 +163,16 @@ def _fits(root: Path) -> None:
 
 
 def _marks(run: Run, root: Path) -> dict[Path, tuple[int, ...]]:
-    """The files that a run reads, with what changes when one is written; no time is compared, a clock may be set."""
+    """Return the files that a run reads, with attributes that change when a file is written.
+
+    They are compared for equality only: modification times can't be compared with the clock, which may be set back.
+    """
     found = {path: path.stat() for path in (root.glob(run.reads) if run.reads else ()) if path.is_file()}
     return {path: (own.st_ino, own.st_size, own.st_mtime_ns, own.st_ctime_ns) for path, own in found.items()}
 
 
 def _result(claims: Claims, run: Run, done: Done, root: Path, before: Mapping[Path, tuple[int, ...]]) -> Any:
-    # a report of before says nothing of this run
+    # ignore reports of earlier runs
     written = sorted(path for path, mark in _marks(run, root).items() if before.get(path) != mark)
     if run.kind == "junit":
         return artifacts.of_junit(written, artifacts.asked(claims, run.id))

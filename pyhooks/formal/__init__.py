@@ -1,1 +1,1 @@
-"""The formal model of ``kip/formal``: Alloy runs its commands, and what it finds is judged and drawn."""
+"""Formal model of ``kip/formal``: run its commands with Alloy, compare results with expectations, draw instances."""

@@ -1,4 +1,4 @@
-"""Runs one command of a model in an Alloy of its own, headless, and tells what it found."""
+"""Execution of one command of a model in a headless Alloy process."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from pyhooks.patchset.artifacts import Store
 from pyhooks.patchset.workspace import Workspace
 
 PIN = paths.REPO / "kip" / "formal" / "alloy.toml"
-# Glucose comes with Alloy for Linux and macOS; sat4j is Java and runs anywhere, several times slower.
+# Alloy includes Glucose for Linux and macOS; sat4j is written in Java and runs everywhere, several times slower.
 SOLVERS = ("glucose", "minisat", "sat4j")
 _HEAP = "-Xmx2g"
-# What Alloy says, with status 1, when a command finds what it should not, or does not find what it should.
+# Alloy's message, with exit status 1, if the result of a command differs from its "expect".
 _UNEXPECTED = "against expectation"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command came to.
+    """Result of a command.
 
     Attributes:
-        command: which one.
-        found: whether it found an instance; None if it could not be run to its end.
-        seconds: by the clock on the wall, the start of Java included.
-        instance: file with what it found, or None.
-        trouble: why it could not be run to its end, or empty.
+        command: the command.
+        found: whether it found an instance; None if it did not complete.
+        seconds: wall-clock duration, including the start of Java.
+        instance: file with the instance, or None.
+        trouble: reason why it did not complete, or empty.
     """
 
     command: Command
@@ -44,11 +44,11 @@ class Outcome:
 
     @property
     def as_expected(self) -> bool:
-        """Whether it found something just if it should."""
+        """Whether it found an instance if one was expected, and none otherwise."""
         return self.found is self.command.expected
 
     def summary(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the result as a JSON object."""
         return {
             "name": self.command.name,
             "kind": self.command.kind,
@@ -63,14 +63,14 @@ class Outcome:
 
 
 def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
-    """The pinned Alloy, brought by Maven if it is not there yet, and verified.
+    """Return the path of the pinned Alloy jar, downloaded with Maven if it is missing, and verified.
 
     Args:
-        pin: the file that says which, and its SHA-256.
-        base: the folder to keep it in, by default ``build/alloy``.
+        pin: file with the artifact's id and SHA-256.
+        base: folder to keep the jar in, by default ``build/alloy``.
 
     Raises:
-        RackgateError: the file is not right, or the jar cannot be had or is another one.
+        RackgateError: the file is invalid, or the jar can't be downloaded or has another SHA-256.
     """
     top = toml_config.Table(toml_config.read(pin, "it says which Alloy is run"), pin)
     table = top.table("alloy")
@@ -87,24 +87,24 @@ def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
 
 
 def execute(jar: Path, model: Path, command: Command, folder: Path, *, solver: str, limit_s: float) -> Outcome:
-    """Runs a command to its end.
+    """Run a command to its end.
 
     Args:
-        jar: the Alloy.
-        model: the model's source.
+        jar: the Alloy jar.
+        model: the model's source file.
         command: one of its commands.
-        folder: where Alloy may write; it is emptied.
-        solver: out of ``SOLVERS``.
-        limit_s: bound in seconds.
+        folder: folder for Alloy's output; it is emptied.
+        solver: one of ``SOLVERS``.
+        limit_s: timeout in seconds.
 
     Returns:
-        The outcome; if it could not be run to its end, with why.
+        The outcome; if the command did not complete, with the reason.
     """
     started = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     log = folder.with_suffix(".log")
     java = maven.java_home() / "bin" / "java"
-    # one thread to collect garbage: two commands run side by side
+    # serial garbage collection, since several commands run in parallel
     words: list[str | Path] = [
         java,
         _HEAP,
@@ -130,10 +130,10 @@ def execute(jar: Path, model: Path, command: Command, folder: Path, *, solver: s
 
 
 def found_in(folder: Path, command: Command) -> Path | None:
-    """The instance that Alloy's receipt tells of, or None if it tells that there is none.
+    """Return the file of the instance that Alloy's receipt reports, or None if it reports that there is none.
 
     Raises:
-        RackgateError: there is no receipt, or it does not tell of the command.
+        RackgateError: there is no valid receipt, it does not contain the command, or the instance's file is missing.
     """
     receipt = folder / "receipt.json"
     try:

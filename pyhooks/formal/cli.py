@@ -1,4 +1,4 @@
-"""``rackgate formal``: Alloy checks the model of ISR, ELR, high watermark and election; what it finds is drawn."""
+"""``rackgate formal``: check the model of ISR, ELR, high watermark and election with Alloy, and draw the instances."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyhooks.formal.alloy import Outcome
 from pyhooks.formal.model_source import MODEL, Command, choose, commands
 
 WIDTH = 120  # columns, where there is no terminal
-BAR_S = 600.0  # what a run of all commands may take
+BAR_S = 600.0  # target duration of a run of all commands
 FORMAL_EPILOG = (
     "Examples: rackgate formal · rackgate formal --list · rackgate formal --only Step --jobs 1 ·"
     " rackgate formal --only NoRackAwareElr --pictures out/pictures · rackgate formal --json >formal.json"
@@ -93,22 +93,22 @@ def formal_command(
 def run_all(
     chosen: Sequence[Command], model: Path, folder: Path, *, jobs: int, limit_s: float, solver: str, quiet: bool
 ) -> tuple[Outcome, ...]:
-    """Runs commands side by side.
+    """Run commands in parallel.
 
     Args:
-        chosen: which.
-        model: the model's source.
-        folder: claimed by the caller; results of earlier runs of the same commands are removed from it.
-        jobs: how many at a time.
-        limit_s: bound in seconds for each.
-        solver: out of ``alloy.SOLVERS``.
-        quiet: show no progress.
+        chosen: commands to run.
+        model: the model's source file.
+        folder: output folder, claimed by the caller; results of earlier runs of the same commands are removed.
+        jobs: number of parallel commands.
+        limit_s: timeout of each command in seconds.
+        solver: one of ``alloy.SOLVERS``.
+        quiet: whether to hide the progress.
 
     Returns:
-        Their outcomes, in the order of the commands.
+        The outcomes in the order of the commands.
 
     Raises:
-        RackgateError: Alloy cannot be had, or an earlier result can't be removed.
+        RackgateError: Alloy can't be downloaded, or an earlier result can't be removed.
     """
     usual = _usual(folder)
     jar = alloy.fetch()
@@ -122,7 +122,7 @@ def run_all(
         ThreadPoolExecutor(jobs) as pool,
     ):
         task = progress.add_task(f"Alloy{about}", total=len(chosen))
-        # the longest first, so that the others fill the time beside it
+        # longest first, so that the shorter ones run in parallel with it
         order = sorted(chosen, key=lambda command: (command.kind != "check", -usual.get(command.name, 0.0)))
         futures = []
         for command in order:
@@ -138,16 +138,16 @@ def run_all(
 
 
 def draw_all(outcomes: Sequence[Outcome], folder: Path) -> tuple[Path, ...]:
-    """Draws what was found.
+    """Draw the instances that commands found.
 
     Args:
-        outcomes: of the commands.
-        folder: where the pictures go.
+        outcomes: outcomes of the commands.
+        folder: folder for the pictures.
 
     Returns:
-        The files.
+        The written files.
     """
-    # matplotlib takes a second
+    # imported late because matplotlib takes a second
     from pyhooks.formal import instance, trace, trace_picture
 
     made: list[Path] = []
@@ -159,22 +159,22 @@ def draw_all(outcomes: Sequence[Outcome], folder: Path) -> tuple[Path, ...]:
 
 
 def exit_status(outcomes: Sequence[Outcome]) -> int:
-    """0 if all is as expected, 2 if something could not be run, else 1."""
+    """Return 2 if a command did not complete, 0 if all outcomes are as expected, else 1."""
     if any(one.found is None for one in outcomes):
         return 2
     return 0 if all(one.as_expected for one in outcomes) else 1
 
 
 def bar(outcomes: Sequence[Outcome], known: Sequence[Command], seconds: float) -> str:
-    """Whether a run of all commands was within ``BAR_S``.
+    """Return whether a run of all commands met its target duration ``BAR_S``.
 
     Args:
-        outcomes: of the commands that were run.
+        outcomes: outcomes of the commands that were run.
         known: all commands of the model.
-        seconds: what the run took.
+        seconds: duration of the run.
 
     Returns:
-        ``met`` or ``missed``; ``unknown`` if fewer than all ran to their end within it.
+        ``met`` or ``missed``; ``unknown`` if the run was within the target but not all commands completed.
     """
     ended = {one.command.name for one in outcomes if one.found is not None}
     if seconds > BAR_S:
@@ -187,7 +187,7 @@ def _usual(folder: Path) -> dict[str, float]:
         known = read_json(folder / "summary.json", "it is of an earlier run")["commands"]
         return {str(one["name"]): float(one["seconds"]) for one in known}
     except (RackgateError, *MALFORMED):
-        return {}  # an estimate is not worth an error
+        return {}  # without an earlier run there is no estimate
 
 
 def _word(outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""Reads what Alloy found: the states of a trace, from its XML."""
+"""Parser for Alloy's XML: the states of a trace."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class State:
     """One state of a trace.
 
     Attributes:
-        relations: name of a signature or field, without its module, to the tuples of atoms in it; those of a signature
-            have one atom each. Atoms are without the dollar sign that Alloy gives them ("Broker0").
+        relations: tuples of atoms by the name of a signature or field without its module; tuples of a signature have
+            one atom each. Atoms are without Alloy's dollar sign ("Broker0").
     """
 
     relations: Mapping[str, frozenset[Tuple]] = field(default_factory=dict)
 
     def atoms(self, name: str) -> frozenset[str]:
-        """The atoms of a signature.
+        """Return the atoms of a signature.
 
         Raises:
             RackgateError: the instance has no such signature.
@@ -33,10 +33,10 @@ class State:
         return frozenset(one[0] for one in self._tuples(name))
 
     def one(self, name: str) -> str:
-        """The only atom of a signature.
+        """Return the only atom of a signature.
 
         Raises:
-            RackgateError: it has none, or several.
+            RackgateError: the signature has no atom, or several.
         """
         found = self.atoms(name)
         if len(found) != 1:
@@ -44,14 +44,14 @@ class State:
         return next(iter(found))
 
     def join(self, atom: str, name: str) -> frozenset[str]:
-        """What a binary field relates an atom to (Alloy's ``atom.name``)."""
+        """Return the atoms to which a binary field relates an atom (Alloy's ``atom.name``)."""
         return frozenset(one[1] for one in self._tuples(name) if one[0] == atom)
 
     def lone(self, atom: str, name: str) -> str | None:
-        """What a binary field relates an atom to, if it is not more than one thing.
+        """Return the only atom to which a binary field relates an atom, or None if there is none.
 
         Raises:
-            RackgateError: it is.
+            RackgateError: there are several.
         """
         found = self.join(atom, name)
         if len(found) > 1:
@@ -65,10 +65,10 @@ class State:
 
 
 def parse(text: str) -> tuple[State, ...]:
-    """The states of the trace in Alloy's XML, in order, without the repeated ones that a trace ends with.
+    """Return the states of the trace in Alloy's XML, in order; Alloy writes the final loop of a trace only once.
 
     Raises:
-        RackgateError: it is no XML of Alloy's, or has no instance.
+        RackgateError: the text is not XML, or has no instance.
     """
     try:
         root = ET.fromstring(text)  # noqa: S314
@@ -81,10 +81,10 @@ def parse(text: str) -> tuple[State, ...]:
 
 
 def read(path: Path) -> tuple[State, ...]:
-    """As ``parse``, from a file.
+    """Return the states of the trace in a file, as ``parse`` does.
 
     Raises:
-        RackgateError: the file cannot be read, or has no instance.
+        RackgateError: the file can't be read, is not XML, or has no instance.
     """
     return parse(read_text(path, "Alloy writes it"))
 

@@ -1,4 +1,4 @@
-"""Reads the commands of an Alloy model from its source: what each is for, its bounds, and what it must find."""
+"""Parser for the commands of an Alloy model: purpose, bounds and expected result of each."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _COMMENT = re.compile(r"^-- ?", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Command:
-    """A ``check`` or ``run`` of a model.
+    """Command of a model: a ``check`` or ``run``.
 
     Attributes:
         name: its label.
-        kind: ``check``, which looks for a counter-example, or ``run``, which looks for an example.
+        kind: ``check``, which searches for a counter-example, or ``run``, which searches for an example.
         what: the comment above it, in one line.
-        bounds: what comes after ``for``: how many of what there are at most, and ``steps``, which counts states.
-        expected: whether it must find something.
+        bounds: text after ``for``: the scope of each signature, and ``steps``, the number of states.
+        expected: whether it must find an instance.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Command:
 
 
 def commands(path: Path = MODEL) -> tuple[Command, ...]:
-    """All commands of a model, in its order.
+    """Return all commands of a model, in the order of the file.
 
     Raises:
-        RackgateError: the file cannot be read, or a command lacks the comment above it, its bounds or what is expected.
+        RackgateError: the file can't be read or has no command, or a command lacks its comment, bounds or ``expect``.
     """
     text = read_text(path, "it is the model")
     found = []
@@ -65,7 +65,7 @@ def commands(path: Path = MODEL) -> tuple[Command, ...]:
 
 
 def choose(known: Sequence[Command], names: Sequence[str]) -> tuple[Command, ...]:
-    """Those of the given names, or all if none is given.
+    """Return the commands with the given names, or all if there are no names.
 
     Raises:
         RackgateError: there is no such command.

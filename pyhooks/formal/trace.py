@@ -1,4 +1,4 @@
-"""Tells what happens in a trace in the words of Kafka: brokers by number and rack, a step in a few words."""
+"""Description of a trace in Kafka's terms: brokers by number and rack, and a short text for each step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyhooks.core.errors import RackgateError
 from pyhooks.formal.instance import State
 
-# Event of the model to words; {whom} are the brokers that it happens to.
+# Text of each event of the model; {whom} are the affected brokers.
 _WORDS: Mapping[str, str] = {
     "Append": "{whom} appends {records}",
     "Fetch": "{whom} fetches",
@@ -36,19 +36,19 @@ _LEVELS = {"One": "1", "Two": "2", "Three": "3"}
 
 @dataclass(frozen=True)
 class Replica:
-    """What a broker has and is at one time.
+    """State of a broker and its replica at one step.
 
     Attributes:
         name: its number and rack, as in ``1a``; ``1?`` if it has no ``broker.rack``.
-        rack: the letter of where it is, known to Kafka or not.
-        log: what is on its disk, in order, by the numbers of records from 1.
-        hw: how many of them are below the high watermark as it knows it.
+        rack: letter of its physical rack, whether Kafka knows it or not.
+        log: numbers of the records on its disk, from 1, in order.
+        hw: number of these records below the high watermark known to it.
         up: whether its process runs.
         lost: whether its disk was destroyed, and it has not registered since.
-        in_isr: as the controller has it.
-        in_elr: as the controller has it.
-        leads: as the controller has it.
-        thinks_it_leads: as it has it itself.
+        in_isr: whether it is in the ISR according to the controller.
+        in_elr: whether it is in the ELR according to the controller.
+        leads: whether it leads according to the controller.
+        thinks_it_leads: whether it leads according to its own view.
     """
 
     name: str
@@ -65,16 +65,16 @@ class Replica:
 
 @dataclass(frozen=True)
 class Step:
-    """A state, and how it came about.
+    """State of the trace and the event before it.
 
     Attributes:
-        event: what happened before it, in words; empty for the first.
-        kind: the name of that in the model.
-        whom: names of those it happened to.
+        event: description of the event; empty for the first state.
+        kind: name of the event in the model.
+        whom: names of the affected brokers.
         replicas: all brokers, by rack.
-        acked: numbers of the records that a producer with acks=all was told of.
-        seen: numbers of those that were below the high watermark of a leader at any time.
-        missing: those that were seen and the leader, which runs, does not have.
+        acked: numbers of the records acknowledged to a producer with acks=all.
+        seen: numbers of the records that were below the high watermark of a leader at any time.
+        missing: records of ``seen`` that the leader does not have although it runs.
         last_known: names of the members of the last known ELR.
         min_racks: R.
         min_replicas: M.
@@ -93,10 +93,10 @@ class Step:
 
 
 def steps(states: Sequence[State]) -> tuple[Step, ...]:
-    """The trace, step by step, up to where nothing happens anymore.
+    """Return the steps of a trace without those in which nothing happens.
 
     Raises:
-        RackgateError: it is of another model.
+        RackgateError: the trace is of another model.
     """
     racks = _racks(states[0])
     names = _names(states[0], racks)
@@ -111,7 +111,7 @@ def steps(states: Sequence[State]) -> tuple[Step, ...]:
 
 
 def _racks(first: State) -> dict[str, str]:
-    """Atoms of racks to letters; that of the first leader is a."""
+    """Return a letter for each rack with a broker; the rack of the first leader is a."""
     leader = first.lone(first.one("Current"), "leads")
     own = first.lone(leader, "rack") if leader else None
     atoms = sorted(first.atoms("Rack"), key=lambda atom: (atom != own, atom))
@@ -120,7 +120,7 @@ def _racks(first: State) -> dict[str, str]:
 
 
 def _names(first: State, racks: Mapping[str, str]) -> dict[str, str]:
-    """Atoms of brokers to names, by rack, the first leader first, members of the ISR before others."""
+    """Return a name for each broker, numbered by rack, in a rack the first leader first, then ISR members."""
     leader = first.lone(first.one("Current"), "leads")
     isr = first.atoms("Isr")
     letters = {broker: racks[str(first.lone(broker, "rack"))] for broker in first.atoms("Broker")}

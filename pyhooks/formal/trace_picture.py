@@ -1,4 +1,4 @@
-"""The picture of a trace: steps as columns, brokers as rows by rack, and what each has and is."""
+"""Picture of a trace: a column for each step, a row for each broker, with its log, high watermark and role."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ PAPER = "#ffffff"
 # inches
 CELL, ROW, LEFT, HEAD, FOOT, WORDS = 1.32, 0.62, 0.95, 0.66, 0.74, 0.44
 ISR, ELR, LOST = LIGHT.series[0], LIGHT.series[1], LIGHT.refusal
-# The legend needs so much; a line of the title is so high, and a letter of it so wide.
+# minimum width for the legend, and line height and letter width of the title
 LEAST, LINE, LETTER = 9.3, 0.2, 0.107
 _PNG_DPI = 110
 
 
 def write(trace: Sequence[Step], title: str, folder: Path, name: str) -> tuple[Path, Path]:
-    """Writes the picture as SVG and PNG, the same for the same trace.
+    """Write the picture as SVG and PNG; the same trace gives the same files.
 
     Args:
-        trace: what to draw.
-        title: above it.
-        folder: where the files go.
-        name: of the files, without suffix.
+        trace: steps to draw.
+        title: title above the picture.
+        folder: folder for the files.
+        name: name of the files without suffix.
 
     Returns:
-        The two files.
+        The paths of the SVG and the PNG file.
     """
     with mpl.rc_context(RC):
         drawn = contents(draw(trace, title), folder / name, dpi=_PNG_DPI, paper=PAPER)
@@ -50,11 +50,11 @@ def write(trace: Sequence[Step], title: str, folder: Path, name: str) -> tuple[P
 
 
 def draw(trace: Sequence[Step], title: str) -> Figure:
-    """The picture.
+    """Draw the picture.
 
     Args:
-        trace: what to draw.
-        title: above it.
+        trace: steps to draw.
+        title: title above the picture.
     """
     brokers = len(trace[0].replicas)
     width = max(LEAST, LEFT + CELL * len(trace) + 0.1)

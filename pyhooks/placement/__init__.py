@@ -1,1 +1,1 @@
-"""What min.insync.replicas and min.insync.racks mean for a cluster's placements, measured and modelled."""
+"""Effect of min.insync.replicas and min.insync.racks on replica placements, checked on a cluster and modelled."""

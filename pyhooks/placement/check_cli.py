@@ -1,4 +1,7 @@
-"""``rackgate check``: what M and R mean where a cluster has its replicas, who enforces them, what to move."""
+"""``rackgate check``: effect of M and R on a cluster's placements, their enforcement by brokers, and replicas to move.
+
+M is ``min.insync.replicas``, R is ``min.insync.racks``.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,7 @@ def check_command(
             sys.stdout.writelines(check_report.json_parts(report))
             sys.stdout.write("\n")
         else:
-            # rich ends the process with a status of its own where the reader has left
+            # rich would end the process with its own exit status if the reader closed the pipe
             console = _console(stderr=False)
             with console.capture() as printed:
                 check_report.print_report(console, report, strict=strict)
@@ -115,11 +118,11 @@ def check_command(
 
 
 def make_report(seen: Seen, topics: Sequence[Topic], *, strict: bool, expect_racks: int = 1) -> Report:
-    """Everything there is to say.
+    """Collect all findings of a check, worst first.
 
     Args:
         seen: the whole cluster.
-        topics: those to report on.
+        topics: topics to report on.
         strict: notices count as risks.
         expect_racks: topics that require fewer racks are at risk.
     """
@@ -151,7 +154,7 @@ def make_report(seen: Seen, topics: Sequence[Topic], *, strict: bool, expect_rac
 
 def _look(bootstrap: str, command_config: Path | None, timeout_s: float) -> Seen:
     with _progress() as status:
-        # the JVM takes a second
+        # imported late because starting the JVM takes a second
         from pyhooks.placement import cluster_query
 
         cluster_query.hush()
@@ -162,7 +165,7 @@ def _look(bootstrap: str, command_config: Path | None, timeout_s: float) -> Seen
 
 @contextmanager
 def _progress() -> Iterator[Status]:
-    """Says on a terminal what is being done, and nothing elsewhere."""
+    """Show the current step on a terminal; print nothing if standard error is no terminal."""
     console = _console(stderr=True)
     with console.status("starting Java") as status:
         yield status
@@ -174,7 +177,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def _chosen(topics: Sequence[Topic], patterns: Sequence[str]) -> tuple[Topic, ...]:
-    # brackets are no part of a pattern here
+    # brackets have no special meaning in these patterns
     literal = [pattern.replace("[", "[[]") for pattern in patterns]
     for pattern, own in zip(patterns, literal, strict=True):
         if not any(fnmatchcase(one.name, own) for one in topics):
@@ -185,7 +188,7 @@ def _chosen(topics: Sequence[Topic], patterns: Sequence[str]) -> tuple[Topic, ..
 
 
 def _plan(seen: Seen, topics: Sequence[Topic], file: Path | None) -> bool:
-    """Print or write the plan, and report on standard error what is in it; return whether it is complete."""
+    """Print or write the plan, summarize it on standard error, and return whether it is complete."""
     from pyhooks.placement.reassignment_plan import plan as make_plan
 
     made = make_plan(seen.cluster, frozenset(one.name for one in topics))

@@ -1,26 +1,28 @@
-"""What the check found, as a table and sentences for people, and as JSON for programs.
+"""Report of ``rackgate check`` as tables and sentences, and as JSON.
 
 The JSON is one object. Keys are stable: later versions may add some.
 
-- ``cluster``: ``{id, racks, brokers_without_rack, enforced}``. ``racks`` maps names to broker ids, ``enforced`` tells
-  whether an R above 1 is in force.
-- ``at_risk``: what the exit status tells.
+- ``cluster``: ``{id, racks, brokers_without_rack, enforced}``. ``racks`` maps rack names to broker ids. ``enforced`` is
+  true if an R above 1 is in force.
+- ``at_risk``: true if the exit status is 1.
 - ``brokers``: a list of ``{id, rack, address, fenced, answered, because, enforces, knows, produce_version,
-  feature_supported, features, min_insync_replicas, min_insync_racks, min_insync_racks_property, refused, invalid}``;
-  what a broker did not tell is null. ``min_insync_racks_property`` is the value in its own properties, which counts for
-  nothing at level 1. ``refused`` maps topics to the reason why it did not tell their settings, ``invalid`` maps them to
-  the values, by key, that are no valid numbers; the broker's own settings are under the empty name.
+  feature_supported, features, min_insync_replicas, min_insync_racks, min_insync_racks_property, refused, invalid}``.
+  Values that a broker did not report are null. ``min_insync_racks_property`` is the value in the broker's own
+  properties, which has no effect at level 1. ``refused`` maps topics to the reason why the broker did not report their
+  settings. ``invalid`` maps topics to invalid values by key. In both, the empty name stands for the broker's own
+  settings.
 - ``topics``: a list of ``{name, internal, unanswered, min_insync_replicas, min_insync_racks, min_insync_racks_observe,
   partitions}``; a setting is ``{value, source}``. ``min_insync_racks_observe`` is null unless it is set. ``unanswered``
-  is why the partitions are not known, or null.
+  is the reason why the partitions are unknown, or null.
 - ``partitions`` of a topic: a list of ``{partition, leader, replicas, isr, elr, adding, removing, racks, isr_racks,
   needs, writable, stopped_by, stopped_when_whole, lone_racks, lone_now, reachable}``. ``needs`` is ``{replicas,
-  racks}`` as the gate counts them, the two losses are ``{brokers, racks}``. All from ``racks`` on is as in
-  ``pyhooks.placement.gate_forecast.State``, and missing where no broker told the topic's settings.
-- ``findings``: a list of ``{severity, code, topic, partitions, means, remedy}``, worst first; ``topic`` is null for
-  what is about the cluster.
+  racks}``: the effective M and R. ``stopped_by`` and ``stopped_when_whole`` are ``{brokers, racks}``. The keys from
+  ``racks`` on are those of ``pyhooks.placement.gate_forecast.State``; they are missing if no broker reported the
+  topic's settings.
+- ``findings``: a list of ``{severity, code, topic, partitions, means, remedy}``, worst first; ``topic`` is null in a
+  finding about the cluster.
 
-Names and values are the real ones in the JSON, which is ASCII. The table shows what does not print as an escape.
+The JSON is ASCII and has names and values unchanged. The tables escape non-printable characters.
 """
 
 from __future__ import annotations
@@ -53,13 +55,13 @@ TEXT_SHOWN = 1000  # characters of a finding's sentence
 
 @dataclass(frozen=True)
 class Report:
-    """All that was found.
+    """Result of a check.
 
     Attributes:
         seen: the cluster.
-        topics: reports of the topics that were asked for.
-        findings: of those topics and of the cluster, worst first.
-        at_risk: what the exit status tells.
+        topics: reports of the selected topics.
+        findings: findings about these topics and the cluster, worst first.
+        at_risk: whether the exit status is 1.
     """
 
     seen: Seen
@@ -69,12 +71,12 @@ class Report:
 
 
 def as_json(report: Report) -> str:
-    """See the module."""
+    """Return the report as JSON; see the module's docstring."""
     return "".join(json_parts(report))
 
 
 def json_parts(report: Report) -> Iterable[str]:
-    """The same in parts, a line each for most, since the whole of a large cluster takes as much memory as its parts."""
+    """Yield the JSON in parts, mostly one line each, so that a large report is never in memory as a whole."""
     cluster, enforcement = report.seen.cluster, report.seen.enforcement
     racks: dict[str, list[int]] = {}
     for broker in sorted(cluster.brokers.values(), key=lambda broker: broker.broker_id):
@@ -95,7 +97,7 @@ def json_parts(report: Report) -> Iterable[str]:
     for name, rows in lists:
         yield f',\n "{name}": ['
         for position, row in enumerate(rows):
-            # the encoder of Python that indents is ten times slower than that in C, which does not
+            # without indentation json uses its C encoder, which is ten times as fast
             yield f"{',' if position else ''}\n  {json.dumps(row)}"
         yield "\n ]"
     yield "\n}"
@@ -168,12 +170,12 @@ def _topic_json(report: TopicReport) -> dict[str, Any]:
 
 
 def print_report(console: Console, report: Report, *, strict: bool) -> None:
-    """Prints tables and findings, made to be read in 100 columns.
+    """Print tables and findings, formatted for 100 columns.
 
     Args:
-        console: where to.
-        report: what was found.
-        strict: notices are told too.
+        console: console to print on.
+        report: result of the check.
+        strict: whether to print notices, too.
     """
     for part in _parts(report, strict=strict):
         console.print(part)
@@ -268,7 +270,7 @@ def _needs(need: Need | None, what: str, states: Sequence[State]) -> Text:
         return Text("-", style="dim")
     effective = {state.now.need_replicas if what == "replicas" else state.now.need_racks for state in states}
     capped = "" if effective <= {setting.value} else f"={_range(effective)}"
-    # the value as configured, what the gate makes of it where that differs, and where it comes from
+    # configured value, effective value if it differs, and source
     text = Text.assemble(f"{setting.value}{capped}", plain(f" {setting.source}", "dim", length_max=NAME_SHOWN))
     if what == "racks" and need.observed is not None:
         text.append(f" observes {need.observed.value}", style="dim")
@@ -276,7 +278,7 @@ def _needs(need: Need | None, what: str, states: Sequence[State]) -> Text:
 
 
 def _racks(states: Sequence[State]) -> str:
-    """The racks of all partitions, and if these have different ones, how many each of them has."""
+    """List the racks of all partitions; if partitions have different racks, also how many racks each has."""
     kinds = {state.racks for state in states}
     racks = sorted({rack for kind in kinds for rack in kind})
     if not racks:
@@ -326,14 +328,14 @@ def _alone(states: Sequence[State]) -> Text:
 
 
 def _tally(racks: dict[str, int], partitions: int) -> str:
-    """Racks, with the number of partitions where it is not all of them."""
+    """List racks, each with its number of partitions unless it applies to all partitions."""
     if len(racks) > 4:
         return f"any of {len(racks)}"
     return " ".join(_rack(rack) + ("" if number == partitions else f":{number}") for rack, number in racks.items())
 
 
 def _brokers_shown(seen: Seen) -> list[Broker]:
-    """All of them, or of many those first that differ from what the most say, by id."""
+    """Return at most ``BROKERS_SHOWN`` brokers; if there are more, those that differ from the majority come first."""
     brokers = sorted(seen.cluster.brokers.values(), key=lambda broker: broker.broker_id)
     if len(brokers) <= BROKERS_SHOWN:
         return brokers
@@ -370,7 +372,7 @@ def _broker_table(seen: Seen, brokers: Sequence[Broker]) -> RenderableType:
 
 
 def _finding_table(findings: Sequence[Finding], sizes: Mapping[str, int]) -> RenderableType:
-    """``sizes`` are the numbers of partitions, by topic."""
+    """Return the list of findings; ``sizes`` is the number of partitions by topic."""
     lines: list[RenderableType] = [Text("findings", style="bold")]
     for finding in findings:
         where = visible(finding.topic, length_max=NAME_SHOWN) or "cluster"
@@ -388,7 +390,7 @@ def _finding_table(findings: Sequence[Finding], sizes: Mapping[str, int]) -> Ren
 
 
 def _numbers(partitions: Sequence[int]) -> str:
-    """Partition numbers, runs as ranges: ``, partitions 0-4, 7``; cut short when there are many runs."""
+    """Format partition numbers with ranges, such as ``, partitions 0-4, 7``; only the first six ranges are listed."""
     runs: list[list[int]] = []
     for number in partitions:
         if runs and number == runs[-1][-1] + 1:

@@ -1,4 +1,7 @@
-"""Which RF, M, R and placement a cluster with given racks can have, what each gives and costs, and which to take."""
+"""Possible settings (RF, M, R, placement) of a topic, their guarantees and costs, and a recommendation for each goal.
+
+RF is the replication factor, M is ``min.insync.replicas``, R is ``min.insync.racks``.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,15 @@ from pyhooks.placement.replica_placement import Placement
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings for a topic.
+    """Settings for a topic and their evaluation.
 
     Attributes:
-        placement: of each partition, but for the names of the racks.
+        placement: placement of each partition, up to the names of the racks.
         min_replicas: M.
-        min_racks: all R up to M that have the same effect there, ascending. An R above M is as M = R.
-        weighed: what they give.
-        cross_rack: how many copies of each record go from one rack to another, on average.
-        dominated: another choice is as good in refusals, in the worst loss, in copies and in those across racks, and
-            better in one of them.
+        min_racks: all R up to M that have the same effect, ascending. An R above M has the same effect as M = R.
+        weighed: availability and durability with these settings.
+        cross_rack: mean number of copies of each record that are sent from one rack to another.
+        dominated: another choice is at least as good in all of ``merits`` and better in at least one.
     """
 
     placement: Placement
@@ -35,23 +37,23 @@ class Choice:
 
     @property
     def copies(self) -> int:
-        """Bytes stored for each byte produced: the replication factor."""
+        """Replication factor: bytes stored for each byte produced."""
         return self.placement.replicas
 
     @property
     def merits(self) -> tuple[float, float, float, float]:
-        """What is compared, the less the better: refused, lost at worst, copies, copies across racks."""
+        """Criteria of the comparison, lower is better: refused, worst loss, copies, copies across racks."""
         return self.weighed.refused.total, self.weighed.worst.total, float(self.copies), self.cross_rack
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Which choice to take for a goal.
+    """Recommended choice for a goal.
 
     Attributes:
-        goal: in words.
-        choice: the one to take; None if none of them reaches it.
-        because: what it gives and what it gives up; or why there is none.
+        goal: description of the goal.
+        choice: the recommended choice; None if no choice reaches the goal.
+        because: what the choice guarantees and what it does not; or why no choice reaches the goal.
     """
 
     goal: str
@@ -60,22 +62,22 @@ class Advice:
 
 
 def cross_rack(placement: Placement) -> float:
-    """How many copies of each record go from one rack to another.
+    """Return the mean number of copies of each record that are sent from one rack to another.
 
-    Followers fetch from the leader, and each replica leads equally often over many partitions. With one replica in each
-    rack that is RF - 1. What producers send to leaders in other racks is the same for all placements if both are
-    spread evenly, and left out; so is what consumers fetch.
+    Followers fetch from the leader, and over many partitions each replica leads equally often. With one replica in each
+    rack the result is RF - 1. Traffic of producers and consumers is left out: for producers it does not depend on the
+    placement if producers and leaders are spread evenly over the racks.
     """
     replicas = placement.replicas
     return sum(count / replicas * (replicas - count) for count in placement.counts)
 
 
 def choices(placements: Iterable[Placement], chances: Chances) -> tuple[Choice, ...]:
-    """All settings that can take writes, in the order of placements, M and R; those that others beat are marked.
+    """Return all settings that allow writes, in the order of placements, M and R, with dominated ones marked.
 
     Args:
-        placements: where replicas could be.
-        chances: of failures.
+        placements: placements to consider.
+        chances: failure probabilities.
     """
     found = [choice for placement in placements for choice in _of_placement(placement, chances)]
     return tuple(replace(one, dominated=beaten) for one, beaten in zip(found, _beaten(found), strict=True))
@@ -84,7 +86,7 @@ def choices(placements: Iterable[Placement], chances: Chances) -> tuple[Choice, 
 def _of_placement(placement: Placement, chances: Chances) -> Iterable[Choice]:
     seen = cells(placement, chances)
     for min_replicas in range(1, placement.replicas + 1):
-        # what passes the gate shrinks with R; the same choice as before if nothing of it went
+        # with a higher R fewer ISRs pass the gate; if none is lost, the higher R is the same choice
         last: Choice | None = None
         for min_racks in range(1, min(min_replicas, len(placement.racks)) + 1):
             weighed = weigh_cells(placement, seen, min_replicas=min_replicas, min_racks=min_racks)
@@ -99,7 +101,7 @@ def _of_placement(placement: Placement, chances: Chances) -> Iterable[Choice]:
 
 
 def _beaten(found: Sequence[Choice]) -> list[bool]:
-    """Of each whether another is nowhere more and somewhere less; sums of floats that should be equal count as such."""
+    """Return for each choice whether another dominates it; a tolerance absorbs rounding differences between sums."""
     merits = np.array([one.merits for one in found], dtype=np.float64).reshape(-1, 4)
     slack = 1 + 1e-9
     return [bool(((merits <= own * slack).all(axis=1) & (merits * slack < own).any(axis=1)).any()) for own in merits]
@@ -107,7 +109,7 @@ def _beaten(found: Sequence[Choice]) -> list[bool]:
 
 @dataclass(frozen=True)
 class _Goal:
-    """A goal: what reaches it, which of those to prefer, and why none may."""
+    """Goal: its condition, the order of preference among choices that meet it, and the reason why none may."""
 
     text: str
     reached: Callable[[Weighed], bool]
@@ -153,11 +155,11 @@ GOALS = (
 
 
 def advice(found: Sequence[Choice]) -> tuple[Advice, ...]:
-    """For each goal what to take, of what there is: the cheapest that reaches it, and what else there is to want.
+    """Return a recommendation for each goal: the preferred choice among those that reach it.
 
-    - One rack destroyed: rather what writes on without any one broker; then the fewest copies, the fewest refusals.
-    - One rack away: rather what outlives a destroyed rack, or at least a destroyed broker; then the fewest copies.
-    - Least cost: the fewest copies, then the fewest across racks.
+    - One rack destroyed: prefer writes that continue without any one broker, then fewest copies, then fewest refusals.
+    - One rack unavailable: prefer no loss with a rack destroyed, else with a broker destroyed; then fewest copies.
+    - Least cost: fewest copies, then fewest copies across racks.
     """
     given = []
     for goal in GOALS:
@@ -183,12 +185,12 @@ def _because(choice: Choice, found: Sequence[Choice]) -> str:
 
 
 def _crowded(choice: Choice) -> int:
-    """The more, the less evenly the replicas are spread over racks."""
+    """Return a measure of how unevenly the replicas are spread over racks."""
     return sum(count * count for count in choice.placement.counts)
 
 
 def goes_on(racks: int, brokers: int) -> str:
-    """How many, whichever, may be away while writes are taken, in words."""
+    """Describe how many arbitrary racks or brokers may be unavailable while writes continue."""
     if racks < 1 and brokers < 1:
         return "one broker that is away can stop writes"
     stops = "; without a rack they may stop" if racks < 1 else ""
@@ -196,7 +198,7 @@ def goes_on(racks: int, brokers: int) -> str:
 
 
 def outlived(racks: int, brokers: int) -> str:
-    """How many, whichever, may be destroyed without loss of acknowledged records, in words."""
+    """Describe how many arbitrary racks or brokers may be destroyed without loss of acknowledged records."""
     if racks < 1 and brokers < 1:
         return "one broker may be the only one with acknowledged records"
     alone = "; one rack may be the only one with them" if racks < 1 else ""

@@ -1,12 +1,12 @@
-"""Asks a cluster for placements, and each broker for what it goes by itself.
+"""Queries to a cluster for its placements, and to each broker for the settings and features that it enforces.
 
-Metadata, settings and features could all be had from one broker through Kafka's Admin client, but what a broker
-enforces is what *it* knows, and an Admin asks whichever broker is least busy. So each broker is asked over a connection
-of its own, with Kafka's own network client: the handshake tells its versions and features, and it describes its own
-settings and those of the topics that it has replicas of. Security and DNS are set as for the Admin.
+Kafka's Admin client could get metadata, settings and features from one broker. But a broker enforces what *it* knows,
+and the Admin client queries the least loaded broker. So each broker gets a connection of its own, with Kafka's own
+network client. The handshake returns its versions and features, and DescribeConfigs its own settings and those of the
+topics that it has replicas of. Security and DNS are configured as for the Admin client.
 
-One bound covers all questions together. A broker that has not answered by then, refuses, or sends nonsense is unknown,
-and so is what it alone knows. The rest of the report is made all the same.
+One timeout covers all requests together. A broker that does not respond in time, refuses or sends an invalid response
+is unknown, and so is all that only this broker knows. The rest of the report does not depend on it.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from pyhooks.placement.gate_forecast import Broker, Cluster, Need, Partition, Se
 # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource
 _SOURCES = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default"}
 _FILE = 4
-# Sources whose R is in force at level 1, where the metadata alone counts.
+# Sources whose R is in force at level 1, where only the metadata counts.
 _IN_METADATA = ("topic", "cluster")
-# One broker of three may be silent: all of these meet it once in 243 times.
+# If one broker of three is silent, all five clients happen to query it once in 243 times.
 _CLIENTS, _CLIENT_LEAST_S = 5, 2.0
-# Of what is left of the bound, the most that a question may take without which there is a report all the same.
+# Largest share of the remaining time for a request that the report can do without.
 _SHARE = 0.3
 _LEAST_S = 0.1
 _GRACE_S = 0.5
 _AT_ONCE = 32
 _TIMEOUTS = frozenset({TIMEOUT, GIVEN_UP})
-# Of a question that any broker can answer: a paused one that is asked keeps it until this part of the bound is over.
+# Tries of a request that any broker can answer: a paused broker can delay it by one try's share of the timeout.
 _TRIES = 6
 _TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
 _TOPICS_AT_ONCE = 500
-_REQUEST_VERSION = 4  # of DescribeConfigs, for the description of a request alone: older brokers get an older one
+_REQUEST_VERSION = 4  # of DescribeConfigs, only for the JSON of a request: older brokers get an older version
 _POLL_MS = 100
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A cluster and what its brokers say.
+    """Observed cluster and responses of its brokers.
 
     Attributes:
-        cluster: placements.
-        enforcement: answers of brokers.
+        cluster: brokers and placements.
+        enforcement: responses of the brokers.
     """
 
     cluster: Cluster
@@ -69,10 +69,10 @@ class Seen:
 
 
 def client_config(file: Path | None) -> dict[str, str]:
-    """The properties of ``--command-config``, as Kafka's own tools read them; ``bootstrap.servers`` is left out.
+    """Read the properties file of ``--command-config`` as Kafka's own tools do, without ``bootstrap.servers``.
 
     Raises:
-        RackgateError: the file cannot be read; or there is no distribution, or no Java.
+        RackgateError: the file can't be read; or there is no distribution, or no Java.
     """
     if file is None:
         return {}
@@ -91,26 +91,26 @@ def client_config(file: Path | None) -> dict[str, str]:
 
 
 def hush() -> None:
-    """Lets Kafka's clients in this process write no log: what they run into is told in a line of our own.
+    """Disable the log of Kafka's clients in this process; their errors are reported in one line instead.
 
     Raises:
-        RackgateError: no distribution, or no Java.
+        RackgateError: there is no distribution, or no Java.
     """
     levels = java_of("org.apache.logging.log4j.Level", lambda kind, _config: kind.OFF, "", {})
     jpype.JClass("org.apache.logging.log4j.core.config.Configurator").setRootLevel(levels)
 
 
 def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Callable[[str], None]) -> Seen:
-    """Asks a cluster.
+    """Query a cluster and all its brokers.
 
     Args:
-        bootstrap: brokers, ``host:port,…``.
+        bootstrap: bootstrap servers, ``host:port,…``.
         config: further properties of Kafka's clients.
-        timeout_s: bound for all questions together; to close connections takes up to two seconds more.
-        say: told what is being asked.
+        timeout_s: timeout of all requests together; closing the connections takes up to 2 s more.
+        say: called with a description of each step.
 
     Raises:
-        RackgateError: the cluster can't be asked. A single broker that is silent is no error.
+        RackgateError: the cluster can't be queried. A single broker that does not respond is no error.
     """
     end = time.monotonic() + timeout_s
     unanswered: dict[str, str] = {}
@@ -144,7 +144,7 @@ def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Ca
     rest = sorted(set(described) - {topic for answer in found.answers.values() for topic in answer.topics})
     elsewhere: Mapping[str, Need] = {}
     if rest and found.answers:
-        # topics whose brokers are all away: what another broker says of them is better than nothing
+        # no broker with replicas of these topics responded, so another broker's view is the best available
         one = min(found.answers)
         again = ask_brokers({one: questions[one]}, {one: rest}, config, timeout_s=_left_s(end))
         elsewhere = again.answers[one].topics if one in again.answers else {}
@@ -162,15 +162,15 @@ def _left_s(end: float) -> float:
 
 
 def look_at_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float) -> Seen:
-    """Asks a cluster for its brokers, and each of them what it enforces; topics are left out.
+    """Query a cluster for its brokers, and each broker for what it enforces, without topics.
 
     Args:
-        bootstrap: brokers, ``host:port,…``.
+        bootstrap: bootstrap servers, ``host:port,…``.
         config: further properties of Kafka's clients.
-        timeout_s: bound for each of the two questions.
+        timeout_s: timeout of each of the two steps.
 
     Raises:
-        RackgateError: the cluster can't be asked. A single broker that is silent is no error.
+        RackgateError: the cluster can't be queried. A single broker that does not respond is no error.
     """
     try:
         with Admin(bootstrap, timeout_s=timeout_s, config=config, tries=_TRIES) as admin:
@@ -208,11 +208,11 @@ def _enforcement(brokers: Mapping[int, Broker], found: Found) -> Enforcement:
 def _reassignments(
     bootstrap: str, config: Mapping[str, str], timeout_s: float
 ) -> Mapping[tuple[str, int], Reassignment] | str:
-    """The reassignments under way, asked for by one client after another, or why they are not known.
+    """Return the current reassignments, or the reason why they are unknown; several clients try one after another.
 
-    A client puts this question to the broker that is named to it as the controller. In KRaft that is one of all brokers
-    that are not fenced, drawn at random, and the client stays with it though it be silent (Kafka 4.3's
-    KRaftMetadataCache.getRandomAliveBrokerId; seen with one of four brokers paused: three times of six).
+    A client sends this request to the broker that the metadata names as controller. In KRaft that is a random broker
+    that is not fenced, and the client keeps to it even if it does not respond (Kafka 4.3's
+    KRaftMetadataCache.getRandomAliveBrokerId; with one of four brokers paused this happened in three of six runs).
     """
     end = time.monotonic() + timeout_s
     each_s = max(timeout_s / _CLIENTS, _CLIENT_LEAST_S)
@@ -223,7 +223,7 @@ def _reassignments(
                 admin.deadline = end
                 return admin.reassignments()
         except JavaError as error:
-            # before Kafka 2.4 there is no such question, and nobody could move anything this way
+            # before Kafka 2.4 neither this request nor such reassignments exist
             if error.java_class == UNSUPPORTED:
                 return {}
             why = _why(error)
@@ -233,7 +233,7 @@ def _reassignments(
 
 
 def _hosted(topics: Mapping[str, TopicState], brokers: set[int]) -> dict[int, list[str]]:
-    """Which topics each broker has replicas of."""
+    """Return the topics of which each broker has replicas."""
     hosted: dict[int, list[str]] = {broker: [] for broker in brokers}
     for name, state in topics.items():
         for broker in {replica for partition in state.partitions.values() for replica in partition.replicas}:
@@ -261,7 +261,7 @@ def _topic(
 
 @dataclass(frozen=True)
 class Found:
-    """What brokers said, and why others did not; both by broker id."""
+    """Responses of brokers, and reasons why other brokers did not respond, by broker id."""
 
     answers: Mapping[int, Answer]
     silent: Mapping[int, str]
@@ -269,15 +269,7 @@ class Found:
 
 @dataclass
 class Told:
-    """Settings that a broker told, as in ``Answer``.
-
-    Attributes:
-        default: its own.
-        topics: of topics.
-        refused: what it did not tell, and why.
-        invalid: what is no valid number.
-        property_racks: R in its own properties.
-    """
+    """Settings that a broker reported; the attributes are those of ``Answer``."""
 
     default: Need | None = None
     property_racks: int | None = None
@@ -286,11 +278,11 @@ class Told:
     invalid: dict[str, dict[str, str | None]] = field(default_factory=dict)
 
     def take(self, results: Iterable[Mapping[str, Any]], wanted: Collection[str]) -> None:
-        """Read the results of a DescribeConfigs response, as Kafka writes it as JSON.
+        """Read the results of a DescribeConfigs response in Kafka's JSON form.
 
         Args:
             results: one for each resource, in any order.
-            wanted: names of the topics that were asked for; others are ignored.
+            wanted: names of the requested topics; others are ignored.
         """
         for result in results:
             name = str(result.get("resourceName") or "")
@@ -302,7 +294,7 @@ class Told:
                 self.refused[name] = str(result.get("errorMessage") or f"Kafka's error code {result['errorCode']}")
                 continue
             configs = {config.get("name"): config for config in result.get("configs") or ()}
-            # a broker without the overlay tells null of it where it stands in its properties
+            # a broker without the overlay returns null for the config if it is in its properties
             if configs.get(MIN_RACKS, {}).get("value") is None:
                 configs.pop(MIN_RACKS, None)
             if not name:
@@ -324,7 +316,7 @@ class Told:
                 self.default = need
 
     def end(self, wanted: Collection[str]) -> None:
-        """Count as refused what no result named.
+        """Mark settings as refused that no result contained.
 
         Args:
             wanted: as for ``take``.
@@ -335,7 +327,7 @@ class Told:
             self.refused[""] = "its answer does not name them"
 
     def in_metadata(self) -> None:
-        """Count an R that is not in the metadata as 1, as all nodes do at level 1."""
+        """Replace an R that is not from the metadata by 1, as all nodes do at level 1."""
         if self.default is not None:
             self.default = _in_metadata(self.default)
         self.topics = {name: _in_metadata(need) for name, need in self.topics.items()}
@@ -343,7 +335,7 @@ class Told:
 
 @dataclass
 class _Talk:
-    """A broker that is being asked."""
+    """Conversation with one broker: its pending requests and the responses so far."""
 
     broker: int
     node: Any
@@ -355,11 +347,11 @@ class _Talk:
 
 
 def _setting(config: Mapping[str, Any]) -> Setting | None:
-    """A value that is a number that Kafka takes for M and R, or None."""
+    """Return a setting, or None if its value is not valid for M and R."""
     value, source = minimum(config.get("value")), config.get("configSource")
     if value is None:
         return None
-    # one for all topics with the same value
+    # cached: topics with the same value share one object
     return _settings(value, _SOURCES.get(source, "unknown") if isinstance(source, int) else "unknown")
 
 
@@ -374,13 +366,13 @@ def _in_metadata(need: Need) -> Need:
 
 
 def _property(config: Mapping[str, Any]) -> int | None:
-    """The value in a broker's properties, or None if there is none that is valid."""
+    """Return the value in a broker's properties, or None if there is no valid one."""
     own = (one.get("value") for one in config.get("synonyms") or () if one.get("source") == _FILE)
     return minimum(next(own, None))
 
 
 def _observed(config: Mapping[str, Any] | None) -> Setting | None:
-    """The observed R if it is set, and None for the default."""
+    """Return ``min.insync.racks.observe`` if it is set, and None for the default."""
     setting = _setting(config) if config else None
     return None if setting is None or setting.source == "default" else setting
 
@@ -392,15 +384,15 @@ def ask_brokers(
     *,
     timeout_s: float,
 ) -> Found:
-    """Asks brokers, ``_AT_ONCE`` at a time, for versions, features, their settings and those of topics.
+    """Query brokers, ``_AT_ONCE`` at a time, for versions, features, their settings and those of topics.
 
-    The JVM must run. Each broker has a client of its own, so that what one sends is no matter of the others'.
+    The JVM must be running. Each broker has a client of its own, so that an invalid response affects only this broker.
 
     Args:
         brokers: host and port by id.
-        topics: which topics to ask each for.
+        topics: names of the topics to request from each broker.
         config: further properties of Kafka's clients.
-        timeout_s: bound for all of it; who has not said everything by then counts as silent.
+        timeout_s: timeout of all requests together; a broker that has not sent all responses by then counts as silent.
     """
     deadline = time.monotonic() + timeout_s
     each_s = timeout_s / max(1, math.ceil(len(brokers) / _AT_ONCE))
@@ -422,7 +414,7 @@ def ask_brokers(
             except Exception as error:  # noqa: BLE001 - raised below, where somebody hears of it
                 faults.append(error)
 
-    # daemons: one that waits for a name server keeps nobody
+    # daemon threads, so that one waiting for DNS does not delay the end of the process
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_AT_ONCE, len(brokers)))]
     for thread in threads:
         thread.start()
@@ -445,7 +437,7 @@ def ask_brokers(
 def _ask_one(
     broker: int, address: tuple[str, int], topics: Sequence[str], config: Mapping[str, str], timeout_s: float
 ) -> Answer | str:
-    """A broker's answer, or why there is none."""
+    """Return a broker's response, or the reason why there is none."""
     kafka = jpype.JPackage("org").apache.kafka
     properties = jpype.java.util.HashMap()
     bounds = {"bootstrap.servers": "unused:1", "request.timeout.ms": str(max(1, round(timeout_s * 1000)))}
@@ -485,7 +477,7 @@ def _ask_one(
 
 
 def _converse(client: Any, versions: Any, clock: Any, talk: _Talk, timeout_s: float) -> str:
-    """Asks until the broker has answered, failed or run out of time; returns why it did not answer, or nothing."""
+    """Send all requests and await the responses; return the reason of a failure or timeout, or an empty text."""
     deadline = time.monotonic() + timeout_s
     while talk.requests or talk.open:
         left_s = deadline - time.monotonic()
@@ -531,7 +523,7 @@ def _requests(broker: int, topics: Sequence[str]) -> list[Any]:
         [(_TOPIC, name) for name in topics[start : start + _TOPICS_AT_ONCE]]
         for start in range(0, len(topics), _TOPICS_AT_ONCE)
     ]
-    # by way of JSON, as in _take
+    # built from JSON, for the same reason as in _take
     mapper = jpype.JClass("com.fasterxml.jackson.databind.ObjectMapper")()
     converter = jpype.JClass("org.apache.kafka.common.message.DescribeConfigsRequestDataJsonConverter")
     builder = jpype.JClass("org.apache.kafka.common.requests.DescribeConfigsRequest$Builder")
@@ -542,7 +534,7 @@ def _requests(broker: int, topics: Sequence[str]) -> list[Any]:
             "resources": [
                 {"resourceType": kind, "resourceName": name, "configurationKeys": keys} for kind, name in resources
             ],
-            # the value in a broker's properties is a synonym of the one that is in force
+            # the value in a broker's properties is a synonym of the value in force
             "includeSynonyms": resources[0][0] == _BROKER,
             "includeDocumentation": False,
         }
@@ -551,13 +543,13 @@ def _requests(broker: int, topics: Sequence[str]) -> list[Any]:
 
 
 def _take(talk: _Talk, response: Any) -> str:
-    """Reads a response; returns why there is none in it, or nothing."""
+    """Read a response; return the reason if it has no result, or an empty text."""
     talk.open -= 1
     if response.wasDisconnected():
         return "the connection ended before it answered"
     if response.versionMismatch() is not None:
         return f"it can't describe configs: {response.versionMismatch().getMessage()}"
-    # by way of JSON: a call of Java for each field of each topic takes ten times as long
+    # through JSON: a JPype call for each field of each topic takes ten times as long
     converter = jpype.JClass("org.apache.kafka.common.message.DescribeConfigsResponseDataJsonConverter")
     told = converter.write(response.responseBody().data(), response.requestHeader().apiVersion())
     talk.told.take(json.loads(str(told.toString()))["results"], talk.wanted)
@@ -565,17 +557,17 @@ def _take(talk: _Talk, response: Any) -> str:
 
 
 def _deepest(error: JavaError, thrown: Any = None) -> str:
-    """The message at the root of a failure: a client that can't be made says why only there.
+    """Return the message of a failure's root cause; for a client that can't be created only this one is specific.
 
     Args:
         error: the failure.
-        thrown: the throwable of Java, if it is not the cause of the error.
+        thrown: the Java throwable, if it is not the ``__cause__`` of ``error``.
     """
     text, thrown = _why(error), error.__cause__ if thrown is None else thrown
     while isinstance(thrown, jpype.JException):
         message = thrown.getMessage()
         if message is not None:
-            # the message of Java's own exception about a file is the file alone
+            # the message of a Java exception about a file is only the file's name
             name = str(thrown.getClass().getSimpleName())
             text = f"{name}: {message}" if isinstance(thrown, jpype.java.io.IOException) else str(message)
         thrown = thrown.getCause()

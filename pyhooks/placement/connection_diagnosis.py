@@ -1,7 +1,7 @@
-"""Why a listener does not answer a Kafka client: nothing listens, or client and listener use different protocols.
+"""Diagnosis of a listener that does not respond: nothing listens, or client and listener use different protocols.
 
-Kafka's clients retry until their bound is over when a listener closes the connection without a reason, as it does with
-a client that speaks TLS to a plain listener, plain Kafka to a TLS one, or skips authentication.
+If a listener closes the connection without a reason, Kafka's clients retry until their timeout. It does so if the
+client uses TLS on a plaintext listener, plaintext on a TLS listener, or no authentication where it is required.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pyhooks.kafka.wire_protocol import Reader
 EACH_S = 0.5
 ADDRESSES_MAX = 2
 _SASL_HANDSHAKE = 17
-_NONE = b"rackgate-asks-which"  # no SASL mechanism, so a listener with SASL lists those that it has
+_NONE = b"rackgate-asks-which"  # not a SASL mechanism, so a SASL listener responds with those that it supports
 
 
 def why_no_answer(bootstrap: str, config: Mapping[str, str]) -> str:
-    """Return the reason that the first addresses show, or an empty text. It takes some two seconds at most.
+    """Return the reason found at the first ``ADDRESSES_MAX`` addresses, or an empty text; takes about 2 s at most.
 
     Args:
-        bootstrap: brokers, ``host:port,…``.
+        bootstrap: bootstrap servers, ``host:port,…``.
         config: properties of the client.
     """
     wanted = config.get("security.protocol", "PLAINTEXT").upper()
@@ -57,20 +57,20 @@ def _reason(address: tuple[str, int], wanted: str) -> str:
 
 
 def _speaks_tls(address: tuple[str, int]) -> bool:
-    """Whether a listener takes part in a TLS handshake.
+    """Return whether a listener takes part in a TLS handshake.
 
     Raises:
-        OSError: nothing can be connected to.
+        OSError: the connection fails.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # nothing is sent through it: whom it belongs to is no matter here
+    # no data is sent, so the server's identity does not matter
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection(address, timeout=EACH_S) as plain:
         try:
             with context.wrap_socket(plain, do_handshake_on_connect=False) as talk:
                 talk.do_handshake()
         except ssl.SSLError as error:
-            # an alert is an answer in TLS, a handshake that only ended is none
+            # a TLS alert shows that the listener uses TLS; a handshake that just ended does not
             return "ALERT" in (error.reason or "")
         except OSError:
             return False
@@ -78,7 +78,7 @@ def _speaks_tls(address: tuple[str, int]) -> bool:
 
 
 def _sasl_mechanisms(address: tuple[str, int]) -> tuple[str, ...] | None:
-    """SASL mechanisms of a listener without TLS, none if it does not authenticate; None if it is not Kafka."""
+    """Return the SASL mechanisms of a listener without TLS; empty without authentication, None if it is not Kafka."""
     request = wire_protocol.framed(_SASL_HANDSHAKE, 1, struct.pack(">h", len(_NONE)) + _NONE)
     try:
         return wire_protocol.told(address, request, "SaslHandshake", EACH_S, _mechanisms)

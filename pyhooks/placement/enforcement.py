@@ -1,9 +1,9 @@
-"""Who enforces min.insync.racks, from what each broker says of itself. Pure functions.
+"""Enforcement of min.insync.racks (R) by each broker, derived from the broker's own responses. Pure functions.
 
-A broker with the whole overlay says so in three ways: it takes Produce 14, supports the feature
-``min.insync.racks.version`` and knows the config. Any one of them alone could come from elsewhere,
-Produce 14 from a later Kafka, so all three are asked for. It enforces an R above 1 while both features are finalized at
-level 1.
+A broker with the complete overlay shows three signs: it accepts Produce 14, supports the feature
+``min.insync.racks.version`` and knows the config. Each sign alone may have another cause, for example Produce 14 in a
+later Kafka, so all three are required. The broker enforces an R above 1 while this feature and
+``eligible.leader.replicas.version`` are both finalized at level 1.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Knows = Literal["yes", "no", "partly"]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a broker said.
+    """Response of a broker: its versions, features and settings.
 
     Attributes:
-        produce: highest version of Produce that it takes.
-        supports: highest level of ``RACKS_FEATURE`` that it supports; 0 if it does not know it.
-        levels: finalized levels of features as it knows them; those at level 0 may be left out.
-        epoch: metadata offset up to which it knows them, or -1.
-        default: what it asks of topics without settings of their own; None if it would not say.
-        property_racks: ``min.insync.racks`` in its own properties; None if it is not there, or not told. At level 1
-            nothing reads it but the active controller that sets the cluster's first value.
-        topics: what it says that topics ask.
-        refused: what it would not say and why, by topic; ``""`` for its own settings.
-        invalid: values that are no valid number, by topic as in ``refused`` and key; None for null. The settings that
-            they are part of are in neither ``default`` nor ``topics``.
+        produce: highest version of Produce that it accepts.
+        supports: highest level of ``RACKS_FEATURE`` that it supports; 0 if it does not know the feature.
+        levels: finalized feature levels known to it; features at level 0 may be missing.
+        epoch: metadata offset of these levels, or -1.
+        default: requirements for topics without settings of their own; None if it did not report them.
+        property_racks: ``min.insync.racks`` in its own properties; None if it is not set or was not reported. At level
+            1 only the active controller reads it, to set the cluster's first value.
+        topics: requirements of topics as reported by this broker.
+        refused: reasons why it did not report settings, by topic; ``""`` for its own settings.
+        invalid: invalid values, by topic (as in ``refused``) and key; None for null. Settings with an invalid value are
+            in neither ``default`` nor ``topics``.
     """
 
     produce: int
@@ -55,7 +55,7 @@ class Answer:
 
     @property
     def knows(self) -> Knows:
-        """Whether it has the overlay."""
+        """Whether it has the overlay: ``partly`` if only some of the signs are present."""
         signs = [self.produce >= PRODUCE_WITH_RACKS, self.supports >= 1]
         if self.default is not None:
             signs.append(self.default.racks is not None)
@@ -65,17 +65,17 @@ class Answer:
 
     @property
     def level(self) -> int:
-        """The level at which an R above 1 is in force, as it knows: 0 unless both features are on."""
+        """Feature level known to this broker; R above 1 is in force from 1 on; 0 unless both features are enabled."""
         return level_of(self.levels)
 
 
 @dataclass(frozen=True)
 class Enforcement:
-    """What all brokers said.
+    """Responses of all brokers.
 
     Attributes:
-        answers: by broker id.
-        silent: why others did not answer, by broker id.
+        answers: responses by broker id.
+        silent: reasons why the other brokers did not respond, by broker id.
     """
 
     answers: Mapping[int, Answer]
@@ -83,16 +83,16 @@ class Enforcement:
 
     @property
     def enforced(self) -> bool:
-        """An R above 1 is in force, as all say that answered."""
+        """Whether an R above 1 is in force according to every broker that responded."""
         return bool(self.answers) and all(answer.level >= 1 for answer in self.answers.values())
 
     @property
     def default(self) -> Need | None:
-        """What topics without settings of their own are asked for; of several answers the one with the highest R."""
+        """Requirements for topics without settings of their own; if brokers differ, those with the highest R."""
         return strictest(answer.default for answer in self.answers.values())
 
     def words(self, broker: Broker) -> str:
-        """Whether a broker enforces racks, in a few words."""
+        """Describe whether a broker enforces racks."""
         if broker.broker_id not in self.answers:
             return "unknown (fenced)" if broker.fenced else "unknown (no answer)"
         answer = self.answers[broker.broker_id]
@@ -104,7 +104,7 @@ class Enforcement:
 
 
 def strictest(needs: Iterable[Need | None]) -> Need | None:
-    """Of what brokers say the one with the highest R, and then M; None if none said anything."""
+    """Return the requirements with the highest R, then the highest M; None if no broker reported any."""
     told = [need for need in needs if need is not None]
     return max(told, key=lambda need: (need.racks is not None, need.min_racks, need.replicas.value), default=None)
 
@@ -112,12 +112,12 @@ def strictest(needs: Iterable[Need | None]) -> Need | None:
 def enforcement_findings(
     seen: Enforcement, brokers: Mapping[int, Broker], topics: Sequence[Topic]
 ) -> tuple[Finding, ...]:
-    """What brokers disagree on, can't do, or did not say.
+    """Return findings about brokers that disagree, lack the overlay, or did not respond.
 
     Args:
-        seen: their answers.
-        brokers: all that are registered.
-        topics: all topics, whichever of them are reported.
+        seen: responses of the brokers.
+        brokers: all registered brokers.
+        topics: all topics of the cluster, not only those of the report.
     """
     asked = {topic.name: topic.need.min_racks for topic in topics if topic.need}
     demanding = sorted(name for name, racks in asked.items() if racks > 1)
@@ -155,12 +155,12 @@ def _silent(seen: Enforcement, brokers: Mapping[int, Broker], *, wanted: bool) -
 
 
 def _invalid(seen: Enforcement) -> Iterable[Finding]:
-    """Values that are no valid numbers, those that brokers agree about together."""
+    """Yield findings about invalid values, one for all brokers with the same value."""
     found: dict[tuple[str, str, str], list[int]] = {}
     for broker, answer in sorted(seen.answers.items()):
         for topic, values in answer.invalid.items():
             for key, value in values.items():
-                # repr, since it shows blanks and where the value ends
+                # repr makes blanks and the end of the value visible
                 text = "null" if value is None else repr(value[:VALUE_SHOWN])
                 found.setdefault((topic, key, text), []).append(broker)
     for (topic, key, text), brokers in sorted(found.items()):
@@ -226,7 +226,7 @@ def _levels(seen: Enforcement, demanding: Sequence[str], *, wanted: bool) -> Ite
 
 
 def _properties(seen: Enforcement) -> Iterable[Finding]:
-    """Brokers whose properties require more racks than the metadata, which alone is enforced."""
+    """Yield findings about brokers whose properties require more racks than the metadata; only that is enforced."""
     ignored: dict[tuple[int, int], list[int]] = {}
     for broker, answer in sorted(seen.answers.items()):
         racks = answer.default.racks if answer.default else None
@@ -258,7 +258,10 @@ def _topics_differ(topics: Sequence[Topic]) -> Iterable[Finding]:
 
 
 def _differ(what: str, needs: Mapping[int, Need], topic: str) -> Iterable[Finding]:
-    """Brokers without the config are told of elsewhere, so only the values of the others are compared."""
+    """Yield findings about settings that differ between brokers.
+
+    Brokers that do not know the config have a finding of their own, so only the values of the others are compared.
+    """
     parts: tuple[tuple[str, Callable[[Need], Setting | None]], ...] = (
         (MIN_REPLICAS, lambda need: need.replicas),
         (MIN_RACKS, lambda need: need.racks),

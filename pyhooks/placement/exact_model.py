@@ -1,45 +1,47 @@
-"""What one placement gives with M and R: exact sums over all failures of brokers and racks, for one partition.
+"""Exact availability and durability of one partition with a placement, M and R: sums over all broker and rack failures.
 
-What is modelled
-----------------
+RF is the replication factor, M is ``min.insync.replicas``, R is ``min.insync.racks``.
 
-*Writes, at a random moment.* Each broker is away with probability p and each rack with probability q, all of them
-independently. A replica is there if its broker and its rack are. The ISR is the replicas that are there, and one of
-them leads. The gate is ``pyhooks.kafka.gate``, with M and R capped by the replication factor. A produce with acks=all
-is refused because nobody is there (no leader), else because the ISR has fewer than M members (too few replicas, which
-Kafka tells first), else because these are in fewer than R racks. One rack acknowledges alone where it is not refused
-and the whole ISR is in one rack.
+Model
+-----
 
-*Acknowledged records.* acks=all waits for the whole ISR, so a record that is acknowledged is on all members of an ISR
-that passes the gate. In the window after that each replica is destroyed with probability d and each rack with
-probability D, all independently. The records are lost if all that may be elected are destroyed: who returns empty is
-elected in the end, and the others truncate what they have (kip/KIP-1290.md). Who may be elected is the last ISR that
-was enough for the controller, ISR and ELR together:
+*Writes, at a random moment.* Each broker is unavailable with probability p and each rack with probability q, all
+independently. A replica is available if its broker and its rack are. The ISR is the set of available replicas, and one
+of them leads. The gate is ``pyhooks.kafka.gate``, with M and R capped by the replication factor. A produce request with
+acks=all is refused for the first of these reasons: no replica is available (no leader), the ISR has fewer than M
+members (too few replicas, which Kafka reports first), or its members are in fewer than R racks. One rack acknowledges
+alone if the write is not refused and the whole ISR is in one rack.
 
-- ``elr="racks"``: enough is at least M members in at least R racks; rack-aware ELR, as in the patch series.
+*Acknowledged records.* acks=all waits for the whole ISR, so an acknowledged record is on all members of an ISR that
+passes the gate. In the window after that, each replica is destroyed with probability d and each rack with probability
+D, all independently. The records are lost if all replicas that may be elected are destroyed: one that returns empty is
+elected in the end, and the others truncate their logs (kip/KIP-1290.md). The replicas that may be elected, ISR and ELR
+together, are the last ISR that was sufficient for the controller. Sufficient means:
+
+- ``elr="racks"``: at least M members in at least R racks; rack-aware ELR, as in the patch series.
 - ``elr="replicas"``: at least M members; ``eligible.leader.replicas.version`` 1 of stock Kafka, whatever the gate is.
 - ``elr="off"``: one member; without ELR.
 
-Which of these sets it is depends on what happened before, so there are three figures:
+Which sufficient ISR was the last depends on earlier events, so there are three figures:
 
-- *worst*: whichever of them is the likeliest to be destroyed whole. No history of ISRs gives more.
-- *usual*: the ISR is that of a random moment as above, given that it is enough; it does not change in the window.
-- *whole*: the ISR is all replicas. Without racks to be destroyed this is d to the power of RF.
+- *worst*: the sufficient ISR that is most likely to be destroyed completely. No history of ISRs gives more.
+- *usual*: the ISR of a random moment as above, given that it is sufficient; it does not change in the window.
+- *whole*: the ISR is all replicas. If racks are never destroyed, this is d to the power of RF.
 
-Closed forms that come out: writes go on without any RF - M brokers where R is 1; a record outlives the loss of any
-max(M, R) - 1 brokers and any R - 1 racks, at least.
+Closed forms that follow: with R = 1 writes continue without any RF - M brokers. A record survives the loss of any
+max(M, R) - 1 brokers and of any R - 1 racks, at least.
 
-What is left out
-----------------
+Limits of the model
+-------------------
 
-- Time. Who comes back is in the ISR, and who leaves is out of it, at once; nobody copies a record within the window,
-  neither one that was away nor one that was replaced, so losses are told too high rather than too low.
-- The wait for a holder: where all replicas were away, those that come back first may be others than the last ISR, and
-  must wait for one of it. There is none where 2 M > RF. Else it comes after "no leader" and would have to be added:
-  RF - 1 times as much with M = 1, as much where the outages of two racks overlap and R is 1, next to none with R = 2
-  there (``tests/test_model_chain.py`` solves the chain of events).
-- Unclean leader election (off, as by default), acks=0 and 1, an R that is lowered in an outage, controllers.
-- Failures that make each other likelier, but for those of one rack.
+- No time: replicas join and leave the ISR at once. No record is copied within the window, neither to a replica that
+  returns nor to a replacement, so losses are overestimated rather than underestimated.
+- No wait for a member of the last ISR. After all replicas were unavailable, those that return first may not belong to
+  it and must wait for a member. With 2 M > RF there is no such wait. Otherwise its share of time would have to be added
+  to "no leader": RF - 1 times as much with M = 1; as much with R = 1 where the outages of two racks overlap; almost
+  none with R = 2 there (``tests/test_model_chain.py`` solves the Markov chain).
+- No unclean leader election (disabled by default), no acks=0 or 1, no R lowered during an outage, no controllers.
+- No correlated failures other than those of a rack.
 """
 
 from __future__ import annotations
@@ -60,12 +62,12 @@ ELRS: tuple[Elr, ...] = ("racks", "replicas", "off")
 
 @dataclass(frozen=True)
 class Refused:
-    """The share of time in which acks=all is refused, by cause; the causes exclude each other.
+    """Share of time in which acks=all is refused, by cause; the causes exclude each other.
 
     Attributes:
-        no_leader: no replica is there.
-        replicas: too few are: NotEnoughReplicasException.
-        racks: enough are, in too few racks: NotEnoughRacksException.
+        no_leader: no replica is available.
+        replicas: too few replicas are available: NotEnoughReplicasException.
+        racks: enough replicas are available, but in too few racks: NotEnoughRacksException.
     """
 
     no_leader: float
@@ -80,12 +82,12 @@ class Refused:
 
 @dataclass(frozen=True)
 class Lost:
-    """The probability that all of a set of replicas are destroyed within the window, by what did it.
+    """Probability that all replicas of a set are destroyed within the window, by cause.
 
     Attributes:
-        brokers: brokers one by one, no rack that has a replica of the set.
-        one_rack: one of those racks was destroyed, and brokers one by one elsewhere, if there are any.
-        more_racks: several of them were.
+        brokers: only individual brokers, and no rack with a replica of the set.
+        one_rack: one of those racks, and individual brokers in the others, if there are any.
+        more_racks: several of those racks.
     """
 
     brokers: float = 0.0
@@ -98,7 +100,7 @@ class Lost:
         return self.brokers + self.one_rack + self.more_racks
 
     def plus(self, other: Lost, times: float) -> Lost:
-        """This, and another with a weight."""
+        """Return the sum of this and ``times`` the other."""
         return Lost(
             self.brokers + times * other.brokers,
             self.one_rack + times * other.one_rack,
@@ -108,15 +110,15 @@ class Lost:
 
 @dataclass(frozen=True)
 class Cell:
-    """All ISRs of the same size in the same number of racks, which is all that the gate sees of them.
+    """All ISRs of the same size in the same number of racks; the gate treats them alike.
 
     Attributes:
-        members: of the ISR.
-        racks: that they are in.
-        probability: that the ISR is one of them.
-        lost: the probability that it is one of them and then destroyed whole.
-        worst: the highest probability with which one of them is destroyed whole.
-        worst_set: which one that is.
+        members: number of ISR members.
+        racks: number of their racks.
+        probability: probability that the ISR is in this cell.
+        lost: probability that the ISR is in this cell and is then destroyed completely.
+        worst: highest probability with which one of these ISRs is destroyed completely.
+        worst_set: the ISR with this probability.
     """
 
     members: int
@@ -129,22 +131,24 @@ class Cell:
 
 @dataclass(frozen=True)
 class Weighed:
-    """What M and R give on a placement.
+    """Availability and durability of a placement with M and R.
 
     Attributes:
-        placement: which.
-        limits: M and R as they are applied.
-        writable: writes are taken if all replicas are there. Else all are refused and nothing can be lost.
-        refused: see ``Refused``.
-        one_rack_alone: the share of time in which writes are taken and the ISR is in one rack.
-        usual: loss of acknowledged records, as in the module.
-        worst: the same.
-        whole: the same.
-        worst_set: the replicas that are the likeliest to hold acknowledged records alone; None if there are none.
-        writes_without_brokers: so many brokers, any of them, may be away and writes go on; -1 if they never do.
-        writes_without_racks: so many racks, any of them.
-        outlives_brokers: so many brokers, any of them, may be destroyed without loss; -1 if nothing is acknowledged.
-        outlives_racks: so many racks, any of them, and no broker elsewhere.
+        placement: the placement.
+        limits: effective M and R.
+        writable: whether writes are accepted if all replicas are available. Otherwise all are refused, and no record
+            can be lost.
+        refused: share of time in which writes are refused.
+        one_rack_alone: share of time in which writes are accepted and the ISR is in one rack.
+        usual: loss of acknowledged records, see the module's docstring.
+        worst: likewise.
+        whole: likewise.
+        worst_set: the sufficient ISR that is most likely to be destroyed completely; None if there is none.
+        writes_without_brokers: how many arbitrary brokers may be unavailable while writes continue; -1 if all writes
+            are refused.
+        writes_without_racks: how many arbitrary racks may be unavailable, likewise.
+        outlives_brokers: how many arbitrary brokers may be destroyed without loss; -1 if nothing is acknowledged.
+        outlives_racks: how many arbitrary racks may be destroyed, and no broker elsewhere, likewise.
     """
 
     placement: Placement
@@ -163,10 +167,10 @@ class Weighed:
 
 
 def cells(placement: Placement, chances: Chances) -> tuple[Cell, ...]:
-    """All that can be there of a placement, the full one and none at all included, summed up by what the gate sees.
+    """Return all possible ISRs of a placement, from none to all replicas, grouped by member and rack count.
 
-    Replicas of one rack are alike, so it goes through how many of each rack are there: at most 2 to the power of RF
-    outcomes, each with its exact probability.
+    Replicas in one rack are interchangeable, so the enumeration is over the number of available replicas in each rack:
+    at most 2 to the power of RF outcomes, each with its exact probability.
     """
     found: dict[tuple[int, int], Cell] = {}
     sizes = [_there(count, chances) for count in placement.counts]
@@ -188,7 +192,7 @@ def cells(placement: Placement, chances: Chances) -> tuple[Cell, ...]:
 
 
 def _there(count: int, chances: Chances) -> list[float]:
-    """How likely it is that 0, 1, … of a rack's replicas are there."""
+    """Return the probabilities that 0, 1, … of a rack's replicas are available."""
     p, rack = chances.broker_away, 1 - chances.rack_away
     shares = [rack * math.comb(count, there) * (1 - p) ** there * p ** (count - there) for there in range(count + 1)]
     shares[0] += chances.rack_away
@@ -196,7 +200,7 @@ def _there(count: int, chances: Chances) -> list[float]:
 
 
 def destroyed(replicas: Placement, chances: Chances) -> Lost:
-    """How likely it is that all of these replicas are destroyed within the window; of none at all it is certain."""
+    """Return the probability that all these replicas are destroyed within the window; it is 1 for an empty set."""
     d, rack = chances.broker_destroyed, chances.rack_destroyed
     none, one, more = 1.0, 0.0, 0.0
     for count in replicas.counts:
@@ -206,14 +210,14 @@ def destroyed(replicas: Placement, chances: Chances) -> Lost:
 
 
 def weigh(placement: Placement, *, min_replicas: int, min_racks: int, chances: Chances, elr: Elr = "racks") -> Weighed:
-    """What M and R give on a placement.
+    """Evaluate M and R on a placement.
 
     Args:
-        placement: of the partition.
-        min_replicas: M as configured; capped by the replication factor.
-        min_racks: R as configured; capped by the same.
-        chances: of failures.
-        elr: who is remembered as fit to lead, see the module.
+        placement: placement of the partition.
+        min_replicas: configured M; capped by the replication factor.
+        min_racks: configured R; capped by the replication factor.
+        chances: failure probabilities.
+        elr: which replicas are eligible leaders, see the module's docstring.
     """
     return weigh_cells(placement, cells(placement, chances), min_replicas=min_replicas, min_racks=min_racks, elr=elr)
 
@@ -221,12 +225,12 @@ def weigh(placement: Placement, *, min_replicas: int, min_racks: int, chances: C
 def weigh_cells(
     placement: Placement, seen: tuple[Cell, ...], *, min_replicas: int, min_racks: int, elr: Elr = "racks"
 ) -> Weighed:
-    """As ``weigh``, for many settings on one placement; ``seen`` is that of ``cells``."""
+    """Evaluate M and R as ``weigh`` does, with the result of ``cells``, which many settings of a placement share."""
     limits = gate.limits(min_replicas, min_racks, placement.replicas)
     taken = [cell for cell in seen if _passes(limits, cell.members, cell.racks)]
     refused = [cell for cell in seen if cell not in taken]
     writable = bool(taken)
-    # without a record that is acknowledged there is none to lose
+    # if no write is ever acknowledged, no acknowledged record can be lost
     remembered = {"racks": limits, "replicas": gate.Limits(limits.replicas, 1), "off": gate.Limits(1, 1)}[elr]
     holders = [cell for cell in seen if writable and _passes(remembered, cell.members, cell.racks)]
     share = sum(cell.probability for cell in holders)
@@ -266,7 +270,7 @@ def _by_cause(refused: list[Cell], limits: gate.Limits) -> Refused:
 
 
 def _without_racks(placement: Placement, limits: gate.Limits) -> Iterator[tuple[int, bool]]:
-    """For 0, 1, … racks that are away, those with the most replicas: whether writes go on."""
+    """Yield for 0, 1, … unavailable racks, those with the most replicas first, whether writes continue."""
     counts = sorted(placement.counts, reverse=True)
     for lost in range(len(counts) + 1):
         yield lost, _passes(limits, sum(counts[lost:]), len(counts) - lost)

@@ -1,7 +1,7 @@
-"""How often brokers and racks are away, and how often they are destroyed: what the model is fed with, and from where.
+"""Failure probabilities of brokers and racks: input of the model, with defaults and their sources.
 
-A chance is written as a probability (``0.01``) or as what is known of it: ``4x1h`` is away for an hour four times a
-year, ``0.0157/y`` is destroyed that often a year, of which the window makes a probability.
+Each is written as a probability (``0.01``) or as a rate. ``4x1h`` means unavailable four times a year for an hour each.
+``0.0157/y`` means destroyed that often a year; the window turns this rate into a probability.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ _DESTROYED = re.compile(_NUMBER + r"/y")
 
 @dataclass(frozen=True)
 class Chances:
-    """Probabilities, each from 0 to 1. All brokers are alike and independent, and so are all racks.
+    """Failure probabilities, each from 0 to 1. All brokers are alike and independent, and so are all racks.
 
     Attributes:
-        broker_away: that a broker is not in the ISR at a random moment, for a reason of its own: failed, restarted,
-            cut off or behind.
-        rack_away: that a rack is away at a random moment, with all its brokers.
-        broker_destroyed: that the replica of a broker which has acknowledged a record is destroyed within the window
-            after that, for a reason of its own: its disk, or whatever else lets it come back without the record.
-        rack_destroyed: that all replicas in a rack are destroyed within the window, together. A loss of power counts
-            for records that no broker has flushed yet.
+        broker_away: a broker is out of the ISR at a random moment, independently of its rack: failed, restarting,
+            partitioned or lagging.
+        rack_away: a rack with all its brokers is unavailable at a random moment.
+        broker_destroyed: a replica with an acknowledged record is destroyed within the window after the
+            acknowledgement, independently of its rack: by its disk, or anything else that lets the broker return
+            without the record.
+        rack_destroyed: all replicas in a rack are destroyed within the window by one cause. A power loss counts for
+            records that no broker has flushed yet.
     """
 
     broker_away: float
@@ -42,12 +43,12 @@ class Chances:
 
 @dataclass(frozen=True)
 class Default:
-    """What is taken where nothing is said.
+    """Default of a command-line option.
 
     Attributes:
-        option: by which it is set.
-        value: as it would be written there.
-        source: where it comes from.
+        option: name of the option.
+        value: default value, as written on the command line.
+        source: source of the value.
     """
 
     option: str
@@ -83,10 +84,10 @@ DEFAULTS = (BROKER_AWAY, RACK_AWAY, BROKER_DESTROYED, RACK_DESTROYED, WINDOW)
 
 
 def chances(broker_away: str, rack_away: str, broker_destroyed: str, rack_destroyed: str, window: str) -> Chances:
-    """From what a person writes.
+    """Parse the values of the command-line options.
 
     Raises:
-        RackgateError: one of them is not a chance, or the window not a duration.
+        RackgateError: a value is neither a probability nor a rate, or the window is not a duration.
     """
     window_s = seconds(window, WINDOW.option, most_s=WINDOW_MOST_S)
     return Chances(
@@ -98,19 +99,19 @@ def chances(broker_away: str, rack_away: str, broker_destroyed: str, rack_destro
 
 
 def usual() -> Chances:
-    """Those of the defaults."""
+    """Return the default probabilities."""
     return chances(*(one.value for one in DEFAULTS))
 
 
 def away(text: str, option: str) -> float:
-    """A share of time: a probability, or how often a year and for how long.
+    """Parse a share of time: a probability, or a number of outages a year and their duration.
 
     Args:
         text: ``0.01`` or ``4x1h``.
-        option: by which it was given, for the error.
+        option: command-line option that it was given with, for the error.
 
     Raises:
-        RackgateError: neither of them, or more than always.
+        RackgateError: the text has neither form, or the share is above 1.
     """
     found = _AWAY.fullmatch(text.strip())
     if found is None:
@@ -122,15 +123,15 @@ def away(text: str, option: str) -> float:
 
 
 def destroyed(text: str, option: str, window_s: float) -> float:
-    """The probability that it happens within a window: as given, or from how often it happens in a year.
+    """Parse the probability of destruction within a window: a probability, or a rate per year.
 
     Args:
         text: ``0.001`` or ``0.0157/y``.
-        option: by which it was given, for the error.
-        window_s: length of the window, in seconds.
+        option: command-line option that it was given with, for the error.
+        window_s: length of the window in seconds.
 
     Raises:
-        RackgateError: neither of them.
+        RackgateError: the text has neither form.
     """
     found = _DESTROYED.fullmatch(text.strip())
     if found is None:

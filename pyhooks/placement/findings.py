@@ -1,19 +1,19 @@
-"""What of a cluster's placements an operator should know, each with what it means and what to do. Pure functions.
+"""Findings about a cluster's placements, each with its meaning and remedy. Pure functions.
 
-How bad something is decides the exit status of ``rackgate check``:
+The severity decides the exit status of ``rackgate check``:
 
-- ``error``: wrong now, or as it is configured it can't work. Writes are refused, a placement can't reach its R.
-- ``unknown``: it could not be found out, so it may be wrong.
-- ``risk``: right now all is well, but one more fault (a broker, a rack) stops writes, or lets a rack that is lost take
-  acknowledged records along, *and this cluster could do better* by a placement or once all replicas are in sync.
-- ``notice``: the same, but it is what the topic asks for. Not counted unless ``--strict``.
+- ``error``: a fault, or a configuration that can't work. Writes are refused, or a placement can't reach its R.
+- ``unknown``: not determined, so it may be an error.
+- ``risk``: no fault now. But one more fault (a broker, a rack) stops writes, or the loss of a rack loses acknowledged
+  records, *and this cluster could avoid that* with another placement or once all replicas are in sync.
+- ``notice``: like ``risk``, but the topic's settings require or allow it. Counted only with ``--strict``.
 
-Which of the two is meant follows from the settings. That a rack alone can acknowledge is a risk if more than one
-acknowledgement was asked for (M above 1) and the cluster has more than one rack: somebody wanted copies that survive
-something, and a rack's loss is not among it although racks are there. With M=1 a single replica is what was asked, and
-with one replica there is nothing else; both are the default of many topics, and a check that fails for them everywhere
-would soon be ignored. That the loss of a rack stops writes is a risk if another placement of as many replicas would
-survive it; where none would, as with R equal to the number of racks, it is the price of what was asked.
+The settings decide between ``risk`` and ``notice``. If one rack can acknowledge alone, this is a risk if M is above 1
+and the cluster has several racks: M requires copies that survive a failure, and they would not survive that of a rack.
+With M=1, or with one replica, a single copy is what the topic requires. Both are the default of many topics, and users
+would soon ignore a check that fails for all of them. If the loss of a rack stops writes, this is a risk if another
+placement of as many replicas would survive it. If none would, as with R equal to the number of racks, it is a
+consequence of the settings.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pyhooks.placement.gate_forecast import Cluster, Need, Room, State, Topic, l
 
 Severity = Literal["error", "unknown", "risk", "notice"]
 SEVERITIES: tuple[Severity, ...] = ("error", "unknown", "risk", "notice")
-MANY = 8  # more names than this are not read
+MANY = 8  # longer lists of names are shortened
 _BACK = "bring {brokers} back in sync"
-# What internal topics keep for the records of others, and what the loss of it means.
+# Content of internal topics that other topics' records depend on, and the consequence of its loss.
 _COORDINATED = {
     "__transaction_state": ("the outcome of a transaction", "an acknowledged commit"),
     "__consumer_offsets": ("an offset commit", "an acknowledged offset"),
@@ -41,15 +41,15 @@ _COORDINATED = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to know.
+    """Finding about a topic or the cluster.
 
     Attributes:
-        severity: how bad it is.
+        severity: its severity.
         code: stable name of the kind of finding, for programs.
-        means: what it means, in a sentence.
+        means: its meaning, in a sentence.
         remedy: what to do about it.
-        topic: which topic it is about; empty if about the cluster.
-        partitions: numbers of the partitions, sorted; empty if about the whole topic or the cluster.
+        topic: name of the topic; empty if it is about the cluster.
+        partitions: numbers of the partitions, sorted; empty if it is about the whole topic or the cluster.
     """
 
     severity: Severity
@@ -62,10 +62,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Note:
-    """A finding about one partition; those that differ in names and brokers alone become one finding of the topic.
+    """Finding about one partition; notes that differ only in names and brokers become one finding of the topic.
 
-    ``{racks}``, ``{names}`` and ``{brokers}`` in ``means`` and ``remedy`` are filled in then. A name from outside never
-    stands in these texts themselves, since it may have braces in it.
+    ``{racks}``, ``{names}`` and ``{brokers}`` in ``means`` and ``remedy`` are filled in for that finding. These
+    templates must not contain external names, which may have braces.
     """
 
     severity: Severity
@@ -79,18 +79,18 @@ class _Note:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What notes have in common that become one finding."""
+        """Key by which notes are merged into one finding."""
         return self.severity, self.code, self.means, self.remedy, self.thing, self.racks
 
 
 @dataclass(frozen=True)
 class TopicReport:
-    """A topic and what the gate says of its partitions.
+    """Topic with the gate's decisions for its partitions.
 
     Attributes:
         topic: the topic.
-        states: one a partition; none if nobody told what the topic asks.
-        findings: about it, worst first.
+        states: one per partition; empty if no broker reported the topic's settings.
+        findings: findings about it, worst first.
     """
 
     topic: Topic
@@ -99,17 +99,17 @@ class TopicReport:
 
 
 def at_risk(findings: Iterable[Finding], *, strict: bool) -> bool:
-    """Whether there is anything that the exit status should tell of."""
+    """Return whether the findings make the exit status 1; notices count only with ``strict``."""
     return any(strict or finding.severity != "notice" for finding in findings)
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings in the order of their severity; equal ones stay in order."""
+    """Sort findings by severity, worst first; the order of equal ones does not change."""
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 def topic_reports(cluster: Cluster, topics: Sequence[Topic]) -> tuple[TopicReport, ...]:
-    """What there is to know of topics."""
+    """Return the reports of topics."""
     racks, room = cluster.racks, Room.of(cluster)
     reports = []
     for topic in topics:
@@ -120,13 +120,13 @@ def topic_reports(cluster: Cluster, topics: Sequence[Topic]) -> tuple[TopicRepor
 
 
 def below_expected(topics: Iterable[Topic], expected: int) -> tuple[Finding, ...]:
-    """Topics that require fewer racks than somebody expects, as those do whose R was lowered in an outage and left so.
+    """Return findings about topics whose R is below an expected value, for example lowered in an outage and not reset.
 
-    A topic with fewer replicas than that is expected to require as many as it has, since R is capped by them.
+    R is capped by the number of replicas, and the expected value with it.
 
     Args:
-        topics: those to look at; what is not known of them is told by ``topic_reports``.
-        expected: lowest R that is not told; with 1 nothing is.
+        topics: topics to check; ``topic_reports`` reports topics whose settings are unknown.
+        expected: lowest R without a finding; 1 gives no findings.
     """
     found = []
     for topic in topics:
@@ -143,11 +143,11 @@ def below_expected(topics: Iterable[Topic], expected: int) -> tuple[Finding, ...
 
 
 def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, ...]:
-    """What there is to know of racks and brokers, whatever the topics.
+    """Return findings about racks, brokers and controllers.
 
     Args:
-        cluster: as it was seen.
-        default: what brokers ask of topics without settings of their own; None if no broker told.
+        cluster: the observed cluster.
+        default: requirements for topics without settings of their own; None if no broker reported them.
     """
     found = list(_unanswered(cluster))
     named = {broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK}
@@ -186,17 +186,17 @@ def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, .
 
 
 def effective_racks(topic: Topic) -> int:
-    """R as it is applied to the topic's partition with the most replicas; 1 if it is not known."""
+    """Return the effective R of the topic's partition with the most replicas; 1 if it is unknown."""
     most = max((len(partition.target) for partition in topic.partitions), default=0)
     return 1 if topic.need is None else gate.capped(topic.need.min_racks, most)
 
 
 def weaker_internal_topics(cluster: Cluster, topics: Iterable[Topic]) -> Iterable[Finding]:
-    """Topics that require more racks than the topic that has the outcome of their transactions or their offsets.
+    """Yield findings about internal topics that require fewer racks than topics whose records depend on them.
 
     Args:
-        cluster: as it was seen.
-        topics: those to report on.
+        cluster: the observed cluster.
+        topics: topics to report on.
     """
     required = {topic.name: effective_racks(topic) for topic in topics if not topic.internal}
     for name, (what, lost) in _COORDINATED.items():
@@ -226,7 +226,7 @@ def _unanswered(cluster: Cluster) -> Iterable[Finding]:
 
 
 def _similar(racks: Collection[str]) -> Iterable[list[str]]:
-    """Racks whose names differ in case or white space alone, together."""
+    """Return groups of racks whose names differ only in case or white space."""
     alike: dict[str, list[str]] = {}
     for rack in sorted(racks):
         alike.setdefault("".join(rack.split()).casefold(), []).append(rack)
@@ -234,7 +234,7 @@ def _similar(racks: Collection[str]) -> Iterable[list[str]]:
 
 
 def _quorum(cluster: Cluster, racks: int) -> Iterable[Finding]:
-    """Kafka knows the rack of a controller only if the same process is a broker."""
+    """Yield findings about the controllers' racks; Kafka knows a controller's rack only if it is also a broker."""
     if "quorum" in cluster.unanswered:
         return
     if cluster.voters is None:
@@ -257,7 +257,7 @@ def _quorum(cluster: Cluster, racks: int) -> Iterable[Finding]:
             if total > 1
             else f"there is one controller, in rack {stops[0]}: without it nobody elects leaders or shrinks an ISR"
         )
-        # a controller alone, or in two racks, is what was asked for
+        # with one or two controllers, or two racks, no placement would survive: it is a choice
         severity: Severity = "risk" if total > 2 and racks > 2 else "notice"
         yield Finding(severity, "quorum-loss", means, "place controllers in three racks, or outside of them")
 
@@ -319,7 +319,7 @@ def _of_state(state: State, need: Need, cluster: Cluster, room: Room) -> Iterabl
     yield from _now(state)
     yield from _reach(state, need, cluster, room)
     if state.reachable or not cluster.enforced:
-        # where R is in force and the placement can't reach it nothing else matters before it is mended
+        # if R is in force and the placement can't reach it, only that matters until it is fixed
         yield from _losses(state, need, cluster, room)
         yield from _alone(state, need, cluster, room)
     if state.partition.adding or state.partition.removing:
@@ -398,7 +398,7 @@ def _losses(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[
 
 def _alone(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
     if not state.lone_racks or len(state.partition.target) < 2 or len(room.sizes) + room.without < 2:
-        # one replica, or one rack in all: there is nothing that could be promised, see also the finding one-rack
+        # with one replica or one rack no placement survives a rack loss; see also the finding one-rack
         return
     needed, names = state.now.need_replicas, tuple(rack_name(rack) for rack in state.lone_racks)
     require = _require(state, need, cluster)
@@ -421,13 +421,13 @@ def _alone(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_
 
 
 def _require(state: State, need: Need, cluster: Cluster) -> str:
-    """How racks come to be required."""
+    """Return the remedy that makes the topic require racks."""
     if need.racks is None:
-        # where no broker knows racks they can't be required as yet
+        # no broker knows min.insync.racks, so it can't be set yet
         return "put the overlay in front and require racks"
     if cluster.enforced or need.min_racks <= 1:
         return "require racks (min.insync.racks=2)"
-    # they are, and nobody enforces it; where R is out of reach an upgrade alone would end all writes
+    # R is set but not enforced; if the placement can't reach it, enforcing it would stop all writes
     first = "" if state.reachable else "move replicas (rackgate check --plan) and then "
     return f"{first}enforce min.insync.racks={need.min_racks} ({UPGRADE})"
 
@@ -450,11 +450,11 @@ def _any(thing: str, names: Collection[str]) -> str:
 
 
 def brokers_in_words(brokers: Collection[int]) -> str:
-    """Brokers as a sentence names them, the first ones if there are many."""
+    """Format broker ids for a sentence, shortened if there are many."""
     return f"broker{'s' * (len(brokers) > 1)} {some(list(map(str, sorted(brokers))))}"
 
 
 def some(names: Sequence[str]) -> str:
-    """Names as a sentence lists them, the first ones if there are many."""
+    """Format names for a sentence, shortened if there are many."""
     more = len(names) - MANY
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:MANY])} and {more} more"

@@ -1,12 +1,12 @@
-"""What the gate says of each partition: now, after a loss, and in the worst shrink of the ISR. Pure functions.
+"""Gate's decision for each partition: now, after a loss, and with the worst shrink of the ISR. Pure functions.
 
-The gate is ``pyhooks.kafka.gate`` (kip/KIP-1290.md). Here is what it does not decide:
+The gate is ``pyhooks.kafka.gate`` (kip/KIP-1290.md). This module adds two conditions:
 
 - R above 1 is in force only while min.insync.racks.version and eligible.leader.replicas.version are at level 1.
-- A partition without a leader takes nothing.
+- A partition without a leader accepts no writes.
 
-A loss is looked at the moment after it: who is lost has left the ISR, nobody has joined it. So a replica that is not in
-sync does not count, nor does one that is only eligible to lead: while there is such a one the ISR is short of M or R.
+A loss is evaluated right after it: the lost replicas have left the ISR, and no replica has joined. So replicas out of
+sync do not count, and neither do eligible leader replicas: while there are any, the ISR has too few replicas or racks.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pyhooks.kafka.gate import NO_RACK, Limits
 
 @dataclass(frozen=True)
 class Broker:
-    """A registered broker.
+    """Registered broker.
 
     Attributes:
         broker_id: its id.
         rack: value of ``broker.rack``, ``NO_RACK`` if it has none.
-        fenced: the controller does not hear of it, so it leads nothing.
-        address: ``host:port`` of the listener that clients use.
+        fenced: whether the controller has fenced it; a fenced broker leads no partition.
+        address: ``host:port`` of the client listener.
     """
 
     broker_id: int
@@ -37,18 +37,18 @@ class Broker:
     address: str = ""
 
     def __post_init__(self) -> None:
-        """Treat a blank rack as none, as the gate does."""
+        """Treat a blank rack as no rack, as the gate does."""
         if not self.rack.strip():
             object.__setattr__(self, "rack", NO_RACK)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A configuration value and where it comes from.
+    """Configuration value and its source.
 
     Attributes:
-        value: as configured, not capped.
-        source: ``topic``, ``cluster``, ``broker`` (set for one broker), ``file`` (its properties), ``default``.
+        value: configured value, not capped.
+        source: ``topic``, ``cluster``, ``broker`` (set for one broker), ``file`` (its properties) or ``default``.
     """
 
     value: int
@@ -57,7 +57,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Need:
-    """What a broker says that a topic asks of its ISR.
+    """Requirements of a topic for its ISR, as one broker reports them.
 
     Attributes:
         replicas: ``min.insync.replicas``.
@@ -71,23 +71,23 @@ class Need:
 
     @property
     def min_racks(self) -> int:
-        """R as configured; 1 where nobody knows of it."""
+        """Configured R; 1 if the broker does not know the config."""
         return 1 if self.racks is None else self.racks.value
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition as the cluster tells it.
+    """Partition as the cluster reports it.
 
     Attributes:
         topic: name of its topic.
         number: its number.
         leader: broker id, or -1.
         replicas: broker ids in the order of the assignment.
-        isr: broker ids.
-        elr: ids of the eligible leader replicas.
+        isr: broker ids of the in-sync replicas.
+        elr: broker ids of the eligible leader replicas.
         adding: replicas that a reassignment adds.
-        removing: replicas that a reassignment takes away.
+        removing: replicas that a reassignment removes.
     """
 
     topic: str
@@ -101,7 +101,7 @@ class Partition:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas when a reassignment that is under way has ended."""
+        """Replicas after the end of the current reassignment, if there is one."""
         if not self.removing:
             return self.replicas
         return tuple(replica for replica in self.replicas if replica not in self.removing)
@@ -109,15 +109,15 @@ class Partition:
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic.
+    """Topic with its partitions and requirements.
 
     Attributes:
         name: its name.
-        internal: it is one of Kafka's own.
+        internal: whether it is one of Kafka's internal topics.
         partitions: sorted by number.
-        need: what it asks; of several answers the one with the highest R; None if no broker told.
-        by_broker: what each broker says, where it was asked; the leader's word is what is done.
-        unanswered: why its partitions are not known, or empty.
+        need: its requirements; if brokers differ, those with the highest R; None if no broker reported them.
+        by_broker: requirements reported by each broker; the leader's are those in force.
+        unanswered: reason why its partitions are unknown, or empty.
     """
 
     name: str
@@ -128,22 +128,22 @@ class Topic:
     unanswered: str = ""
 
     def need_of(self, partition: Partition) -> Need | None:
-        """What the leader of a partition goes by; the topic's need if it has none or did not tell."""
+        """Return the requirements known to a partition's leader; the topic's if there is no leader or no report."""
         return self.by_broker.get(partition.leader, self.need)
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """All that was seen of a cluster.
+    """Observed state of a cluster.
 
     Attributes:
-        cluster_id: as Kafka tells it.
-        brokers: by id, fenced ones included where the cluster tells of them.
+        cluster_id: Kafka's cluster id.
+        brokers: by id, including fenced ones if the cluster reports them.
         topics: sorted by name.
-        enforced: an R above 1 is in force.
-        voters: ids of the controllers that vote; None if not told.
-        unanswered: why no broker answered a question about the cluster, by what was asked: ``quorum`` for the voters,
-            ``reassignments`` for those under way.
+        enforced: whether an R above 1 is in force.
+        voters: ids of the voting controllers; None if the cluster did not report them.
+        unanswered: reasons why no broker answered a request: under ``quorum`` for the voters, under ``reassignments``
+            for the current reassignments.
     """
 
     cluster_id: str
@@ -161,7 +161,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Losses:
-    """What, if it went away alone, would leave an ISR that the gate refuses.
+    """Single losses after which the gate refuses the remaining ISR.
 
     Attributes:
         brokers: ids, sorted.
@@ -174,18 +174,18 @@ class Losses:
 
 @dataclass(frozen=True)
 class State:
-    """What the gate says of one partition.
+    """Gate's decisions for one partition. Its placement is that after the current reassignment, if there is one.
 
     Attributes:
-        partition: of which.
-        now: what the gate says of the ISR by what is in force, as its leader goes by it.
-        racks: racks of the placement, sorted; of a reassignment's result if one is under way.
-        writable: it takes records with acks=all now.
-        stopped_by: losses that would end that, given the ISR of now; none if it is not writable.
-        stopped_when_whole: losses that would end it even if all replicas of the placement were in sync.
-        lone_racks: racks with enough replicas of the placement to acknowledge alone, once the others have left the ISR.
-            ``NO_RACK`` stands for the brokers without a rack, which may all be in the same one.
-        reachable: the placement has at least ``min(R, replicas)`` racks, whether R is in force or not.
+        partition: the partition.
+        now: decision for the current ISR with the requirements that its leader enforces.
+        racks: racks of the placement, sorted.
+        writable: whether it accepts writes with acks=all now.
+        stopped_by: losses that would stop these writes with the current ISR; empty if it is not writable.
+        stopped_when_whole: losses that would stop them even if all replicas of the placement were in sync.
+        lone_racks: racks with enough replicas of the placement to acknowledge alone after all others left the ISR.
+            ``NO_RACK`` stands for the brokers without a rack, which may all be in the same rack.
+        reachable: whether the placement has at least ``min(R, replicas)`` racks, even if R is not in force.
         strangers: replicas on brokers that the cluster does not know.
     """
 
@@ -201,49 +201,49 @@ class State:
 
     @property
     def isr_racks(self) -> tuple[str, ...]:
-        """Racks of the ISR, sorted."""
+        """Sorted racks of the current ISR."""
         return tuple(sorted(self.now.racks))
 
     @property
     def lone_now(self) -> bool:
-        """All that acknowledge now are in one rack, as far as racks are known."""
+        """Whether it is writable and all known racks of its ISR are the same one."""
         return self.writable and len(self.isr_racks) <= 1
 
 
 def rack_name(rack: str) -> str:
-    """A rack in text."""
+    """Return the name of a rack for text."""
     return rack or "(no rack)"
 
 
 def limits_of(need: Need, replicas: int, *, enforced: bool, adding: int = 0) -> Limits:
-    """What the gate asks of a partition's ISR.
+    """Return the effective M and R of a partition.
 
     Args:
-        need: of its topic.
-        replicas: how many replicas it has now.
-        enforced: an R above 1 is in force.
+        need: requirements of its topic.
+        replicas: its current number of replicas.
+        enforced: whether an R above 1 is in force.
         adding: how many of them a reassignment adds.
     """
     return gate.limits(need.replicas.value, need.min_racks if enforced else 1, replicas, adding)
 
 
 def reaches(placement: Sequence[int], min_racks: int, racks: Mapping[int, str]) -> bool:
-    """Whether replicas placed like this, all in sync, are in enough racks for R, in force or not."""
+    """Return whether a placement has enough racks for R, even if R is not in force."""
     return _reaches(_places(placement, racks), min_racks)
 
 
 def stopped_by(isr: Iterable[int], limits: Limits, racks: Mapping[int, str]) -> Losses:
-    """Which brokers and named racks an ISR that passes the gate can't lose; nothing if it does not pass now."""
+    """Return the brokers and named racks that an ISR can't lose; empty if it does not pass the gate now."""
     return _losses(isr, _places(isr, racks), limits)
 
 
 def lone_racks(placement: Sequence[int], limits: Limits, racks: Mapping[int, str]) -> tuple[str, ...]:
-    """Racks in which an ISR could come to stand alone that the gate would still let through."""
+    """Return the racks with enough replicas to pass the gate after all others left the ISR."""
     return _lone_racks(_places(placement, racks), limits)
 
 
-# What the gate answers depends on the racks of the brokers alone. A cluster has many placements and few combinations
-# of racks, so these are computed once each. Brokers are numbered by their position; None: the cluster does not know it.
+# The gate's decision depends only on the brokers' racks. A cluster has many placements but few combinations of racks,
+# so decisions are cached by racks. Brokers are numbered by position; None is a broker that the cluster does not know.
 Places = tuple[str | None, ...]
 
 
@@ -280,7 +280,7 @@ def _racks(places: Places) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16384)
 def _stopped_by(places: Places, limits: Limits) -> Losses:
-    """The same as ``stopped_by``, with positions as brokers."""
+    """Return the result of ``stopped_by`` with positions as brokers."""
     members, racks = frozenset(range(len(places))), _known(places)
     if not limits.ask(members, racks).passes:
         return Losses()
@@ -302,7 +302,7 @@ def _lone_racks(places: Places, limits: Limits) -> tuple[str, ...]:
 
 
 def _by_rack(brokers: Iterable[int], racks: Mapping[int, str]) -> dict[str, frozenset[int]]:
-    """Brokers by rack, those without one under ``NO_RACK``; those that the cluster does not know are left out."""
+    """Group brokers by rack; brokers without a rack are under ``NO_RACK``, and unknown brokers are left out."""
     found: dict[str, set[int]] = {}
     for broker in brokers:
         if broker in racks:
@@ -311,19 +311,19 @@ def _by_rack(brokers: Iterable[int], racks: Mapping[int, str]) -> dict[str, froz
 
 
 def state_of(partition: Partition, need: Need, asked: int, cluster: Cluster, racks: Mapping[int, str]) -> State:
-    """What the gate says of a partition.
+    """Return the gate's decisions for a partition.
 
     Args:
-        partition: which.
-        need: what its leader goes by.
-        asked: the R of its topic, which a leader may not know.
-        cluster: where it is.
-        racks: ``cluster.racks``, made once for many partitions.
+        partition: the partition.
+        need: requirements that its leader knows.
+        asked: R of its topic, which the leader may not know.
+        cluster: its cluster.
+        racks: ``cluster.racks``, computed once for many partitions.
     """
     adding = len(partition.adding)
     limits = limits_of(need, len(partition.replicas), enforced=cluster.enforced, adding=adding)
     target = partition.target
-    # a reassignment under way is judged by what it ends in, and the cap with it
+    # during a reassignment, the placement and the cap are those after its end
     ended = not adding and target == partition.replicas
     whole = limits if ended else limits_of(need, len(target), enforced=cluster.enforced)
     isr_places, places = _places(partition.isr, racks), _places(target, racks)
@@ -343,7 +343,7 @@ def state_of(partition: Partition, need: Need, asked: int, cluster: Cluster, rac
 
 
 def states_of(topic: Topic, cluster: Cluster, racks: Mapping[int, str]) -> tuple[State, ...]:
-    """What the gate says of the partitions of a topic; of none where nobody told what it asks."""
+    """Return the gate's decisions for the partitions of a topic; empty if no broker reported its requirements."""
     states = []
     for partition in topic.partitions:
         need = topic.need_of(partition)
@@ -354,11 +354,11 @@ def states_of(topic: Topic, cluster: Cluster, racks: Mapping[int, str]) -> tuple
 
 @dataclass(frozen=True)
 class Room:
-    """How many brokers each named rack has: what a placement could be, at best.
+    """Number of brokers in each named rack, which limits possible placements.
 
     Attributes:
-        sizes: brokers of each rack, fenced ones too since they come back, largest first.
-        without: there are brokers without a rack, too.
+        sizes: number of brokers in each rack, largest first; fenced brokers count because they are expected to return.
+        without: whether there are also brokers without a rack.
     """
 
     sizes: tuple[int, ...]
@@ -366,35 +366,36 @@ class Room:
 
     @staticmethod
     def of(cluster: Cluster) -> Room:
-        """The room of a cluster."""
+        """Count the brokers of a cluster by rack."""
         counted = Counter(broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK)
         without = any(broker.rack == NO_RACK for broker in cluster.brokers.values())
         return Room(tuple(sorted(counted.values(), reverse=True)), without)
 
     def survives_a_rack(self, replicas: int, limits: Limits) -> bool:
-        """Whether some placement, all in sync, would stay writable whichever rack is lost."""
+        """Return whether some placement with all replicas in sync stays writable after the loss of any one rack."""
         return _survives(self.sizes, replicas, limits, whole_racks=True)
 
     def survives_a_broker(self, replicas: int, limits: Limits) -> bool:
-        """Whether some placement, all in sync, would stay writable whichever broker is lost."""
+        """Return whether some placement with all replicas in sync stays writable after the loss of any one broker."""
         return _survives(self.sizes, replicas, limits, whole_racks=False)
 
 
 @lru_cache(maxsize=1024)
 def _survives(sizes: tuple[int, ...], replicas: int, limits: Limits, *, whole_racks: bool) -> bool:
-    """Whether the most even placement has enough left after each loss of a rack, or of a broker."""
+    """Return whether the most even placement stays writable after each loss of one rack, or of one broker."""
     places = [str(rack) for rack, number in enumerate(_even(sizes, replicas)) for _ in range(number)]
     racks = dict(enumerate(places))
     losses = stopped_by(racks, limits, racks)
-    # one rack has nothing left when it is lost; and where there is not enough room there is no placement at all
+    # with too few brokers the placement is empty, and an empty ISR never passes
     return limits.ask(racks, racks).passes and not (losses.racks if whole_racks else losses.brokers)
 
 
 @lru_cache(maxsize=256)
 def _even(sizes: tuple[int, ...], replicas: int) -> tuple[int, ...]:
-    """Replicas of each rack used when they are spread as evenly as there is room; empty if there is not enough.
+    """Return the counts of replicas spread over racks as evenly as possible; empty if there are too few brokers.
 
-    No placement uses more racks, has a smaller share in its largest or a larger one in its smallest of as many.
+    No placement uses more racks or has fewer replicas in its largest rack. Among those with as many racks, none has
+    more replicas in its smallest.
     """
     if sum(sizes) < replicas:
         return ()

@@ -1,4 +1,7 @@
-"""``rackgate model`` and ``rackgate plan``: what RF, M, R and a placement buy, and which to take."""
+"""``rackgate model`` and ``rackgate plan``: guarantees and costs of RF, M, R and placements, and recommendations.
+
+RF is the replication factor, M is ``min.insync.replicas``, R is ``min.insync.racks``.
+"""
 
 from __future__ import annotations
 

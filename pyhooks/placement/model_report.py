@@ -1,13 +1,13 @@
-"""What the model found, as tables and sentences for people, and as JSON for programs.
+"""Results of the model as tables and sentences, and as JSON.
 
-The JSON is one object. Keys are stable: later versions may add some. Probabilities are fractions.
+The JSON is one object. Keys are stable: later versions may add some. Probabilities are from 0 to 1.
 
 - ``chances``: ``{broker_away, rack_away, broker_destroyed, rack_destroyed}``, as in
   ``pyhooks.placement.failure_rates``.
 - ``weighed`` (of ``rackgate model exact``): as in ``pyhooks.placement.exact_model.Weighed``; ``refused``, ``usual``,
-  ``worst`` and ``whole`` have a ``total`` beside their causes; a placement maps racks to replicas.
+  ``worst`` and ``whole`` have a ``total`` in addition to their causes; a placement maps racks to numbers of replicas.
 - ``choices`` (of ``rackgate plan``): a list of ``{placement, rf, min_replicas, min_racks, storage_factor,
-  cross_rack_copies, dominated, weighed}``; ``min_racks`` is a list, of all R with that effect.
+  cross_rack_copies, dominated, weighed}``; ``min_racks`` is the list of all R with this effect.
 - ``advice``: a list of ``{goal, choice, because}``; ``choice`` is an index into ``choices``, or null.
 - ``defaults``: a list of ``{option, value, source}``.
 """
@@ -34,12 +34,12 @@ MINUTES_A_YEAR = 365.25 * 24 * 60
 
 
 def exact_json(weighed: Weighed, chances: Chances) -> str:
-    """See the module."""
+    """Return the JSON of ``rackgate model exact``; see the module's docstring."""
     return json.dumps({"chances": asdict(chances), "weighed": _weighed(weighed), "defaults": _defaults()}, indent=1)
 
 
 def plan_json(found: Sequence[Choice], given: Sequence[Advice], chances: Chances) -> str:
-    """See the module."""
+    """Return the JSON of ``rackgate plan``; see the module's docstring."""
     told = {
         "chances": asdict(chances),
         "choices": [
@@ -86,12 +86,12 @@ def _weighed(weighed: Weighed) -> dict[str, Any]:
 
 
 def chance(probability: float) -> str:
-    """A probability to two digits."""
+    """Format a probability with two digits."""
     return "0" if probability == 0 else f"{probability:.2g}" if probability >= 0.001 else f"{probability:.1e}"
 
 
 def of_a_year(probability: float) -> str:
-    """How long that is in a year, to two digits."""
+    """Format a share of time as its duration in a year, with two digits."""
     minutes = probability * MINUTES_A_YEAR
     if minutes == 0:
         return "never"
@@ -105,12 +105,12 @@ def of_a_year(probability: float) -> str:
 
 
 def settings(placement: Placement, min_replicas: int, min_racks: int) -> str:
-    """A choice in words."""
+    """Describe a choice in one line."""
     return f"RF {placement.replicas} on {placement}, M={min_replicas}, R={min_racks}"
 
 
 def print_exact(console: Console, weighed: Weighed, chances: Chances) -> None:
-    """One placement with its M and R."""
+    """Print the evaluation of one placement with M and R."""
     limits = weighed.limits
     console.print(Text(settings(weighed.placement, limits.replicas, limits.racks), style="bold"))
     if not weighed.writable:
@@ -168,7 +168,7 @@ def _chances(chances: Chances) -> str:
 
 
 def print_plan(console: Console, found: Sequence[Choice], given: Sequence[Advice], chances: Chances) -> None:
-    """All choices and the advice."""
+    """Print the table of all choices and the recommendations."""
     console.print(_table(found))
     for legend in (
         "racks, brokers: so many, whichever, may be away and writes go on, or be lost and no acknowledged record is",
@@ -181,7 +181,7 @@ def print_plan(console: Console, found: Sequence[Choice], given: Sequence[Advice
 
 
 def sentences(given: Iterable[Advice]) -> list[Text]:
-    """One for each goal."""
+    """Return one sentence with the recommendation for each goal."""
     told = []
     for one in given:
         told.append(Text(f"{one.goal[0].upper()}{one.goal[1:]}: "))

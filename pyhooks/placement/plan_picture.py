@@ -1,4 +1,4 @@
-"""The picture of a plan: what each choice refuses against what it may lose, the frontier drawn through."""
+"""Plot of a plan: refused writes against possible loss for each choice, with the Pareto frontier."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ PNG_DPI = 160
 PANEL = (3.9, 3.3)
 COLUMNS = 3
 MARKERS = "os^DvPX"
-# shares of a year that people have a word for
+# tick labels of the time axis, in minutes of a year
 TIMES = {"1 ms": 1 / 60000, "1 s": 1 / 60, "1 min": 1.0, "1 h": 60.0, "1 d": 1440.0, "a year": MINUTES_A_YEAR}
 
 
 def write(found: Sequence[Choice], given: Sequence[Advice], stem: Path) -> tuple[Path, Path]:
-    """Writes ``stem.png`` and ``stem.svg``; the same numbers give the same files.
+    """Write ``stem.png`` and ``stem.svg``; the same numbers give the same files.
 
     Raises:
         RackgateError: they can't be written.
@@ -41,7 +41,7 @@ def write(found: Sequence[Choice], given: Sequence[Advice], stem: Path) -> tuple
 
 
 def draw(found: Sequence[Choice], given: Sequence[Advice]) -> Figure:
-    """A panel for each RF: refusals against the worst loss, both by tens, and the line that nothing gets below."""
+    """Draw a panel for each RF: refusals against the worst loss on logarithmic axes, and the Pareto frontier."""
     shown = [one for one in found if min(_point(one)) > 0]
     factors = sorted({one.copies for one in shown})
     columns = max(1, min(COLUMNS, len(factors)))
@@ -58,7 +58,7 @@ def draw(found: Sequence[Choice], given: Sequence[Advice]) -> Figure:
         if shown:
             _scales(panels[0], [_point(one) for one in shown])
         for place, axes in enumerate(panels[: len(factors)]):
-            # where there is no panel below
+            # label the axis only where no panel is below
             axes.tick_params(labelbottom=place + columns >= len(factors))
         figure.supxlabel("share of a year in which acks=all is refused", fontsize=10, color=LIGHT.ink)
         figure.supylabel("acknowledged records lost, at worst", fontsize=10, color=LIGHT.ink)
@@ -86,19 +86,19 @@ def _panel(axes: Axes, shown: Sequence[Choice], advised: set[Choice]) -> None:
     best = _frontier([_point(one) for one in shown])
     axes.step(*zip(*best, strict=True), where="post", color=LIGHT.muted, linewidth=1, alpha=0.6, zorder=1)
     for one in shown:
-        # the others would hide each other's names; the table has them all
+        # more labels would overlap; the table lists all choices
         if _point(one) in best or one in advised:
             axes.annotate(
                 f"M={one.min_replicas} R={one.min_racks[-1]}", _point(one), xytext=(4, 4), textcoords="offset points",
                 fontsize=8, color=LIGHT.ink, fontweight="bold" if one in advised else "normal",
             )  # fmt: skip
     axes_style(axes, LIGHT)
-    # nothing is both refused so rarely and lost so rarely
+    # no choice is in this corner: few refusals and little loss exclude each other
     axes.legend(loc="lower left", labelcolor=LIGHT.ink, fontsize=9, handletextpad=0.2, borderaxespad=0.2)
 
 
 def _frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that no other one beats in both, from the left."""
+    """Return the points that no other point dominates, from the left."""
     best: list[tuple[float, float]] = []
     for x, y in sorted(points):
         # sums of floats that should be equal differ in the last digits
@@ -108,7 +108,7 @@ def _frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 
 
 def _scales(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Room for names on both sides; times as people call them."""
+    """Set axis limits with room for labels on both sides, and ticks at common units of time."""
     low, high = min(x for x, _ in points) / 300, max(x for x, _ in points) * 300
     axes.set_xlim(low, high)
     axes.set_ylim(min(y for _, y in points) / 8, max(y for _, y in points) * 8)

@@ -1,10 +1,10 @@
-"""A reassignment that lets placements reach their R: as few replicas as possible move, and preferred leaders stay.
+"""Reassignment plan that lets placements reach their R with as few moves as possible and keeps preferred leaders.
 
-A replica that moves brings at most one new rack, so the least number of moves is the number of racks that are missing.
-It suffices: what moves is always a replica whose rack has another one, or that is on a broker which has no rack or
-which the cluster does not know. Among those the first of the assignment, the preferred leader, moves last if it can
-lead now: if its broker is known and not fenced, and it is in sync. One that is gone moves first, as any other that is
-gone; its place goes to the replica that comes for it.
+A moved replica adds at most one rack, so at least as many moves are needed as racks are missing. This number suffices:
+only replicas move whose rack has another replica, or whose broker has no rack or is unknown to the cluster. Among these
+the preferred leader (the first of the assignment) moves last if it can lead now: its broker is known and not fenced,
+and it is in sync. Replicas on unknown brokers move first, the preferred leader included. A new replica takes the
+position of the one that it replaces.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pyhooks.placement.gate_forecast import Cluster, Partition, rack_name, reach
 
 @dataclass(frozen=True)
 class Move:
-    """A partition that gets another assignment.
+    """Partition with a new assignment.
 
     Attributes:
-        partition: as it is.
-        replicas: the new assignment; as long as the old one, and in its order but for the replicas that move.
+        partition: the partition with its current assignment.
+        replicas: the new assignment; it differs from the current one only at the positions of moved replicas.
     """
 
     partition: Partition
@@ -33,17 +33,17 @@ class Move:
 
     @property
     def moved(self) -> int:
-        """How many replicas move."""
+        """Number of moved replicas."""
         return len(set(self.replicas) - set(self.partition.target))
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A partition that can't be mended by moving its replicas.
+    """Partition whose placement can't be fixed by moving replicas.
 
     Attributes:
-        partition: as it is.
-        because: why, in a sentence.
+        partition: the partition with its current assignment.
+        because: reason, in a sentence.
     """
 
     partition: Partition
@@ -52,11 +52,11 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A topic of which it is not known whether it reaches R.
+    """Topic for which it is unknown whether its placements reach R.
 
     Attributes:
         topic: its name.
-        because: why, in a sentence.
+        because: reason, in a sentence.
     """
 
     topic: str
@@ -65,12 +65,12 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to move.
+    """Reassignment plan.
 
     Attributes:
-        moves: in the order of topics and partitions.
-        refusals: partitions that are short of racks and stay so.
-        unknown: topics that are left alone because what they require or where they are is not known.
+        moves: moves in the order of topics and partitions.
+        refusals: partitions with too few racks that the plan does not fix.
+        unknown: topics left out because their requirements or placements are unknown.
     """
 
     moves: tuple[Move, ...]
@@ -79,11 +79,11 @@ class Plan:
 
     @property
     def complete(self) -> bool:
-        """Whether all that can't reach R is in it, as far as known for certain."""
+        """Whether the plan fixes every partition that can't reach R, and no topic is unknown."""
         return not self.refusals and not self.unknown
 
     def to_json(self) -> str:
-        """The file that ``kafka-reassign-partitions --reassignment-json-file`` takes."""
+        """Return the JSON for ``kafka-reassign-partitions --reassignment-json-file``."""
         partitions = [
             {"topic": move.partition.topic, "partition": move.partition.number, "replicas": list(move.replicas)}
             for move in self.moves
@@ -92,15 +92,14 @@ class Plan:
 
 
 def plan(cluster: Cluster, topics: frozenset[str] | None = None) -> Plan:
-    """What to move so that each placement reaches its R.
+    """Plan the moves with which each placement reaches its R.
 
-    Replicas go to brokers that are not fenced and have a rack, to the ones with the fewest replicas first. Racks are
-    counted as the gate counts them: a broker without a rack counts for none. Set its ``broker.rack`` first, which
-    copies no data.
+    Replicas move to brokers that are not fenced and have a rack, those with the fewest replicas first. As for the gate,
+    a broker without a rack counts for no rack. For such a broker set ``broker.rack`` first, which copies no data.
 
     Args:
-        cluster: as it was seen.
-        topics: which ones to mend; all if None. The others count for the balance.
+        cluster: the observed cluster.
+        topics: names of the topics to fix; all if None. The replicas of other topics count as load of their brokers.
     """
     racks = cluster.racks
     load = Counter(
@@ -141,7 +140,7 @@ def plan(cluster: Cluster, topics: frozenset[str] | None = None) -> Plan:
 def _spread(
     partition: Partition, needed: int, cluster: Cluster, racks: Mapping[int, str], load: Mapping[int, int]
 ) -> tuple[int, ...] | None:
-    """The new assignment, or None if there are too few racks to move to."""
+    """Return the new assignment, or None if there are too few racks to move to."""
     replicas = list(partition.replicas)
     while len(held := gate.racks_of(replicas, racks)) < needed:
         free = [
@@ -157,7 +156,7 @@ def _spread(
             for position, replica in enumerate(replicas)
             if racks.get(replica, NO_RACK) == NO_RACK or per_rack[racks[replica]] > 1
         ]
-        # Whoever is preferred as the leader and can lead stays. What is gone or behind has to be copied anyway.
+        # A preferred leader that can lead stays. Unknown or out-of-sync replicas have to be copied anyway.
         can_lead = _leads(partition, cluster)
         leaving = min(
             spare,
@@ -174,7 +173,7 @@ def _spread(
 
 
 def _leads(partition: Partition, cluster: Cluster) -> bool:
-    """Whether the preferred leader can lead now."""
+    """Return whether the preferred leader can lead now."""
     broker = cluster.brokers.get(partition.replicas[0])
     return broker is not None and not broker.fenced and broker.broker_id in partition.isr
 

@@ -1,4 +1,4 @@
-"""Where the replicas of a partition stand: in which racks, and how many in each."""
+"""Placement of a partition's replicas: how many are in each rack."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _ENTRY = re.compile(r"([A-Za-z0-9._-]+)(?::(\d{1,6}))?")
 
 @dataclass(frozen=True)
 class Placement:
-    """The replicas of one partition; each is on a broker of its own, and those of one rack are alike.
+    """Replicas of one partition by rack; each is on its own broker, and those in one rack are interchangeable.
 
     Attributes:
-        racks: names, sorted. All brokers have one: the gate counts a broker without a rack for none.
-        counts: how many replicas each of them has, at least 1.
+        racks: rack names, sorted. Every broker has a rack here; the gate would not count a broker without one.
+        counts: number of replicas in each of these racks, at least 1.
     """
 
     racks: tuple[str, ...]
@@ -26,13 +26,13 @@ class Placement:
 
     @staticmethod
     def of(counts: Mapping[str, int]) -> Placement:
-        """From how many replicas each rack has; a rack without one is left out."""
+        """Return the placement with these numbers of replicas by rack; racks without replicas are left out."""
         used = sorted((rack, count) for rack, count in counts.items() if count)
         return Placement(tuple(rack for rack, _ in used), tuple(count for _, count in used))
 
     @property
     def replicas(self) -> int:
-        """The replication factor."""
+        """Replication factor."""
         return sum(self.counts)
 
     def __str__(self) -> str:
@@ -40,14 +40,14 @@ class Placement:
 
 
 def parse(text: str, option: str) -> dict[str, int]:
-    """Racks as a person writes them: ``a,a,b`` or ``a:2,b``.
+    """Parse racks written as ``a,a,b`` or ``a:2,b`` and return the count of each rack.
 
     Args:
-        text: as written.
-        option: by which it was given, for the error.
+        text: the text to parse.
+        option: command-line option that it was given with, for the error.
 
     Raises:
-        RackgateError: not of that form, or a rack with none.
+        RackgateError: the text has another form, or a rack has the count 0.
     """
     found: dict[str, int] = {}
     for entry in text.split(","):
@@ -62,15 +62,15 @@ def parse(text: str, option: str) -> dict[str, int]:
 
 
 def placement(text: str, option: str, room: Mapping[str, int] | None = None) -> Placement:
-    """A placement as a person writes it.
+    """Parse a placement.
 
     Args:
         text: ``a,a,b`` or ``a:2,b``.
-        option: by which it was given, for errors.
-        room: how many brokers each rack has; None if that is not known.
+        option: command-line option that it was given with, for errors.
+        room: number of brokers by rack; None if it is not known.
 
     Raises:
-        RackgateError: not of that form, more than 12 replicas, or no room for it.
+        RackgateError: the text has another form, has more than 12 replicas, or the racks have too few brokers for it.
     """
     made = Placement.of(parse(text, option))
     if made.replicas > MAX_REPLICAS:
@@ -86,17 +86,17 @@ def placement(text: str, option: str, room: Mapping[str, int] | None = None) -> 
 
 
 def shapes(room: Mapping[str, int], replicas: int) -> list[Placement]:
-    """The placements that differ in how many racks have how many replicas, the evenest first.
+    """Return all placements that differ in their replica counts, the most even one first.
 
-    Racks are alike, so only the numbers matter: of ``a a b`` and ``a b b`` there is one, which fills the racks with the
-    most brokers first.
+    Racks are interchangeable, so only the counts matter. Of ``a a b`` and ``a b b`` only one is returned, with the most
+    replicas in the racks with the most brokers.
 
     Args:
-        room: how many brokers each rack has.
+        room: number of brokers by rack.
         replicas: the replication factor.
 
     Returns:
-        None where there are too few brokers.
+        The placements; empty if there are too few brokers.
     """
     racks = sorted(room, key=lambda rack: (-room[rack], rack))
     sizes = [room[rack] for rack in racks]
@@ -105,7 +105,7 @@ def shapes(room: Mapping[str, int], replicas: int) -> list[Placement]:
 
 
 def _descending(replicas: int, sizes: list[int], most: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write ``replicas`` as a sum of parts that do not grow, the nth of which is at most ``sizes[n]``."""
+    """Yield the partitions of the integer ``replicas`` into non-increasing parts, the nth at most ``sizes[n]``."""
     if replicas == 0:
         yield ()
         return

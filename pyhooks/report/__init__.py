@@ -1,1 +1,1 @@
-"""Shared parts of pages and pictures."""
+"""Shared parts of HTML pages and plots: style, templates, and a browser that checks pages."""

@@ -1,4 +1,4 @@
-"""A headless Chromium that opens pages of results, driven by its DevTools protocol over a pipe; no port, no network."""
+"""Headless Chromium for result pages, controlled with the DevTools protocol over a pipe: no port, no network."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from typing import Any
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT
 
-# Debian's, Ubuntu's, Google's.
+# names of the program in Debian, Ubuntu and Google's package
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-# Names are resolved by nobody, so that a page that reaches out fails, and so does the browser's own curiosity.
+# No host name is resolved, so that external requests fail, those of a page and those of the browser itself.
 WORDS = (
     "--headless=new",
     "--no-first-run",
@@ -35,19 +35,19 @@ WORDS = (
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--remote-debugging-pipe",
 )
-# The program reads commands from descriptor 3 and writes answers to descriptor 4.
+# The program reads commands from descriptor 3 and writes responses to descriptor 4.
 AT_3_AND_4 = ("bash", "-c", 'exec "${@:3}" 3<&"$1" 4>&"$2"', "bash")
 ABOVE = 10
-# A busy machine takes its time to start a browser, and to draw a page of forty pictures.
+# On a busy machine it takes long to start a browser and to render a page of forty plots.
 ANSWER_S = 120.0
 MOST_HEIGHT = 16_000
 
 
 def find() -> str:
-    """The browser's program.
+    """Return the path of the browser's program.
 
     Raises:
-        RackgateError: there is none.
+        RackgateError: no browser is installed.
     """
     for program in PROGRAMS:
         if found := shutil.which(program):
@@ -56,14 +56,14 @@ def find() -> str:
 
 
 class Page:
-    """A tab.
+    """Browser tab.
 
     Args:
-        pipe: to the browser.
-        tab: its session.
+        pipe: connection to the browser.
+        tab: session ID of the tab.
 
     Attributes:
-        errors: what was written to the console as an error, or thrown and not caught, since the last visit.
+        errors: console errors and uncaught exceptions of the last visit.
     """
 
     def __init__(self, pipe: _Pipe, tab: str) -> None:
@@ -73,13 +73,13 @@ class Page:
             self._ask(f"{domain}.enable")
 
     def visit(self, file: Path, *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
-        """Opens a file.
+        """Open the HTML file of a page and wait until it is rendered.
 
         Args:
-            file: of a page.
-            width: of the window, in CSS pixels; below 600 as on a phone.
-            height: likewise.
-            dark: whether the person likes dark pages.
+            file: the HTML file.
+            width: of the window, in CSS pixels; below 600 a phone is emulated.
+            height: of the window, in CSS pixels.
+            dark: whether to emulate a user preference for dark pages.
 
         Raises:
             RackgateError: it can't be opened, or is not ready in time.
@@ -95,15 +95,15 @@ class Page:
         if told.get("errorText"):
             raise RackgateError(f"{file}: {told['errorText']}")
         self._pipe.wait_event("Page.loadEventFired", self._tab, str(file))
-        # what follows the load, such as fonts and the first drawing
+        # the load event fires before fonts are ready and the first frame is drawn
         self.evaluate("document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() => done(true))))")
         self.errors = [text for event in self._pipe.events if (text := _error(event, self._tab))]
 
     def evaluate(self, script: str) -> Any:
-        """The value of an expression in the page; one that is a promise is awaited.
+        """Return the value of a JavaScript expression in the page; a promise is awaited.
 
         Raises:
-            RackgateError: it throws.
+            RackgateError: the expression throws.
         """
         words = {"expression": script, "returnByValue": True, "awaitPromise": True}
         told = self._ask("Runtime.evaluate", words)
@@ -112,11 +112,11 @@ class Page:
         return told["result"].get("value")
 
     def screenshot(self, file: Path, element: str = "document.documentElement") -> Path:
-        """Takes a picture of an element, or of the whole page, as PNG.
+        """Write a PNG screenshot of an element, or of the whole page, and return its path.
 
         Args:
-            file: for the picture.
-            element: a script whose value is the element.
+            file: the PNG file.
+            element: JavaScript expression whose value is the element.
 
         Raises:
             RackgateError: there is no such element, or it has no size.
@@ -133,7 +133,7 @@ class Page:
         return file
 
     def pdf(self, file: Path) -> Path:
-        """Prints the page on A4."""
+        """Print the page as PDF on A4 and return its path."""
         words = {"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": True}
         file.write_bytes(base64.b64decode(self._ask("Page.printToPDF", words)["data"]))
         return file
@@ -144,15 +144,15 @@ class Page:
 
 @contextmanager
 def opened(program: str | None = None) -> Iterator[Page]:
-    """Starts a browser with one tab, and ends it after the block.
+    """Start a browser with one tab, and end it after the block.
 
     Raises:
-        RackgateError: there is none, or it does not start.
+        RackgateError: no browser is installed, or it does not start.
     """
     found = program or find()
     with tempfile.TemporaryDirectory(prefix="rackgate-browser-", ignore_cleanup_errors=True) as folder:
         words = [found, *WORDS, f"--user-data-dir={folder}"]
-        # the sandbox wants a user who is not root
+        # Chromium's sandbox does not work as root
         words += ["--no-sandbox"] if os.geteuid() == 0 else []
         with _started(words, Path(folder)) as pipe:
             target = pipe.ask("Target.createTarget", {"url": "about:blank"})["targetId"]
@@ -186,7 +186,7 @@ def _started(words: list[str], folder: Path) -> Iterator[_Pipe]:
 
 
 def _pipe() -> tuple[int, int]:
-    """A pipe whose descriptors can't be mistaken for 3 and 4."""
+    """Return the read and write end of a pipe; neither is descriptor 3 or 4, which the browser uses."""
     found = []
     for end in os.pipe():
         found.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, ABOVE))
@@ -195,7 +195,7 @@ def _pipe() -> tuple[int, int]:
 
 
 class _Pipe:
-    """Questions and answers of the DevTools protocol; messages are JSON, each with a zero byte behind it."""
+    """Requests and responses of the DevTools protocol; each message is JSON followed by a zero byte."""
 
     def __init__(self, out: int, back: int, log: Path) -> None:
         self._out, self._log = os.fdopen(out, "wb", buffering=0), log
@@ -227,10 +227,10 @@ class _Pipe:
         return message
 
     def ask(self, method: str, words: Mapping[str, Any], tab: str = "") -> dict[str, Any]:
-        """The answer to a question.
+        """Send a request and return its result.
 
         Raises:
-            RackgateError: it is an error, or does not come.
+            RackgateError: the response is an error or does not arrive in time, or the browser has ended.
         """
         self._number += 1
         message = {"id": self._number, "method": method, "params": words, **({"sessionId": tab} if tab else {})}
@@ -247,24 +247,24 @@ class _Pipe:
         return dict(found["result"])
 
     def wait_event(self, method: str, tab: str, what: str) -> None:
-        """Waits until something has happened in a tab.
+        """Wait for an event of a tab.
 
         Raises:
-            RackgateError: not in time.
+            RackgateError: the event does not arrive in time.
         """
         until_s = time.monotonic() + ANSWER_S
         while not any(one["method"] == method and one.get("sessionId") == tab for one in self.events):
             self._next(until_s, f"{method} of {what}")
 
     def close(self) -> None:
-        """Closes both ends."""
+        """Close both ends."""
         self._out.close()
         self._reader.join(timeout=10)
         self._back.close()
 
 
 def _error(event: Mapping[str, Any], tab: str) -> str:
-    """What an event says that is an error, or nothing."""
+    """Return the text of an error event of the tab; empty for any other event."""
     if event.get("sessionId") != tab:
         return ""
     method, words = event["method"], event["params"]

@@ -1,4 +1,4 @@
-"""Pages of results: templates beside the code that fills them, and the style that all of them share."""
+"""Jinja environment for result pages: templates of a folder, and the style sheet that all pages share."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
 def environment(folder: Path) -> Environment:
-    """Templates of a folder, in which ``page.css.j2`` can be included.
+    """Return an environment for the templates of a folder, which can include ``page.css.j2``.
 
-    It needs ``light`` and ``dark``, the colours of ``pyhooks.report.plots`` by their names.
+    ``page.css.j2`` needs ``light`` and ``dark``: the colours of ``pyhooks.report.plots`` by name.
     """
     return Environment(
         loader=FileSystemLoader([folder, Path(__file__).parent]),

@@ -1,4 +1,4 @@
-"""How pictures of a run look: type, colours, the shading of a fault, the racks of an ISR over time."""
+"""Plot style and shared plot elements: fonts, colours, shaded faults, rows of bars over time."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ RC: Any = {
 
 
 def contents(figure: Figure, stem: Path, *, dpi: int, paper: str) -> dict[Path, bytes]:
-    """Return a figure as ``stem.png`` and ``stem.svg``; equal figures give equal bytes.
+    """Render a figure as ``stem.png`` and ``stem.svg``; equal figures give equal bytes.
 
     Args:
-        figure: what is drawn.
+        figure: the figure.
         stem: path without suffix.
         dpi: resolution of the PNG.
         paper: colour of the background.
@@ -50,16 +50,16 @@ def contents(figure: Figure, stem: Path, *, dpi: int, paper: str) -> dict[Path, 
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours by what they mean; light and dark page have their own.
+    """Colours by meaning, of light or dark pages.
 
     Attributes:
         ink: text and axes.
-        muted: lesser text, the control.
+        muted: secondary text, the control.
         grid: lines behind the data.
         fault: shading of the outage.
         band: shading of the equivalence band.
-        refusal: marks of refusals.
-        series: one for each arm that is not the control, in their order; told apart by the colour-blind too.
+        refusal: marks of refused writes.
+        series: one colour per arm except the control, in order; safe for colour-blind readers.
     """
 
     ink: str
@@ -71,7 +71,7 @@ class Palette:
     series: tuple[str, ...]
 
     def names(self) -> dict[str, str]:
-        """CSS variable name to colour."""
+        """Return the colours by CSS variable name."""
         flat = {key: getattr(self, key) for key in ("ink", "muted", "grid", "fault", "band", "refusal")}
         return flat | {f"series-{number}": colour for number, colour in enumerate(self.series)}
 
@@ -97,7 +97,7 @@ DARK = Palette(
 
 
 def axes_style(axes: Axes, palette: Palette) -> None:
-    """Grid, ticks, texts and spines in the colours of the palette."""
+    """Apply the colours of the palette to grid, ticks, texts and spines."""
     axes.grid(visible=True, color=palette.grid, linewidth=0.8)
     axes.tick_params(colors=palette.ink, which="both", length=3)
     axes.title.set_color(palette.ink)
@@ -108,12 +108,12 @@ def axes_style(axes: Axes, palette: Palette) -> None:
 
 
 def shade(axes: Axes, from_s: float, to_s: float, palette: Palette) -> None:
-    """The time of a fault."""
+    """Shade the time of a fault."""
     axes.axvspan(from_s, to_s, color=palette.fault, alpha=0.35, linewidth=0, zorder=0)
 
 
 def rows(axes: Axes, bars: Mapping[str, Sequence[Span]], colour: str, alpha: float = 0.6) -> None:
-    """A row of bars for each label, from the top."""
+    """Draw a row of bars for each label, from the top."""
     for row, own in enumerate(bars.values()):
         axes.broken_barh(own, (len(bars) - 1 - row + 0.15, 0.7), facecolors=colour, alpha=alpha, linewidth=0)
     axes.grid(visible=False)
@@ -125,19 +125,19 @@ def rows(axes: Axes, bars: Mapping[str, Sequence[Span]], colour: str, alpha: flo
 
 
 def spans(states: Sequence[tuple[float, Collection[str]]], name: str, end_s: float) -> list[Span]:
-    """When something was among what there was.
+    """Return the spans of time in which a member was part of a set.
 
     Args:
-        states: what there was, and from when on, in the order of time.
-        name: of that which is asked for.
-        end_s: when the last state ended.
+        states: start time in seconds and members of the set from then on, in order of time.
+        name: the member.
+        end_s: end of the last state in seconds.
     """
     found: list[Span] = []
     for place, (start, there) in enumerate(states):
         end = min(end_s, states[place + 1][0] if place + 1 < len(states) else end_s)
         if name not in there or end <= start:
             continue
-        if found and sum(found[-1]) >= start - 1e-9:  # another change, not of its part in it
+        if found and sum(found[-1]) >= start - 1e-9:  # the set changed, but not this member
             found[-1] = (found[-1][0], end - found[-1][0])
         else:
             found.append((start, end - start))

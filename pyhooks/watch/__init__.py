@@ -1,1 +1,1 @@
-"""A live view of a cluster by racks: observe, derive, show. Each step is a module that knows nothing of the next."""
+"""Live view of a cluster by racks, in separate steps: collect observations, derive snapshots, render them."""

@@ -1,4 +1,4 @@
-"""``rackgate watch``: the live view in a terminal, plain frames in a pipe, or JSON lines."""
+"""``rackgate watch``: live view in a terminal, plain frames in a pipe, or JSON lines."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ PIPE_WIDTH = 160
 
 
 def target_of(bootstrap: str | None, history: Path | None) -> Target:
-    """What to watch: a cluster by its addresses, or the lab in which this runs.
+    """Return the cluster to watch: the one with these bootstrap servers, or the lab in which this process runs.
 
     Raises:
-        RackgateError: neither is known.
+        RackgateError: there are no bootstrap servers, and this process does not run in a lab.
     """
     if bootstrap is not None and not in_lab():
         return Target(bootstrap, bootstrap, history=history)
@@ -101,7 +101,7 @@ def _silent(target: Target, collector: Collector) -> RackgateError:
 
 @contextmanager
 def _ends_on_signals() -> Iterator[threading.Event]:
-    """SIGTERM and SIGHUP end the view like Ctrl-C does, with the terminal as it was."""
+    """Yield an event that SIGTERM and SIGHUP set, so that the view ends in order and restores the terminal."""
     stop = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -116,7 +116,7 @@ def _ends_on_signals() -> Iterator[threading.Event]:
 
 
 def _first_answers(collector: Collector, stop: threading.Event) -> None:
-    """Waits until there is something to show, for a while; what is missing then is shown as unknown."""
+    """Wait up to ``FIRST_S`` for the first responses; values missing after that are shown as unknown."""
     with suppress(RackgateError):
         wait_for(lambda: collector.complete or stop.is_set(), what="answers", timeout_s=FIRST_S, interval_s=0.02)
 
@@ -124,14 +124,14 @@ def _first_answers(collector: Collector, stop: threading.Event) -> None:
 def _frames(
     collector: Collector, stop: threading.Event, interval_s: float, count: int | None, limit_s: float | None
 ) -> Iterator[Snapshot]:
-    """Snapshots at a steady rate, the first one as soon as it has rates."""
+    """Yield snapshots at a steady rate, the first one after one interval so that it has rates."""
     before = snapshot(collector.observe())
     begin = time.monotonic()
     end = begin + limit_s if limit_s is not None else None
     slot = 0
     while count is None or slot < count:
         slot += 1
-        # a machine that slept has no need of the frames in between
+        # after a suspend of the machine, skip the missed frames
         slot = max(slot, int((time.monotonic() - begin) / interval_s)) if count is None else slot
         if stop.wait(max(0.0, begin + slot * interval_s - time.monotonic())):
             return
@@ -163,7 +163,7 @@ def _show(frames: Iterator[Snapshot], *, as_lines: bool, once: bool) -> None:
 
 
 def _print_all(frames: Iterator[Snapshot], show: Callable[[Snapshot], object]) -> None:
-    """Prints frame after frame; a reader that goes away (``| head``) is a normal end."""
+    """Print all frames; a reader that closes the pipe (``| head``) is a normal end."""
     with reader_may_leave():
         for frame in frames:
             show(frame)

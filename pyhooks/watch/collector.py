@@ -1,7 +1,7 @@
-"""Asks a cluster for all that the watch shows, each part in a thread of its own: nothing waits for a dead broker.
+"""Collector of the watch's data; each query has its own thread, so that no query waits for a dead broker.
 
-Each part keeps its latest answer and when it was asked; an answer that is too old counts as none. ``Collector.observe``
-puts together what there is and never waits.
+Each query keeps its latest response with the time of the request; a response that is too old counts as missing.
+``Collector.observe`` combines the available responses and never waits.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 ASK_S = 2.0
-# The client's own timeouts are for the network; its answer may take a little longer.
+# The client's own timeout covers only the network; its result may take a little longer.
 GRACE_S = 1.0
 CONNECT_S = 1.0
 RULES_EVERY_S = 3.0
 RULES_AT_ONCE = 200
 RECORD_EVERY_S = 0.25
-# An answer is too old after so many intervals, or this time.
+# A response is too old after so many intervals or so many seconds, whichever is longer.
 STALE_INTERVALS = 3.0
 STALE_S = 3.0
 
@@ -42,12 +42,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Member:
-    """A broker that is known before it was ever seen, such as one of a lab.
+    """Broker known in advance, such as one of a lab.
 
     Attributes:
         broker: its id.
         rack: its rack.
-        process: looks at its process; quick.
+        process: returns the state of its process; must be fast.
     """
 
     broker: int
@@ -57,14 +57,14 @@ class Member:
 
 @dataclass(frozen=True)
 class Target:
-    """What is watched.
+    """Cluster to watch.
 
     Attributes:
-        name: for people.
-        bootstrap: brokers.
-        members: brokers that are known beforehand.
-        sources: where metrics come from.
-        history: the file of the run, or None.
+        name: display name.
+        bootstrap: bootstrap servers.
+        members: brokers known in advance.
+        sources: sources of metrics.
+        history: history file of the run, or None.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a partition is, by the metadata."""
+    """Replicas, leader and ISR of a partition according to the metadata."""
 
     replicas: tuple[int, ...]
     leader: int
@@ -85,10 +85,10 @@ class Placed:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What one broker says of the cluster.
+    """Cluster metadata from one broker.
 
     Attributes:
-        brokers: id to host and port.
+        brokers: host and port by id.
         partitions: by topic and number.
     """
 
@@ -97,11 +97,11 @@ class Metadata:
 
 
 class Cell(Generic[T]):
-    """The latest answer to one question.
+    """Latest response to one query.
 
     Args:
-        name: of the question, for people.
-        stale_s: after how many seconds an answer counts no more.
+        name: display name of the query.
+        stale_s: seconds after which a response is too old.
     """
 
     def __init__(self, name: str, stale_s: float) -> None:
@@ -114,35 +114,35 @@ class Cell(Generic[T]):
         self._error = ""
 
     def put(self, value: T, asked_ns: int) -> None:
-        """Keeps an answer."""
+        """Store a response."""
         with self._lock:
             self._value, self._asked_ns, self._error = value, asked_ns, ""
 
     def fail(self, error: str) -> None:
-        """Keeps why there was none; the answer before stays until it is too old."""
+        """Store the reason why a query failed; the previous response stays until it is too old."""
         with self._lock:
             self._error = error
 
     @property
     def asked_ns(self) -> int:
-        """When the latest answer was asked, 0 if there is none."""
+        """Monotonic time of the request for the latest response; 0 if there is none."""
         with self._lock:
             return self._asked_ns or 0
 
     @property
     def latest(self) -> T | None:
-        """The latest answer, however old."""
+        """Latest response, however old."""
         with self._lock:
             return self._value
 
     def fresh(self, now_ns: int) -> T | None:
-        """The latest answer if it is not too old."""
+        """Return the latest response, or None if it is too old."""
         with self._lock:
             old = self._asked_ns is None or now_ns - self._asked_ns > self.stale_s * 1e9
             return None if old else self._value
 
     def problem(self, now_ns: int) -> str:
-        """Why there is no answer, in words, or empty."""
+        """Describe why there is no fresh response; empty if there is one."""
         with self._lock:
             since_s = (now_ns - (self._begun_ns if self._asked_ns is None else self._asked_ns)) / 1e9
             if since_s <= self.stale_s:
@@ -152,7 +152,7 @@ class Cell(Generic[T]):
 
 @dataclass(frozen=True)
 class Ends:
-    """What a leader says: high watermarks of the partitions that it leads, and whether it answered at all."""
+    """Response of a leader: high watermarks of the partitions that it leads, and whether it responded at all."""
 
     offsets: Mapping[tuple[str, int], int]
     answered: bool
@@ -160,13 +160,13 @@ class Ends:
 
 @dataclass
 class Collector:
-    """Watches a target while its context lasts.
+    """Collector of observations of a target, within its context.
 
-    Its threads are daemons and it closes no client, so that leaving takes no time whatever is dead.
+    Its threads are daemons and it closes no client, so that leaving the context never waits for a dead broker.
 
     Attributes:
-        target: what.
-        interval_s: how often each part is asked.
+        target: cluster to watch.
+        interval_s: interval between two requests of the same query.
     """
 
     target: Target
@@ -182,7 +182,7 @@ class Collector:
     _asked_first: int = -1
 
     def __post_init__(self) -> None:
-        """Makes the cells."""
+        """Create the cells."""
         self._stale_s = max(STALE_S, STALE_INTERVALS * self.interval_s)
         self._metadata: Cell[Metadata] = Cell("metadata", self._stale_s)
         self._rules: Cell[Mapping[str, Rules]] = Cell("configs", self._stale_s + RULES_EVERY_S)
@@ -219,7 +219,7 @@ class Collector:
 
     @property
     def complete(self) -> bool:
-        """Whether every part has answered, or has had the time to."""
+        """Whether every query has a response or has timed out."""
         now_ns = time.monotonic_ns()
         metadata = self._metadata.latest
         if metadata is None:
@@ -235,7 +235,7 @@ class Collector:
         )
 
     def observe(self) -> Observation:
-        """What is known at this moment; never waits."""
+        """Return what is known now; never waits."""
         now_ns, wall_ms = time.monotonic_ns(), time.time_ns() // 1_000_000
         fresh, known = self._metadata.fresh(now_ns), self._metadata.latest
         polls = sorted(self._polls.copy().values(), key=lambda poll: poll.broker)
@@ -250,7 +250,7 @@ class Collector:
         askers = list(self._askers.items())
         problems += [cell.problem(now_ns) for broker, cell in askers if fresh is not None and broker in fresh.brokers]
         brokers = tuple(self._brokers(fresh, known, now_ns))
-        # of a process that is known to be dead nobody expects metrics
+        # missing metrics of a process known to be dead are no problem
         dead = {one.broker for one in brokers if one.process == "down"}
         problems += [poll.problem for poll in polls if poll.broker not in dead]
         problems += [self._unreadable, self._untold]
@@ -282,7 +282,7 @@ class Collector:
                 rack=self._racks.get(broker),
                 listed=broker in fresh.brokers if fresh is not None else None,
                 process=processes[broker]() if broker in processes else None,
-                # no answer for so long is one, too
+                # no response for longer than the timeout counts as a negative one
                 answers=ends.answered if ends is not None else False if cell and cell.problem(now_ns) else None,
             )
 
@@ -297,10 +297,10 @@ class Collector:
             asked_ns = cell.asked_ns if cell is not None else 0
             yield PartitionSeen(topic, number, placed.replicas, placed.leader, placed.isr, offset, asked_ns)
 
-    # -- the threads ----------------------------------------------------------------------------------------------
+    # -- query threads --------------------------------------------------------------------------------------------
 
     def _every(self, interval_s: float, cell: Cell[T], ask: Callable[[], T]) -> None:
-        """Asks again and again, at most every ``interval_s``."""
+        """Start a thread that repeats a query, at most every ``interval_s`` seconds, and stores its responses."""
 
         def loop() -> None:
             while True:
@@ -334,7 +334,7 @@ class Collector:
 
     def _ask_racks(self) -> bool:
         cluster = self._admin.describe_cluster(request_timeout=ASK_S).result(timeout=ASK_S + GRACE_S)
-        # A dead broker is not told of any more, and still stands where it stood.
+        # a dead broker is not listed any more, but its rack stays known
         self._racks.update({int(node.id): str(node.rack or "") for node in cluster.nodes})
         return True
 
@@ -352,7 +352,7 @@ class Collector:
             resources = [ConfigResource(ResourceType.TOPIC, name) for name in names[start : start + RULES_AT_ONCE]]
             deadline = time.monotonic() + ASK_S + GRACE_S
             for resource, future in self._admin.describe_configs(resources, request_timeout=ASK_S).items():
-                # what one topic lacks is no matter of the others
+                # an error of one topic must not affect the others
                 try:
                     rules[resource.name] = _rules(future.result(timeout=max(0.0, deadline - time.monotonic())))
                 except (KafkaException, TimeoutError, ValueError) as error:
@@ -364,7 +364,7 @@ class Collector:
         return rules
 
     def _ask_ends(self, broker: int) -> Ends:
-        """High watermarks of what ``broker`` leads; of one that leads nothing, whether it can be connected to."""
+        """Return the high watermarks of partitions that ``broker`` leads; without any, whether it is reachable."""
         from confluent_kafka import KafkaException, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
@@ -378,7 +378,7 @@ class Collector:
                 try:
                     found = future.result(timeout=max(0.0, deadline - time.monotonic()))
                 except (KafkaException, TimeoutError):
-                    # Not known; a leader that has just changed does not answer for the partition yet.
+                    # unknown for now; a new leader does not respond for the partition immediately
                     continue
                 offsets[(place.topic, place.partition)] = int(found.offset)
         if offsets:
@@ -387,7 +387,7 @@ class Collector:
         return Ends({}, answered=_connects(host, port))
 
     def _ask_features(self) -> bool:
-        """Asks one broker after another until one answers, first the one that did the last time."""
+        """Query brokers one after another until one responds, starting with the one that did last time."""
         metadata = self._metadata.latest
         if metadata is None:
             raise RackgateError("brokers are not known yet")
@@ -412,13 +412,13 @@ class Collector:
         return True
 
     def _keep(self, poll: Poll) -> None:
-        # a moment that went by says nothing of the node that the poll before did not say
+        # a skipped poll has no new information about the node
         if poll.asked:
             self._polls[poll.broker] = poll
 
 
 def node_metrics(poll: Poll) -> BrokerMetrics:
-    """The rows of a poll, sorted for the watch."""
+    """Group the metrics of a poll by node, topic and partition."""
     values: dict[str, float] = {}
     of_topics: dict[tuple[str, str], float] = {}
     partitions: dict[tuple[str, int], dict[str, float]] = {}
@@ -435,10 +435,10 @@ def node_metrics(poll: Poll) -> BrokerMetrics:
 
 
 def _rules(values: Mapping[str, Any]) -> Rules:
-    """The settings of a topic as a broker told them.
+    """Return the requirements of a topic from its settings.
 
     Raises:
-        ValueError: one of them is missing or no valid number.
+        ValueError: ``min.insync.replicas`` is missing, or a value is not a valid number.
     """
     replicas, racks = values.get(topics.MIN_INSYNC_REPLICAS), values.get(topics.MIN_INSYNC_RACKS)
     if replicas is None:
@@ -465,7 +465,7 @@ def _connects(host: str, port: int) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what went wrong; Kafka's errors in their own words."""
+    """Return the first line of an error's message; for Kafka's errors, of their own description."""
     told = error.args[0] if error.args else error
     text = told.str() if hasattr(told, "str") else str(told)
     return (text.splitlines() or [""])[0] or type(error).__name__

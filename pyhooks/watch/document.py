@@ -1,14 +1,14 @@
-"""A snapshot as JSON with stable keys. Every rate is per second; null is what could not be observed.
+"""JSON form of a snapshot, with stable keys. Every rate is per second; null means that a value was not observed.
 
-* ``schema``: 1; keys may be added under the same number, none is renamed or taken away.
-* ``wall_ms``, ``mono_ns``: the moment; ``interval_s``: since the object before, null in the first.
-* ``cluster``; ``racks``: names; ``racks_enforced``: an R above 1 is in force, by the cluster's features; ``problems``:
-  what could not be observed, in words.
+* ``schema``: 1; keys may be added under the same number, none is renamed or removed.
+* ``wall_ms``, ``mono_ns``: time of the snapshot; ``interval_s``: seconds since the previous object, null in the first.
+* ``cluster``; ``racks``: names; ``racks_enforced``: whether an R above 1 is in force, by the cluster's features;
+  ``problems``: descriptions of what could not be observed.
 * ``brokers``: ``id``, ``rack``, ``state`` (up, mute, fenced, paused, down, gone, unknown), ``leads``,
   ``messages_in_per_s``, ``rack_check_failures`` (a count), ``rack_check_failures_per_s``, ``under_min_rack_isr``,
   ``at_min_rack_isr``, ``under_replicated``, ``produce_errors_per_s`` (by code).
-* ``partitions``, the worst first: ``topic``, ``partition``, ``leader`` (-1: none), ``replicas``, ``isr``,
-  ``isr_racks``, ``leader_isr_racks`` (by the leader's own metric), ``min_racks`` (1 where it is not in force),
+* ``partitions``, worst first: ``topic``, ``partition``, ``leader`` (-1: none), ``replicas``, ``isr``,
+  ``isr_racks``, ``leader_isr_racks`` (by the leader's own metric), ``min_racks`` (1 if R is not in force),
   ``min_replicas`` (as configured, both capped by the number of replicas), ``high_watermark``, ``log_end``, ``hw``
   (moving, back, frozen, still, unknown), ``hw_per_s``, ``hw_still_s``, ``produce`` (``ok_per_s``, ``refused_per_s``,
   ``unknown_per_s``, ``whole_topic``) or null without a history, ``failed_produce_per_s`` (the topic's, by the brokers),
@@ -30,12 +30,12 @@ SCHEMA = 1
 
 
 def as_json(snapshot: Snapshot) -> str:
-    """One line of JSON, without its end; this module's comment lists the keys."""
+    """Return a snapshot as one line of JSON without a newline; the module's docstring lists the keys."""
     return json.dumps(document(snapshot), separators=(",", ":"))
 
 
 def document(snapshot: Snapshot) -> dict[str, Any]:
-    """The snapshot as plain values."""
+    """Return a snapshot as a JSON object."""
     seen, gate = snapshot.observation, snapshot.gate
     return {
         "schema": SCHEMA,

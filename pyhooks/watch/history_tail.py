@@ -1,4 +1,4 @@
-"""What a growing history tells a viewer: which faults are on, and how many produce attempts ended how."""
+"""Reader that follows a growing history: current faults, and counts of produce attempts by outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from pyhooks.core.errors import RackgateError
 from pyhooks.watch.observation import ANY_PARTITION, FaultSeen, Produced
 
-# One step reads no more, so that a long history is caught up with without a halt.
+# Bound of one step, so that catching up with a long history does not block for long.
 STEP_BYTES = 8 * 1024 * 1024
 FAULT = '"process":"fault"'
 PRODUCE = '"op":"produce"'
@@ -18,12 +18,12 @@ PLACES = {"ok": 0, "fail": 1, "unknown": 2}
 
 
 class Record:
-    """Follows the file of a history.
+    """Follower of a history file.
 
-    Only the lines of faults and produce attempts are parsed; the polls of metrics are far longer than both.
+    It parses only the lines of faults and produce attempts, and skips the much longer ones of metrics.
 
     Args:
-        path: the file; it may appear later.
+        path: the file; it may not exist yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,7 +38,7 @@ class Record:
         self._faults: dict[tuple[str, str, str], FaultSeen] = {}
 
     def step(self) -> None:
-        """Reads what has come since, up to a bound.
+        """Read new lines, at most ``STEP_BYTES``.
 
         Raises:
             RackgateError: the file can't be read.
@@ -65,21 +65,21 @@ class Record:
 
     @property
     def unreadable(self) -> str:
-        """Which lines were none of a history, in words, or empty."""
+        """Description of invalid lines, or empty."""
         return f"{self.path}: {self._bad} lines can't be read, first {self._first_bad}" if self._bad else ""
 
     @property
     def produced(self) -> Mapping[tuple[str, int], Produced]:
-        """Counts by topic and partition (``ANY_PARTITION``: not told)."""
+        """Counts by topic and partition (``ANY_PARTITION`` if the event names none)."""
         return {key: Produced(*counts) for key, counts in self._counts.items()}
 
     @property
     def faults(self) -> tuple[FaultSeen, ...]:
-        """The latest event of each fault, in the order of their first ones."""
+        """Latest event of each fault, in the order of their first events."""
         return tuple(self._faults.values())
 
     def _take(self, line: str) -> None:
-        # what tells the events apart stands at a line's beginning
+        # the fields that distinguish events are at the start of a line
         head = line[:200]
         if FAULT in head:
             self._fault(json.loads(line))

@@ -1,4 +1,4 @@
-"""What was seen of a cluster at one moment; ``None`` is what could not be observed."""
+"""Data classes of an observation: raw values of a cluster at one moment; ``None`` means not observed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 
 from pyhooks.lab.running_cluster import ProcessState
 
-# A partition whose events name none: a client that was refused knows only the topic.
+# Partition of events that name none: the client of a refused record knows only its topic.
 ANY_PARTITION = -1
 
 
 @dataclass(frozen=True)
 class BrokerSeen:
-    """One broker.
+    """Observation of one broker.
 
     Attributes:
         broker: its id.
-        rack: ``broker.rack``, empty without one, None if it was never seen.
-        listed: the metadata lists it, so it is registered and not fenced.
-        process: of a lab's broker, seen from outside the network.
-        answers: over the clients' network, just now.
+        rack: ``broker.rack``; empty if it has none, None if it was never observed.
+        listed: whether the metadata lists it, so that it is registered and not fenced.
+        process: process state of a lab's broker, observed without the network.
+        answers: whether it responds to clients.
     """
 
     broker: int
@@ -32,16 +32,16 @@ class BrokerSeen:
 
 @dataclass(frozen=True)
 class PartitionSeen:
-    """One partition.
+    """Observation of one partition.
 
     Attributes:
         topic: its topic.
         partition: its number.
-        replicas: broker ids in the order of the assignment; the latest that is known.
+        replicas: broker ids in the order of the latest known assignment.
         leader: broker id, -1 without a leader.
         isr: broker ids.
-        high_watermark: the offset up to which consumers may read.
-        asked_ns: when the high watermark was asked, monotonic.
+        high_watermark: offset up to which consumers may read.
+        asked_ns: monotonic time of the request for the high watermark.
     """
 
     topic: str
@@ -54,13 +54,13 @@ class PartitionSeen:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Topic and number."""
+        """Topic and partition number."""
         return self.topic, self.partition
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a topic requires of its ISR, as its brokers say.
+    """Requirements of a topic for its ISR, as its brokers report them.
 
     Attributes:
         min_replicas: ``min.insync.replicas``.
@@ -73,11 +73,11 @@ class Rules:
 
 @dataclass(frozen=True)
 class Produced:
-    """How many produce attempts ended how, since the history began.
+    """Produce attempts by outcome, since the start of the history.
 
     Attributes:
         ok: acknowledged.
-        refused: surely refused.
+        refused: refused for certain.
         unknown: neither.
     """
 
@@ -91,13 +91,13 @@ class Produced:
 
 @dataclass(frozen=True)
 class BrokerMetrics:
-    """What one node's MBeans say.
+    """MBean values of one node.
 
     Attributes:
-        asked_ns: when, monotonic.
-        values: of the whole node by name.
-        topics: (topic, name) to value.
-        partitions: (topic, partition) to values by name.
+        asked_ns: monotonic time of the poll.
+        values: values of the whole node by name.
+        topics: value by (topic, name).
+        partitions: values by name, by (topic, partition).
     """
 
     asked_ns: int
@@ -108,16 +108,16 @@ class BrokerMetrics:
 
 @dataclass(frozen=True)
 class FaultSeen:
-    """The latest event of one fault.
+    """Latest event of one fault.
 
     Attributes:
-        op: such as ``kill-rack``.
-        rack: where.
-        target: what in it, such as a broker, or empty for all of it.
+        op: kind of the fault, such as ``kill-rack``.
+        rack: rack of the fault.
+        target: target in the rack, such as a broker, or empty for the whole rack.
         step: ``before``, ``inject``, ``proved``, ``held``, ``heal`` or ``healed``.
-        proved: the step's probes gave what they should; None if the step has none.
-        injected_ns: when it began, monotonic.
-        step_ns: when the step was, monotonic.
+        proved: whether the step's probes had the expected result; None if the step has none.
+        injected_ns: monotonic time of the injection.
+        step_ns: monotonic time of the step.
     """
 
     op: str
@@ -131,21 +131,21 @@ class FaultSeen:
 
 @dataclass(frozen=True)
 class Observation:
-    """All that was seen at one moment.
+    """Observation of a cluster at one moment.
 
     Attributes:
-        mono_ns: the moment, monotonic.
-        wall_ms: the moment, milliseconds since the epoch.
-        cluster: its name for people.
+        mono_ns: monotonic time.
+        wall_ms: wall-clock time, milliseconds since the epoch.
+        cluster: display name of the cluster.
         brokers: by id.
         partitions: in any order.
-        rules: by topic; a topic that is missing is not known.
-        racks_enforced: an R above 1 is in force, by the finalized features; None if not known.
-        metrics: by node id; a node that is missing is not known.
+        rules: requirements by topic; missing topics are unknown.
+        racks_enforced: whether an R above 1 is in force, by the finalized features; None if unknown.
+        metrics: by node id; missing nodes are unknown.
         produced: by topic and partition (or ``ANY_PARTITION``); None without a history.
-        produced_ns: up to when the history was read, monotonic.
-        faults: of the history.
-        problems: what could not be observed, in words.
+        produced_ns: monotonic time up to which the history was read.
+        faults: faults of the history.
+        problems: descriptions of what could not be observed.
     """
 
     mono_ns: int

@@ -1,4 +1,4 @@
-"""One line in words on a partition: who can write to it with acks=all, and what stands between it and a refusal."""
+"""Verdict on a partition in one line: whether it accepts writes with acks=all, and what limits its redundancy."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from pyhooks.kafka import gate
 
 Level = Literal["down", "unknown", "risk", "warn", "ok"]
 Motion = Literal["moving", "back", "frozen", "still", "unknown"]
-# Records wait for a fetch of the followers all the time; that long they don't.
+# Records always wait for the followers' next fetch, but never this long unless replication stalls.
 STALLED_S = 2.0
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a verdict is made from.
+    """Input of a verdict; None means unknown unless stated otherwise.
 
     Attributes:
-        leader: broker id, -1 without one, None if not known.
-        leader_state: of that broker.
-        isr: broker ids, None if not known.
+        leader: broker id, -1 without a leader.
+        leader_state: state of that broker.
+        isr: broker ids.
         replicas: broker ids.
-        isr_racks: how many racks the ISR spans, None if not known.
-        placed_racks: how many racks the replicas span, None if not known.
+        isr_racks: number of racks in the ISR.
+        placed_racks: number of racks of all replicas.
         isr_rack_names: names of the ISR's racks.
-        now: what the gate says of the ISR by what is in force, None if not known; by those racks that are known.
-        whole: the same of all replicas, None also if one of their racks is not known.
-        racks_enforced: an R above 1 is in force, None if not known.
-        ignored_racks: the R above 1 that is set and not in force, capped by the number of replicas; else None.
-        motion: of the high watermark.
-        still_s: for how long it has not moved.
-        waiting: records between high watermark and log end, None if not known.
-        acked_while_short: clients had acknowledgements between two looks at an ISR that was too small at both, and is
-            now.
-        leader_racks: racks in the ISR by the leader's own count if it has differed for a while, else None.
+        now: the gate's decision for the ISR with the requirements in force; it counts only known racks.
+        whole: the same for all replicas; None also if the rack of a replica is unknown.
+        racks_enforced: whether an R above 1 is in force.
+        ignored_racks: R above 1 that is set but not in force, capped by the number of replicas; None if there is none.
+        motion: motion of the high watermark.
+        still_s: seconds since the high watermark last moved.
+        waiting: number of records between high watermark and log end.
+        acked_while_short: whether clients got acknowledgements between two observations of too small an ISR, and the
+            ISR is still too small.
+        leader_racks: number of racks in the ISR according to the leader, if it has differed for several observations;
+            else None.
     """
 
     leader: int | None
@@ -56,7 +57,7 @@ class Facts:
 
 
 def judge(facts: Facts) -> tuple[Level, str]:
-    """How bad it is, and why."""
+    """Return the severity of a partition's state and its reason."""
     level, why = _judge(facts)
     if facts.ignored_racks is None or level in ("unknown", "down"):
         return level, why
@@ -86,7 +87,7 @@ def _judge(facts: Facts) -> tuple[Level, str]:
 
 
 def _refusal(facts: Facts, now: gate.Answer) -> tuple[Level, str] | None:
-    """What an ISR that is too small means, None if it is large enough."""
+    """Return the verdict on an ISR that is too small; None if it is large enough."""
     missing: list[str] = []
     if now.need_racks > 1 and facts.isr_racks is None:
         return "unknown", "the rack of a replica is not known"
@@ -104,13 +105,13 @@ def _refusal(facts: Facts, now: gate.Answer) -> tuple[Level, str] | None:
     if not missing:
         return None
     if facts.acked_while_short:
-        # The gate has a hole, or the metadata is far behind.
+        # the gate has a bug, or the metadata is far behind
         return "risk", f"ACKED with {', '.join(missing)}"
     return "down", f"refusing: {', '.join(missing)}"
 
 
 def _writable(facts: Facts, now: gate.Answer) -> tuple[Level, str]:
-    """What stands between a partition that takes writes and one that does not, or takes them in one rack."""
+    """Return the verdict on a partition that accepts writes: what limits its redundancy, if anything."""
     copies, in_sync, racks = len(facts.replicas), now.replicas, now.need_racks
     if facts.leader_racks is not None:
         return "warn", f"leader counts {facts.leader_racks} racks"

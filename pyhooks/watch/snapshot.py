@@ -1,4 +1,4 @@
-"""From two successive observations to what is shown: states, rates, what moves and what is frozen. Pure."""
+"""Snapshots from successive observations: states, rates, and motion of high watermarks. Pure functions."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ PRODUCE_ERRORS = "ErrorsPerSec.Produce."
 RACK_FAILURES = "RackCheckFailureRate.Count"
 MESSAGES_IN = "MessagesInPerSec.Count"
 FAILED_PRODUCE = "FailedProduceRequestsPerSec.Count"
-# A fault that is over is shown for that long.
+# A healed fault is shown for so many seconds.
 HEALED_SHOWN_S = 10.0
-# One whose heal never comes to an end (its run failed) is forgotten after that long.
+# A fault whose heal never ends (its run failed) is shown for so many seconds.
 HEALING_SHOWN_S = 180.0
-# Metadata and metrics are not of the same moment: while the ISR changes they differ.
+# Metadata and metrics are sampled at different times, so they differ while the ISR changes; only this many
+# successive differences count.
 ODD_LOOKS = 3
 
 
 def snapshot(now: Observation, before: Snapshot | None = None) -> Snapshot:
-    """What ``now`` shows, with rates since ``before``."""
+    """Return the snapshot of an observation, with rates since the previous snapshot."""
     old = _earlier(now, before)
     racks = {seen.broker: seen.rack for seen in now.brokers}
     brokers = tuple(
@@ -96,7 +97,7 @@ def _state(seen: BrokerSeen) -> State:
 
 
 def _rate(new: float | None, old: float | None, seconds: float) -> float | None:
-    """Growth per second; None for a counter that is not known, or began again."""
+    """Return the increase of a counter per second; None if it is unknown or was reset."""
     if new is None or old is None or seconds <= 0 or new < old:
         return None
     return (new - old) / seconds
@@ -133,13 +134,13 @@ def _broker(seen: BrokerSeen, now: Observation, old: Earlier) -> BrokerState:
 
 
 def _errors(new: BrokerMetrics | None, old: BrokerMetrics | None) -> Mapping[str, float]:
-    """Produce errors a second by Kafka's code, those that happen."""
+    """Return produce errors per second by Kafka's error code, without those that are 0."""
     if new is None or old is None:
         return {}
     found = {}
     for name, value in new.values.items():
         if name.startswith(PRODUCE_ERRORS) and not name.startswith(f"{PRODUCE_ERRORS}NONE."):
-            # An error's meter appears with its first occurrence.
+            # the broker creates an error's meter at its first occurrence
             rate = _rate(value, old.values.get(name, 0), (new.asked_ns - old.asked_ns) / 1e9)
             if rate:
                 found[name.removeprefix(PRODUCE_ERRORS).removesuffix(".Count")] = rate
@@ -214,7 +215,7 @@ def _partition(
 
 
 def _in_force(rules: Rules | None, enforced: bool | None, copies: int) -> gate.Limits | None:
-    """What the gate goes by, None if not known; where nobody can tell whether R is enforced, as if it were."""
+    """Return the effective M and R, None if unknown; if it is unknown whether R is enforced, assume that it is."""
     if rules is None:
         return None
     min_racks = 1 if rules.min_racks is None or enforced is False else rules.min_racks
@@ -222,7 +223,7 @@ def _in_force(rules: Rules | None, enforced: bool | None, copies: int) -> gate.L
 
 
 def _count(brokers: Iterable[int] | None, racks: Mapping[int, str]) -> int | None:
-    """How many racks they stand in as the gate counts them, None if one is not known."""
+    """Return the number of racks of brokers as the gate counts them; None if a broker's rack is unknown."""
     if brokers is None or not racks.keys() >= set(brokers):
         return None
     return len(gate.racks_of(brokers, racks))
@@ -232,7 +233,7 @@ Walk = tuple[Motion, float | None, float | None, int | None, int, int]
 
 
 def _walk(seen: PartitionSeen, before: PartitionState | None, log_end: int | None, *, short: bool) -> Walk:
-    """Motion, offsets per second, seconds without a move, latest offset, when it was asked, and when it came there."""
+    """Return motion, offsets per second, seconds without motion, offset, its request time, and time of its change."""
     offset, asked_ns = seen.high_watermark, seen.asked_ns
     if offset is None:
         if before is None:
@@ -241,7 +242,7 @@ def _walk(seen: PartitionSeen, before: PartitionState | None, log_end: int | Non
     if before is None or before.last_hw is None:
         return "unknown", None, None, offset, asked_ns, asked_ns
     if asked_ns <= before.last_asked_ns and before.motion != "unknown":
-        # No answer since: what was said of it still holds.
+        # no new response, so the previous values still apply
         return before.motion, before.hw_per_s, before.still_s, offset, before.last_asked_ns, before.moved_ns
     per_s = _rate(offset, before.last_hw, (asked_ns - before.last_asked_ns) / 1e9)
     if offset != before.last_hw:
@@ -272,14 +273,14 @@ def _produced(counts: Mapping[tuple[str, int], Produced], key: tuple[str, int]) 
 
 
 def _failed(topic: str, now: Observation, old: Earlier) -> float | None:
-    """Failed produce requests a second of a topic, over all brokers that were asked twice."""
+    """Return failed produce requests per second of a topic, summed over all brokers with two polls."""
     total = None
     for broker, metrics in now.metrics.items():
         earlier = old.metrics.get(broker)
         if earlier is None:
             continue
         key = (topic, FAILED_PRODUCE)
-        # The broker makes the meter at the topic's first failure.
+        # the broker creates the meter at the topic's first failure
         seconds = (metrics.asked_ns - earlier.asked_ns) / 1e9
         rate = _rate(metrics.topics.get(key, 0), earlier.topics.get(key, 0), seconds)
         if rate is not None:

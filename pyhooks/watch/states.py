@@ -1,4 +1,4 @@
-"""What is shown of a cluster at one moment."""
+"""Data classes of a snapshot: the derived state of brokers, partitions and faults at one moment."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from pyhooks.watch.partition_status import Level, Motion
 
 State = Literal["up", "mute", "fenced", "paused", "down", "gone", "unknown"]
 FaultState = Literal["before", "injecting", "unproved", "active", "healing", "healed"]
-# The worst first.
+# from worst to best
 LEVELS: tuple[Level, ...] = ("down", "unknown", "risk", "warn", "ok")
 
 
 @dataclass(frozen=True)
 class BrokerState:
-    """One broker.
+    """State of one broker.
 
     Attributes:
         broker: its id.
-        rack: its rack, empty without one, None if not known.
-        state: ``up``; ``mute``: listed, but does not answer clients; ``fenced``: runs, but is not listed;
-            ``gone``: not listed, fenced or dead; ``paused``, ``down``: its process is.
-        leads: partitions that it leads by the metadata.
-        messages_in_per_s: records appended.
-        rack_failures: RackCheckFailureRate's count since its start.
-        rack_failures_per_s: how fast it grows.
-        under_min_racks: partitions that it leads and refuses for their racks.
-        at_min_racks: partitions that it leads with no rack to spare.
-        under_replicated: partitions that it leads with replicas out of sync.
+        rack: its rack; empty if it has none, None if unknown.
+        state: ``up``; ``mute``: listed in the metadata, but does not respond to clients; ``fenced``: its process runs,
+            but it is not listed; ``gone``: not listed, and its process is unknown (fenced or dead); ``paused`` or
+            ``down``: its process is.
+        leads: number of partitions that it leads according to the metadata.
+        messages_in_per_s: records appended per second.
+        rack_failures: count of RackCheckFailureRate since its start.
+        rack_failures_per_s: increase of this count per second.
+        under_min_racks: number of led partitions whose ISR spans too few racks.
+        at_min_racks: number of led partitions whose ISR spans exactly as many racks as required.
+        under_replicated: number of led partitions with replicas out of sync.
         produce_errors_per_s: by Kafka's error code, without those that are 0.
     """
 
@@ -49,13 +50,14 @@ class BrokerState:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Produce attempts per second as clients see them.
+    """Produce attempts per second as seen by clients.
 
     Attributes:
         ok_per_s: acknowledged.
-        refused_per_s: surely refused.
+        refused_per_s: refused for certain.
         unknown_per_s: neither.
-        whole_topic: they are the topic's: a refusal does not tell its partition.
+        whole_topic: whether attempts of unknown partition are included, which count for the whole topic: clients do not
+            know the partition of a refused record.
     """
 
     ok_per_s: float
@@ -66,28 +68,28 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """One partition.
+    """State of one partition.
 
     Attributes:
-        seen: as observed.
-        isr_racks: racks in the ISR; brokers without a rack count for none.
-        min_racks: effective R, 1 where it is not in force; None if not known or not to be had.
+        seen: the latest observation.
+        isr_racks: number of racks in the ISR; brokers without a rack count for none.
+        min_racks: effective R, 1 if it is not in force; None if unknown or not supported by the brokers.
         min_replicas: effective M.
-        short_looks: at how many observations in a row the ISR was too small.
-        odd_looks: at how many in a row the leader counted other racks in the ISR than the metadata.
-        motion: of the high watermark: ``moving``, ``back``; ``frozen``: it stays behind the log's end, or writes are
-            refused; ``still``: nothing is there to commit.
-        hw_per_s: offsets per second between the two latest answers.
-        still_s: for how long it has not moved.
-        last_hw: the latest that is known.
-        last_asked_ns: when that was asked.
-        moved_ns: when it was first seen there.
-        log_end: the leader's.
-        leader_racks: racks in the ISR as the leader's own metric counts them.
-        outcomes: of clients, or None without a history.
+        short_looks: number of successive observations with too small an ISR.
+        odd_looks: number of successive observations in which leader and metadata differed in the racks of the ISR.
+        motion: motion of the high watermark: ``moving``, ``back``; ``frozen``: it stays behind the log end, or the ISR
+            is too small; ``still``: there is nothing to commit.
+        hw_per_s: offsets per second between the two latest responses.
+        still_s: seconds since it last moved.
+        last_hw: the latest known high watermark.
+        last_asked_ns: time of the request that returned it.
+        moved_ns: time of the first request that returned this value.
+        log_end: log end offset of the leader.
+        leader_racks: number of racks in the ISR according to the leader's own metric.
+        outcomes: outcomes seen by clients; None without a history.
         failed_per_s: failed produce requests of its topic on all brokers, by their metrics.
-        level: how bad it is.
-        verdict: the same in words.
+        level: severity.
+        verdict: reason of this level, in a few words.
     """
 
     seen: PartitionSeen
@@ -112,14 +114,14 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that is on, or was a moment ago.
+    """Fault that is active, or was healed a few seconds ago.
 
     Attributes:
-        op: such as ``kill-rack``.
-        rack: where.
-        target: what in it, or empty.
-        state: ``active`` once its probes have said that it took hold, ``unproved`` if they say otherwise.
-        for_s: since it was injected; of a healed one, since it was healed.
+        op: kind of the fault, such as ``kill-rack``.
+        rack: rack of the fault.
+        target: target in the rack, or empty.
+        state: ``active`` once its probes have proved it, ``unproved`` if they failed to.
+        for_s: seconds since it was injected; for a healed fault, since it was healed.
     """
 
     op: str
@@ -131,10 +133,10 @@ class Fault:
 
 @dataclass(frozen=True)
 class Gate:
-    """The gate's metrics over all brokers that answered.
+    """Gate metrics summed over all brokers that responded.
 
     Attributes:
-        nodes_known: how many brokers' metrics are known.
+        nodes_known: number of brokers whose metrics are known.
         rack_failures_per_s: RackCheckFailureRate.
         under_min_racks: UnderMinRackIsrPartitionCount.
         at_min_racks: AtMinRackIsrPartitionCount.
@@ -156,14 +158,15 @@ class Gate:
 
 @dataclass(frozen=True)
 class Earlier:
-    """The answers before the latest ones, to which rates refer.
+    """Responses before the latest ones, from which rates are computed.
 
-    Not simply those of the observation before: it may hold the same answers, since they come at a pace of their own.
+    These are not always those of the previous observation, which may have the same responses as the current one:
+    responses do not arrive at the pace of observations.
 
     Attributes:
         metrics: by node id.
         produced: counts of the history.
-        produced_ns: up to when it was read.
+        produced_ns: time up to which the history was read.
     """
 
     metrics: Mapping[int, BrokerMetrics] = field(default_factory=dict)
@@ -173,17 +176,17 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What is shown of one moment.
+    """State of a cluster at one moment, as it is shown.
 
     Attributes:
-        observation: what it was made from.
-        interval_s: since the observation before, or None for a first one.
-        racks: names in order; empty for brokers without one.
-        brokers: by id.
-        partitions: the worst first.
-        faults: now.
-        gate: metrics.
-        earlier: what rates refer to.
+        observation: the observation that it was derived from.
+        interval_s: seconds since the previous observation; None for the first.
+        racks: sorted rack names; the empty name stands for brokers without a rack.
+        brokers: by rack and id.
+        partitions: worst first.
+        faults: current and just healed faults.
+        gate: gate metrics.
+        earlier: earlier responses, from which rates were computed.
     """
 
     observation: Observation
@@ -196,5 +199,5 @@ class Snapshot:
     earlier: Earlier
 
     def count(self, level: Level) -> int:
-        """How many partitions are as bad as ``level``."""
+        """Return the number of partitions of a level."""
         return sum(partition.level == level for partition in self.partitions)

@@ -1,10 +1,11 @@
-"""Records what a program draws on a terminal, and makes pictures of chosen moments.
+"""Recording of a terminal program, with pictures of its screen at given times.
 
     python -m pyhooks.watch.terminal_capture --out kip/evidence/watch --at 10s --at 25s -- rackgate watch
 
-The program runs on a real pseudo terminal. All that it writes goes with its times into ``OUT.cast`` (asciicast v2,
-which players of terminal recordings read) and through a terminal emulator (pyte), whose screen at each ``--at`` becomes
-``OUT-10s.svg``, and ``OUT-10s.png`` where chromium is installed. After the last moment the program is interrupted.
+The program runs on a pseudo-terminal. Its output is written with timestamps to ``OUT.cast`` (asciicast v2, which
+players of terminal recordings read) and fed to a terminal emulator (pyte). The emulator's screen at each ``--at`` is
+written to ``OUT-10s.svg``, and to ``OUT-10s.png`` if chromium is installed. After the last picture the program is
+interrupted.
 """
 
 from __future__ import annotations
@@ -44,27 +45,27 @@ from pyhooks.core.files import write_text
 END_S = 10.0
 ENDED_S = 0.1
 CTRL_C = b"\x03"
-# rich's template fetches a font from the net; a picture must look the same without it.
+# rich's template downloads a web font; a picture must be the same offline
 WEB_FONT = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
 TEMPLATE = WEB_FONT.sub("", CONSOLE_SVG_FORMAT).replace("Fira Code", "DejaVu Sans Mono")
 VIEW_BOX = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
-# codes of "select graphic rendition"
+# SGR (select graphic rendition) codes
 DIM, DIM_AS = 2, 5
-# pyte's names of the colours that rich names otherwise
+# pyte's colour names that differ from rich's ("bfightmagenta" is pyte's spelling)
 COLOURS = {"brown": "yellow", "brightbrown": "bright_yellow", "bfightmagenta": "bright_magenta"}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to record.
+    """Recording to make.
 
     Attributes:
         command: program and arguments.
-        out: path of what is written, without its ending.
-        moments_s: when pictures are made, in seconds from the start, ascending.
-        columns: of the terminal.
-        lines: of the terminal.
-        title: of the pictures.
+        out: path of the output files without suffix.
+        moments_s: times of the pictures in seconds from the start, ascending.
+        columns: width of the terminal.
+        lines: height of the terminal.
+        title: title of the pictures.
     """
 
     command: tuple[str, ...]
@@ -76,10 +77,10 @@ class Plan:
 
 
 def record(plan: Plan) -> list[Path]:
-    """Runs the program and returns what was written.
+    """Run the program and return the written files.
 
     Raises:
-        RackgateError: the program ended before the last moment, or the emulator is not installed.
+        RackgateError: the program ended before the last picture or did not end after Ctrl-C, or pyte is not installed.
     """
     try:
         import pyte
@@ -108,11 +109,11 @@ def record(plan: Plan) -> list[Path]:
                     recorded.append([round(time.monotonic() - begin, 3), "o", decoder.decode(part)])
                     stream.feed(part)
             written += _picture(plan, screen, moment_s)
-        # as a person does: the terminal tells every process that runs on it
+        # as a user would: the terminal then sends SIGINT to its foreground process group
         os.write(master, CTRL_C)
         end = time.monotonic() + END_S
         while running.poll() is None:
-            # it may have more to say than the terminal holds
+            # drain the output, or the program could block on a full terminal buffer
             _read(master, ENDED_S)
             if time.monotonic() > end:
                 raise RackgateError(f"{plan.command[0]} did not end within {END_S:.0f} s of Ctrl-C; it was killed")
@@ -121,14 +122,14 @@ def record(plan: Plan) -> list[Path]:
 
 
 def _emulator(pyte: Any, columns: int, lines: int) -> Any:
-    """A screen of pyte that keeps dim text apart: pyte drops that attribute, so it travels as the one for blinking."""
+    """Return a pyte screen that keeps dim text: pyte drops that attribute, so it is stored as blinking."""
 
     class Screen(pyte.Screen):  # type: ignore[misc]
         def select_graphic_rendition(self, *codes: int, **more: Any) -> None:
             found, rest = [], list(codes)
             while rest:
                 code = rest.pop(0)
-                # the numbers of a colour follow: 5 and an index, or 2 and three values
+                # a colour's parameters follow: 5 and an index, or 2 and three values
                 size = {5: 2, 2: 4}.get(rest[0], 0) if code in (38, 48) and rest else 0
                 found += [DIM_AS if code == DIM else code, *rest[:size]]
                 del rest[:size]
@@ -139,13 +140,13 @@ def _emulator(pyte: Any, columns: int, lines: int) -> Any:
 
 @contextlib.contextmanager
 def _terminal(plan: Plan) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """The program on a terminal of its own, and the terminal's other end."""
+    """Run the program on a pseudo-terminal of its own; yield the process and the master descriptor."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", plan.lines, plan.columns, 0, 0))
     environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
     environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    # a session of its own, whose terminal this is: else it would not hear of Ctrl-C; nor if it is told to ignore it, as
-    # a shell's background commands and all below them are
+    # Ctrl-C needs a session with this controlling terminal, and SIGINT not ignored: a shell's background commands and
+    # their descendants ignore it.
     words = [*process.DIES_WITH_PARENT, "env", "--default-signal=INT,QUIT", "setsid", "--ctty", *plan.command]
     try:
         with subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment) as running:
@@ -159,13 +160,13 @@ def _terminal(plan: Plan) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
 
 
 def _read(master: int, timeout_s: float) -> bytes | None:
-    """What the program wrote; None if nothing in time, empty when it has ended."""
+    """Return the program's output; None if there is none in time, empty if the program has ended."""
     if not select.select([master], [], [], timeout_s)[0]:
         return None
     try:
         return os.read(master, 65536)
     except OSError:
-        # Linux says so of a terminal that no process holds any more
+        # Linux returns EIO when no process has the terminal open any more
         return b""
 
 
@@ -185,7 +186,7 @@ def _picture(plan: Plan, screen: Any, moment_s: float) -> list[Path]:
 
 
 def picture(screen: Any, title: str) -> str:
-    """The screen of the emulator as an SVG document."""
+    """Return the screen of the emulator as an SVG document."""
     console = Console(
         width=screen.columns, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
@@ -211,7 +212,7 @@ def _style(cell: Any) -> Style:
 
 
 def _colour(name: str) -> str | None:
-    """Rich's name of one of pyte's colours."""
+    """Return rich's name of one of pyte's colours; None for the default."""
     if name == "default":
         return None
     if name in COLOURS:
@@ -222,10 +223,10 @@ def _colour(name: str) -> str | None:
 
 
 def parse(arguments: Sequence[str]) -> Plan:
-    """The plan from the command line.
+    """Parse the command line.
 
     Raises:
-        RackgateError: an option cannot be met.
+        RackgateError: the size or a time is invalid.
         SystemExit: for --help and unknown options.
     """
     parser = argparse.ArgumentParser(
@@ -247,7 +248,7 @@ def parse(arguments: Sequence[str]) -> Plan:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Records; prints the files that were written."""
+    """Make the recording, print the written files and return the exit status."""
     try:
         for path in record(parse(sys.argv[1:] if arguments is None else arguments)):
             sys.stdout.write(f"{path}\n")

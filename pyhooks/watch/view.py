@@ -1,4 +1,4 @@
-"""A snapshot as something that rich can print. Pure; every state has a letter or word besides its colour."""
+"""Rendering of a snapshot with rich. Pure functions; every state has a letter or text in addition to its colour."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyhooks.core.terminal import visible
 from pyhooks.watch.partition_status import Level
 from pyhooks.watch.states import LEVELS, BrokerState, Fault, PartitionState, Snapshot
 
-# Red, green and yellow say how good things are, so racks have other colours.
+# red, green and yellow stand for levels, so racks have other colours
 RACK_STYLES = ("cyan", "magenta", "bright_blue", "bright_white", "bright_cyan", "bright_magenta")
 LEVEL_STYLES: Mapping[Level, str] = {
     "down": "bold red",
@@ -48,16 +48,16 @@ RACK_WIDTH_MIN = 24
 BROKERS_SHOWN_MAX = 6
 PROBLEMS_SHOWN_MAX = 2
 HEIGHT_MIN = 12
-NAME_SHOWN = 100  # characters of a name from outside, at most
+NAME_SHOWN = 100  # maximum characters of an external name
 
 
 def render(snapshot: Snapshot, width: int, height: int | None) -> RenderableType:
-    """The whole view.
+    """Render the whole view.
 
     Args:
-        snapshot: what to show.
-        width: in columns.
-        height: in lines, which it does not exceed from 12 up; None for no bound.
+        snapshot: the snapshot.
+        width: width in columns.
+        height: maximum height in lines, kept if it is at least 12; None for no limit.
     """
     tags = rack_tags(snapshot.racks)
     styles = dict(zip(snapshot.racks, cycle(RACK_STYLES)))
@@ -84,17 +84,17 @@ def render(snapshot: Snapshot, width: int, height: int | None) -> RenderableType
 
 
 def rack_tags(racks: Sequence[str]) -> dict[str, str]:
-    """Short names of racks: the shortest endings that tell them apart, such as ``a`` for ``us-east-1a``."""
+    """Return short names of racks: the shortest suffixes that distinguish them, such as ``a`` for ``us-east-1a``."""
     for size in range(1, max(map(len, racks), default=0) + 1):
         tags = {rack: rack[-size:] for rack in racks}
-        # an ending that begins with a digit would run into the broker's number
+        # the suffix follows a broker's number, so it must not begin with a digit
         if len(set(tags.values())) == len(racks) and not any(tag[:1].isdigit() for tag in tags.values()):
             return tags
     return {rack: f":{rack}" if rack else "" for rack in racks}
 
 
 def number(value: float | None) -> str:
-    """A rate or count in at most five characters; ``?`` if not known."""
+    """Format a rate or count in at most five characters; ``?`` if unknown."""
     if value is None:
         return "?"
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
@@ -105,7 +105,7 @@ def number(value: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A duration in at most four characters."""
+    """Format a duration in at most four characters; ``?`` if unknown."""
     if seconds is None:
         return "?"
     for limit, divisor, unit in ((100.0, 1, "s"), (6000.0, 60, "m"), (360_000.0, 3600, "h")):
@@ -119,7 +119,6 @@ def _title(snapshot: Snapshot, width: int) -> Text:
     clock = time.strftime("%H:%M:%S", time.localtime(seen.wall_ms / 1000))
     line = Text(f"{visible(seen.cluster)}  {clock}  ", style="bold")
     line.append_text(_levels(snapshot.partitions))
-    # the end of a long name is worth less than the counts
     line.truncate(width, overflow="ellipsis")
     return line
 
@@ -154,7 +153,7 @@ def _faults(faults: Sequence[Fault], width: int) -> Text:
 def _racks(
     snapshot: Snapshot, styles: Mapping[str, str], tags: Mapping[str, str], width: int, height: int | None
 ) -> tuple[list[RenderableType], int]:
-    """The boxes of the racks, in as many rows as needed, and how many lines they take."""
+    """Return the boxes of the racks, in as many rows as needed, and their height in lines."""
     groups: dict[str | None, list[BrokerState]] = {rack: [] for rack in snapshot.racks}
     for one in snapshot.brokers:
         groups.setdefault(one.rack, []).append(one)
@@ -176,7 +175,7 @@ def _racks(
         box_height = 2 + max(len(one) for one in shown)
         grid = Table.grid(padding=0)
         for index in range(len(row)):
-            # the first ones take what the division leaves
+            # the first columns take the remainder of the division
             grid.add_column(width=width // per_row + (index < width % per_row), no_wrap=True)
         panels = []
         for (rack, _), body in zip(row, shown, strict=True):
@@ -195,7 +194,7 @@ def _compact(
     width: int,
     bound: int,
 ) -> list[Text]:
-    """One line a rack where boxes would leave no space for partitions; those that are well are counted."""
+    """Return one line per rack instead of a box, to leave space for partitions; racks beyond ``bound`` are counted."""
 
     def faults(rack: str | None) -> list[Fault]:
         return [one for one in snapshot.faults if one.rack == rack and one.state != "healed"]
@@ -240,7 +239,7 @@ def _box(
         name.append(words if rack else "no rack", style=f"not dim bold {styles[rack]}")
     for one in faults:
         name.append(" ")
-        # how long is told above
+        # the duration is in the line of faults above
         name.append(f" {_shown(one.op)}{'' if one.state == 'active' else f' {one.state.upper()}'} ", style=FAULT_STYLE)
     return Panel(
         Group(*body),
@@ -253,7 +252,7 @@ def _box(
 
 
 def _brokers(brokers: Sequence[BrokerState], width: int, bound: int | None) -> list[Text]:
-    """One line a broker, those that are not up first if there are too many."""
+    """Return one line per broker; if there are too many, those that are not up come first and the rest is counted."""
     shown = list(brokers)
     id_width = 1 + max((len(str(one.broker)) for one in brokers), default=1)
     if bound is not None and len(shown) > bound:
@@ -270,7 +269,7 @@ def _broker(one: BrokerState, width: int, id_width: int) -> Text:
     word = one.state if one.state == "up" else one.state.upper()
     line = Text(f"{one.broker:>{id_width}} ", style="bold")
     line.append(f"{word:<7}", style=STATE_STYLES[one.state])
-    # in the order of what is worth most, as far as there is space
+    # most important first, as far as there is space
     parts = [(f" leads {number(one.leads)}", "")]
     if one.rack_failures_per_s:
         parts.insert(0, (f" gate {number(one.rack_failures_per_s)}/s", "bold red"))
@@ -282,7 +281,7 @@ def _broker(one: BrokerState, width: int, id_width: int) -> Text:
 
 
 def _gate(snapshot: Snapshot, width: int) -> list[Text]:
-    """The gate's metrics in Kafka's names, and the produce errors of all brokers if there are any."""
+    """Return lines with the gate's metrics by Kafka's names, and the produce errors of all brokers if there are any."""
     gate = snapshot.gate
     wide = width >= WIDE
     parts = [
@@ -371,7 +370,7 @@ def _name(one: PartitionState) -> str:
 
 
 def _elided(one: PartitionState, width: int) -> str:
-    """The name in ``width`` columns; the partition's number is always there."""
+    """Return the partition's name in ``width`` columns; its number is never cut."""
     name, tail = _name(one), f"-{one.seen.partition}"
     return name if len(name) <= width else f"{name[: max(0, width - len(tail) - 1)]}…{tail}"
 
@@ -387,7 +386,7 @@ def _leader(one: PartitionState, racks: Mapping[int, str | None], styles: Mappin
 def _replicas(
     one: PartitionState, racks: Mapping[int, str | None], styles: Mapping[str, str], tags: Mapping[str, str]
 ) -> Text:
-    """Members of the ISR in their rack's colour, the others dim and in brackets."""
+    """Return the replicas: ISR members in their rack's colour, the others dim and in parentheses."""
     words = []
     for replica in one.seen.replicas:
         rack = racks.get(replica)
@@ -411,7 +410,7 @@ def _against(value: int | None, wanted: int | None) -> Text:
 
 
 def _watermark(one: PartitionState, *, wide: bool) -> Text:
-    """The offset, and an arrow with its rate, a square or a dot with how long it has not moved."""
+    """Return the offset, and an arrow with its rate, or a square or dot with the time since it last moved."""
     offset = one.seen.high_watermark
     line = Text("?" if offset is None else str(offset) if offset < 1_000_000 else number(offset))
     line.append(" ")
@@ -432,7 +431,7 @@ def _watermark(one: PartitionState, *, wide: bool) -> Text:
 
 
 def _outcomes(one: PartitionState) -> Text:
-    """Attempts per second as clients see them; ``Σ`` if they are the whole topic's."""
+    """Return produce attempts per second as seen by clients; ``Σ`` if they include attempts of unknown partition."""
     found = one.outcomes
     if found is None:
         return Text("?", style="magenta")
